@@ -76,8 +76,9 @@ class Layout:
     def groups(self) -> list[tuple[str, str]]:
         """Every arm and problem set that has a plan, journals or parts."""
         found: set[tuple[str, str]] = set()
-        for kind in ("journals", "parts", "grids"):
-            paths = (self.root / kind).glob("*/*")
+        # A writer that was killed leaves a grid under another ending than its own.
+        for kind, names in (("journals", "*/*"), ("parts", "*/*"), ("grids", "*/*.json")):
+            paths = (self.root / kind).glob(names)
             found |= {(path.parent.name, path.name.removesuffix(".json")) for path in paths}
         return sorted(found)
 

@@ -175,3 +175,12 @@ def test_a_plan_survives_its_file_and_tells_when_it_was_changed(
     path.write_text(path.read_text().replace('"step":0', '"step":1', 1))
     with pytest.raises(UserError, match="make a new one"):
         Plan.load(path)
+
+
+def test_what_a_killed_writer_left_of_a_grid_is_no_group(study: Study) -> None:
+    grid = study.layout.grid("base", "countdown")
+    grid.parent.mkdir(parents=True)
+    (grid.parent / "0123456789abcdef.partial").write_text("{")
+    assert study.layout.groups() == []
+    grid.write_text("{}")
+    assert study.layout.groups() == [("base", "countdown")]
