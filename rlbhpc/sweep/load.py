@@ -11,11 +11,10 @@ from rlbhpc.sweep.plan import Shard
 
 def engine_for(study: Study, shard: Shard) -> Engine:
     """Make the engine of one shard, with the study's engine settings."""
-    settings: dict[str, Any] = dict(study.file.engine.options)
     entry = study.models[shard.model].endpoint
     if entry is not None:
-        endpoint = {"url": entry.url, "chat": entry.chat, "key_env": entry.key_env}
-        return make_engine("endpoint", entry.model, **endpoint, **settings)
+        return make_engine("endpoint", entry.model, **entry.model_dump(exclude={"model"}))
+    settings: dict[str, Any] = dict(study.file.engine.options)
     if study.file.engine.dtype != "auto":
         settings["dtype"] = study.file.engine.dtype
     if shard.engine == "vllm":
