@@ -43,6 +43,10 @@ class Layout:
         """Return a checkpoint of a model that the study trains, in Hugging Face format."""
         return self.root / "models" / model / f"step-{step}"
 
+    def converted(self, digest: str) -> Path:
+        """Return a model folder made of a checkpoint that is none; can be deleted at any time."""
+        return self.root / "converted" / digest
+
     def training(self, model: str) -> Path:
         """Return the training state and dynamics of a model that the study trains."""
         return self.root / "training" / model

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
@@ -24,4 +26,18 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
         settings["dtype"] = study.file.engine.dtype
     if kind == "vllm":
         settings["tensor_parallel"] = study.file.engine.tensor_parallel
-    return make_engine(kind, study.folder(model, step), **settings)
+    return make_engine(kind, model_to_load(study, model, step), **settings)
+
+
+def model_to_load(study: Study, model: str, step: int) -> Path:
+    """Folder that an engine can load: the checkpoint itself, or what is made of it."""
+    parent = study.base(model)
+    if step == 0 and study.models[model].steps is not None and parent is not None:
+        return model_to_load(study, parent, study.last_step(parent))
+    folder = study.folder(model, step)
+    if study.models[model].path is None or not folder.is_dir():
+        return folder
+    base = None
+    if needs_base(folder) and parent is not None:
+        base = model_to_load(study, parent, study.last_step(parent))
+    return model_folder(folder, base, study.layout.converted(study.digests[model][step]))
