@@ -36,6 +36,7 @@ VERBS: dict[str, Verb] = {
     "sample": Verb("rlbhpc.cli.sample", "Make what is missing, on this machine."),
     "run": Verb("rlbhpc.cli.run", "Work some shards of a stored plan."),
     "score": Verb("rlbhpc.cli.score", "Score texts under models, for perplexity."),
+    "match-entropy": Verb("rlbhpc.cli.match_entropy", "Find the temperature of equal entropy."),
     "seal": Verb("rlbhpc.cli.seal", "Seal journals into Parquet parts."),
     "compact": Verb("rlbhpc.cli.compact", "Bring the cube up to date with all samples."),
     "gc": Verb("rlbhpc.cli.gc", "Remove journals that are sealed."),
