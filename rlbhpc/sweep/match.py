@@ -101,7 +101,8 @@ def bisect(
     if abs(tried[found] - wanted) > tolerance:
         raise UserError(
             f"no temperature from {COLDEST} to {HOTTEST} brings the entropy to {wanted:.4f}; the "
-            f"nearest is {tried[found]:.4f} at {found:g}; raise `tolerance`, `problems` or `n` of the match"
+            f"nearest is {tried[found]:.4f} at {found:g}; raise the match's `tolerance`, "
+            "`problems` or `n`"
         )
     return Matched(found, tried[found], wanted, tuple(tried.items()))
 
