@@ -79,6 +79,7 @@ def work(job: Work, shard: Shard) -> int:
     layout = job.study.layout
     attempt = Attempt(layout.attempts, job.plan.name, shard.number)
     outcome = "failed"
+    judge = Judge(job.problems, job.study.file.verification, layout.verdict_cache)
 
     def on_stored(row: Sample) -> None:
         right = row.verdict == 1
@@ -87,7 +88,6 @@ def work(job: Work, shard: Shard) -> int:
     try:
         engine = job.make_engine(shard)
         try:
-            judge = Judge(job.problems)
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
                 for arm, group in groupby(spans, key=lambda span: span.arm):
                     _sample_arm(job, engine, recorder, arm, list(group))
@@ -96,7 +96,12 @@ def work(job: Work, shard: Shard) -> int:
                 engine.close()
         outcome = "drained" if job.drain.requested else "done"
     finally:
-        attempt.end(outcome, samples=job.progress.done, tokens=job.progress.tokens)
+        attempt.end(
+            outcome,
+            samples=job.progress.done,
+            tokens=job.progress.tokens,
+            verification=judge.close(),
+        )
     return TRY_AGAIN if outcome == "drained" else DONE
 
 
