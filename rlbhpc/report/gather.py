@@ -15,12 +15,14 @@ import numpy as np
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.compare import Comparison, adjusted, compare, pair
+from rlbhpc.report.draws import Draws, Settings
 from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
 from rlbhpc.report.phrases import several
-from rlbhpc.stats import ProblemWeights, k_grid, pass_curve
+from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
+from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
 
@@ -28,16 +30,6 @@ from rlbhpc.study.study import Study
 REPLICATES: Final = 1000
 #: Base arm and trained arm.
 Pair = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the intervals were made."""
-
-    prob: float
-    replicates: int
-    seed: int
-    k: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -50,8 +42,10 @@ class Report:
         Of the study, or the folder's name.
     folder
         The run.
-    settings
-        How the intervals were made.
+    settings, draws
+        How the intervals were made, and the bootstrap weights that all of them share.
+    arms
+        What each arm is, by name; empty without a study.
     measured
         Every arm, step and problem set.
     final
@@ -70,6 +64,8 @@ class Report:
     question: str
     folder: Path
     settings: Settings
+    draws: Draws
+    arms: Mapping[str, Arm]
     measured: tuple[Measured, ...]
     final: tuple[Comparison, ...]
     earlier: tuple[Comparison, ...]
@@ -115,7 +111,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         )
     found.sort(key=_order(study))
     settings = _settings(study)
-    draw = _Weights(settings)
+    draw = Draws(settings)
     found = [_with_curve(one, draw, settings) for one in found]
     arms = list(dict.fromkeys(one.arm for one in found))
     chosen = _pairs(arms, study, pairs)
@@ -134,6 +130,8 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         (study.file.question or "") if study else "",
         folder,
         settings,
+        draw,
+        study.arms if study else {},
         tuple(found),
         tuple(adjusted(final)),
         tuple(earlier),
@@ -159,24 +157,6 @@ def read_study(folder: Path) -> Study | None:
         return None
 
 
-class _Weights:
-    """The bootstrap weights of the report: equal lists of problems share one drawing."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._drawn: dict[tuple[str, ...], ProblemWeights] = {}
-
-    def of(self, problems: tuple[str, ...]) -> ProblemWeights:
-        """Give the weights of some problems."""
-        if problems not in self._drawn:
-            self._drawn[problems] = ProblemWeights.draw(
-                len(problems),
-                np.random.default_rng(self._settings.seed),
-                self._settings.replicates,
-            )
-        return self._drawn[problems]
-
-
 def _order(study: Study | None) -> Callable[[Measured], tuple[int, int, str, str, int]]:
     """Sort arms and sets as the study lists them, and by name what it does not list."""
     arms = list(study.arms) if study else []
@@ -199,7 +179,7 @@ def _settings(study: Study | None) -> Settings:
     return Settings(asked.confidence, asked.bootstrap, study.seed, tuple(sorted(set(asked.k))))
 
 
-def _with_curve(one: Measured, draw: _Weights, settings: Settings) -> Measured:
+def _with_curve(one: Measured, draw: Draws, settings: Settings) -> Measured:
     rows = np.flatnonzero(one.sampled)
     if not len(rows):
         return one
@@ -223,7 +203,7 @@ def _pairs(arms: list[str], study: Study | None, asked: Sequence[Pair]) -> list[
 
 
 def _line_ups(
-    found: list[Measured], pairs: list[Pair], draw: _Weights, prob: float, notes: list[str]
+    found: list[Measured], pairs: list[Pair], draw: Draws, prob: float, notes: list[str]
 ) -> list[list[Comparison]]:
     """Compare each pair on each problem set that both have, at each step with samples."""
     lines = by_line([one for one in found if one.sampled.any()])
