@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
+from rlbhpc.report.details import details
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.markup import el
 from rlbhpc.report.page import LIMIT, page
@@ -46,7 +47,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def html(report: Report) -> str:
-    return page(report)
+    return page(report, details(report))
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +113,8 @@ def test_files_beside_the_page(run: Path, report: Report, tmp_path: Path) -> Non
 
 
 def test_the_same_run_gives_the_same_bytes(run: Path, html: str) -> None:
-    assert page(gather(run)) == html
+    again = gather(run)
+    assert page(again, details(again)) == html
 
 
 def test_counts_alone_make_a_report(tmp_path: Path) -> None:
@@ -120,10 +122,11 @@ def test_counts_alone_make_a_report(tmp_path: Path) -> None:
     put_counts(study, "base", np.arange(24) % 17, 16)
     put_counts(study, "rl", (np.arange(24) * 2) % 17, 16, 50)
     put_counts(study, "rl", (np.arange(24) * 3) % 17, 16, 100)
-    text = page(gather(tmp_path / "run"))
+    found = gather(tmp_path / "run")
+    text = page(found, details(found))
     assert "No problem with stored responses" in text
     assert "Over training steps" in text
-    tally = pd.read_csv(write_report(gather(tmp_path / "run"))[1])
+    tally = pd.read_csv(write_report(found, tmp_path)[0].with_name("samples.csv"))
     assert tally["timeouts"].isna().all(), "what is not known is empty, not 0"
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 import numpy as np
@@ -22,6 +23,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from rlbhpc import __version__
+from rlbhpc.report.figures.values import values_of
 
 #: Widths in inches: one column of a paper, and both.
 SINGLE: Final = 3.4
@@ -193,7 +195,13 @@ def svg(drawn: Drawn, name: str) -> str:
     box = re.search(r'viewBox="([^"]*)"', text)
     assert box is not None
     head = f'<svg viewBox="{box[1]}" aria-hidden="true" class="figure">'
-    return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1).strip()
+    text = re.sub(r"<svg[^>]*>", lambda _: head, text, count=1).strip()
+    height = float(box[1].split()[3])
+    spots = "".join(
+        f'<circle cx="{x:.1f}" cy="{height - y:.1f}" r="5"><title>{escape(value)}</title></circle>'
+        for x, y, value in values_of(drawn.figure)
+    )
+    return text.removesuffix("</svg>") + f'<g class="values">{spots}</g></svg>'
 
 
 def _attributes(match: re.Match[str]) -> str:
