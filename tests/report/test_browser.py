@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.report.gather import Report
+from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.write import write_report
 from tests.report.browser import Browser, browser
+from tests.report.rich import make_rich
 
 pytestmark = pytest.mark.slow
 
@@ -46,22 +47,65 @@ def html(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(report, tmp_path_factory.mktemp("page"))[0]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run that has something for every section."""
+    folder = tmp_path_factory.mktemp("whole")
+    make_rich(folder / "run")
+    return write_report(gather(folder / "run"), folder / "page")[0]
+
+
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
 def test_everything_is_shown_and_nothing_spills(
-    window: Browser, html: Path, width: int, dark: bool, script: bool
+    window: Browser, whole: Path, width: int, dark: bool, script: bool
 ) -> None:
-    window.open(html, width, dark=dark, script=script)
+    window.open(whole, width, dark=dark, script=script)
     assert window.complaints == []
-    assert window.requested == [html.as_uri()], "the page loads nothing"
+    assert window.requested == [whole.as_uri()], "the page loads nothing"
     assert window.ask("document.documentElement.scrollWidth") <= width
     assert window.ask(SPILLED) == []
-    assert window.ask("document.querySelectorAll('svg.figure').length") >= 5
+    assert window.ask("document.querySelectorAll('svg.figure').length") >= 20
     assert window.ask(EMPTY) == 0
     assert window.ask(CONTRAST) >= 4.5
     paper = window.ask("getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(21, 24, 26)" if dark else "rgb(255, 255, 255)")
+
+
+def test_a_pointer_finds_the_values(window: Browser, whole: Path) -> None:
+    window.open(whole, 1400, script=False)
+    spots = "document.querySelectorAll('svg.figure .values circle')"
+    assert window.ask(f"{spots}.length") > 300
+    assert window.ask(f"[...{spots}].filter(e => !e.querySelector('title')).length") == 0
+    # The first curve of the first figure: base at k = 1, where its table says the same.
+    found = window.ask(f"{spots}[0].querySelector('title').textContent")
+    row = "document.querySelector('#curves tbody tr')"
+    assert window.ask(f"{row}.cells[0].textContent") == "base"
+    value = window.ask(f"{row}.cells[2].dataset.value")
+    name, _, rest = found.partition(": ")
+    assert name == "base" and rest.startswith("pass@k, % ") and rest.endswith(", k 1")
+    assert round(float(rest.split()[2].rstrip(",")), 1) == float(value)
+    # And the spot lies where the pointer would be: nothing is drawn over it.
+    place = window.ask(
+        f"(() => {{ const e = {spots}[3]; e.scrollIntoView(); const b = e.getBoundingClientRect();"
+        " const x = b.x + b.width / 2, y = b.y + b.height / 2;"
+        " return document.elementFromPoint(x, y).tagName; })()"
+    )
+    assert place == "circle"
+
+
+def test_a_problem_leads_to_its_responses(window: Browser, whole: Path) -> None:
+    window.open(whole, 1400)
+    link = "document.querySelector('#comparisons td a')"
+    problem = window.ask(f"{link}.textContent")
+    window.ask(f"{link}.focus()")
+    window.press("Enter", "\r")
+    # The link is followed after the key; two frames later it has been.
+    window.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    case = "document.querySelector('details:has(:target)')"
+    assert window.ask(f"{case}.querySelector('summary').textContent").startswith(f"{problem}:")
+    assert window.ask(f"{case}.open")
 
 
 def test_what_a_model_wrote_stays_text(window: Browser, html: Path) -> None:

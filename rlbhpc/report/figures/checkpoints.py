@@ -17,12 +17,13 @@ from rlbhpc.report.measured import Measured
 def checkpoints_figure(line_up: Sequence[Comparison], colours: Colours) -> Drawn:
     """Draw base and checkpoints on the left, pass@1 and pass@K over steps on the right.
 
-    Checkpoints go from dark to light as training goes on; intervals are drawn on the right only,
+    Checkpoints go from dark to light as training goes on, within what can be told from black and
+    from white paper; intervals are drawn on the right only,
     where they can be told apart.
     """
     base, checkpoints = line_up[0].base, [one.trained for one in line_up]
     shown = [one for one in (base, *checkpoints) if one.curve is not None]
-    shades = mpl.colormaps["cividis"](np.linspace(0.05, 0.85, max(len(checkpoints), 1)))
+    shades = mpl.colormaps["cividis"](np.linspace(0.25, 0.85, max(len(checkpoints), 1)))
     with canvas(DOUBLE, 2.8, 2) as (figure, (left, right)):
         k_axis(left, max(int(one.curve.k[-1]) for one in shown if one.curve))
         for one, shade in zip(checkpoints, shades, strict=True):

@@ -14,7 +14,7 @@ from rlbhpc.report.figures.style import DOUBLE, INK, Drawn, canvas, marker_of
 from rlbhpc.report.scored import Evolution, Scored
 
 # Points drawn of one condition; the quartiles are those of all.
-_POINTS: Final = 300
+_POINTS: Final = 150
 
 
 def perplexity_figure(shown: Sequence[Scored], colours: Colours) -> Drawn:
@@ -30,9 +30,9 @@ def perplexity_figure(shown: Sequence[Scored], colours: Colours) -> Drawn:
             s = one.spread
             axes.plot([s.lower_quartile, s.upper_quartile], [row, row], color=INK, linewidth=1.2)
             axes.plot(s.median, row, "o", color=INK, markersize=4)
-            axes.annotate(
-                f"{s.median:.3g}", (s.median, row), xytext=(0, 5), textcoords="offset points",
-                ha="center", fontsize=6.5,
+            axes.text(
+                1.005, row, f"{s.median:.3f}", transform=axes.get_yaxis_transform(), va="center",
+                fontsize=7,
             )  # fmt: skip
         axes.set_yticks(range(len(shown)), [one.label for one in reversed(shown)])
         axes.set_ylim(-0.6, len(shown) - 0.3)
@@ -42,7 +42,7 @@ def perplexity_figure(shown: Sequence[Scored], colours: Colours) -> Drawn:
         high = max((float(np.nanmax(one.perplexity)) for one in shown), default=2.0)
         axes.set_xticks([t for t in _TICKS if low * 0.99 <= t <= high * 1.01] or [low])
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel("perplexity of a response (dot: median; line: quartiles)")
+        axes.set_xlabel("perplexity of a response (dot and number: median; line: quartiles)")
     return Drawn(figure, perplexity_frame(shown))
 
 

@@ -40,8 +40,9 @@ def evidence_shown(report: Report, shown: list[Evidence], left_out: str) -> list
                         _side(f"{part.solver.label}, right", case.responses),
                         _side(f"{part.other.label}, wrong", case.other),
                         class_="pair",
+                        # Inside: a browser opens what is around the target of a link.
+                        id=anchor(case),
                     ),
-                    id=anchor(case),
                 )
             )
         if part.left_out:

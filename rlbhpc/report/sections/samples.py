@@ -60,10 +60,14 @@ def _verifier(report: Report) -> list[Node]:
     if not rows:
         return []
     heads = ["arm", "set", "no answer, %", "timeouts, %", "truncated, %",
-             *(f"floor at f = {rate:g}, %" for rate in RATES)]  # fmt: skip
+             *(f"f = {rate:g}" for rate in RATES)]  # fmt: skip
     return [
         el("h3", "The verifier"),
-        table("Shares of judged samples, and the floor that false positives make", heads, rows),
+        table(
+            "Shares of judged samples; floor in percent that false positives at a rate f make",
+            heads,
+            rows,
+        ),
         el(
             "p",
             "The floor is the pass@K, at the largest K that all problems have, of problems that "
