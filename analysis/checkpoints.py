@@ -15,10 +15,9 @@ from rlbhpc.report.script import main
 
 
 def draw(report: Report) -> Iterator[tuple[str, Drawn]]:
-    for line_up in report.line_ups:
-        if len(line_up) > 1:
-            name = f"checkpoints-{line_up[-1].slug}"
-            yield name, checkpoints_figure(line_up, colours_of(report))
+    for line, last in zip(report.lines, report.final, strict=True):
+        if len(line.steps) > 1:
+            yield f"checkpoints-{last.slug}", checkpoints_figure(line, colours_of(report))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,13 @@ REPLICATES: Final = 1000
 Pair = tuple[str, str]
 
 
+class Line(NamedTuple):
+    """A base and the checkpoints that are compared with it on one problem set."""
+
+    base: Measured
+    steps: tuple[Measured, ...]
+
+
 @dataclass(frozen=True)
 class Report:
     """All that is known about a run.
@@ -48,10 +56,10 @@ class Report:
         What each arm is, by name; empty without a study.
     measured
         Every arm, step and problem set.
+    lines
+        Of each pair and problem set the base and, steps rising, what is compared with it.
     final
-        One comparison per pair and problem set, at the last step that has samples.
-    earlier
-        The same pairs at the steps before.
+        One comparison per line, at its last step that has samples.
     notes
         What a reader must know: what is missing, left out or not comparable.
     provenance
@@ -67,17 +75,21 @@ class Report:
     draws: Draws
     arms: Mapping[str, Arm]
     measured: tuple[Measured, ...]
+    lines: tuple[Line, ...]
     final: tuple[Comparison, ...]
-    earlier: tuple[Comparison, ...]
     notes: tuple[str, ...]
     provenance: Mapping[str, Mapping[str, Any]]
     study_hash: str
 
-    @property
+    @cached_property
     def line_ups(self) -> list[list[Comparison]]:
-        """Comparisons of each pair and problem set, steps rising."""
+        """Comparisons of each line, steps rising; the earlier ones are made when they are asked."""
         return [
-            [*(e for e in self.earlier if _pair(e) == _pair(last)), last] for last in self.final
+            [
+                *(_compared(line.base, one, self.draws, self.settings) for one in line.steps[:-1]),
+                last,
+            ]
+            for line, last in zip(self.lines, self.final, strict=True)
         ]
 
     def k(self, reach: int) -> list[int]:
@@ -121,10 +133,9 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
             "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
             "--compare BASE:TRAINED."
         )
-    final, earlier = [], []
-    for *before, last in _line_ups(found, chosen, draw, settings.prob, notes):
-        earlier += before
-        final.append(last)
+    lines = _lines(found, chosen, notes)
+    final = [_compared(line.base, line.steps[-1], draw, settings) for line in lines]
+    notes += [note for one in final for note in _comparison_notes(one)]
     return Report(
         study.name if study else folder.resolve().name,
         (study.file.question or "") if study else "",
@@ -133,8 +144,8 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         draw,
         study.arms if study else {},
         tuple(found),
+        tuple(lines),
         tuple(adjusted(final)),
-        tuple(earlier),
         tuple(notes),
         _provenance(Layout(folder)),
         study.hash if study else "",
@@ -202,33 +213,34 @@ def _pairs(arms: list[str], study: Study | None, asked: Sequence[Pair]) -> list[
     return [(arm, arm) for arm in arms]
 
 
-def _line_ups(
-    found: list[Measured], pairs: list[Pair], draw: Draws, prob: float, notes: list[str]
-) -> list[list[Comparison]]:
-    """Compare each pair on each problem set that both have, at each step with samples."""
+def _lines(found: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Line]:
+    """Find what can be compared: each pair on each problem set that both have samples of."""
     lines = by_line([one for one in found if one.sampled.any()])
-    line_ups = []
+    made = []
     for base_arm, trained_arm in pairs:
         sets = [s for arm, s in lines if arm == base_arm and (trained_arm, s) in lines]
         if not sets:
             notes.append(f"{trained_arm} and {base_arm} have no samples of one problem set yet.")
         for set_name in sets:
             base, steps = _sides(lines[base_arm, set_name], lines[trained_arm, set_name])
-            done = []
+            enough = []
             for trained in steps:
-                paired = pair(base, trained)
-                if len(paired.problems) < 2:
+                shared = len(pair(base, trained).problems)
+                if shared < 2:
                     notes.append(
                         f"{trained.label} and {base.label} share "
-                        f"{several(len(paired.problems), 'sampled problem')} of {set_name}: too "
-                        "few to compare."
+                        f"{several(shared, 'sampled problem')} of {set_name}: too few to compare."
                     )
                     continue
-                done.append(compare(base, trained, paired, draw.of(paired.problems), prob))
-            if done:
-                notes += _comparison_notes(done[-1])
-                line_ups.append(done)
-    return line_ups
+                enough.append(trained)
+            if enough:
+                made.append(Line(base, tuple(enough)))
+    return made
+
+
+def _compared(base: Measured, trained: Measured, draws: Draws, settings: Settings) -> Comparison:
+    paired = pair(base, trained)
+    return compare(base, trained, paired, draws.of(paired.problems), settings.prob)
 
 
 def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, list[Measured]]:
@@ -292,7 +304,3 @@ def _comparison_notes(one: Comparison) -> list[str]:
 def _provenance(layout: Layout) -> dict[str, dict[str, Any]]:
     grids = {f"{arm}/{name}": Grid.load(layout.grid(arm, name)) for arm, name in layout.groups()}
     return {name: dict(grid.provenance) for name, grid in grids.items() if grid is not None}
-
-
-def _pair(one: Comparison) -> tuple[str, str, str]:
-    return one.base.arm, one.trained.arm, one.base.problem_set

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree.ElementTree import tostring
 
 import numpy as np
 import pandas as pd
@@ -15,9 +17,11 @@ from click.testing import CliRunner
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
 from rlbhpc.report.details import details
+from rlbhpc.report.evidence import evidence
 from rlbhpc.report.gather import Report, gather
-from rlbhpc.report.markup import el
+from rlbhpc.report.markup import el, table
 from rlbhpc.report.page import LIMIT, page
+from rlbhpc.report.sections.evidence import evidence_shown
 from rlbhpc.report.write import write_report
 from tests.report.made import make_study, put_counts
 
@@ -108,8 +112,44 @@ def test_files_beside_the_page(run: Path, report: Report, tmp_path: Path) -> Non
     assert coverage.groupby("cell").size().to_dict() == {
         name: count for name, count in report.final[0].solved.counts.items() if count
     }
+    for path in paths:
+        if path.suffix == ".parquet":
+            stored = pd.read_parquet(path)
+            read = pd.read_csv(path.with_suffix(".csv"))
+            assert list(stored.columns) == list(read.columns) and len(stored) == len(read)
     again = write_report(report, tmp_path / "out")
     assert again == paths
+
+
+def test_cases_stand_beside_what_the_other_side_wrote(html: str, parsed: Page) -> None:
+    assert {"base, right", "rl, step 100, wrong"} <= set(parsed.texts["h4"])
+    anchors = [a["id"] for tag, a in parsed.elements if a.get("class") == "pair"]
+    assert anchors == [f"case-{i + 1}" for i in range(len(anchors))] and anchors
+    links = re.findall(r'href="#(case-\d+)"', html)
+    assert set(links) == set(anchors), "every case is linked from the coverage table"
+    # The first case is the rarest: its responses are of that problem, on both sides.
+    first = html[html.index('id="case-1"') : html.index('id="case-2"')]
+    assert "<script>" not in first and "alert(" in first
+    assert "Problem 0, try 0: the answer is False." in first
+
+
+def test_the_problem_itself_is_shown_where_it_can_be_read(report: Report) -> None:
+    shown = evidence(report)
+    case = shown[0].cases[0]
+    assert case.question == "", "the file of this set is not there"
+    known = [replace(shown[0], cases=(replace(case, question="What is <b>2</b> + 2?"),))]
+    text = "".join(
+        tostring(node, "unicode") for node in evidence_shown(report, known, "") if node != ""
+    )
+    assert "What is &lt;b&gt;2&lt;/b&gt; + 2?" in text
+
+
+def test_printed_numbers_sort_by_value() -> None:
+    rows = [["a", "+1.0 [-2.2, +4.3] ?"], ["b", "–"], ["c", "-12.5 [-20.0, -3.1]"]]
+    read = Page(tostring(table("t", ["arm", "points"], rows), "unicode", method="html"))
+    cells = [a for tag, a in read.elements if tag == "td"]
+    assert [cell.get("data-value") for cell in cells[1::2]] == ["+1.0", None, "-12.5"]
+    assert [cell["class"] for cell in cells[:2]] == ["text", "number"]
 
 
 def test_the_same_run_gives_the_same_bytes(run: Path, html: str) -> None:
@@ -138,16 +178,12 @@ def test_json_of_the_conclusions(run: Path) -> None:
 
 
 def test_a_cube_by_itself_is_not_written_into(run: Path, report: Report, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     (tmp_path / "zarr.json").write_text("{}")
     with pytest.raises(UserError, match="say with -o"):
         write_report(replace(report, folder=tmp_path))
 
 
 def test_elements_escape_text_and_attributes() -> None:
-    from xml.etree.ElementTree import tostring
-
     hostile = '"><script>&'
     text = tostring(el("p", f"<b>&\u202e{hostile}", title=hostile), "unicode", method="html")
     read = Page(text)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import matplotlib as mpl
 import numpy as np
 
-from rlbhpc.report.compare import Comparison
 from rlbhpc.report.figures.curves import curves_frame
 from rlbhpc.report.figures.palette import Colours
 from rlbhpc.report.figures.style import BASE_COLOUR, DOUBLE, Drawn, canvas, k_axis
+from rlbhpc.report.gather import Line
 from rlbhpc.report.measured import Measured
 
 
-def checkpoints_figure(line_up: Sequence[Comparison], colours: Colours) -> Drawn:
+def checkpoints_figure(line: Line, colours: Colours) -> Drawn:
     """Draw base and checkpoints on the left, pass@1 and pass@K over steps on the right.
 
     Checkpoints go from dark to light as training goes on, within what can be told from black and
     from white paper; intervals are drawn on the right only,
     where they can be told apart.
     """
-    base, checkpoints = line_up[0].base, [one.trained for one in line_up]
+    base, checkpoints = line
     shown = [one for one in (base, *checkpoints) if one.curve is not None]
     shades = mpl.colormaps["cividis"](np.linspace(0.25, 0.85, max(len(checkpoints), 1)))
     with canvas(DOUBLE, 2.8, 2) as (figure, (left, right)):
@@ -42,9 +40,9 @@ def checkpoints_figure(line_up: Sequence[Comparison], colours: Colours) -> Drawn
         for k, fill, name in ((1, "none", "pass@1"), (reach, colour, f"pass@{reach:,}")):
             rows = np.array([_at(one, k) for one in shown]).reshape(-1, 3)
             steps = [one.step for one in shown]
-            steps[0] = base.step if base is not checkpoints[0] and base.arm == shown[-1].arm else 0
+            steps[0] = base.step if base.arm == checkpoints[-1].arm else 0
             right.errorbar(
-                steps, rows[:, 0], yerr=[rows[:, 0] - rows[:, 1], rows[:, 2] - rows[:, 0]],
+                steps, rows[:, 0], yerr=abs(rows[:, 1:] - rows[:, :1]).T,
                 color=colour, marker="o", markerfacecolor=fill, markersize=4, capsize=2,
                 elinewidth=0.8, linewidth=1.1, label=name,
             )  # fmt: skip

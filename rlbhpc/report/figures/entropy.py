@@ -41,7 +41,7 @@ def entropy_figure(shown: Sequence[Responses], bases: set[str], colours: Colours
                     panel.axhline(middle[0], color=colour, linestyle="--", linewidth=1, label=arm)
                     continue
                 panel.errorbar(
-                    steps, middle, yerr=ends, color=colour, marker=marker, markersize=3.5,
+                    steps, middle, yerr=np.array(ends), color=colour, marker=marker, markersize=3.5,
                     capsize=2, elinewidth=0.8, linewidth=1.1, label=arm,
                 )  # fmt: skip
             x = [float(one.entropy.estimate) for one in line]

@@ -21,15 +21,15 @@ def over_training(report: Report, details: Details, colours: Colours) -> list[No
         drawn = training_figure(details.training, colours)
         caption = "Training curves as the trainer logged them, all models."
         nodes += [el("h3", "Training"), figure(drawn, "training", caption)]
-    for line_up in report.line_ups:
-        if len(line_up) > 1:
+    for line, last in zip(report.lines, report.final, strict=True):
+        if len(line.steps) > 1:
             caption = (
                 "Left: the base dashed, checkpoints from dark to light. Right: pass@1 (open) and "
                 "pass@K (filled) with intervals, step 0 is the base."
             )
-            slug = f"checkpoints-{line_up[-1].slug}"
-            nodes.append(el("h3", f"Checkpoints: {line_up[-1].title}"))
-            nodes.append(figure(checkpoints_figure(line_up, colours), slug, caption))
+            slug = f"checkpoints-{last.slug}"
+            nodes.append(el("h3", f"Checkpoints: {last.title}"))
+            nodes.append(figure(checkpoints_figure(line, colours), slug, caption))
     if len({one.trained.arm for one in report.final}) > 1:
         caption = (
             "Algorithms side by side: pass@1, pass@K and the gap between pass@K of the base and "
