@@ -39,12 +39,25 @@ print(json.dumps({
 """
 
 
+SCRIPT = """
+import runpy, sys, time
+runpy.run_path(sys.argv[1], run_name="imported")
+import matplotlib.backends.backend_pdf, matplotlib.backends.backend_agg, rlbhpc.stats.priors
+sys.argv = sys.argv[1:]
+start = time.perf_counter()
+runpy.run_path(sys.argv[0], run_name="__main__")
+print(time.perf_counter() - start)
+"""
+# A script says so where a run has nothing for it (4) or an argument is missing (2).
+NOTHING = (2, 4)
+
+
 def run() -> list[Row]:
     """Measure the bootstraps and the report."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         every = write_cube(folder / "cube.zarr")
-        return [bootstraps(every), *whole_report(folder)]
+        return [bootstraps(every), *whole_report(folder), *scripts(folder)]
 
 
 def bootstraps(every: list[Counts]) -> Row:
@@ -77,6 +90,22 @@ def whole_report(folder: Path) -> Iterator[Row]:
     yield Row("  peak memory", found["peak"], "GB", "<= 2", found["peak"] <= 2)
     size = (out / "report.html").stat().st_size / 1e6
     yield Row("  size of the page", size, "MB", "<= 5", size <= 5)
+
+
+def scripts(folder: Path) -> Iterator[Row]:
+    """Each script of ``analysis/`` that has something to show of the cube, after its imports."""
+    pairs = [word for arm in ARMS for word in ("--compare", f"base:{arm}")]
+    here = Path(__file__).parents[2] / "analysis"
+    for path in sorted(here.glob("*.py")):
+        out = ["-o", str(folder / "figures")]
+        words = out if path.stem == "published" else [str(folder / "cube.zarr"), *pairs, *out]
+        command = [sys.executable, "-c", SCRIPT, str(path), *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode in NOTHING:
+            continue
+        done.check_returncode()
+        seconds = float(done.stdout.splitlines()[-1])
+        yield Row(f"analysis/{path.name}", seconds, "s", "<= 5", seconds <= 5)
 
 
 def write_cube(path: Path) -> list[Counts]:
