@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured, rows_at
-from rlbhpc.stats import Interval, k_grid
+from rlbhpc.stats import Interval
 from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.ratio import ratio_interval
@@ -79,7 +79,9 @@ def votes(report: Report, shown: Sequence[Measured]) -> list[Votes]:
     for one, (answers,) in _read(report, shown, ("answer",)):
         rows = np.flatnonzero(one.sampled)
         counts = one.counts[rows]
-        k = k_grid(min(counts.reach, LARGEST_VOTE), per_octave=1)
+        largest = min(counts.reach, LARGEST_VOTE)
+        k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
+        k = k[k <= largest]
         ids, right = _first_judged(one, answers, rows, counts.reach)
         seed = np.random.default_rng([report.settings.seed, one.step])
         held = maj_at_k_by_votes(ids, right, k, seed)

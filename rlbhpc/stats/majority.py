@@ -134,14 +134,16 @@ def maj_at_k_by_votes(
         # verdict of an answer is that of its first sample.
         _, first, code = np.unique(answer, return_index=True, return_inverse=True)
         wins, blank = verdict[first], answer[first] < 0
+        # The smallest type that holds the codes: sorting is what takes the time.
+        small: NDArray[np.unsignedinteger] = code.astype(np.min_scalar_type(len(first)))
         for column, size in enumerate(sizes):
             if size <= len(answer):
-                found[row, column] = _hold(code, wins & ~blank, blank, size, rng)
+                found[row, column] = _hold(small, wins & ~blank, blank, size, rng)
     return found
 
 
 def _hold(
-    code: NDArray[np.int64],
+    code: NDArray[np.unsignedinteger],
     wins: NDArray[np.bool_],
     blank: NDArray[np.bool_],
     k: int,
