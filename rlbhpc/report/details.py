@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rlbhpc.report.beyond import Beyond, More, beyond, compared, more
 from rlbhpc.report.gather import Report
 from rlbhpc.report.guesses import Unguessed, unguessed
+from rlbhpc.report.reliability import Reliability, reliability
 from rlbhpc.report.responses import Responses, Votes, responses, votes
 from rlbhpc.report.scored import Evolution, Scored, evolutions, scored
 from rlbhpc.report.temperatures import Temperatures, temperatures
@@ -24,6 +25,7 @@ class Details:
     evolutions: tuple[Evolution, ...]
     temperatures: tuple[Temperatures, ...]
     unguessed: tuple[Unguessed, ...]
+    reliability: tuple[Reliability, ...]
     beyond: tuple[Beyond, ...]
     more: tuple[More, ...]
 
@@ -39,6 +41,7 @@ def details(report: Report) -> Details:
         tuple(evolutions(scores)),
         tuple(temperatures(report)),
         tuple(unguessed(report)),
+        tuple(reliability(report, compared(report))),
         tuple(beyond(report)),
         tuple(more(report)),
     )

@@ -70,7 +70,7 @@ def table(
 
 
 #: A number as it is printed: with its sign, interval and mark of doubt, or a dash.
-_NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)(?: \[.*\])?(?: \?)?$")
+_NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)(?: \[.*\])?(?: \?)?\*?$")
 
 
 def _is_text(value: Cell) -> bool:

@@ -48,7 +48,7 @@ def _page(report: Report, details: Details, shown: list[Evidence], left_out: str
     colours = colours_of(report)
     parts: dict[str, list[Node]] = {
         "answer": _answers(report),
-        "curves": curves(report, colours),
+        "curves": curves(report, details, colours),
         "comparisons": comparisons(report, shown, colours),
         "beyond": beyond_samples(report, details, colours),
         "training": over_training(report, details, colours),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured, rows_at
 from rlbhpc.stats import Interval
+from rlbhpc.stats.entropy import answer_entropy
 from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.ratio import ratio_interval
@@ -37,21 +38,36 @@ class Responses:
         Entropy per token in nats, at the sampling temperature before top-p, over all tokens.
     tokens
         Tokens per response, end-of-text included.
+    cost
+        Tokens per response of each sampled problem; NaN where none is known.
     """
 
     of: Measured
     entropy: Interval
     tokens: Interval
+    cost: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Votes:
-    """Majority votes of one arm at one step: maj@k beside the pass@k of the same problems."""
+    """Answers of one arm at one step, among equally many judged samples of each problem.
+
+    Attributes
+    ----------
+    k, majority, any_right
+        maj@k beside the pass@k of the same problems.
+    entropy, distinct
+        Entropy of a problem's answers in nats (Miller–Madow) and how many differ, means over
+        problems, among the first ``samples`` of each.
+    """
 
     of: Measured
     k: NDArray[np.int64]
     majority: Interval
     any_right: Interval
+    entropy: Interval
+    distinct: Interval
+    samples: int
 
 
 def responses(report: Report) -> list[Responses]:
@@ -69,7 +85,8 @@ def responses(report: Report) -> list[Responses]:
         ]  # fmt: skip
         weights = report.draws.of(tuple(one.problems[i] for i in np.flatnonzero(one.sampled)))
         entropies, lengths = (ratio_interval(sums[i], sums[i + 1], weights, prob) for i in (0, 2))
-        found.append(Responses(one, entropies, lengths))
+        with np.errstate(invalid="ignore"):
+            found.append(Responses(one, entropies, lengths, sums[2] / sums[3]))
     return found
 
 
@@ -87,12 +104,18 @@ def votes(report: Report, shown: Sequence[Measured]) -> list[Votes]:
         held = maj_at_k_by_votes(ids, right, k, seed)
         weights = report.draws.of(tuple(one.problems[i] for i in rows))
         prob = report.settings.prob
+        tallies = [np.unique(row[row >= 0], return_counts=True)[1] for row in ids]
+        entropies = np.nan_to_num([answer_entropy(tally) for tally in tallies])
+        one_each = np.ones(len(ids))
         found.append(
             Votes(
                 one,
                 k,
                 mean_interval(held, weights, prob, "problem bootstrap of votes held"),
                 mean_interval(counts.pass_at_k(k), weights, prob, "problem bootstrap"),
+                ratio_interval(entropies, one_each, weights, prob),
+                ratio_interval([len(tally) for tally in tallies], one_each, weights, prob),
+                counts.reach,
             )
         )
     return found

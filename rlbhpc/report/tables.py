@@ -60,6 +60,7 @@ def _of_details(details: Details) -> dict[str, pd.DataFrame]:
         "perplexity": perplexity_frame(details.scored),
         "perplexity_steps": perplexity_steps_frame(details.evolutions),
         "forecasts": forecasts_frame(details),
+        "reliability": reliability_frame(details),
     }
     if details.votes:
         found["majority"] = majority_frame(details.votes)
@@ -72,6 +73,24 @@ def _of_details(details: Details) -> dict[str, pd.DataFrame]:
         frames = [curves_frame(one.kept) for one in details.unguessed]
         found["without_guessable"] = pd.concat(frames, ignore_index=True)
     return found
+
+
+def reliability_frame(details: Details) -> pd.DataFrame:
+    """Reliability metrics with intervals, one row per arm, step, set and metric."""
+    return pd.DataFrame(
+        {
+            "problem_set": one.of.problem_set,
+            "arm": one.of.arm,
+            "step": one.of.step,
+            "metric": name,
+            "value": float(value.estimate),
+            "lower": float(value.lower),
+            "upper": float(value.upper),
+            "sound": bool(value.sound),
+        }
+        for one in details.reliability
+        for name, value in one.values.items()
+    )
 
 
 def forecasts_frame(details: Details) -> pd.DataFrame:

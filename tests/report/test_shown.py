@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.beyond import beyond, compared, more
+from rlbhpc.report.budgets import budgets
 from rlbhpc.report.figures.style import _apart
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.guesses import unguessed
+from rlbhpc.report.reliability import reliability
 from rlbhpc.report.responses import responses, votes
 from rlbhpc.report.scored import evolutions, scored
 from rlbhpc.report.temperatures import temperatures
 from rlbhpc.report.training import training
+from rlbhpc.stats import pass_at_k, pass_hat_k
 from rlbhpc.stats.majority import maj_at_k_of
 from rlbhpc.store.reader import open_cube
 from rlbhpc.verify.verdict import Status
@@ -131,6 +134,39 @@ def test_undecided_comparisons_are_forecast(rich: Report) -> None:
         assert [f.n for f in one.forecasts] == [64, 128]
         solved = {p for p, c in zip(one.of.problems, one.of.base.counts.c, strict=True) if c}
         assert not solved & {problem for problem, _ in one.spend}
+
+
+def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
+    measured = responses(rich)
+    found = budgets(rich, measured)
+    assert [one.of for one in found] == [
+        one for one in rich.measured if any(one is other for other in compared(rich))
+    ]
+    base = next(one for one in found if one.of.arm == "base")
+    cost = next(one.cost for one in measured if one.of is base.of)
+    tokens = float(base.tokens[-1])
+    bought = np.floor(tokens / cost * (1 + 1e-12)).astype(int)
+    values = pass_at_k(base.of.counts.n, base.of.counts.c, bought)
+    assert float(base.interval.estimate[-1]) == pytest.approx(values.mean())
+    assert not np.isnan(base.interval.estimate).any()
+
+
+def test_reliability_is_that_of_the_statistics(rich: Report) -> None:
+    (one, *_) = reliability(rich, compared(rich))
+    n, c = one.of.counts.n, one.of.counts.c
+    assert float(one.values["pass^8"].estimate) == pytest.approx(pass_hat_k(n, c, 8).mean())
+    assert one.values["pass^8"].estimate < one.values["pass@1"].estimate
+    cover = [float(one.values[f"Cover@{level}"].estimate) for level in (0.1, 0.5, 0.9)]
+    assert cover == sorted(cover, reverse=True)
+    # n = 32: rates that would be missed with a chance of 5 % or more.
+    assert (1 - one.threshold) ** 32 == pytest.approx(0.05)
+    assert one.fixed.model_based[-1] and not one.fixed.model_based[0]
+
+
+def test_answers_are_counted(rich: Report) -> None:
+    (one, *_) = votes(rich, compared(rich))
+    assert 1 <= float(one.distinct.estimate) <= 2, "the made-up answers are True and False"
+    assert 0 <= float(one.entropy.estimate) <= 0.75
 
 
 def test_arms_of_the_study_are_known(rich: Report) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from rlbhpc.report.beyond import compared
+from rlbhpc.report.budgets import budgets
 from rlbhpc.report.details import Details
+from rlbhpc.report.figures.budget import budget_figure
 from rlbhpc.report.figures.majority import majority_figure
 from rlbhpc.report.figures.palette import Colours, bases_of
 from rlbhpc.report.figures.perplexity import perplexity_figure
@@ -11,12 +13,14 @@ from rlbhpc.report.figures.solvable import solvable_figure
 from rlbhpc.report.figures.temperature import temperature_figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.phrases import bounds
+from rlbhpc.report.responses import Votes
 from rlbhpc.report.scored import Scored
 from rlbhpc.report.sections.parts import figure
 
 
 def behaviour(report: Report, details: Details, colours: Colours) -> list[Node]:
-    """Solvable sets, majority votes, temperatures and perplexity, where the run has them."""
+    """Solvable sets, votes, temperatures, budgets, perplexity, reliability: what a run has."""
     nodes: list[Node] = []
     for set_name in dict.fromkeys(one.problem_set for one in report.measured):
         shown = [one for one in compared(report) if one.problem_set == set_name]
@@ -37,6 +41,7 @@ def behaviour(report: Report, details: Details, colours: Colours) -> list[Node]:
         drawn = majority_figure(held, bases_of(report), colours)
         nodes.append(el("h3", f"{set_name}: majority votes"))
         nodes.append(figure(drawn, f"majority-{set_name}", caption))
+        nodes.append(_answers(held, set_name))
     for one in details.temperatures:
         name = f"{one.base}-{one.trained}-{one.problem_set}"
         caption = (
@@ -47,7 +52,56 @@ def behaviour(report: Report, details: Details, colours: Colours) -> list[Node]:
         nodes.append(el("h3", f"{one.problem_set}: {one.trained} and {one.base}, best temperature"))
         drawn = temperature_figure(one, bases_of(report), colours)
         nodes.append(figure(drawn, f"temperature-{name}", caption))
-    return nodes + _perplexity(details, colours)
+    return [*nodes, *_budgets(report, details, colours), *_perplexity(details, colours),
+            *_reliability(details)]  # fmt: skip
+
+
+def _answers(held: list[Votes], set_name: str) -> Node:
+    rows: list[list[Cell]] = []
+    for one in held:
+        ends = [f"{float(v.estimate):.2f} [{float(v.lower):.2f}, {float(v.upper):.2f}]"
+                for v in (one.entropy, one.distinct)]  # fmt: skip
+        rows.append([one.of.label, one.samples, *ends])
+    heads = ["arm", "samples", "answer entropy, nat", "distinct answers"]
+    return table(f"Answers on {set_name}, per problem", heads, rows)
+
+
+def _budgets(report: Report, details: Details, colours: Colours) -> list[Node]:
+    nodes: list[Node] = []
+    for set_name in dict.fromkeys(one.problem_set for one in report.measured):
+        shown = [one for one in budgets(report, details.responses) if one.problem_set == set_name]
+        if shown:
+            caption = (
+                "pass@k at equal cost: the k that a budget of response tokens per problem buys at "
+                "the mean length of that arm's responses to that problem."
+            )
+            drawn = budget_figure(shown, bases_of(report), colours)
+            nodes.append(el("h3", f"{set_name}: for a budget of tokens"))
+            nodes.append(figure(drawn, f"budget-{set_name}", caption))
+    return nodes
+
+
+def _reliability(details: Details) -> list[Node]:
+    nodes: list[Node] = []
+    for set_name in dict.fromkeys(one.of.problem_set for one in details.reliability):
+        here = [one for one in details.reliability if one.of.problem_set == set_name]
+        rows: list[list[Cell]] = [
+            [one.of.label, *(bounds(value) for value in one.values.values())] for one in here
+        ]
+        heads = ["arm", *here[0].values]
+        nodes.append(el("h3", f"{set_name}: reliability"))
+        nodes.append(table(f"Reliability on {set_name}, percent", heads, rows))
+    if nodes:
+        nodes.append(
+            el(
+                "p",
+                "pass^k: all of k right. G-Pass: at least half of them. mG-Pass: the mean over "
+                "shares above a half. Cover@τ: share of problems whose success rate is at least τ, "
+                "from a fitted distribution.",
+                class_="soft",
+            )
+        )
+    return nodes
 
 
 def _perplexity(details: Details, colours: Colours) -> list[Node]:
