@@ -91,6 +91,8 @@ def evidence(report: Report) -> list[Evidence]:
     found: list[Evidence] = []
     questions: dict[str, dict[str, str]] = {}
     for one in report.final:
+        if one.solved is None:
+            continue
         for side, arm in (("base", one.base), ("trained", one.trained)):
             if arm.verdicts is None or (arm.arm, arm.problem_set) not in known:
                 continue
@@ -146,7 +148,7 @@ def _judged(
     layout: Layout, arm: Measured, problem: str, status: Status, most: int
 ) -> Iterator[Response]:
     # Verdicts of the cube say which samples are wanted, so that no other text is read.
-    if arm.verdicts is None:
+    if arm.verdicts is None or (arm.arm, arm.problem_set) not in layout.groups():
         return
     row = arm.verdicts[arm.problems.index(problem)]
     wanted = (row == status).nonzero()[0][:most].tolist()

@@ -23,7 +23,7 @@ from rlbhpc.store.reader import open_cube
 from rlbhpc.verify.verdict import Status
 
 #: The most samples that vote together; above, votes change little and take long.
-LARGEST_VOTE: Final = 256
+LARGEST_VOTE: Final = 64
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,8 @@ def _hold(
     rng: np.random.Generator,
 ) -> float:
     """Share of votes of k samples that come out right."""
+    if k == 1:  # each sample decides alone
+        return float(wins[code].mean())
     groups = len(code) // k
     times = -(-VOTES // groups)
     shuffled = rng.permuted(np.broadcast_to(code, (times, len(code))), axis=1)

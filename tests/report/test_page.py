@@ -23,7 +23,7 @@ from rlbhpc.report.markup import el, table
 from rlbhpc.report.page import LIMIT, page
 from rlbhpc.report.sections.evidence import evidence_shown
 from rlbhpc.report.write import write_report
-from tests.report.made import make_study, put_counts
+from tests.report.made import make_study, put_counts, put_samples
 
 
 class Page(HTMLParser):
@@ -168,6 +168,16 @@ def test_counts_alone_make_a_report(tmp_path: Path) -> None:
     assert "Over training steps" in text
     tally = pd.read_csv(write_report(found, tmp_path)[0].with_name("samples.csv"))
     assert tally["timeouts"].isna().all(), "what is not known is empty, not 0"
+
+
+def test_counts_of_one_arm_meet_samples_of_the_other(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", 24, 16)
+    put_counts(study, "base", np.arange(24) * 2 % 65, 64)
+    put_samples(study, "rl", np.random.default_rng(0).random((24, 16)) < 0.5, 100)
+    found = gather(tmp_path / "run")
+    text = page(found, details(found))
+    assert found.final[0].solved is None, "64 counted samples cannot be cut to 16"
+    assert "Coverage is not known" in text and "No problem with stored responses" in text
 
 
 def test_json_of_the_conclusions(run: Path) -> None:

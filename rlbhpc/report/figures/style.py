@@ -155,8 +155,8 @@ def save(drawn: Drawn, folder: Path, name: str, about: dict[str, Any]) -> list[P
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{ending}" for ending in ("pdf", "png", "csv", "json")]
     with mpl.rc_context(_RC):
+        _lay_out(drawn.figure)
         drawn.figure.savefig(paths[0], metadata={"CreationDate": None})
-        drawn.figure.set_layout_engine("none")  # laid out once; the second time costs as much
         drawn.figure.savefig(paths[1], dpi=200, facecolor="white")
     text = drawn.frame.to_csv(index=False, lineterminator="\n")
     paths[2].write_text(text)
@@ -181,6 +181,7 @@ def svg(drawn: Drawn, name: str) -> str:
     """
     out = io.StringIO()
     with mpl.rc_context(_RC | {"svg.hashsalt": name}):
+        _lay_out(drawn.figure)
         drawn.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]
@@ -202,6 +203,14 @@ def svg(drawn: Drawn, name: str) -> str:
         for x, y, value in values_of(drawn.figure)
     )
     return text.removesuffix("</svg>") + f'<g class="values">{spots}</g></svg>'
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place axes, labels and legends once; every draw would do it again, and draw twice for it."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
 
 
 def _attributes(match: re.Match[str]) -> str:
