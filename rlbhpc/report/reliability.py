@@ -45,16 +45,19 @@ class Reliability:
 
 
 def reliability(report: Report, shown: Sequence[Measured]) -> list[Reliability]:
-    """Work out the metrics of some arms."""
+    """Work out the metrics of some arms, at the same k for all arms of a problem set."""
     found = []
     prob = report.settings.prob
-    for one in shown:
+    sampled = [one for one in shown if one.sampled.any()]
+    reach = {one.problem_set: DRAWS for one in sampled}
+    for one in sampled:
+        least = one.counts[one.sampled].reach
+        reach[one.problem_set] = min(reach[one.problem_set], least)
+    for one in sampled:
         rows = np.flatnonzero(one.sampled)
-        if not len(rows):
-            continue
         counts = one.counts[rows]
         weights = report.draws.of(tuple(one.problems[i] for i in rows))
-        k = min(DRAWS, counts.reach)
+        k = reach[one.problem_set]
         n, c = counts.n, counts.c
         means = {
             "pass@1": c / n,

@@ -199,3 +199,28 @@ def test_elements_escape_text_and_attributes() -> None:
     read = Page(text)
     assert read.elements == [("p", {"title": hostile})]
     assert "".join(read.texts["p"]) == f"<b>&\N{REPLACEMENT CHARACTER}{hostile}"
+
+
+@pytest.mark.parametrize(
+    ("base", "trained", "n"),
+    [
+        ([0] * 5, [0] * 5, 16),
+        ([16] * 5, [16] * 5, 16),
+        ([0, 1, 0, 1], [1, 1, 0, 1], 1),
+        ([0, 1, 3], [1, 2, 0], 3),
+        ([0, 1], [1, 1], 4),
+    ],
+    ids=["none right", "all right", "one sample", "three samples", "two problems"],
+)
+def test_thin_runs_have_a_page(tmp_path: Path, base: list[int], trained: list[int], n: int) -> None:
+    study = make_study(tmp_path / "run", len(base), n)
+    for arm, right, step in (("base", base, 0), ("rl", trained, 100)):
+        put_samples(study, arm, np.arange(n) < np.array(right)[:, None], step)
+    paths = write_report(gather(tmp_path / "run"))
+    read = Page(paths[0].read_text())
+    assert "undecided" in read.texts["p"]
+    for tag in ("td", "p", "figcaption"):
+        assert not re.search(r"\bnan\b", " ".join(read.texts[tag]))
+    for path in paths:
+        if path.suffix == ".csv":
+            assert len(pd.read_csv(path)) > 0
