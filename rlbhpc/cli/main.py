@@ -39,6 +39,7 @@ VERBS: dict[str, Verb] = {
     "compact": Verb("rlbhpc.cli.compact", "Bring the cube up to date with all samples."),
     "gc": Verb("rlbhpc.cli.gc", "Remove journals that are sealed."),
     "merge": Verb("rlbhpc.cli.merge", "Take in samples of the same study drawn elsewhere."),
+    "launch": Verb("rlbhpc.cli.launch", "Write batch scripts for a cluster; submit them."),
     "show": Verb("rlbhpc.cli.show", "Look at problems, samples and responses."),
     "report": Verb("rlbhpc.cli.report", "Say what a run shows: words, figures, tables."),
     "export": Verb("rlbhpc.cli.export", "Write results as Parquet, CSV, JSON or netCDF."),
