@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +29,9 @@ SPECIAL = frozenset(":,\"'\\\n")
 
 def exports(names: Iterable[str]) -> str:
     """Shell lines that let variables into the container by name."""
-    wanted = " ".join(sorted({*names, *LET_IN}))
+    wanted = textwrap.wrap(" ".join(sorted({*names, *LET_IN})), 92)
     return (
-        f"for name in {wanted}; do\n"
+        "for name in " + " \\\n    ".join(wanted) + "; do\n"
         '    [ -z "${!name+x}" ] || export "APPTAINERENV_$name=${!name}" '
         '"SINGULARITYENV_$name=${!name}"\ndone\nmkdir -p "$scratch"'
     )

@@ -126,6 +126,7 @@ def _set_up(launch: Launch, job: Job) -> str:
     lines += [f"export {name}={shlex.quote(value)}" for name, value in
               sorted({**ALWAYS, **cluster.environment}.items())]  # fmt: skip
     lines.append(f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-$$}}"')
+    lines.append('export TMPDIR="$scratch"')
     lines += [f'export {name}="$scratch/{folder}"' for name, folder in CACHES.items()]
     if cluster.container is not None:
         lines.append(container.exports([*ALWAYS, *cluster.environment, *CACHES]))
