@@ -40,6 +40,8 @@ VERBS: dict[str, Verb] = {
     "gc": Verb("rlbhpc.cli.gc", "Remove journals that are sealed."),
     "merge": Verb("rlbhpc.cli.merge", "Take in samples of the same study drawn elsewhere."),
     "launch": Verb("rlbhpc.cli.launch", "Write batch scripts for a cluster; submit them."),
+    "status": Verb("rlbhpc.cli.status", "Show how far a run is."),
+    "cancel": Verb("rlbhpc.cli.cancel", "End a run's jobs; nothing is lost."),
     "show": Verb("rlbhpc.cli.show", "Look at problems, samples and responses."),
     "report": Verb("rlbhpc.cli.report", "Say what a run shows: words, figures, tables."),
     "export": Verb("rlbhpc.cli.export", "Write results as Parquet, CSV, JSON or netCDF."),
