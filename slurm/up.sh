@@ -32,7 +32,7 @@ make_user() {
 # Fill in a template of etc/: only @STATE@, @NODES@ and @DB_PORT@ stand for something.
 render() {
     sed -e "s|@STATE@|$state|g" -e "s|@NODES@|$nodes|g" -e "s|@DB_PORT@|$db_port|g" \
-        -e "s|@LIMITS@|${RLBHPC_CLUSTER_LIMITS:-MaxArraySize=1001}|g" "$here/etc/$1" >"$state/etc/$1"
+        "$here/etc/$1" >"$state/etc/$1"
 }
 
 make_state() {
