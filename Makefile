@@ -39,7 +39,8 @@ docs: $(STAMP) ## regenerate the generated pages of docs/
 quickstart: $(STAMP) ## the most that exists, end to end
 	$(RUN) tools/quickstart.sh
 
-cluster-up: ## a throw-away Slurm on this host, for the cluster tests (needs root)
+cluster-up: ## a throw-away Slurm and Apptainer on this host, for the cluster tests (needs root)
+	slurm/image.sh
 	slurm/up.sh
 
 cluster-down: ## take it down again

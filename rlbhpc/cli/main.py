@@ -46,6 +46,7 @@ VERBS: dict[str, Verb] = {
     "report": Verb("rlbhpc.cli.report", "Say what a run shows: words, figures, tables."),
     "export": Verb("rlbhpc.cli.export", "Write results as Parquet, CSV, JSON or netCDF."),
     "import": Verb("rlbhpc.cli.import_results", "Take in results that other tools measured."),
+    "image": Verb("rlbhpc.cli.image", "Build and check Apptainer images."),
 }
 
 

@@ -41,6 +41,11 @@ class Attempt:
         }
         self._write()
 
+    def loaded(self) -> None:
+        """Say that the model is loaded: from here on time goes into samples."""
+        self.record["loaded"] = time.time()
+        self._write()
+
     def end(self, outcome: str, **figures: Any) -> None:
         """Say how it ended, with what it did."""
         self.record |= {"ended": time.time(), "outcome": outcome, **figures}

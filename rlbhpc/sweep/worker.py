@@ -77,6 +77,7 @@ def work(job: Work, shard: Shard) -> int:
     if not spans:
         return DONE
     layout = job.study.layout
+    before, tokens_before = job.progress.done, job.progress.tokens
     attempt = Attempt(layout.attempts, job.plan.name, shard.number)
     outcome = "failed"
 
@@ -86,6 +87,7 @@ def work(job: Work, shard: Shard) -> int:
 
     try:
         engine = job.make_engine(shard)
+        attempt.loaded()
         try:
             judge = Judge(job.problems)
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
@@ -96,7 +98,8 @@ def work(job: Work, shard: Shard) -> int:
                 engine.close()
         outcome = "drained" if job.drain.requested else "done"
     finally:
-        attempt.end(outcome, samples=job.progress.done, tokens=job.progress.tokens)
+        made = job.progress.done - before
+        attempt.end(outcome, samples=made, tokens=job.progress.tokens - tokens_before)
     return TRY_AGAIN if outcome == "drained" else DONE
 
 

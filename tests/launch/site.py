@@ -20,6 +20,7 @@ from rlbhpc.launch import slurm
 
 ROOT = Path(__file__).parents[2]
 STATE = Path(os.environ.get("RLBHPC_CLUSTER_STATE", "/tmp/rlbhpc-cluster"))
+IMAGE = Path(os.environ.get("RLBHPC_TEST_IMAGE", "/var/cache/rlbhpc/bare.sif"))
 USER = "rlbhpc-dev"
 NODES = ("n1", "n2", "n3")
 # As long as one of the tests may wait for the cluster; nothing here takes so long.
@@ -34,9 +35,9 @@ class Site:
         folder.mkdir()
         self.own()
         self.python = _python()
-        packages = next(path for path in sys.path if path.endswith("site-packages"))
+        self.packages = next(path for path in sys.path if path.endswith("site-packages"))
         self.environment = {
-            "PYTHONPATH": f"{ROOT}:{packages}", "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{ROOT}:{self.packages}", "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": str(STATE / "home"), "DS_ACCELERATOR": "cpu",
         }  # fmt: skip

@@ -15,7 +15,7 @@ from rlbhpc.launch.slurm import Row
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
-from tests.launch.site import NODES, STATE, USER, Site, site
+from tests.launch.site import IMAGE, NODES, ROOT, STATE, USER, Site, site
 
 __all__ = ["site"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -85,6 +85,23 @@ def test_more_shards_than_an_array_may_have_end_in_the_local_cube(site: Site) ->
     assert (run / "report" / "report.html").is_file()
     assert len([p for p in run.rglob("*") if p.is_file() and "report" not in p.parts]) < 300
     site.rlbhpc("launch", str(study), *words, codes=(4,))
+
+
+def test_a_study_inside_an_image(site: Site) -> None:
+    if not IMAGE.is_file():
+        pytest.skip("no image here: make cluster-up")
+    study = study_at(site, samples=2)
+    # The image has Python alone; what the tests run on is bound into it.
+    binds = [str(ROOT), site.packages]
+    inside = {"image": str(IMAGE), "binds": binds}
+    table = site.cluster(container=inside, rlbhpc=["python3", "-m", "rlbhpc"])
+    words = ("--cluster", str(table), "--shard-tokens", shard_tokens(study, 2))
+    site.rlbhpc("launch", str(study), *words, "--submit")
+    site.idle()
+    run = site.folder / "runs" / "tiny"
+    assert site.status(str(run))["failures"] == []
+    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
+    assert (run / "report" / "report.html").is_file()
 
 
 def test_a_limit_of_the_queue_is_told_and_then_kept(site: Site) -> None:
