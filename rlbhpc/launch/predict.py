@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.sweep.plan import Plan
@@ -102,7 +102,7 @@ def wall(times: Iterable[float], width: int) -> float:
     return max(free)
 
 
-def rows_in_flight(options: dict[str, object]) -> int:
+def rows_in_flight(options: Mapping[str, Any]) -> int:
     """Responses that an engine makes at once, by its settings or their usual default."""
     for key in ("max_num_seqs", "rows"):
         value = options.get(key)
