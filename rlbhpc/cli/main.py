@@ -42,6 +42,7 @@ VERBS: dict[str, Verb] = {
     "launch": Verb("rlbhpc.cli.launch", "Write batch scripts for a cluster; submit them."),
     "status": Verb("rlbhpc.cli.status", "Show how far a run is."),
     "cancel": Verb("rlbhpc.cli.cancel", "End a run's jobs; nothing is lost."),
+    "doctor": Verb("rlbhpc.cli.doctor", "Look at this site: Slurm, containers, files."),
     "show": Verb("rlbhpc.cli.show", "Look at problems, samples and responses."),
     "report": Verb("rlbhpc.cli.report", "Say what a run shows: words, figures, tables."),
     "export": Verb("rlbhpc.cli.export", "Write results as Parquet, CSV, JSON or netCDF."),
