@@ -1,6 +1,7 @@
 # Starting and stopping the daemons of the throw-away cluster; sourced by up.sh and down.sh.
 # shellcheck shell=bash disable=SC2154  # `state` is set by whoever sources this
 
+export SLURM_CONF=$state/etc/slurm.conf
 db_port=${RLBHPC_CLUSTER_DB_PORT:-16033}
 
 # Whether the process of a pid file lives, and is still the program that wrote it.

@@ -9,7 +9,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 [ -d "$state/etc" ] || { echo "No cluster in $state."; exit 0; }
 
-export SLURM_CONF=$state/etc/slurm.conf
 if alive "$state/pid/slurmctld.pid" slurmctld; then
     inside timeout 10 scancel --user=rlbhpc-dev 2>/dev/null || true
     for _ in $(seq 80); do

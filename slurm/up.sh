@@ -50,7 +50,6 @@ make_state() {
     cat >"$state/enter" <<END
 #!/bin/bash
 # Run a command on the cluster as its ordinary user (run this as root).
-export SLURM_CONF=$state/etc/slurm.conf
 pid=\$(cat $state/pid/network.pid)
 exec nsenter --net=/proc/\$pid/ns/net --uts=/proc/\$pid/ns/uts runuser -u $user -- "\$@"
 END
@@ -70,7 +69,6 @@ make_accounts() {
 install_packages
 make_user
 make_state
-export SLURM_CONF=$state/etc/slurm.conf
 
 start_network
 start_munge
