@@ -50,6 +50,7 @@ make_state() {
     cat >"$state/enter" <<END
 #!/bin/bash
 # Run a command on the cluster as its ordinary user (run this as root).
+export SLURM_CONF=$state/etc/slurm.conf
 pid=\$(cat $state/pid/network.pid)
 exec nsenter --net=/proc/\$pid/ns/net --uts=/proc/\$pid/ns/uts runuser -u $user -- "\$@"
 END
