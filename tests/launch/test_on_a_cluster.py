@@ -30,14 +30,37 @@ arms:
   base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 12, n: SAMPLES}
 engine: {name: hf, dtype: float32, options: {rows: 32}}
 """
+TRAINED = """
+name: tiny
+models:
+  base: {path: model}
+  rl: {train: {from: base, recipe: grpo}, steps: [1, 2]}
+recipes:
+  grpo:
+    algorithm: grpo
+    problems: learn
+    prompt: countdown
+    prompts_per_step: 4
+    samples_per_prompt: 4
+    max_tokens: 12
+    learning_rate: 1e-3
+problem_sets:
+  learn: {set: countdown, subset: train, limit: 8}
+  countdown: {subset: test, limit: 8}
+sampling: {prompt: countdown, temperature: 1.0, max_tokens: 12, n: SAMPLES}
+arms:
+  base: {model: base}
+  rl: {model: rl}
+engine: {name: hf, dtype: float32, options: {rows: 32}}
+"""
 
 
-def study_at(site: Site, samples: int) -> Path:
+def study_at(site: Site, samples: int, text: str = STUDY) -> Path:
     from rlbhpc.engines.tiny import make_tiny_model
 
     make_tiny_model(site.folder / "model", hidden_size=32)
     path = site.folder / "tiny.yaml"
-    path.write_text(STUDY.replace("SAMPLES", str(samples)))
+    path.write_text(text.replace("SAMPLES", str(samples)))
     site.own()
     return path
 
@@ -53,11 +76,12 @@ def digest(cube: Path) -> dict[str, str]:
 def local_cube(site: Site, study: Path) -> dict[str, str]:
     """The cube of the same study, sampled by one process without any scheduler."""
     run = site.folder / "local"
-    done = subprocess.run(
-        [site.python, "-m", "rlbhpc", "sample", str(study), "--set", f"output={run}"],
-        env=site.environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    for verb in ("train", "sample"):
+        done = subprocess.run(
+            [site.python, "-m", "rlbhpc", verb, str(study), "--set", f"output={run}"],
+            env=site.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode in (0, 4), done.stderr
     return digest(compact(Layout(run)).store)
 
 
@@ -85,6 +109,19 @@ def test_more_shards_than_an_array_may_have_end_in_the_local_cube(site: Site) ->
     assert (run / "report" / "report.html").is_file()
     assert len([p for p in run.rglob("*") if p.is_file() and "report" not in p.parts]) < 300
     site.rlbhpc("launch", str(study), *words, codes=(4,))
+
+
+def test_training_and_sampling_in_one_launch(site: Site) -> None:
+    study = study_at(site, samples=4, text=TRAINED)
+    site.rlbhpc("launch", str(study), "--cluster", str(site.cluster()), "--submit")
+    run = site.folder / "runs" / "tiny"
+    scripts = {path.stem for path in (run / "launches" / "0001").glob("*.sbatch")}
+    assert scripts == {"train-rl", "sample", "sample-rl-1", "sample-rl-2", "compact", "report"}
+    site.idle()
+    found = site.status(str(run))
+    assert (found["missing"], found["failures"]) == (0, [])
+    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
+    assert (run / "report" / "report.html").is_file()
 
 
 def test_a_study_inside_an_image(site: Site) -> None:
