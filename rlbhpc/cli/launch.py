@@ -15,8 +15,8 @@ from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.jobs import Job, jobs_of, training_order
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.script import Launch
+from rlbhpc.launch.write import start_estimates, write_launch
 from rlbhpc.launch.write import submit as submit_all
-from rlbhpc.launch.write import write_launch
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
@@ -42,10 +42,12 @@ from rlbhpc.sweep.remember import remember
 )  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Try again what is stored as failed.")
 @click.option("--submit", is_flag=True, help="Submit what was written.")
+@click.option("--test-only", is_flag=True, help="Ask Slurm when each job would start.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def launch(
     study: Path, sbatch: tuple[str, ...], overrides: tuple[str, ...], cluster: str | None,
     only: str | None, width: int | None, shard_tokens: int, retry_failed: bool, submit: bool,
+    test_only: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Write STUDY as batch scripts for what is missing: train, sample, compact, report.
@@ -81,6 +83,9 @@ def launch(
         click.echo(f"{len(jobs)} scripts for cluster {name} in {folder}")
         if not submit:
             click.echo(f"To submit them: {folder / 'submit.sh'}")
+    if test_only:
+        for name, answer in start_estimates(folder, jobs).items():
+            click.echo(f"{name}: {answer}")
     return submit_all(folder) if submit else DONE
 
 

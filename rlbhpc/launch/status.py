@@ -142,8 +142,11 @@ def _shards(
     running: set[int] = set()
     waiting: set[int] = set()
     for row in rows or ():
-        shards = launch.tasks.get((row.job, row.task), ())
-        (running if row.state in SLURM_RUNS else waiting).update(shards)
+        shards = set(launch.tasks.get((row.job, row.task), ()))
+        # A task works its shards one after the other.
+        now = shards & begun if len(shards) > 1 else shards
+        running |= now if row.state in SLURM_RUNS else set()
+        waiting |= shards
     found: dict[str, list[int]] = {}
     for shard in plan.shards:
         number = shard.number
@@ -152,8 +155,7 @@ def _shards(
         elif rows is None:
             state = "begun" if number in begun else "waiting"
         elif number in running:
-            # A task works its shards one after the other.
-            state = "running" if number in begun or number not in waiting else "waiting"
+            state = "running"
         elif number in waiting or not launch.submitted:
             state = "waiting"
         else:

@@ -73,3 +73,16 @@ def _next_folder(layout: Layout) -> Path:
 def submit(folder: Path) -> int:
     """Run submit.sh; its exit code."""
     return subprocess.run(["bash", "submit.sh"], cwd=folder, check=False).returncode
+
+
+def start_estimates(folder: Path, jobs: Sequence[Job]) -> dict[str, str]:
+    """When Slurm would start each script if it were submitted now, in its own words."""
+    found = {}
+    for job in jobs:
+        done = subprocess.run(
+            ["sbatch", "--test-only", f"{job.name}.sbatch"], cwd=folder, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        lines = (done.stderr + done.stdout).strip().splitlines()
+        found[job.name] = lines[-1].removeprefix("sbatch: ") if lines else "no answer"
+    return found

@@ -96,6 +96,8 @@ def write(folder: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> Path
                     TRY_AGAIN,
                 )
             files.publish(made, folder / name)
+    except FileNotFoundError:
+        raise  # a journal that was read for this went away: see snapshot.steady
     except OSError as error:
         raise files.explain(error, folder) from error
     return folder / name

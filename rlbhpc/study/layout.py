@@ -92,6 +92,11 @@ class Layout:
         return self.root / "verdicts"
 
     @property
+    def reviews(self) -> Path:
+        """Review sheets and what readers said of them, a folder per sheet."""
+        return self.root / "reviews"
+
+    @property
     def report(self) -> Path:
         """Figures, tables and the HTML report."""
         return self.root / "report"

@@ -10,7 +10,7 @@ All functions take an iterable of :class:`Record`, so that a store can stream th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
@@ -24,6 +24,8 @@ from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status, Verdict
 
 _CHUNK: Final = 20_000
+# What no verifier had a say in.
+_UNJUDGED: Final = frozenset((Status.MISSING, Status.FAILED))
 _Row = TypeVar("_Row")
 
 
@@ -167,27 +169,59 @@ class Comparison:
         )
 
 
-def regrade(records: Iterable[Record], grader: BatchVerifier | None = None) -> Comparison:
-    """Verify stored responses again and compare with the stored verdicts.
+class Regrader:
+    """Verifies stored responses again and compares with the stored verdicts.
 
-    ``grader`` judges all of them (to put another kind beside the stored one); without it each
-    problem's own kind does, in the version that runs now.
+    Parameters
+    ----------
+    kind
+        Says which verifier judges a problem; without it the problem's own kind does, in the
+        version that runs now.
+    workers
+        Processes for what may not run in this one.
     """
-    graders: dict[str, BatchVerifier] = {}
-    result = Comparison()
-    tally: Counter[tuple[str, str, str, str]] = Counter()
-    for chunk in _chunks(records):
-        after: dict[int, Verdict] = {}
-        for kind in {record.problem.verifier for record in chunk}:
-            judge = grader or graders.setdefault(kind, BatchVerifier(kind))
-            places = [at for at, record in enumerate(chunk) if record.problem.verifier == kind]
+
+    def __init__(self, kind: Callable[[Problem], str] | None = None, workers: int = 1) -> None:
+        self._kind = kind or (lambda problem: problem.verifier)
+        self._workers = workers
+        self._graders: dict[str, BatchVerifier] = {}
+        self._tally: Counter[tuple[str, str, str, str]] = Counter()
+        self._result = Comparison()
+
+    def judge(self, records: Sequence[Record]) -> list[Verdict]:
+        """Judge some records and note what changed; a failed generation stays what it is."""
+        after = [record.verdict for record in records]
+        by_kind: dict[str, list[int]] = {}
+        for at, record in enumerate(records):
+            if record.verdict.status not in _UNJUDGED:
+                by_kind.setdefault(self._kind(record.problem), []).append(at)
+        for kind, places in by_kind.items():
             items = [
-                (chunk[at].problem.gold, chunk[at].response, chunk[at].problem) for at in places
+                (records[at].problem.gold, records[at].response, records[at].problem)
+                for at in places
             ]
-            after.update(zip(places, judge.verify_many(items), strict=True))
-        for at, record in enumerate(chunk):
-            _note(result, tally, record.problem.id, record.verdict, after[at])
-    return _finish(result, tally)
+            for at, new in zip(places, self._grader(kind).verify_many(items), strict=True):
+                after[at] = new
+        for record, new in zip(records, after, strict=True):
+            _note(self._result, self._tally, record.problem.id, record.verdict, new)
+        return after
+
+    def result(self) -> Comparison:
+        """Everything that was judged so far."""
+        return _finish(self._result, self._tally)
+
+    def _grader(self, kind: str) -> BatchVerifier:
+        if kind not in self._graders:
+            self._graders[kind] = BatchVerifier(kind, workers=self._workers)
+        return self._graders[kind]
+
+
+def regrade(records: Iterable[Record], kind: Callable[[Problem], str] | None = None) -> Comparison:
+    """Verify stored responses again and compare with the stored verdicts; see `Regrader`."""
+    regrader = Regrader(kind)
+    for chunk in _chunks(records):
+        regrader.judge(chunk)
+    return regrader.result()
 
 
 def compare_graders(

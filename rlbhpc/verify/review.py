@@ -106,7 +106,10 @@ def _chain(record: Record, index: int) -> Chain:
     problem = record.problem
     parts = json.dumps([problem.id, index, record.response], ensure_ascii=False)
     digest = hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:16]
-    question = str(problem.fields.get("question", ""))
+    shown = problem.fields.get("question")
+    if not shown:
+        shown = "\n".join(f"{name}: {value}" for name, value in sorted(problem.fields.items()))
+    question = str(shown)
     return Chain(digest, problem.id, question, problem.gold, record.verdict.answer, record.response)
 
 

@@ -155,6 +155,15 @@ def test_slurm_is_asked_twice_and_never_in_a_hurry(run: tuple[Path, Study], stub
         call("status", path, "--watch", 59)
 
 
+def test_slurm_is_asked_when_jobs_would_start(tmp_path: Path, stubs: Stubs) -> None:
+    path, _ = study_in(tmp_path / "s")
+    stubs.add("sbatch", "echo 'sbatch: Job 9 to start at 2031-01-01T00:00:00' >&2")
+    _, result = call("launch", path, "--test-only")
+    assert "sample: Job 9 to start at 2031-01-01T00:00:00" in result.stdout
+    assert all(words[0] == "--test-only" for words in stubs.calls("sbatch"))
+    assert len(stubs.calls("sbatch")) == 3
+
+
 def test_a_second_launch_waits_for_the_first(run: tuple[Path, Study], stubs: Stubs) -> None:
     path, _ = run
     stubs.add("squeue", "echo '1_0|RUNNING|None'")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.store import gc, parts, scan, schema, seal
+from rlbhpc.store import gc, journal, parts, scan, schema, seal
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -206,3 +206,20 @@ def test_read_back_samples_are_whole(layout: Layout) -> None:
     for sample in wanted:
         assert found[sample.key].text == sample.text
         assert found[sample.key].logprob_sum == sample.logprob_sum
+
+
+def test_a_journal_that_goes_away_while_it_is_read_begins_the_sealing_anew(
+    layout: Layout, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.journal(layout, made.samples(range(PROBLEMS), N), "one")
+    path = layout.journals(ARM, SET) / "one.journal"
+    real, calls = journal.whole_rows, iter([1])
+
+    def vanishing(*args: object) -> object:
+        if next(calls, 0):
+            path.rename(path.with_name("moved.journal"))
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(journal, "whole_rows", vanishing)
+    assert run(layout).sealed == 3
+    assert files(layout) == expected

@@ -1,0 +1,142 @@
+"""``rlbhpc review``: have people read the reasoning behind rare right answers."""
+
+from __future__ import annotations
+
+from itertools import combinations, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.stats.cot import cot_pass_at_k
+from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.again import Stored
+from rlbhpc.verify.review import HIGHEST_RATE, ChainCounts, agreement, chain_counts, make_sheet
+from rlbhpc.verify.reviews import Kept, keep, kept, take
+
+
+@click.command(
+    epilog="Examples: rlbhpc review runs/math --arm base; "
+    "rlbhpc review runs/math --take judgements.json; rlbhpc review runs/math --results"
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--arm", help="Keep to one arm.")
+@click.option("--step", type=int, help="Keep to one training step; 0 is the base.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, max=1, min_open=True), default=HIGHEST_RATE,
+    show_default=True, help="Read problems that at most this share of the samples solves.",
+)  # fmt: skip
+@click.option("--chains", type=click.IntRange(min=1), default=4, show_default=True,
+    help="Right answers to read per problem.",
+)  # fmt: skip
+@click.option(
+    "--take", "given", type=click.Path(path_type=Path), help="Store what a reader has saved."
+)
+@click.option("--results", is_flag=True, help="Show what the readers said so far.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def review(
+    run: Path, arm: str | None, step: int | None, rate: float, chains: int, given: Path | None,
+    results: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Have people judge the reasoning of rare right answers in the run in the folder RUN.
+
+    At a large k one lucky guess solves a problem. Without --take and --results, a page is written
+    for every arm, problem set and step with the right answers to problems that are rarely solved.
+    Open it in a browser, judge each chain as valid, invalid or unclear, save, and give the file
+    back with --take. --results shows how many chains hold, how far two readers agree, and pass@k
+    that counts valid chains alone.
+    """
+    layout = Layout(run)
+    if given is not None:
+        sheet, judged = take(layout.reviews, given)
+        click.echo(
+            f"{judged.reviewer}: {len(judged.words)} of {len(sheet.sheet.chains)} chains of "
+            f"{sheet.title}."
+        )
+        return DONE
+    if results:
+        return _results(list(kept(layout.reviews)), as_json)
+    made = _sheets(layout, arm, step, rate, chains)
+    if as_json:
+        print_json(
+            [{"of": one.title, "chains": len(one.sheet.chains), "page": str(one.page)}
+             for one in made]
+        )  # fmt: skip
+    else:
+        rows = [[one.title, len(one.sheet.chains), str(one.page)] for one in made]
+        print_table("Sheets to read", ["of", "chains", "page"], rows)
+        if not made:
+            click.echo(f"No problem is solved by more than none and at most {rate:.0%} of samples.")
+    return DONE if made else NOTHING_TO_DO
+
+
+def _sheets(
+    layout: Layout, arm: str | None, step: int | None, rate: float, chains: int
+) -> list[Kept]:
+    made = []
+    stored = Stored(layout, arm, step)
+    for group in stored.groups():
+        for at, cells in groupby(stored.records(group), key=itemgetter(0)):
+            records = (record for _, cell in cells for record in cell)
+            sheet = make_sheet(records, rate, chains)
+            if sheet.chains:
+                made.append(keep(layout.reviews, sheet, f"{group}, step {at}"))
+    return made
+
+
+def _results(sheets: list[Kept], as_json: bool) -> int:
+    found = [_result(one) for one in sheets]
+    if as_json:
+        print_json(found)
+        return DONE if found else NOTHING_TO_DO
+    for one in found:
+        columns = list(ChainCounts._fields)
+        rows = [[row[name] for name in columns] for row in one["problems"]]
+        print_table(f"{one['of']}: chains", columns, rows)
+        rows = [list(pair.values()) for pair in one["agreement"]]
+        if rows:
+            print_table("Agreement of readers", list(one["agreement"][0]), rows)
+        if one["pass_at_k"]:
+            print_table(
+                "pass@k of these problems", ["k", "right answers", "valid chains"],
+                [list(row.values()) for row in one["pass_at_k"]],
+            )  # fmt: skip
+    if not found:
+        click.echo("No sheet was made yet; leave --results out to make them.")
+    return DONE if found else NOTHING_TO_DO
+
+
+def _result(one: Kept) -> dict[str, Any]:
+    """All that the readers of a sheet said, for tables and machines."""
+    judged = one.judgements()
+    counts = chain_counts(one.sheet, judged)
+    pairs = [(a, b, agreement(a, b)) for a, b in combinations(judged, 2)]
+    return {
+        "of": one.title,
+        "readers": [{"name": j.reviewer, "model": j.by_model} for j in judged],
+        "problems": [count._asdict() for count in counts],
+        "agreement": [
+            {"readers": f"{a.reviewer}, {b.reviewer}", "both": said.both, "same": said.same,
+             "kappa": None if said.kappa != said.kappa else round(said.kappa, 3)}
+            for a, b, said in pairs
+        ],
+        "pass_at_k": _curves([count for count in counts if count.read]),
+    }  # fmt: skip
+
+
+def _curves(counts: list[ChainCounts]) -> list[dict[str, float]]:
+    """Mean pass@k over the problems that were read, by right answers and by valid chains."""
+    if not counts:
+        return []
+    n, right = [one.n for one in counts], [one.right for one in counts]
+    valid = [one.valid_among_right for one in counts]
+    k = [1 << power for power in range(min(n).bit_length())]
+    every = cot_pass_at_k(n, right, right, k).mean(axis=0)
+    sound = cot_pass_at_k(n, right, valid, k).mean(axis=0)
+    return [
+        {"k": at, "right": round(float(a), 6), "valid": round(float(b), 6)}
+        for at, a, b in zip(k, every, sound, strict=True)
+    ]

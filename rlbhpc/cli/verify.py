@@ -1,0 +1,210 @@
+"""``rlbhpc verify``: look again at what was accepted, or judge all of it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.terminal import visible
+from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.problems.problem import Problem
+from rlbhpc.stats import pass_at_k
+from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.again import Stored, grade_again
+from rlbhpc.verify.audit import Comparison, compare_graders, thin_list
+from rlbhpc.verify.batch import BatchVerifier
+from rlbhpc.verify.registry import KINDS
+from rlbhpc.verify.verdict import Status
+
+_SHOWN: Final = 20
+_ANSWER: Final = 60
+
+
+@click.command(
+    epilog="Examples: rlbhpc verify runs/math; rlbhpc verify runs/math --again --into "
+    "runs/math-regraded; rlbhpc verify runs/math --compare math math-paper"
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--arm", help="Keep to one arm.")
+@click.option("--step", type=int, help="Keep to one training step; 0 is the base.")
+@click.option("--again", is_flag=True, help="Judge every response with the grader of today.")
+@click.option(
+    "--into", type=click.Path(path_type=Path), help="With --again: keep the result as a new run."
+)
+@click.option(
+    "--compare", nargs=2, type=click.Choice(list(KINDS)), help="Put two graders side by side."
+)
+@click.option("--at-most", type=click.IntRange(min=1), default=2, show_default=True,
+    help="Problems with at most so many right answers are thin.",
+)  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Processes that judge what takes long.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def verify(
+    run: Path, arm: str | None, step: int | None, again: bool, into: Path | None,
+    compare: tuple[str, str] | None, at_most: int, workers: int, as_json: bool,
+) -> int:  # fmt: skip
+    """Look again at the verdicts of the run in the folder RUN; nothing is sampled.
+
+    Without an option: every accepted response to a problem that was hardly ever solved, each
+    judged again on a second path. At large k these few decide the curve, so read them.
+
+    --again judges every stored response with the grader of today and shows what changes, per
+    problem and on the curve. The run itself stays as it is: with --into the new verdicts become
+    a run of their own, which compacts and reports like any other.
+    """
+    if into is not None and not again:
+        raise click.UsageError("--into goes with --again")
+    if again and compare:
+        raise click.UsageError("give either --again or --compare")
+    stored = Stored(Layout(run), arm, step)
+    if compare is not None:
+        return _compare(stored, *compare, workers, as_json)
+    if again:
+        return _again(stored, into, workers, as_json)
+    return _thin(stored, at_most, as_json)
+
+
+# --- the thin list -------------------------------------------------------------------------------
+
+
+def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
+    rows: list[dict[str, Any]] = []
+    for group in stored.groups():
+        for step, cells in groupby(stored.records(group), key=itemgetter(0)):
+            records = (record for _, cell in cells for record in cell)
+            rows += [
+                {
+                    "arm": group.arm,
+                    "step": step,
+                    "problem": entry.problem.id,
+                    "right": entry.right,
+                    "n": entry.n,
+                    "gold": entry.problem.gold,
+                    "answer": entry.verdict.answer,
+                    "rule": entry.verdict.rule,
+                    "second": entry.second,
+                    "why": entry.why,
+                    "response": entry.response,
+                }
+                for entry in thin_list(records, at_most)
+            ]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = [name for name in rows[0] if name != "response"] if rows else ["problem"]
+        shown = [[_short(row[name]) for name in columns] for row in rows]
+        print_table(f"Accepted answers to problems solved at most {at_most} times", columns, shown)
+        doubted = sum(row["second"] == "disagrees" for row in rows)
+        click.echo(f"{len(rows)} answers; the second path disagrees with {doubted} of them.")
+        if rows:
+            click.echo("Read them: rlbhpc show RUN --problem … --sample …, or rlbhpc review RUN.")
+    return DONE if rows else NOTHING_TO_DO
+
+
+# --- another grader ------------------------------------------------------------------------------
+
+
+def _again(stored: Stored, into: Path | None, workers: int, as_json: bool) -> int:
+    code = stored.study.file.verification.code
+    layout = None if into is None else Layout(into)
+    found = grade_again(stored, _kinds(code), layout, workers)
+    shown = {f"{group}": comparison for group, comparison in found.items()}
+    _print(shown, "stored", "today", as_json)
+    if into is not None and not as_json:
+        click.echo(f"{into} holds the run with the verdicts of today; compact it next.")
+    return DONE
+
+
+def _kinds(code: str) -> Callable[[Problem], str]:
+    def kind(problem: Problem) -> str:
+        compat = problem.verifier == "code" and code == "compat"
+        return "code-compat" if compat else problem.verifier
+
+    return kind
+
+
+def _compare(stored: Stored, one: str, other: str, workers: int, as_json: bool) -> int:
+    found = {}
+    for group in stored.groups():
+        graders = (BatchVerifier(one, workers=workers), BatchVerifier(other, workers=workers))
+        pairs = (
+            (record.problem, record.response)
+            for _, records in stored.records(group)
+            for record in records
+            if record.verdict.status is not Status.FAILED
+        )
+        found[str(group)] = compare_graders(pairs, *graders)
+    _print(found, one, other, as_json)
+    return DONE
+
+
+def _print(found: dict[str, Comparison], before: str, after: str, as_json: bool) -> None:
+    if as_json:
+        print_json({name: _record(comparison) for name, comparison in found.items()})
+        return
+    for name, comparison in found.items():
+        print_table(
+            f"{name}: verdicts, {before} and {after}",
+            [before, after, "samples"],
+            [
+                [was.name.lower(), now.name.lower(), count]
+                for (was, now), count in sorted(comparison.table.items())
+            ],
+        )
+        if not comparison.disagreements:
+            click.echo("Both call the same samples right.\n")
+            continue
+        print_table(
+            f"{name}: pass@k",
+            ["k", before, after],
+            [[k, *pair] for k, *pair in _curves(comparison)],
+        )
+        print_table(
+            f"{name}: answers on which they differ",
+            ["problem", "answer", before, after, "samples"],
+            [[_short(value) for value in row] for row in comparison.disagreements[:_SHOWN]],
+        )
+        left = len(comparison.disagreements) - _SHOWN
+        if left > 0:
+            click.echo(f"and {left:,} more; --json has all\n")
+
+
+def _record(comparison: Comparison) -> dict[str, Any]:
+    """All of a comparison, for machines."""
+    return {
+        "verdicts": [
+            {"before": was.name.lower(), "after": now.name.lower(), "samples": count}
+            for (was, now), count in sorted(comparison.table.items())
+        ],
+        "pass_at_k": [{"k": k, "before": a, "after": b} for k, a, b in _curves(comparison)],
+        "problems": [vars(one) for one in comparison.changed],
+        "answers": [one._asdict() for one in comparison.disagreements],
+    }
+
+
+def _curves(comparison: Comparison) -> Iterator[tuple[int, float, float]]:
+    """Mean pass@k under both graders at powers of two, up to the fewest samples of a problem."""
+    n, before, after = comparison.counts()
+    k = 1
+    while n and k <= min(n):
+        yield (
+            k,
+            round(float(pass_at_k(n, before, k).mean()), 6),
+            round(float(pass_at_k(n, after, k).mean()), 6),
+        )
+        k *= 2
+
+
+def _short(value: Any) -> Any:
+    """Model text fit for a line of a terminal."""
+    if not isinstance(value, str):
+        return value
+    return visible(value if len(value) <= _ANSWER else value[: _ANSWER - 1] + "…", lines=False)

@@ -1,0 +1,98 @@
+"""Write the samples of a run anew with other verdicts, into the folder of another run.
+
+Samples on disk never change, so a new grader does not touch them: what it says goes into a run of
+its own, which compacts, merges and reports like any other and can stand beside the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from rlbhpc.store import part_writer, tokens
+from rlbhpc.store.listing import TokenPolicy
+from rlbhpc.store.seal import units
+from rlbhpc.store.sources import Group, Rows
+from rlbhpc.store.view import View
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.verdict import Status, Verdict
+
+_GROUP_ROWS: Final = 256
+_CELL: Final = ("step", "problem", "fingerprint")
+_SAID: Final = ("verdict", "answer", "rule", "grader")
+
+#: Gives the verdicts on the samples of one problem at one step; None leaves one as it is.
+Judge = Callable[[pa.Table], Sequence[Verdict | None]]
+
+
+def cells(layout: Layout, group: Group, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Read the samples that count, the samples of one problem at one step at a time."""
+    rows = Rows(layout, group)
+    view = View(rows.now, columns)
+    for which in _by_cell(view, rows).values():
+        yield view.read(np.array(which), columns)
+
+
+def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: TokenPolicy) -> int:
+    """Write all samples of a group into another run as parts; return how many.
+
+    ``policy`` says whose per-token values to keep, of those that are still there. The same call
+    again writes the same files, so an interrupted one is simply given again.
+    """
+    rows = Rows(layout, group)
+    view = View(rows.now)
+    found = _by_cell(view, rows)
+    written = 0
+    for unit in units(group.arm, rows.grid()):
+        tables = [
+            table
+            for cell in unit.cells
+            if (which := found.get((cell.step, cell.problem)))
+            for table in _judged(view.read(np.array(which)), judge, policy)
+        ]
+        if tables:
+            part_writer.write(into.parts(*group), tables, policy)
+            written += sum(table.num_rows for table in tables)
+    return written
+
+
+def _by_cell(view: View, rows: Rows) -> dict[tuple[int, str], list[int]]:
+    """Find the rows that count of each step and problem."""
+    asked = rows.grid().fingerprints
+    found: dict[tuple[int, str], list[int]] = {}
+    keys = zip(*(view.keys[name].to_pylist() for name in _CELL), strict=True)
+    for at, (step, problem, fingerprint) in enumerate(keys):
+        if asked.get((step, problem)) == fingerprint:
+            found.setdefault((step, problem), []).append(at)
+    return found
+
+
+def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> Iterator[pa.Table]:
+    """Row groups of one problem at one step, with the new verdicts."""
+    columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _SAID}
+    digests = table["digest"].to_pylist()
+    for at, new in enumerate(judge(table)):
+        if new is None:
+            continue
+        values = (int(new.status), new.canonical, new.rule, new.grader)
+        if values != tuple(column[at] for column in columns.values()):
+            digests[at] = _digest(digests[at], values)
+            for column, value in zip(columns.values(), values, strict=True):
+                column[at] = value
+    for name, values_of in {**columns, "digest": digests}.items():
+        place = table.schema.get_field_index(name)
+        field = table.schema.field(place)
+        table = table.set_column(place, field, pa.array(values_of, field.type))
+    right = columns["verdict"].count(int(Status.RIGHT))
+    kept = tokens.apply(table, policy, right, table.num_rows)
+    yield from (kept.slice(at, _GROUP_ROWS) for at in range(0, kept.num_rows, _GROUP_ROWS))
+
+
+def _digest(before: int, values: tuple[object, ...]) -> int:
+    """63 bits over the sample as it was and what is said of it now."""
+    text = repr((before, *values)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1

@@ -1,0 +1,136 @@
+"""Look again at what a run holds: its samples with their problems, graded once more."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
+from rlbhpc.store.listing import TokenPolicy
+from rlbhpc.store.rewrite import cells, rewrite
+from rlbhpc.store.sources import Group
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.study import Study
+from rlbhpc.verify.audit import Comparison, Record, Regrader
+from rlbhpc.verify.verdict import Status, Verdict
+
+_COLUMNS: Final = (
+    "step", "problem", "sample", "fingerprint", "verdict", "answer", "rule", "grader", "text",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The samples of a run with their problems.
+
+    ``arm`` and ``step`` keep to a part of them; None leaves all in.
+    """
+
+    layout: Layout
+    arm: str | None = None
+    step: int | None = None
+
+    def groups(self) -> list[Group]:
+        """Arms on problem sets that are looked at; refuses an arm that has none."""
+        found = [Group(*group) for group in self.layout.groups()]
+        chosen = [group for group in found if self.arm in {None, group.arm}]
+        if not chosen:
+            arms = ", ".join(sorted({group.arm for group in found})) or "none"
+            raise UserError(f"{self.layout.root}: no samples of arm {self.arm!r}; there are {arms}")
+        return chosen
+
+    def records(self, group: Group) -> Iterator[tuple[int, list[Record]]]:
+        """Read the samples of a group by step: those of one problem at a time."""
+        for table in cells(self.layout, group, _COLUMNS):
+            step = table["step"][0].as_py()
+            if self.step in {None, step}:
+                yield step, self._records(group, table)
+
+    def judged(
+        self, group: Group, judge: Callable[[Sequence[Record]], list[Verdict]], into: Layout
+    ) -> int:
+        """Write a group into another run with the verdicts that ``judge`` gives."""
+
+        def verdicts(table: pa.Table) -> list[Verdict]:
+            return judge(self._records(group, table))
+
+        return rewrite(self.layout, into, group, verdicts, self.tokens)
+
+    @property
+    def tokens(self) -> TokenPolicy:
+        """Whose per-token values the study keeps."""
+        return self.study.file.storage.tokens
+
+    @cached_property
+    def study(self) -> Study:
+        """The study as it was last run."""
+        try:
+            return Study.from_json(self.layout.study.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(
+                f"{self.layout.study}: no such file; give the folder of a run that was sampled, "
+                "for its problems are needed"
+            ) from None
+
+    @cached_property
+    def _problems(self) -> dict[str, dict[str, Problem]]:
+        return {}
+
+    def _records(self, group: Group, table: pa.Table) -> list[Record]:
+        if group.problem_set not in self._problems:
+            loaded = self.study.problems(group.problem_set)
+            self._problems[group.problem_set] = {problem.id: problem for problem in loaded}
+        problems = self._problems[group.problem_set]
+        columns = (table[name].to_pylist() for name in _COLUMNS[1:2] + _COLUMNS[4:])
+        return [
+            Record(
+                problems[problem],
+                text or "",
+                Verdict(Status(verdict), answer or "", answer or "", rule or "", grader or ""),
+            )
+            for problem, verdict, answer, rule, grader, text in zip(*columns, strict=True)
+        ]
+
+
+def grade_again(
+    stored: Stored, kind: Callable[[Problem], str] | None, into: Layout | None, workers: int
+) -> dict[Group, Comparison]:
+    """Judge a run again with a grader; with ``into``, keep what it says as another run."""
+    if into is not None:
+        _begin(stored, into)
+    found = {}
+    for group in stored.groups():
+        regrader = Regrader(kind, workers)
+        if into is None:
+            for _, records in stored.records(group):
+                regrader.judge(records)
+        else:
+            stored.judged(group, regrader.judge, into)
+        found[group] = regrader.result()
+    return found
+
+
+def _begin(stored: Stored, into: Layout) -> None:
+    """Give the other run the same study and the same grids."""
+    if stored.arm is not None or stored.step is not None:
+        raise UserError("--into writes a whole run; leave --arm and --step out")
+    if into.root.resolve() == stored.layout.root.resolve():
+        raise UserError(f"--into {into.root}: the same run; samples on disk never change")
+    known = stored.layout.study.read_text()
+    if into.root.exists() and any(into.root.iterdir()):
+        if not into.study.is_file() or into.study.read_text() != known:
+            raise UserError(f"--into {into.root}: holds something else; give a new folder")
+        shutil.rmtree(into.root / "parts", ignore_errors=True)
+    into.root.mkdir(parents=True, exist_ok=True)
+    for name in ("grids", "studies", "tables", "topups.json", "study.json"):
+        source = stored.layout.root / name
+        if source.is_dir():
+            shutil.copytree(source, into.root / name, dirs_exist_ok=True)
+        elif source.is_file():
+            shutil.copyfile(source, into.root / name)

@@ -1,0 +1,78 @@
+"""Review sheets on disk: a folder per sheet with the page, its facts and each reader's file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from rlbhpc.errors import UserError
+from rlbhpc.verify.review import Chain, Judgements, Sheet, read_judgements, write_sheet
+
+_PAGE: Final = "sheet.html"
+_FACTS: Final = "sheet.json"
+_OF_A_READER: Final = "judgements-*.json"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A sheet, what it is of (arm, problem set and step, in words), and its folder."""
+
+    sheet: Sheet
+    title: str
+    folder: Path
+
+    @property
+    def page(self) -> Path:
+        """The file to open and read."""
+        return self.folder / _PAGE
+
+    def judgements(self) -> list[Judgements]:
+        """Read what every reader said, in the order of their files."""
+        return [
+            read_judgements(path, self.sheet) for path in sorted(self.folder.glob(_OF_A_READER))
+        ]
+
+
+def keep(folder: Path, sheet: Sheet, title: str) -> Kept:
+    """Write a sheet into its folder below ``folder``; the same sheet again is the same folder."""
+    place = folder / sheet.id
+    place.mkdir(parents=True, exist_ok=True)
+    write_sheet(place / _PAGE, sheet, title)
+    facts = {"title": title, **asdict(sheet)}
+    (place / _FACTS).write_text(json.dumps(facts, ensure_ascii=False, indent=1), encoding="utf-8")
+    return Kept(sheet, title, place)
+
+
+def kept(folder: Path) -> Iterator[Kept]:
+    """Read every sheet below ``folder``."""
+    for path in sorted(folder.glob(f"*/{_FACTS}")):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        counts = {name: (n, right) for name, (n, right) in facts["counts"].items()}
+        chains = tuple(Chain(**chain) for chain in facts["chains"])
+        yield Kept(Sheet(facts["id"], counts, chains), facts["title"], path.parent)
+
+
+def take(folder: Path, given: Path) -> tuple[Kept, Judgements]:
+    """Check a file that a reader saved and store it beside its sheet.
+
+    The same reader again replaces what was said before.
+    """
+    try:
+        record = json.loads(given.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{given}: no judgements ({error}); save the sheet again") from None
+    asked = record.get("sheet") if isinstance(record, dict) else None
+    known = {one.sheet.id: one for one in kept(folder)}
+    if asked not in known:
+        names = ", ".join(known) or "none"
+        raise UserError(f"{given}: made on sheet {asked!r}; the sheets in {folder} are {names}")
+    judged = read_judgements(given, known[asked].sheet)
+    name = re.sub(r"\W+", "-", judged.reviewer.lower()).strip("-")
+    kind = "model-" if judged.by_model else ""
+    shutil.copyfile(given, known[asked].folder / f"judgements-{kind}{name}.json")
+    return known[asked], judged

@@ -1,0 +1,170 @@
+"""Looking again at a run: the thin list, another grader, what readers say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
+from rlbhpc.store.reader import open_cube
+from rlbhpc.store.sample import Sample
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.remember import remember
+from rlbhpc.verify.registry import verify
+from rlbhpc.verify.verdict import Status
+from tests.cli.test_store_verbs import call
+
+N = 40
+STUDY = """
+name: sums
+models:
+  base: {path: model}
+problem_sets:
+  gsm8k: {path: sums.jsonl, subset: test}
+arms:
+  base: {model: base, prompt: qwen-boxed, temperature: 1, max_tokens: 64, n: 40}
+storage: {tokens: all}
+"""
+
+
+def answers(problem: int) -> list[str]:
+    """Forty responses: the first problem is solved once, the second half the time, none the third.
+
+    The last accepted one is what the lenient grader takes and the sound one does not: a hundred
+    times the gold answer.
+    """
+    right = (1, N // 2, 0)[problem]
+    gold = problem + 4
+    good = [f"Because <b>{i}</b>. \\boxed{{{gold}}}" for i in range(right)]
+    return good + [f"So \\boxed{{{gold * 100}}}"] + ["No idea."] * (N - right - 1)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 512}')
+    (model / "model.safetensors").write_bytes(b"weights")
+    problems = [{"question": f"{i} + 4?", "answer": f"Add.\n#### {i + 4}"} for i in range(3)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, problems)))
+    (tmp_path / "sums.yaml").write_text(STUDY)
+    study = load_study(tmp_path / "sums.yaml")
+    remember(study)
+    group = ("base", "gsm8k")
+    with JournalWriter(study.layout.journals(*group), "one") as writer:
+        for at, problem in enumerate(study.problems("gsm8k")):
+            for i, text in enumerate(answers(at)):
+                said = verify("math", problem.gold, text, problem)
+                key = SampleKey("base", 0, problem.id, i)
+                asked = study.request_fingerprint("base", 0, problem.id)
+                writer.append(
+                    Sample(
+                        key, asked, i, int(said.status), 0, 3, -1.0, 1.0, said.canonical, said.rule,
+                        said.grader, text,
+                    )
+                )  # fmt: skip
+    return study
+
+
+def test_the_thin_list_is_judged_on_a_second_path(study: Study) -> None:
+    code, result = call("verify", study.layout.root, "--json")
+    assert code == DONE
+    (row,) = json.loads(result.stdout)
+    assert (row["right"], row["n"], row["gold"], row["second"]) == (1, N, "4", "agrees")
+    code, result = call("verify", study.layout.root)
+    assert "1 answers; the second path disagrees with 0 of them." in result.stdout
+
+
+def test_the_same_grader_changes_nothing(study: Study) -> None:
+    code, result = call("verify", study.layout.root, "--again", "--json")
+    assert code == DONE
+    (found,) = json.loads(result.stdout).values()
+    assert found["problems"] == found["answers"] == []
+    assert sum(row["samples"] for row in found["verdicts"]) == 3 * N
+
+
+def test_two_graders_side_by_side(study: Study) -> None:
+    code, result = call("verify", study.layout.root, "--compare", "math", "math-paper", "--json")
+    assert code == DONE
+    (found,) = json.loads(result.stdout).values()
+    # The lenient grader takes a hundred times the answer, once per problem.
+    moved = [one["right_after"] - one["right_before"] for one in found["problems"]]
+    assert moved == [1, 1, 1]
+    assert all(row["after"].startswith("right") for row in found["answers"])
+    first = found["pass_at_k"][0]
+    assert first["before"] == pytest.approx((1 + N // 2) / (3 * N), abs=1e-6)
+    assert first["after"] == pytest.approx((1 + N // 2 + 3) / (3 * N), abs=1e-6)
+
+
+def test_new_verdicts_become_a_run_of_their_own(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path: path.read_bytes() for path in study.layout.root.rglob("*") if path.is_file()}
+    new = tmp_path / "new"
+    monkeypatch.setattr("rlbhpc.cli.verify._kinds", lambda code: lambda problem: "math-paper")
+    for _ in range(2):
+        code, _result = call("verify", study.layout.root, "--again", "--into", new)
+        assert code == DONE
+    assert before == {
+        path: path.read_bytes() for path in study.layout.root.rglob("*") if path.is_file()
+    }
+    assert call("compact", new)[0] == DONE
+    counts = open_cube(new)["base/gsm8k"].to_dataset().rlb.counts()
+    assert counts["n"].values.ravel().tolist() == [N] * 3
+    assert counts["c"].values.ravel().tolist() == [2, N // 2 + 1, 1]
+    verdicts = open_cube(new)["base/gsm8k"]["verdict"].values
+    assert (verdicts == Status.MISSING).sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--arm", "bsae"], "no samples of arm 'bsae'; there are base"),
+        (["--again", "--into", "RUN"], "the same run"),
+        (["--again", "--into", "OTHER"], "holds something else"),
+        (["--again", "--into", "NEW", "--arm", "base"], "leave --arm and --step out"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    study: Study, tmp_path: Path, words: list[str], message: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious").touch()
+    places = {"RUN": str(study.layout.root), "OTHER": str(other), "NEW": str(tmp_path / "n")}
+    with pytest.raises(UserError, match=message):
+        call("verify", study.layout.root, *(places.get(word, word) for word in words))
+    assert (other / "precious").exists()
+
+
+def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path) -> None:
+    root = study.layout.root
+    assert call("review", root, "--results")[0] == NOTHING_TO_DO
+    code, result = call("review", root, "--json")
+    assert code == DONE
+    (sheet,) = json.loads(result.stdout)
+    page = Path(sheet["page"]).read_text()
+    assert "Because &lt;b&gt;0&lt;/b&gt;" in page and "<b>0</b>" not in page
+    facts = json.loads(Path(sheet["page"]).with_name("sheet.json").read_text())
+    (chain,) = facts["chains"]
+    for reader, word in (("One", "valid"), ("Other", "invalid")):
+        given = tmp_path / "judged.json"
+        record = {
+            "format": "rlbhpc-review-1", "sheet": facts["id"], "reviewer": reader,
+            "judgements": {chain["id"]: word}, "notes": {},
+        }  # fmt: skip
+        given.write_text(json.dumps(record))
+        code, result = call("review", root, "--take", given)
+        assert result.stdout.startswith(f"{reader}: 1 of 1 chains of base/gsm8k, step 0")
+        (found,) = json.loads(call("review", root, "--results", "--json")[1].stdout)
+        assert found["problems"][0]["valid"] == (word == "valid")
+    assert found["agreement"][0]["same"] == 0
+    assert found["pass_at_k"][0] == {"k": 1, "right": 1 / N, "valid": 0.0}
+    given.write_text(given.read_text().replace(facts["id"], "0" * 16))
+    with pytest.raises(UserError, match="made on sheet"):
+        call("review", root, "--take", given)
