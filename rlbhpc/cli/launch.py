@@ -12,6 +12,7 @@ from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose
+from rlbhpc.launch.container import expanded
 from rlbhpc.launch.jobs import Job, jobs_of, training_order
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.script import Launch
@@ -75,6 +76,8 @@ def launch(
     one = Launch(resolved, words, made.name, "", entry, name, options)
     jobs = _chosen(jobs_of(resolved, made, entry, width), only)
     folder = write_launch(one, jobs)
+    if entry.container is not None and not expanded(entry.container.image).is_file():
+        click.echo(f"There is no {entry.container.image} here; is it on the nodes?", err=True)
     if as_json:
         scripts = [f"{job.name}.sbatch" for job in jobs]
         print_json({"folder": str(folder), "cluster": name, "plan": made.name, "jobs": scripts})

@@ -28,6 +28,7 @@ CACHES = {
 # Nodes have no network; a home's own Python packages must not shadow those that were tested.
 ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
 PORT = 29_500
+IMAGE = "RLBHPC_IMAGE"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Launch:
     """What all scripts of one launch share.
 
     ``options`` are the sbatch options of the command line; ``study_words`` the study file and its
-    overrides, as words of a command.
+    overrides, as words of a command; ``image`` the SHA-256 of the image that jobs run in.
     """
 
     study: Study
@@ -45,6 +46,7 @@ class Launch:
     cluster: Cluster
     cluster_name: str
     options: dict[str, str]
+    image: str = ""
 
     @property
     def prefix(self) -> str:
@@ -129,7 +131,9 @@ def _set_up(launch: Launch, job: Job) -> str:
     lines.append('export TMPDIR="$scratch"')
     lines += [f'export {name}="$scratch/{folder}"' for name, folder in CACHES.items()]
     if cluster.container is not None:
-        lines.append(container.exports([*ALWAYS, *cluster.environment, *CACHES]))
+        # Attempts record in which image they ran.
+        lines.append(f"export {IMAGE}={launch.image or 'unknown'}")
+        lines.append(container.exports([*ALWAYS, *cluster.environment, *CACHES, IMAGE]))
     if job.kind == "train" and _resources(launch, job).nodes > 1:
         lines.append('head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)')
     return "\n".join(lines)

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from rlbhpc.errors import UserError
+from rlbhpc.launch.container import expanded
+from rlbhpc.launch.image import digest
 from rlbhpc.launch.jobs import Job
 from rlbhpc.launch.script import Launch, script
 from rlbhpc.study.layout import Layout
@@ -24,7 +27,8 @@ def write_launch(launch: Launch, jobs: Sequence[Job]) -> Path:
     What is there may be read, edited and submitted by hand; nothing is submitted here.
     """
     folder = _next_folder(launch.study.layout)
-    launch = replace(launch, number=folder.name)
+    image = image_of(launch)
+    launch = replace(launch, number=folder.name, image=image.get("sha256", ""))
     here = resources.files("rlbhpc.launch")
     for job in jobs:
         (folder / f"{job.name}.sbatch").write_text(script(launch, job))
@@ -38,10 +42,33 @@ def write_launch(launch: Launch, jobs: Sequence[Job]) -> Path:
         "prefix": launch.prefix,
         "plan": launch.plan,
         "cluster": launch.cluster_name,
+        "image": image,
         "jobs": {job.name: {"kind": job.kind, "tasks": job.tasks} for job in jobs},
     }
     (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
     return folder
+
+
+def image_of(launch: Launch) -> dict[str, Any]:
+    """Path, size, time and SHA-256 of the image that jobs run in; empty without a container.
+
+    Images have gigabytes: one that an earlier launch has read is not read again.
+    """
+    if launch.cluster.container is None:
+        return {}
+    path = expanded(launch.cluster.container.image)
+    if not path.is_file():
+        return {"path": str(path)}
+    found = path.stat()
+    seen = {"path": str(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+    for record in sorted(launch.study.layout.launches.glob(f"*/{RECORD}"), reverse=True):
+        try:
+            known = json.loads(record.read_text()).get("image", {})
+        except ValueError:  # a launch that was killed while it was written
+            continue
+        if known.get("sha256") and seen.items() <= known.items():
+            return dict(known)
+    return {**seen, "sha256": digest(path)}
 
 
 def submit_text(launch: Launch, jobs: Sequence[Job]) -> str:

@@ -37,6 +37,8 @@ class Attempt:
             "rlbhpc": __version__,
             "python": platform.python_version(),
             "packages": _versions(),
+            # SHA-256 of the container image, from the batch script.
+            "image": os.environ.get("RLBHPC_IMAGE"),
             "scheduler": {name: os.environ[name] for name in SCHEDULER if name in os.environ},
         }
         self._write()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
 import pytest
 
 from rlbhpc.errors import UserError
+from rlbhpc.launch.write import write_launch
 from tests.launch.made import (
     SAMPLED,
     TRAINED,
     Stubs,
     cluster_of,
+    jobs_in,
     launch_in,
     slurm_variables,
 )
@@ -112,3 +115,19 @@ def test_names_stay_words_of_sbatch(tmp_path: Path) -> None:
         lines = [x for x in script.read_text().splitlines() if x.startswith("#SBATCH")]
         assert lines == sorted(lines)
         assert all(line.isascii() and " " not in line[8:] for line in lines)
+
+
+def test_the_digest_of_the_image_goes_into_the_attempts(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = tmp_path / "one.sif"
+    image.write_bytes(b"image")
+    cluster = cluster_of(tmp_path, python=sys.executable, container={"image": str(image)})
+    stubs.add("rlbhpc", 'echo "image is $APPTAINERENV_RLBHPC_IMAGE"')
+    one, jobs = jobs_in(tmp_path / "s", cluster)
+    expected = hashlib.sha256(b"image").hexdigest()
+    for launch in (write_launch(one, jobs), write_launch(one, jobs)):
+        done = stubs.run("bash", "sample.sbatch", cwd=launch, **slurm_variables(launch, 0))
+        assert f"image is {expected}" in done.stdout, done.stderr
+        # Read once: the second launch finds it in the record of the first.
+        monkeypatch.setattr("rlbhpc.launch.write.digest", lambda path: pytest.fail("read again"))
