@@ -1,4 +1,4 @@
-"""Images: how they are built and looked into, with a stub of Apptainer; definitions hold together."""
+"""Images: built and looked into with a stub of Apptainer; definitions that hold together."""
 
 from __future__ import annotations
 

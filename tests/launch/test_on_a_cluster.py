@@ -227,11 +227,12 @@ class Disturbances:
 
     def killed(self) -> None:
         found = subprocess.run(
-            ["pgrep", "-u", USER, "-f", "rlbhpc run|parent.py"], text=True, capture_output=True,
+            ["pgrep", "-u", USER, "-a", "-f", "rlbhpc run"], text=True, capture_output=True,
             check=False,
-        ).stdout.split()  # fmt: skip
-        if found:
-            subprocess.run(["kill", "-KILL", self.rng.choice(found)], check=False)
+        ).stdout.splitlines()  # fmt: skip
+        work = [line.split()[0] for line in found if "parent.py" not in line]
+        if work:
+            subprocess.run(["kill", "-KILL", self.rng.choice(work)], check=False)
 
     def cancelled(self) -> None:
         if self.rng.random() < 0.5:
