@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256
 # The path of the virtual environment's python is all that the recipes rely on.
 RUN    := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help install test lint bench soak docs quickstart constraints clean
+.PHONY: help install test lint bench soak docs quickstart cluster-up cluster-down constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,13 @@ docs: $(STAMP) ## regenerate the generated pages of docs/
 
 quickstart: $(STAMP) ## the most that exists, end to end
 	$(RUN) tools/quickstart.sh
+
+cluster-up: ## a throw-away Slurm and Apptainer on this host, for the cluster tests (needs root)
+	slurm/image.sh
+	slurm/up.sh
+
+cluster-down: ## take it down again
+	slurm/down.sh
 
 constraints: ## resolve anew and write constraints.txt
 	@PYTHON="$(PYTHON)" tools/make_constraints.sh

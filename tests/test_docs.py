@@ -45,7 +45,9 @@ def test_every_key_of_the_schema_is_on_the_page() -> None:
     def entries(kind: type[Entry]) -> list[type[Entry]]:
         return [kind, *(e for sub in kind.__subclasses__() for e in entries(sub))]
 
-    for entry in entries(Entry)[1:]:
+    # The cluster table has a page of its own.
+    studies = [e for e in entries(Entry)[1:] if not e.__module__.startswith("rlbhpc.launch")]
+    for entry in studies:
         for name, field in entry.model_fields.items():
             assert f"| `{field.alias or name}` |" in page, f"{entry.__name__}.{name}"
             assert field.description, f"{entry.__name__}.{name} is not explained"

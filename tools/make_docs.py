@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from rlbhpc.launch.cluster import Cluster
 from rlbhpc.stats.docs import metrics_page
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields
 from rlbhpc.study.schema import StudyFile
@@ -88,9 +89,16 @@ def statistics() -> str:
     return f"{head.read_text()}\n{metrics_page()}"
 
 
+def clusters() -> str:
+    """The page of the cluster table: the hand-written head, then every key of an entry."""
+    head = (HEADS / "clusters.md").read_text()
+    return head + "\n" + "\n".join(_sections("", "One entry", Cluster))
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "study-file.md": study_file,
     "statistics.md": statistics,
+    "clusters.md": clusters,
 }
 
 

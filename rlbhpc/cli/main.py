@@ -42,11 +42,16 @@ VERBS: dict[str, Verb] = {
     "compact": Verb("rlbhpc.cli.compact", "Bring the cube up to date with all samples."),
     "gc": Verb("rlbhpc.cli.gc", "Remove journals that are sealed."),
     "merge": Verb("rlbhpc.cli.merge", "Take in samples of the same study drawn elsewhere."),
+    "launch": Verb("rlbhpc.cli.launch", "Write batch scripts for a cluster; submit them."),
+    "status": Verb("rlbhpc.cli.status", "Show how far a run is."),
+    "cancel": Verb("rlbhpc.cli.cancel", "End a run's jobs; nothing is lost."),
+    "doctor": Verb("rlbhpc.cli.doctor", "Look at this site: Slurm, containers, files."),
     "review": Verb("rlbhpc.cli.review", "Have people read the reasoning of rare right answers."),
     "show": Verb("rlbhpc.cli.show", "Look at problems, samples and responses."),
     "report": Verb("rlbhpc.cli.report", "Say what a run shows: words, figures, tables."),
     "export": Verb("rlbhpc.cli.export", "Write results as Parquet, CSV, JSON or netCDF."),
     "import": Verb("rlbhpc.cli.import_results", "Take in results that other tools measured."),
+    "image": Verb("rlbhpc.cli.image", "Build and check Apptainer images."),
 }
 
 

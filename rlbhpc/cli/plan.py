@@ -7,13 +7,19 @@ from typing import Any
 
 import click
 
+from rlbhpc.cli.cost import Cost
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.launch.cluster import choose
+from rlbhpc.launch.predict import Rates, measured
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 
 SHARD_TOKENS = 50_000_000
+# Seconds in which an engine loads a model of some billion parameters.
+START = 60.0
 
 
 @click.command(epilog="Example: rlbhpc plan math.yaml --shard-tokens 20000000")
@@ -23,21 +29,62 @@ SHARD_TOKENS = 50_000_000
     "--shard-tokens", type=click.IntRange(min=1), default=SHARD_TOKENS, show_default=True,
     help="Expected response tokens of one shard.",
 )  # fmt: skip
+@click.option("--cluster", metavar="NAME|FILE", help="Default: the study's, or by the host's name.")
+@click.option("--width", type=click.IntRange(min=1), help="Workers at a time. Default: all shards.")
+@click.option(
+    "--tokens-per-second", type=click.FloatRange(min=0, min_open=True), metavar="RATE",
+    help="Response tokens per second of one worker. Default: as measured in this run.",
+)  # fmt: skip
+@click.option(
+    "--startup", type=click.FloatRange(min=0), metavar="SECONDS",
+    help=f"Until a worker's model is loaded. Default: as measured, else {START:g}.",
+)  # fmt: skip
+@click.option(
+    "--preemptions", type=click.FloatRange(min=0), metavar="PER_DAY",
+    help="Play the sweep through with so many preemptions of a worker per day.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def plan(study: Path, overrides: tuple[str, ...], shard_tokens: int, as_json: bool) -> int:
+def plan(
+    study: Path, overrides: tuple[str, ...], shard_tokens: int, cluster: str | None,
+    width: int | None, tokens_per_second: float | None, startup: float | None,
+    preemptions: float | None, as_json: bool,
+) -> int:  # fmt: skip
     """Show which samples of STUDY are missing, and the shards that would make them.
 
-    Nothing is written. Exit code 4 says that nothing is missing.
+    With a rate, measured or given, also what they cost; with --preemptions, how that changes with
+    the number of shards and the drain time. Nothing is written. Exit code 4 says that nothing is
+    missing.
     """
     resolved = load_study(study, overrides)
     present = presence(resolved.layout, list(resolved.blocks()))
     made = make_plan(resolved, present, shard_tokens)
-    if as_json:
-        print_json({"blocks": [block_row(p) for p in present], **summary(made)})
-    else:
+    rates = known_rates(resolved.layout, tokens_per_second, startup)
+    record = {"blocks": [block_row(p) for p in present], **summary(made)}
+    if not as_json:
         print_blocks(present)
         print_summary(made)
+    if made.samples and rates is not None:
+        _, site = choose(cluster or resolved.file.cluster)
+        cost = Cost(made, rates, site, width or len(made.shards), resolved.file.engine.options)
+        record |= cost.record(preemptions)
+        if not as_json:
+            cost.show(preemptions)
+    elif made.samples and not as_json:
+        click.echo("No rate was measured yet: give --tokens-per-second to see what that costs.")
+    if as_json:
+        print_json(record)
     return DONE if made.samples else NOTHING_TO_DO
+
+
+def known_rates(layout: Layout, tokens: float | None, start: float | None) -> Rates | None:
+    """Rates as given, else as measured in the run's own attempts."""
+    found = measured(layout.attempts)
+    if tokens is None and found is None:
+        return None
+    if found is None:
+        return Rates(tokens or 0.0, START if start is None else start, "as given")
+    source = found.source if tokens is None and start is None else "as given"
+    return Rates(tokens or found.tokens, found.start if start is None else start, source)
 
 
 def block_row(p: Presence) -> dict[str, Any]:

@@ -35,6 +35,11 @@ class Layout:
         return self.root / "plans"
 
     @property
+    def launches(self) -> Path:
+        """One numbered folder of batch scripts per launch."""
+        return self.root / "launches"
+
+    @property
     def attempts(self) -> Path:
         """What differs from run to run: one record per attempt (host, times, versions)."""
         return self.root / "attempts"

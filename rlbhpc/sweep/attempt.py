@@ -37,8 +37,15 @@ class Attempt:
             "rlbhpc": __version__,
             "python": platform.python_version(),
             "packages": _versions(),
+            # SHA-256 of the container image, from the batch script.
+            "image": os.environ.get("RLBHPC_IMAGE"),
             "scheduler": {name: os.environ[name] for name in SCHEDULER if name in os.environ},
         }
+        self._write()
+
+    def loaded(self) -> None:
+        """Say that the model is loaded: from here on time goes into samples."""
+        self.record["loaded"] = time.time()
         self._write()
 
     def end(self, outcome: str, **figures: Any) -> None:

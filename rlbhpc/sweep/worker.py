@@ -77,6 +77,7 @@ def work(job: Work, shard: Shard) -> int:
     if not spans:
         return DONE
     layout = job.study.layout
+    before, tokens_before = job.progress.done, job.progress.tokens
     attempt = Attempt(layout.attempts, job.plan.name, shard.number)
     outcome = "failed"
     judge = Judge(job.problems, job.study.file.verification, layout.verdict_cache)
@@ -87,6 +88,7 @@ def work(job: Work, shard: Shard) -> int:
 
     try:
         engine = job.make_engine(shard)
+        attempt.loaded()
         try:
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
                 for arm, group in groupby(spans, key=lambda span: span.arm):
@@ -98,8 +100,8 @@ def work(job: Work, shard: Shard) -> int:
     finally:
         attempt.end(
             outcome,
-            samples=job.progress.done,
-            tokens=job.progress.tokens,
+            samples=job.progress.done - before,
+            tokens=job.progress.tokens - tokens_before,
             verification=judge.close(),
         )
     return TRY_AGAIN if outcome == "drained" else DONE

@@ -1,0 +1,33 @@
+"""``rlbhpc cancel``: end a run's jobs; nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
+from rlbhpc.launch.cancel import cancel as end_all
+from rlbhpc.launch.run_folder import layout_of
+
+
+@click.command(epilog="Example: rlbhpc cancel runs/math")
+@click.argument("run", type=click.Path(path_type=Path))
+def cancel(run: Path) -> int:
+    """End all jobs of RUN, a run's folder or a study file.
+
+    Finished samples stay, and `rlbhpc launch` goes on from them. Exit code 4 says that no job was
+    in the queue, 75 that Slurm did not answer.
+    """
+    done = end_all(layout_of(run))
+    if not done.answered:
+        click.echo("Slurm does not answer: marked as cancelled, so that no job comes back.")
+        return TRY_AGAIN
+    if done.complaint:
+        click.echo(done.complaint, err=True)
+        return TRY_AGAIN
+    if not done.jobs:
+        click.echo("No job of this run is in the queue.")
+        return NOTHING_TO_DO
+    click.echo(f"{done.tasks} jobs cancelled; `rlbhpc launch` goes on from here.")
+    return DONE

@@ -1,0 +1,47 @@
+"""``rlbhpc image``: build and check Apptainer images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rlbhpc.cli.table import print_json
+from rlbhpc.errors import DONE
+from rlbhpc.launch import image as images
+
+
+@click.group(epilog="Example: rlbhpc image build cpu -o images/rlbhpc-cpu.sif")
+def image() -> None:
+    """Build and check the Apptainer images that jobs run in.
+
+    Where images cannot be built, build them elsewhere from the same checkout and copy the .sif.
+    """
+
+
+@image.command(epilog="Example: rlbhpc image build gpu -o /project/images/rlbhpc-gpu.sif")
+@click.argument("kind", type=click.Choice(images.KINDS))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: rlbhpc-KIND.sif.")
+def build(kind: str, output: Path | None) -> int:
+    """Build the image KIND from the checkout's containers/KIND.def."""
+    made = images.build(kind, output or Path(f"rlbhpc-{kind}.sif"))
+    click.echo(f"{made}: sha256 {images.digest(made)}")
+    return DONE
+
+
+@image.command(epilog="Example: rlbhpc image verify rlbhpc-gpu.sif")
+@click.argument("sif", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def verify(sif: Path, as_json: bool) -> int:
+    """Check that rlbhpc starts in the image SIF; show its labels and digest."""
+    found = images.verify(sif)
+    if as_json:
+        print_json(
+            {"sif": str(sif), "sha256": found.sha256, "rlbhpc": found.rlbhpc,
+             "labels": found.labels}
+        )  # fmt: skip
+        return DONE
+    for name, value in sorted(found.labels.items()):
+        click.echo(f"{name}: {value}")
+    click.echo(f"{found.rlbhpc}\nsha256 {found.sha256}")
+    return DONE

@@ -1,0 +1,180 @@
+"""The noun *Cluster*: one site's limits, resources and habits, one file of the cluster table."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from rlbhpc.errors import UserError
+from rlbhpc.study.complaints import first_complaint, nearest
+from rlbhpc.study.fields import Entry, Text, Words
+from rlbhpc.study.include import load_tree
+
+# A word that Slurm and the shell take as it is: no blank, no quote, nothing that expands.
+Word = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}$"),
+    Words("letters, digits and _ . , : = @ % + / [ ] * & | ( ) -"),
+]
+Span = Annotated[
+    str,
+    Field(pattern=r"^(\d+-)?\d{1,3}(:\d{2}){0,2}$"),
+    Words("a time as sbatch takes it, in quotes: '90' minutes, '12:00:00' or '2-00:00:00'"),
+]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+Seconds = Annotated[int, Field(ge=1, le=65_535)]
+
+# The built-in table of a checkout; a site's own files go before it.
+BUILT_IN: Final = Path(__file__).parents[2] / "configs" / "clusters"
+DEFAULT: Final = "generic"
+
+
+class Resources(Entry):
+    """What one kind of job asks for."""
+
+    partition: Word | None = None
+    """Partition; when left out, the site's default."""
+    time: Span = "04:00:00"
+    """Time limit of one run of the job; a job that needs longer is requeued."""
+    nodes: Annotated[int, Field(ge=1, le=4_096)] = 1
+    """Nodes; more than one for training alone."""
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    """GPUs per node."""
+    cpus: Annotated[int, Field(ge=1, le=1_024)] = 4
+    """CPUs per task."""
+    memory: Word | None = None
+    """Memory per node, such as 64G; when left out, the site's default."""
+    options: dict[Word, Word] = Field(default_factory=dict)
+    """More options of sbatch by their long names, such as constraint: a100."""
+
+
+class Container(Entry):
+    """How work runs inside an image."""
+
+    image: Text
+    """The SIF file. `$VARIABLE` and `~` are expanded where the launch is written."""
+    command: Literal["apptainer", "singularity"] = "apptainer"
+    """The program that runs it."""
+    flags: list[Word] = Field(default_factory=list)
+    """More options of `exec`, such as --nv."""
+    binds: list[Text] = Field(default_factory=list)
+    """Folders to show inside besides those that the study names."""
+
+
+class Cluster(Entry):
+    """One site. Every key has a default that suits a plain Slurm."""
+
+    hosts: list[Text] = Field(default_factory=list)
+    """Patterns of host names by which the site is recognised, such as login*.example.org."""
+    account: Word | None = None
+    """Account of all jobs."""
+    sample: Resources = Resources(gpus=1, cpus=8)
+    """A task that samples."""
+    train: Resources = Resources(gpus=1, cpus=8)
+    """A job that trains."""
+    light: Resources = Resources(time="01:00:00", cpus=2)
+    """Jobs without a GPU: compact, report."""
+    gpu_option: Literal["gres", "gpus-per-node"] = "gres"
+    """How GPUs are asked for."""
+    max_array_size: Annotated[int, Field(ge=1, le=4_000_000)] = 1_001
+    """MaxArraySize of the site: an array's largest index is one less."""
+    max_jobs: Annotated[int, Field(ge=1)] | None = None
+    """Most jobs, array tasks counted one by one, that a user may have in the queue."""
+    throttle: Annotated[int, Field(ge=1)] | None = None
+    """Most array tasks that run at once."""
+    warning: Seconds = 180
+    """Seconds before the time limit at which a job is warned, to finish what is in flight."""
+    kill_wait: Seconds = 30
+    """Seconds between TERM and KILL at the time limit and on a preemption without warning."""
+    setup: list[Text] = Field(default_factory=list)
+    """Lines of shell before the work, such as module load apptainer."""
+    python: Word = "python3"
+    """Python 3.9 or newer on the nodes, outside any container; runs the parent of each job."""
+    rlbhpc: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: ["rlbhpc"])
+    """The command of rlbhpc, in the container if there is one."""
+    environment: dict[Variable, str] = Field(default_factory=dict)
+    """Environment variables of every job. Secrets do not belong here."""
+    scratch: Annotated[str, Field(pattern=r"^[A-Za-z0-9_./${}:-]+$")] = (
+        "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"
+    )
+    """A folder on the node itself, for compiler caches; shell variables are expanded there."""
+    container: Container | None = None
+    """The image; when left out, `rlbhpc` is run as it is."""
+
+
+def seconds(span: str) -> int:
+    """Seconds of a time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    days, dash, rest = span.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + secs
+    if len(parts) < 3:
+        parts = [0, *parts, *([0] if len(parts) == 1 else [])]
+    return (parts[0] * 60 + parts[1]) * 60 + parts[2]
+
+
+def load_cluster(path: Path) -> Cluster:
+    """Read one file of the cluster table."""
+    tree = load_tree(path)
+    try:
+        return Cluster.model_validate(tree.plain())
+    except ValidationError as error:
+        raise first_complaint(error, tree, Cluster) from None
+
+
+def folders() -> list[Path]:
+    """Where tables are looked for, the user's own before those that come along."""
+    named = os.environ.get("RLBHPC_CLUSTERS", "")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    own = [Path(folder) for folder in named.split(os.pathsep) if folder]
+    return [*own, config / "rlbhpc" / "clusters", BUILT_IN]
+
+
+def table() -> dict[str, Path]:
+    """Every known cluster by name; the first folder that has a name wins."""
+    found: dict[str, Path] = {}
+    for folder in folders():
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
+    """Name and entry of the cluster to launch on.
+
+    Parameters
+    ----------
+    wanted
+        A name of the table, or a path that ends in .yaml; None leaves it to the host's name.
+    host
+        The host's name; this host's when left out.
+    """
+    known = table()
+    if wanted is not None and wanted.endswith(".yaml"):
+        return Path(wanted).stem, load_cluster(Path(wanted))
+    if wanted is not None:
+        if wanted in known:
+            return wanted, load_cluster(known[wanted])
+        if wanted == DEFAULT:
+            return DEFAULT, Cluster()
+        raise UserError(
+            f"no cluster {wanted!r} in the table; there are {', '.join(known)}"
+            f"{nearest(wanted, known)}; a cluster is one file, see docs/clusters.md"
+        )
+    names = [host] if host is not None else [socket.gethostname(), socket.getfqdn()]
+    for name, cluster in _all(known):
+        if any(fnmatch.fnmatch(one, pattern) for one in names for pattern in cluster.hosts):
+            return name, cluster
+    return choose(DEFAULT)
+
+
+def _all(known: dict[str, Path]) -> Iterator[tuple[str, Cluster]]:
+    for name, path in known.items():
+        yield name, load_cluster(path)

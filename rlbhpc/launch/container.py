@@ -1,0 +1,88 @@
+"""Running inside an image: what is bound, what of the environment is let in, and by which words.
+
+The environment is cleaned and let in by name: a host's LD_LIBRARY_PATH or PYTHONPATH inside an
+image breaks it in ways that take days to find.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlbhpc.errors import UserError
+
+if TYPE_CHECKING:
+    from rlbhpc.launch.script import Launch
+
+# Variables of Slurm and of the GPUs that the work reads.
+LET_IN = (
+    "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+    "SLURM_JOB_ID", "SLURM_NODEID", "SLURM_RESTART_COUNT", "TMPDIR",
+)  # fmt: skip
+# Characters that have a meaning in the value of --bind.
+SPECIAL = frozenset(":,\"'\\\n")
+
+
+def exports(names: Iterable[str]) -> str:
+    """Shell lines that let variables into the container by name."""
+    wanted = textwrap.wrap(" ".join(sorted({*names, *LET_IN})), 92)
+    return (
+        "for name in " + " \\\n    ".join(wanted) + "; do\n"
+        '    [ -z "${!name+x}" ] || export "APPTAINERENV_$name=${!name}" '
+        '"SINGULARITYENV_$name=${!name}"\ndone\nmkdir -p "$scratch"'
+    )
+
+
+def runner(launch: Launch) -> list[str]:
+    """Lines of the command that all work of a job runs under; none without a container."""
+    inside = launch.cluster.container
+    if inside is None:
+        return []
+    image = str(expanded(inside.image))
+    words = [inside.command, "exec", "--cleanenv", "--no-home", *inside.flags]
+    lines = [shlex.join(words) + ' --pwd "$PWD" --bind "$scratch"']
+    lines += [f"--bind {shlex.quote(str(path))}" for path in folders(launch)]
+    lines.append(shlex.quote(image))
+    return lines
+
+
+def folders(launch: Launch) -> list[Path]:
+    """Folders that the work reads or writes: those of the study and those of the cluster table.
+
+    Symbolic links are followed, since inside the image they would lead nowhere.
+    """
+    study = launch.study
+    named: list[Path] = [study.layout.root, Path(launch.study_words[0]).parent]
+    named += [Path(entry.path.partition("{step}")[0]) for entry in study.models.values()
+              if entry.path]  # fmt: skip
+    named += [Path(entry.path) for entry in study.problem_sets.values() if entry.path]
+    assert launch.cluster.container is not None
+    named += [expanded(bind) for bind in launch.cluster.container.binds]
+    found: list[Path] = []
+    for path in named:
+        for one in dict.fromkeys((path.absolute(), path.resolve())):
+            if SPECIAL & set(str(one)):
+                raise UserError(
+                    f"{one}: a folder with one of : , \" ' \\ in its name cannot be bound into a "
+                    "container; rename it, or link to it from a plain name"
+                )
+            found.append(one)
+    return _topmost(found)
+
+
+def expanded(text: str) -> Path:
+    """A path of the cluster table with `$VARIABLE` and `~` filled in."""
+    return Path(os.path.expandvars(text)).expanduser()
+
+
+def _topmost(paths: Iterable[Path]) -> list[Path]:
+    """Leave out what lies inside another one."""
+    kept: list[Path] = []
+    for path in sorted(set(paths)):
+        if not any(path.is_relative_to(one) for one in kept):
+            kept.append(path)
+    return kept

@@ -1,0 +1,250 @@
+"""Probe the site that we are on: Slurm and its limits, containers, file systems, clocks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from rlbhpc.launch import slurm
+
+Verdict = Literal["ok", "note", "bad"]
+# What of `scontrol show config` a launch depends on.
+SETTINGS: Final = (
+    "MaxArraySize", "MaxJobCount", "KillWait", "JobRequeue", "PreemptType", "PreemptMode",
+    "SlurmctldParameters", "AccountingStorageType", "MinJobAge",
+)  # fmt: skip
+FILES: Final = 200
+OLDEST: Final = (3, 9)
+# Clocks that are further apart than this make time stamps of attempts useless.
+MOST_SKEW: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at, and what to do about it where something is."""
+
+    what: str
+    found: str
+    verdict: Verdict = "ok"
+    advice: str = ""
+
+
+def examine(folder: Path) -> list[Finding]:
+    """Everything that can be known without a job; ``folder`` is where runs will be kept."""
+    return [*of_slurm(), *of_python(), *of_containers(), *of_confinement(), *of_files(folder)]
+
+
+def of_slurm() -> Iterator[Finding]:
+    """Slurm's version, limits and preemption."""
+    version = slurm.ask("sbatch", "--version")
+    if version is None:
+        yield Finding("Slurm", "no sbatch here", "bad", "run this on a login node")
+        return
+    yield Finding("Slurm", version.strip())
+    found = settings()
+    if not found:
+        yield Finding("Slurm's settings", "scontrol does not answer", "bad", "try again later")
+        return
+    for name in SETTINGS:
+        if name in found:
+            yield Finding(name, found[name])
+    if found.get("JobRequeue") == "0":
+        advice = "jobs can still requeue themselves if the site allows it: doctor --rehearse"
+        yield Finding("requeue", "off by default", "note", advice)
+    if "none" in found.get("AccountingStorageType", "none"):
+        yield Finding("accounting", "off", "note", "status tells causes by our own records alone")
+    if "preempt_send_user_signal" not in found.get("SlurmctldParameters", ""):
+        advice = "a preempted job gets TERM and GraceTime only; keep in-flight responses short"
+        yield Finding("warning before preemption", "none", "note", advice)
+    for name, one in partitions().items():
+        text = ", ".join(f"{k} {one[k]}" for k in ("MaxTime", "GraceTime", "PreemptMode", "QoS")
+                         if k in one)  # fmt: skip
+        yield Finding(f"partition {name}", text)
+    for what, limit in associations():
+        yield Finding(what, limit)
+
+
+def settings() -> dict[str, str]:
+    """Slurm's settings; empty without an answer."""
+    answer = slurm.ask("scontrol", "show", "config") or ""
+    pairs = (line.partition("=") for line in answer.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def partitions() -> dict[str, dict[str, str]]:
+    """Settings of each partition."""
+    answer = slurm.ask("scontrol", "--oneliner", "show", "partition") or ""
+    found = {}
+    for line in answer.splitlines():
+        words = dict(re.findall(r"(\w+)=(\S+)", line))
+        if "PartitionName" in words:
+            found[words["PartitionName"]] = words
+    return found
+
+
+def associations() -> list[tuple[str, str]]:
+    """Accounts of the user with their limits, as far as the accounting tells."""
+    answer = slurm.ask(
+        "sacctmgr", "--noheader", "--parsable2", "show", "association",
+        f"user={os.environ.get('USER', '') or os.getuid()}", "format=Account,QOS,MaxSubmit,MaxJobs",
+    )  # fmt: skip
+    found = []
+    for line in (answer or "").splitlines():
+        parts = line.split("|")
+        if len(parts) == 4:
+            account, qos, submit, jobs = parts
+            limits = f"qos {qos or '-'}, submits at most {submit or 'any'}, runs {jobs or 'any'}"
+            found.append((f"account {account}", limits))
+    return found
+
+
+def of_python() -> Iterator[Finding]:
+    """The Python that will run the parents of jobs."""
+    found = shutil.which("python3")
+    if found is None:
+        advice = "name a Python 3.9 or newer under `python` in the cluster's file"
+        yield Finding("python3", "none", "bad", advice)
+        return
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([found, "-c", code], capture_output=True, text=True, check=False)
+    text = done.stdout.strip() or "0.0"
+    new = tuple(int(part) for part in text.split(".")) >= OLDEST
+    advice = "" if new else "name a newer one under `python` in the cluster's file"
+    yield Finding("python3", f"{text} at {found}", "ok" if new else "bad", advice)
+
+
+def of_containers() -> Iterator[Finding]:
+    """Apptainer, and by which means it mounts images."""
+    for name in ("apptainer", "singularity"):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        version = slurm.ask(name, "--version") or "does not start"
+        yield Finding(name, f"{version.strip()} at {path}")
+        suid = list(Path(path).resolve().parents[1].glob(f"lib*/**/{name}/bin/starter-suid"))
+        yield Finding("images are mounted", "by the kernel (setuid)" if suid else "by FUSE, slower")
+        return
+    advice = "load its module and look again; without one, use a virtual environment"
+    yield Finding("apptainer", "not here", "note", advice)
+
+
+def of_confinement() -> Iterator[Finding]:
+    """What the sandbox for programs that a model wrote may use."""
+    done = subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False)
+    works = done.returncode == 0
+    advice = "" if works else "verifying code falls back to a weaker sandbox, see docs/security.md"
+    yield Finding("user namespaces", "yes" if works else "no", "ok" if works else "note", advice)
+    try:
+        modules = Path("/sys/kernel/security/lsm").read_text()
+    except OSError:
+        modules = ""
+    yield Finding("Landlock", "yes" if "landlock" in modules else "not listed")
+
+
+def of_files(folder: Path) -> Iterator[Finding]:
+    """How the file system under a folder behaves where our writing depends on it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        own = folder / f".rlbhpc-doctor-{socket.gethostname()}-{os.getpid()}"
+        own.mkdir()
+    except OSError as error:
+        yield Finding(f"folder {folder}", str(error.strerror), "bad", "choose another one")
+        return
+    try:
+        yield from _probes(own)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+    left = os.statvfs(folder)
+    files = f"{left.f_favail:,} files" if left.f_files else "no count of files"
+    yield Finding("room", f"{left.f_bavail * left.f_frsize / 1e9:,.0f} GB, {files}")
+
+
+def _probes(own: Path) -> Iterator[Finding]:
+    def tried(what: str, work: Callable[[], bool], advice: str) -> Finding:
+        try:
+            good = work()
+        except OSError as error:
+            return Finding(what, str(error.strerror), "bad", advice)
+        return Finding(what, "yes" if good else "no", "ok" if good else "bad", advice * (not good))
+
+    def exclusive() -> bool:
+        (own / "one").open("x").close()
+        try:
+            (own / "one").open("x").close()
+        except FileExistsError:
+            return True
+        return False
+
+    def renames() -> bool:
+        (own / "old").write_text("old")
+        (own / "new").write_text("new")
+        with (own / "old").open() as reader:
+            (own / "new").replace(own / "old")
+            return (own / "old").read_text() == "new" and reader.read() == "old"
+
+    def appends() -> bool:
+        with (own / "log").open("ab", buffering=0) as out:
+            out.write(b"a" * 8192)
+            return (own / "log").stat().st_size == 8192
+
+    advice = "keep runs on another file system"
+    yield tried("exclusive create", exclusive, advice)
+    yield tried("rename replaces whole files", renames, advice)
+    yield tried("appends are seen at once", appends, "status lags behind on this file system")
+    start = time.perf_counter()
+    for number in range(FILES):
+        (own / f"f{number}").touch()
+    made = FILES / (time.perf_counter() - start)
+    listed = len(list(own.glob("f*")))
+    good = listed == FILES
+    yield Finding("listing", f"{listed} of {FILES} files, {made:,.0f} made per second",
+                  "ok" if good else "bad", "" if good else advice)  # fmt: skip
+    (own / "clock").touch()
+    skew = abs((own / "clock").stat().st_mtime - time.time())
+    good = skew < MOST_SKEW
+    advice = "" if good else "times of attempts from different hosts will disagree"
+    verdict: Verdict = "ok" if good else "note"
+    yield Finding("clock against the file server", f"{skew:.1f} s", verdict, advice)
+
+
+def first_entry() -> dict[str, Any]:
+    """A table entry for this site, as far as Slurm tells; to be read and filled in."""
+    found = settings()
+    entry: dict[str, Any] = {"hosts": [re.sub(r"\d+", "*", socket.gethostname())]}
+    accounts = associations()
+    if len(accounts) == 1:
+        entry["account"] = accounts[0][0].removeprefix("account ")
+        submit = re.search(r"at most (\d+)", accounts[0][1])
+        if submit:
+            entry["max_jobs"] = int(submit[1])
+    for name, key in (("MaxArraySize", "max_array_size"), ("KillWait", "kill_wait")):
+        number = re.match(r"\d+", found.get(name, ""))
+        if number and int(number[0]):
+            entry[key] = int(number[0])
+    for name, one in partitions().items():
+        if one.get("Default") == "YES":
+            entry["light"] = {"partition": name, "time": "01:00:00", "cpus": 2}
+        if "gpu" in one.get("TRES", "") and "sample" not in entry:
+            entry["sample"] = {"partition": name, "time": "04:00:00", "gpus": 1, "cpus": 8}
+    python = shutil.which("rlbhpc")
+    entry["rlbhpc"] = [python] if python else [sys.executable, "-m", "rlbhpc"]
+    return entry
+
+
+def write_entry(path: Path) -> None:
+    """Write the first entry; one that is there is never overwritten."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(first_entry(), sort_keys=False)
+    with path.open("x") as out:
+        out.write(f"# Written by rlbhpc doctor; see docs/clusters.md for every key.\n{text}")

@@ -1,0 +1,193 @@
+"""The jobs of a launch and their order: train → sample → compact → report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rlbhpc.errors import UserError
+from rlbhpc.launch.cluster import Cluster
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.plan import Plan, Shard
+
+Kind = Literal["train", "sample", "light"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One batch script.
+
+    Attributes
+    ----------
+    name
+        Name of its script, and what others call it in ``after``.
+    words
+        Arguments of ``rlbhpc``; paths are those of the launch's folder or absolute.
+    after
+        Jobs that must have ended, well or not: each job looks itself at what is there.
+    tasks
+        Shards of each array task; empty for a job that is no array.
+    model
+        The model that it trains.
+    needs
+        A checkpoint (model, step) without which the job has nothing to do.
+    releases
+        Checkpoints that other jobs need and that appear while this one runs: (model, step, job).
+    """
+
+    name: str
+    kind: Kind
+    words: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    tasks: tuple[tuple[int, ...], ...] = ()
+    model: str | None = None
+    needs: tuple[str, int] | None = None
+    releases: tuple[tuple[str, int, str], ...] = ()
+    gpu: bool = True
+
+
+def training_order(study: Study) -> list[str]:
+    """Models that the study trains and that are not all there, bases first."""
+    ready: list[str] = []
+
+    def add(name: str) -> None:
+        entry = study.models[name]
+        if entry.train is None or name in ready:
+            return
+        if entry.train.from_ is not None:
+            add(entry.train.from_)
+        if not all(there(study, name, step) for step in entry.steps or []):
+            ready.append(name)
+
+    for name in study.models:
+        add(name)
+    return ready
+
+
+def there(study: Study, model: str, step: int) -> bool:
+    """Whether a checkpoint can be sampled now."""
+    if study.models[model].endpoint is not None:
+        return True
+    return (study.folder(model, step) / "config.json").is_file()
+
+
+def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None) -> list[Job]:
+    """All jobs of one launch, each after those that it waits for.
+
+    Parameters
+    ----------
+    study, plan
+        What is to be made, and what of it is missing.
+    cluster
+        The limits of the site.
+    width
+        Most array tasks in all; a task then works several shards, one after the other.
+    """
+    training = training_order(study)
+    groups = _groups(study, plan)
+    ends = 2  # compact and report
+    limit = _width(cluster, width, len(training) + ends, len(groups))
+    sampling: list[Job] = []
+    for (needs, gpu), shards in groups.items():
+        share = len(shards)
+        if limit is not None:
+            spare = max(0, limit - len(groups))
+            share = 1 + spare * len(shards) // len(plan.shards)
+        stem = "sample" if needs is None else f"sample-{needs[0]}-{needs[1]}"
+        stem += "" if gpu else "-endpoint"
+        tasks = _deal(shards, min(share, len(shards)))
+        waves = [
+            tasks[i : i + cluster.max_array_size]
+            for i in range(0, len(tasks), cluster.max_array_size)
+        ]
+        for number, wave in enumerate(waves):
+            name = stem if len(waves) == 1 else f"{stem}.{number:03d}"
+            after = (f"train-{trained_by(study, *needs)}",) if needs else ()
+            sampling.append(
+                Job(name, "sample", after=after, tasks=tuple(wave), needs=needs, gpu=gpu)
+            )
+    trains = [_train_job(study, name, training, sampling) for name in training]
+    jobs = [*trains, *sampling]
+    done = tuple(job.name for job in jobs)
+    compact = Job("compact", "light", ("compact", "../.."), after=done)
+    report = Job("report", "light", ("report", "../.."), after=("compact",))
+    return _in_order([*jobs, compact, report])
+
+
+def _in_order(jobs: list[Job]) -> list[Job]:
+    """The jobs so that each comes after those that it waits for, as sbatch needs their ids."""
+    known = {job.name: job for job in jobs}
+    ordered: dict[str, Job] = {}
+
+    def add(job: Job) -> None:
+        for name in job.after:
+            if name in known and name not in ordered:
+                add(known[name])
+        ordered.setdefault(job.name, job)
+
+    for job in jobs:
+        add(job)
+    return list(ordered.values())
+
+
+def _groups(study: Study, plan: Plan) -> dict[tuple[tuple[str, int] | None, bool], list[Shard]]:
+    """Shards by the checkpoint that they wait for, if any, and by whether they need a GPU."""
+    groups: dict[tuple[tuple[str, int] | None, bool], list[Shard]] = {}
+    for shard in plan.shards:
+        needs = None if there(study, shard.model, shard.step) else (shard.model, shard.step)
+        groups.setdefault((needs, shard.engine != "endpoint"), []).append(shard)
+    return groups
+
+
+def _width(cluster: Cluster, width: int | None, others: int, groups: int) -> int | None:
+    """Most array tasks in all, so that the whole launch fits into the queue; None is no limit."""
+    if cluster.max_jobs is None:
+        return width
+    room = cluster.max_jobs - others
+    if room < max(1, groups):
+        raise UserError(
+            f"this launch has {others + max(1, groups)} jobs at least and the cluster's `max_jobs`"
+            f" is {cluster.max_jobs}; train first with `rlbhpc launch --only train`, or raise it"
+        )
+    return min(room, width) if width else room
+
+
+def _deal(shards: Sequence[Shard], tasks: int) -> list[tuple[int, ...]]:
+    """Shard numbers of each task; a task keeps to one model as long as it can."""
+    size, more = divmod(len(shards), tasks)
+    dealt, start = [], 0
+    for task in range(tasks):
+        stop = start + size + (task < more)
+        dealt.append(tuple(shard.number for shard in shards[start:stop]))
+        start = stop
+    return dealt
+
+
+def trained_by(study: Study, model: str, step: int) -> str:
+    """The model whose training makes a checkpoint; step 0 of a line is its base's last one."""
+    while step == 0 and study.models[model].steps is not None:
+        parent = study.base(model)
+        assert parent is not None
+        model, step = parent, study.last_step(parent)
+    return model
+
+
+def _train_job(study: Study, name: str, training: list[str], sampling: list[Job]) -> Job:
+    training_of = study.models[name].train
+    assert training_of is not None
+    base = training_of.from_
+    after = [f"train-{base}"] if base in training else []
+    teacher = study.file.recipes[training_of.recipe].teacher
+    if teacher is not None:
+        wanted = study.arms[teacher.arm].model
+        after += [job.name for job in sampling if job.needs is None or job.needs[0] == wanted]
+    releases = tuple(
+        (*job.needs, job.name)
+        for job in sampling
+        if job.needs and trained_by(study, *job.needs) == name
+    )
+    return Job(
+        f"train-{name}", "train", after=tuple(after), model=name,
+        needs=(base, study.last_step(base)) if base else None, releases=releases,
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""Options of sbatch on our command line: which pass through, and which fight what is generated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rlbhpc.errors import UserError
+from rlbhpc.study.complaints import nearest
+
+SHORT: Final[Mapping[str, str]] = {
+    "-A": "account", "-C": "constraint", "-G": "gpus", "-L": "licenses", "-N": "nodes",
+    "-c": "cpus-per-task", "-p": "partition", "-q": "qos", "-t": "time", "-w": "nodelist",
+    "-x": "exclude",
+}  # fmt: skip
+# Every job inherits these; a helper job without the account would be refused.
+SHARED: Final = frozenset(
+    "account partition qos reservation licenses exclude begin nice mail-type mail-user wckey "
+    "time-min hint".split()
+)
+# These size the work, so jobs that only compact or report keep their own.
+SIZES: Final = frozenset(
+    "time nodes cpus-per-task cpus-per-gpu gpus gpus-per-node gpus-per-task gpu-bind gres mem "
+    "mem-per-cpu mem-per-gpu constraint nodelist exclusive tmp distribution switches".split()
+)
+FLAGS: Final = frozenset({"exclusive"})
+# What a launch decides itself, with the reason that a user is told.
+REFUSED: Final[Mapping[str, str]] = {
+    "array": "the plan decides it; use --width for fewer tasks",
+    "chdir": "scripts run in the launch's folder",
+    "comment": "it says which launch a job belongs to",
+    "dependency": "the order of the jobs decides it",
+    "error": "logs go to the launch's folder",
+    "export": "the cluster's `environment` decides it",
+    "input": "jobs read no input",
+    "job-name": "status and cancel find jobs by it",
+    "no-requeue": "a job that was preempted must come back",
+    "ntasks": "one task runs one shard at a time",
+    "ntasks-per-node": "one task runs one shard at a time",
+    "open-mode": "logs of requeued jobs are appended",
+    "output": "logs go to the launch's folder",
+    "parsable": "submit.sh reads sbatch's answer",
+    "requeue": "it is always on",
+    "signal": "the cluster's `warning` decides it",
+    "wait": "submitting does not wait; see rlbhpc status",
+    "wrap": "the script is generated",
+}
+_SHORT_REFUSED: Final[Mapping[str, str]] = {
+    "-a": "array", "-D": "chdir", "-d": "dependency", "-e": "error", "-J": "job-name",
+    "-n": "ntasks", "-o": "output", "-i": "input", "-W": "wait",
+}  # fmt: skip
+_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}")
+
+
+def read_options(words: Sequence[str]) -> dict[str, str]:
+    """Long names and values of the sbatch options among ``words``; refuse what cannot be given."""
+    found: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, value = _split(word)
+        if name in REFUSED:
+            raise UserError(f"{word.partition('=')[0]}: {REFUSED[name]}")
+        if name not in SHARED | SIZES:
+            known = [f"--{one}" for one in sorted(SHARED | SIZES)]
+            raise UserError(
+                f"{word}: not an option of rlbhpc launch, and none of sbatch that it passes on; "
+                f"passed on are {', '.join(known)}{nearest(f'--{name}', known)}"
+            )
+        if value is None and name not in FLAGS:
+            if not rest:
+                raise UserError(f"{word}: a value is missing, as in {word} VALUE")
+            value = rest.pop(0)
+        if value is not None and not _VALUE.fullmatch(value):
+            raise UserError(
+                f"{word}: found {value!r}; allowed: letters, digits and _ . , : = @ % + / [ ] * & "
+                "| ( ) -"
+            )
+        found[name] = value or ""
+    return found
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """Long name of an option, and its value if that stands in the same word."""
+    if word.startswith("--"):
+        name, equals, value = word[2:].partition("=")
+        return name, value if equals else None
+    short = {**SHORT, **_SHORT_REFUSED}
+    if word[:2] in short:
+        return short[word[:2]], word[2:].removeprefix("=") or None
+    raise UserError(f"{word!r}: not an option; rlbhpc launch takes one study")

@@ -1,0 +1,111 @@
+"""What a plan will cost, from rates that were measured or given."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rlbhpc.launch.cluster import Cluster
+from rlbhpc.sweep.plan import Plan
+
+# Sealed or not, a response takes about so much where nothing was stored yet to measure it on.
+BYTES_PER_TOKEN: Final = 6.0
+BYTES_PER_SAMPLE: Final = 120.0
+# Files of a launch besides one script per wave: parent, submit.sh, record, ids, two light jobs
+# with their logs, the plan and the study.
+FIXED_FILES: Final = 12
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast one worker is.
+
+    Attributes
+    ----------
+    tokens
+        Response tokens per second once the model is loaded.
+    start
+        Seconds until it is loaded.
+    source
+        Where that is known from.
+    """
+
+    tokens: float
+    start: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a plan will cost.
+
+    ``gpu_hours`` counts the GPUs of each worker, its start included; ``start_share`` is the part
+    of that time in which models load. ``loss`` is what one preemption without warning costs: the
+    responses in flight, half-made on average, in tokens; what is finished is stored.
+    """
+
+    gpu_hours: float
+    start_share: float
+    wall_seconds: float
+    files: int
+    megabytes: float
+    sbatch_calls: int
+    loss_tokens: float
+
+
+def measured(attempts: Path) -> Rates | None:
+    """Rates of the workers that have ended, over all launches of a run."""
+    loads, tokens, seconds = [], 0, 0.0
+    for path in attempts.glob("*.json"):
+        try:
+            one = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if "ended" in one and "loaded" in one and one.get("tokens"):
+            loads.append(one["loaded"] - one["started"])
+            tokens += one["tokens"]
+            seconds += one["ended"] - one["loaded"]
+    if seconds <= 0:
+        return None
+    return Rates(tokens / seconds, sum(loads) / len(loads), f"{len(loads)} attempts of this run")
+
+
+def predict(plan: Plan, rates: Rates, cluster: Cluster, width: int, in_flight: int) -> Prediction:
+    """Cost of a plan on ``width`` workers at a time, each with ``in_flight`` responses at once."""
+    times = [rates.start + shard.tokens / rates.tokens for shard in plan.shards]
+    busy = sum(times)
+    waves = -(-len(times) // cluster.max_array_size)
+    groups = sum(len({(s.arm, s.set_name) for s in shard.spans}) for shard in plan.shards)
+    mean = plan.tokens / max(1, plan.samples)
+    size = plan.tokens * BYTES_PER_TOKEN + plan.samples * BYTES_PER_SAMPLE
+    return Prediction(
+        gpu_hours=busy * max(1, cluster.sample.gpus) / 3600,
+        start_share=rates.start * len(times) / busy if busy else 0.0,
+        wall_seconds=wall(times, width),
+        # One journal per arm and set of a shard, one attempt and one log per task.
+        files=groups + 2 * len(times) + waves + FIXED_FILES,
+        megabytes=size / 1e6,
+        sbatch_calls=waves + 2,
+        loss_tokens=in_flight * mean / 2,
+    )
+
+
+def wall(times: Iterable[float], width: int) -> float:
+    """Seconds until all is done when ``width`` workers take one piece after the other, in order."""
+    free = [0.0] * width
+    for seconds in times:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
+
+
+def rows_in_flight(options: Mapping[str, Any]) -> int:
+    """Responses that an engine makes at once, by its settings or their usual default."""
+    for key in ("max_num_seqs", "rows"):
+        value = options.get(key)
+        if isinstance(value, int):
+            return value
+    return 256

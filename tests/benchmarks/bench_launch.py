@@ -1,0 +1,123 @@
+"""Launching: how fast status and simulation are, and how near predictions come."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlbhpc.launch import status
+from rlbhpc.launch.cluster import Cluster
+from rlbhpc.launch.predict import Rates, measured, predict
+from rlbhpc.launch.simulate import Site, simulate
+from rlbhpc.store.sample import Sample
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.plan import make_plan
+from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.remember import remember
+from tests.benchmarks import Row, median_seconds
+from tests.launch.made import CONFIG
+
+PROBLEMS, N = 500, 2_000
+STUDY = """
+name: large
+models:
+  base: {path: model}
+problem_sets:
+  countdown: {subset: test, limit: PROBLEMS}
+arms:
+  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: TOKENS, n: SAMPLES}
+engine: {name: hf, dtype: float32, options: {rows: 32}}
+"""
+
+
+def run() -> list[Row]:
+    return [*simulation(), *looks(), *predictions()]
+
+
+def simulation() -> Iterator[Row]:
+    """10⁸ samples of 4,000 tokens in 10,000 shards, 2 preemptions of a worker per day."""
+    site = Site(2 / 24, 4 * 3600, 180, 120, 300, 500_000)
+    rates = Rates(6_000, 60, "as given")
+    seconds = median_seconds(lambda: simulate(4e11, 10_000, rates, site, 500), runs=3)
+    yield Row("simulation of 10⁸ samples, 10,000 shards", seconds, "s", "<= 10", seconds <= 10)
+
+
+def looks(problems: int = PROBLEMS, n: int = N) -> Iterator[Row]:
+    """Status of a million samples that lie in 40 journals, nothing sealed."""
+    with tempfile.TemporaryDirectory() as name:
+        study = _study(Path(name), problems, n, 12)
+        remember(study)
+        prints = {
+            p: study.request_fingerprint("base", 0, p) for p in study.problem_ids("countdown")
+        }
+        writers = [
+            JournalWriter(study.layout.journals("base", "countdown"), str(i)) for i in range(40)
+        ]
+        for number, (problem, print_) in enumerate(prints.items()):
+            for index in range(n):
+                key = SampleKey("base", 0, problem, index)
+                row = Sample(key, print_, 1, 0, 0, 12, -1.0, 1.0)
+                writers[(number * 7 + index) % 40].append(row)
+        for writer in writers:
+            writer.close()
+        found = status.status(study.layout)
+        assert not found.missing
+        seconds = median_seconds(lambda: status.status(study.layout), runs=3)
+        count = problems * n
+        yield Row(f"status of {count:,} samples", seconds, "s", "<= 2", seconds <= 2)
+
+
+def predictions() -> Iterator[Row]:
+    """A real run of two shards against what was predicted from a smaller one before it."""
+    from rlbhpc.engines.tiny import make_tiny_model
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        study = _study(folder, 12, 256, 48)
+        make_tiny_model(folder / "model", hidden_size=64)
+        _sample(folder, "arms.base.n=64")
+        study = load_study(folder / "study.yaml")
+        rates = measured(study.layout.attempts)
+        assert rates is not None
+        before = {path.name for path in study.layout.attempts.iterdir()}
+        present = presence(study.layout, list(study.blocks()))
+        total = sum(block.missing for block in present)
+        tokens = make_plan(study, present, 10**12).tokens
+        plan = make_plan(study, present, tokens // 2)
+        assert len(plan.shards) == 2
+        expected = predict(plan, rates, Cluster(), 1, 32)
+        _sample(folder, "arms.base.n=256", "--shard-tokens", str(tokens // 2))
+        spent = 0.0
+        for path in study.layout.attempts.iterdir():
+            if path.name not in before:
+                one = json.loads(path.read_text())
+                spent += one["ended"] - one["started"]
+        ratio = expected.wall_seconds / spent
+        what = f"predicted time of 2 shards, {total:,} samples, against the real one"
+        yield Row(what, ratio, "x", "0.75 to 1.25", 0.75 <= ratio <= 1.25)
+
+
+def _study(folder: Path, problems: int, n: int, tokens: int) -> Study:
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "model" / "model.safetensors").write_bytes(b"weights")
+    text = STUDY.replace("PROBLEMS", str(problems)).replace("SAMPLES", str(n))
+    (folder / "study.yaml").write_text(text.replace("TOKENS", str(tokens)))
+    return load_study(folder / "study.yaml")
+
+
+def _sample(folder: Path, setting: str, *words: str) -> None:
+    command = [sys.executable, "-m", "rlbhpc", "sample", str(folder / "study.yaml")]
+    subprocess.run([*command, "--set", setting, *words], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(row)

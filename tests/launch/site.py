@@ -1,0 +1,157 @@
+"""The throw-away cluster of `make cluster-up`, used as its ordinary user."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlbhpc.launch import slurm
+
+ROOT = Path(__file__).parents[2]
+STATE = Path(os.environ.get("RLBHPC_CLUSTER_STATE", "/tmp/rlbhpc-cluster"))
+IMAGE = Path(os.environ.get("RLBHPC_TEST_IMAGE", "/var/cache/rlbhpc/bare.sif"))
+USER = "rlbhpc-dev"
+NODES = ("n1", "n2", "n3")
+# As long as one of the tests may wait for the cluster; nothing here takes so long.
+PATIENCE = 600.0
+
+
+class Site:
+    """Commands on the cluster, as its user or as root, and the user's own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.own()
+        self.python = _python()
+        self.packages = next(path for path in sys.path if path.endswith("site-packages"))
+        self.environment = {
+            "PYTHONPATH": f"{ROOT}:{self.packages}", "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(STATE / "home"), "DS_ACCELERATOR": "cpu",
+        }  # fmt: skip
+
+    def own(self) -> None:
+        """Give everything in the folder to the user."""
+        subprocess.run(["chown", "-R", USER, str(self.folder)], check=True)
+
+    def cluster(self, **keys: object) -> Path:
+        """A cluster table for this site."""
+        light = {"partition": "low", "time": "10", "cpus": 1}
+        table = {
+            "account": "dev", "sample": light, "train": light, "light": light, "warning": 40,
+            "kill_wait": 10, "max_array_size": 5, "python": "/usr/bin/python3",
+            "rlbhpc": [self.python, "-m", "rlbhpc"],
+            "environment": {k: self.environment[k] for k in ("PYTHONPATH", "OMP_NUM_THREADS",
+                            "PYTHONDONTWRITEBYTECODE", "DS_ACCELERATOR")},
+            **keys,
+        }  # fmt: skip
+        path = self.folder / "site.yaml"
+        path.write_text(yaml.safe_dump(table))
+        self.own()
+        return path
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A command as the user, inside the cluster's network."""
+        return subprocess.run(
+            [str(STATE / "enter"), *command], cwd=self.folder, env=self.environment, text=True,
+            capture_output=True, check=False, timeout=120,
+        )  # fmt: skip
+
+    def rlbhpc(self, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+        """A command of rlbhpc as the user; its output."""
+        done = self.run(self.python, "-m", "rlbhpc", *words)
+        assert done.returncode in codes, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def status(self, run: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.rlbhpc("status", run, "--json", codes=(0, 3)))
+        return found
+
+    def root(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A command as root, inside the cluster's network."""
+        pid = (STATE / "pid" / "network.pid").read_text().strip()
+        spaces = [f"--net=/proc/{pid}/ns/net", f"--uts=/proc/{pid}/ns/uts"]
+        return subprocess.run(
+            ["nsenter", *spaces, *command], text=True, capture_output=True, check=False,
+            env={**os.environ, "SLURM_CONF": str(STATE / "etc" / "slurm.conf")}, timeout=120,
+        )  # fmt: skip
+
+    def daemons(self, *calls: str) -> None:
+        """Functions of slurm/daemons.sh, such as `start_slurmctld`."""
+        lines = [f"state={STATE}", f". {ROOT}/slurm/daemons.sh", *calls]
+        subprocess.run(
+            ["bash", "-c", "\n".join(lines)], check=True, timeout=120, capture_output=True
+        )
+
+    def queue(self) -> list[slurm.Row]:
+        """The user's jobs."""
+        done = self.root("squeue", f"--user={USER}", "--noheader", "--format=%i|%T|%r")
+        return slurm.read_rows(done.stdout) if done.returncode == 0 else []
+
+    def answers(self) -> bool:
+        return self.root("timeout", "5", "scontrol", "ping").returncode == 0
+
+    def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait for the cluster; it answers in its own time."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, f"{what}: not in {PATIENCE:g} s\n{self.queue()}"
+            time.sleep(0.5)
+
+    def idle(self) -> None:
+        """Wait until the queue is empty."""
+        self.until("an empty queue", lambda: self.answers() and not self.queue())
+
+    def clean(self) -> None:
+        """End everything of the user and mend the nodes."""
+        self.daemons("start_slurmdbd", "start_slurmctld")
+        self.until("slurmctld", self.answers)
+        self.root("scancel", f"--user={USER}")
+        self.root("sacctmgr", "-iQ", "modify", "user", USER, "set", "MaxSubmitJobs=-1")
+        for node in NODES:
+            self.root("scontrol", "update", f"nodename={node}", "state=resume")
+        self.idle()
+        assert not self.left_behind()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def left_behind(self) -> str:
+        """Processes of the user that no job owns any more."""
+        return subprocess.run(
+            ["pgrep", "-u", USER, "-a"], text=True, capture_output=True, check=False
+        ).stdout
+
+
+def _python() -> str:
+    """A Python of our version that the user may run."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for one in (sys.executable, f"/usr/bin/{version}"):
+        done = subprocess.run(
+            ["runuser", "-u", USER, "--", one, "-c", ""], capture_output=True, check=False
+        )
+        if done.returncode == 0:
+            return one
+    raise AssertionError(f"{USER} can run no {version}")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """The cluster; it is up, or the test is left out."""
+    if os.geteuid() != 0 or not (STATE / "enter").is_file():
+        pytest.skip("no throw-away cluster here: make cluster-up, as root")
+    pwd.getpwnam(USER)
+    found = Site(STATE / "home" / tmp_path.name)
+    found.idle()
+    yield found
+    found.clean()

@@ -1,0 +1,105 @@
+"""Images: built and looked into with a stub of Apptainer; definitions that hold together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlbhpc.cli.main import cli
+from rlbhpc.errors import DONE, UserError
+from rlbhpc.launch import image
+from tests.launch.made import Stubs
+
+LABELS = {"rlbhpc.version": "0.1.0", "rlbhpc.revision": "abc"}
+INSPECT = json.dumps({"data": {"attributes": {"labels": LABELS}}})
+
+
+@pytest.fixture
+def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
+    found = Stubs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{found.folder}:/usr/bin:/bin")
+    return found
+
+
+def call(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, list(map(str, words)), standalone_mode=False)
+    if result.exception:
+        raise result.exception
+    return result.return_value, result.stdout
+
+
+def test_an_image_appears_whole_with_its_revision(tmp_path: Path, stubs: Stubs) -> None:
+    stubs.add(
+        "apptainer", 'for last in "$@"; do before=${path-}; path=$last; done; echo sif >"$before"'
+    )
+    target = tmp_path / "deep" / "one.sif"
+    code, text = call("image", "build", "cpu", "-o", target)
+    assert code == DONE
+    assert hashlib.sha256(b"sif\n").hexdigest() in text
+    assert [path.name for path in target.parent.iterdir()] == ["one.sif"]
+    (words,) = stubs.calls("apptainer")
+    assert any(re.fullmatch(r"revision=[0-9a-f]{40}(-changed)?", word) for word in words)
+    assert words[-1].endswith("containers/cpu.def")
+
+
+def test_a_failed_build_leaves_nothing_and_says_where_else(tmp_path: Path, stubs: Stubs) -> None:
+    stubs.add("apptainer", "exit 255")
+    with pytest.raises(UserError, match="build on another machine"):
+        image.build("cpu", tmp_path / "one.sif")
+    assert not list(tmp_path.glob("*.sif*"))
+
+
+def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
+    stubs.add(
+        "apptainer",
+        f"case $1 in inspect) echo '{INSPECT}';; *) echo 'rlbhpc, version 0.1.0';; esac",
+    )
+    sif = tmp_path / "one.sif"
+    sif.write_bytes(b"sif")
+    code, text = call("image", "verify", sif, "--json")
+    assert code == DONE
+    assert json.loads(text) == {
+        "sif": str(sif), "sha256": hashlib.sha256(b"sif").hexdigest(),
+        "rlbhpc": "rlbhpc, version 0.1.0", "labels": LABELS,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('echo \'{"data": {"attributes": {"labels": {}}}}\'', "not an image of rlbhpc"),
+        ("echo broken; exit 1", "cannot be read as an image"),
+        (f"case $1 in inspect) echo '{INSPECT}';; *) echo no GLIBC >&2; exit 1;; esac", "no GLIBC"),
+    ],
+)
+def test_an_image_that_will_not_do_is_told_why(
+    tmp_path: Path, stubs: Stubs, body: str, message: str
+) -> None:
+    stubs.add("apptainer", body)
+    (tmp_path / "one.sif").touch()
+    with pytest.raises(UserError, match=message):
+        image.verify(tmp_path / "one.sif")
+
+
+def test_without_apptainer_it_says_what_to_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="module load apptainer"):
+        image.build("cpu", tmp_path / "one.sif")
+
+
+@pytest.mark.parametrize("kind", image.KINDS)
+def test_definitions_copy_what_is_there_and_are_labelled(kind: str) -> None:
+    text = (image.ROOT / "containers" / f"{kind}.def").read_text()
+    files = text.partition("%files\n")[2].partition("\n\n")[0].split("\n")
+    for line in files:
+        source, _ = line.split()
+        assert (image.ROOT / source).exists()
+    assert f"rlbhpc.kind {kind}" in text
+    assert "constraints.txt" in text

@@ -1,0 +1,105 @@
+"""Predictions: closed forms where there are any, and what must hold of a simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlbhpc.launch.cluster import Cluster, seconds
+from rlbhpc.launch.predict import Rates, measured, predict, wall
+from rlbhpc.launch.simulate import Site, curve, simulate
+from rlbhpc.sweep.plan import Plan, Shard, Span
+
+RATES = Rates(tokens=1_000.0, start=60.0, source="as given")
+CALM = Site(preemptions=0, limit=math.inf, drain=0, pause=0, response=10, in_flight=5_000)
+
+
+def plan_of(shards: int, tokens: int) -> Plan:
+    return Plan(
+        "study",
+        tuple(
+            Shard(i, "vllm", "m", 0, tokens, (Span("a", "s", 0, "s/p", 64 * i, 64 * (i + 1)),))
+            for i in range(shards)
+        ),
+    )
+
+
+def test_cost_of_a_plan() -> None:
+    found = predict(plan_of(10, 360_000), RATES, Cluster(), width=4, in_flight=256)
+    assert found.gpu_hours == pytest.approx(10 * 420 / 3600)
+    assert found.start_share == pytest.approx(60 / 420)
+    assert found.wall_seconds == pytest.approx(3 * 420), "ten pieces on four workers: 4, 4, 2"
+    assert found.sbatch_calls == 3
+    assert found.loss_tokens == pytest.approx(256 * 360_000 / 64 / 2)
+
+
+def test_64_shards_stay_within_300_files() -> None:
+    assert predict(plan_of(64, 1), RATES, Cluster(), 64, 256).files <= 300
+
+
+@given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 20))
+def test_wall_time_lies_between_its_bounds(times: list[float], width: int) -> None:
+    found = wall(times, width)
+    assert found >= max(max(times), sum(times) / width) - 1e-6
+    assert found <= sum(times) / width + max(times) + 1e-6
+
+
+def test_rates_are_those_of_attempts_that_ended(tmp_path: Path) -> None:
+    assert measured(tmp_path) is None
+    whole = {"started": 100.0, "loaded": 110.0, "ended": 160.0, "tokens": 5_000}
+    (tmp_path / "a.json").write_text(json.dumps(whole))
+    (tmp_path / "b.json").write_text(json.dumps({"started": 100.0, "loaded": 130.0}))
+    (tmp_path / "c.json").write_text("{")
+    found = measured(tmp_path)
+    assert found is not None
+    assert (found.tokens, found.start) == (100.0, 10.0)
+
+
+def test_without_preemptions_nothing_but_starts_is_added() -> None:
+    found = simulate(1e8, 100, RATES, CALM, width=10)
+    assert found.busy_hours == pytest.approx((1e8 / 1_000 + 100 * 60) / 3600)
+    assert found.attempts_per_shard == 1
+    assert found.finished
+
+
+def test_time_limits_alone_have_a_closed_form() -> None:
+    """One shard of w seconds in runs of L − d − s useful seconds each: ceil(w / useful) runs."""
+    site = dataclasses.replace(CALM, limit=1_000, drain=100, response=10)
+    found = simulate(10_000 * 1_000, 1, RATES, site, width=1)
+    assert found.attempts_per_shard == math.ceil(10_000 / (1_000 - 100 - 60))
+
+
+def test_preemptions_have_a_closed_form() -> None:
+    """Without start and loss a shard of w seconds is preempted w·rate times on average."""
+    rates = dataclasses.replace(RATES, start=0.0)
+    site = dataclasses.replace(CALM, preemptions=2.0, in_flight=0)
+    found = simulate(1_000.0 * 3_600 * 4_000, 4_000, rates, site, width=100)
+    assert found.attempts_per_shard - 1 == pytest.approx(2.0, rel=0.05)
+    assert found.overhead == pytest.approx(0, abs=1e-9)
+
+
+def test_a_limit_below_the_start_is_told() -> None:
+    assert not simulate(1e6, 3, RATES, dataclasses.replace(CALM, limit=50), width=3).finished
+
+
+def test_longer_drains_save_what_is_in_flight() -> None:
+    site = dataclasses.replace(CALM, preemptions=1.0, limit=14_400, response=300, drain=120)
+    sizes, drains = curve(1e9, 200, RATES, site, width=50)
+    assert [one.shards for one in sizes] == [25, 50, 100, 200, 400, 800, 1600]
+    by_drain = {drain: one.overhead for drain, one in drains}
+    assert by_drain[300.0] < by_drain[0.0]
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [("90", 5_400), ("10:30", 630), ("04:00:00", 14_400), ("1-00:00:00", 86_400),
+     ("2-12", 216_000), ("1-01:30", 91_800)],
+)  # fmt: skip
+def test_times_of_sbatch(span: str, expected: int) -> None:
+    assert seconds(span) == expected

@@ -1,0 +1,133 @@
+"""Generated scripts, run with stub commands: what arrives where, whatever things are called."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.errors import UserError
+from rlbhpc.launch.write import write_launch
+from tests.launch.made import (
+    SAMPLED,
+    TRAINED,
+    Stubs,
+    cluster_of,
+    jobs_in,
+    launch_in,
+    slurm_variables,
+)
+
+ODD = ["plain", "with space", "quote'\"s", "new\nline", "$(touch pwned) `touch pwned`;&|<>*?"]
+
+
+@pytest.fixture
+def stubs(tmp_path: Path) -> Stubs:
+    found = Stubs(tmp_path / "bin")
+    for name in ("rlbhpc", "scontrol", "torchrun", "srun"):
+        found.add(name)
+    # `apptainer exec OPTIONS IMAGE COMMAND…` runs the command, as the real one does.
+    found.add("apptainer", 'while [[ "$1" != *.sif ]]; do shift; done; shift; exec "$@"')
+    found.add("module")
+    return found
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("inside", [False, True])
+def test_every_script_runs_its_command_in_any_folder(
+    name: str, inside: bool, tmp_path: Path, stubs: Stubs
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    keys = {"container": {"image": "/images/one.sif"}} if inside else {}
+    cluster = cluster_of(tmp_path, python=sys.executable, **keys)
+    if inside and name in (ODD[2], ODD[3]):
+        with pytest.raises(UserError, match="cannot be bound"):
+            launch_in(folder / "s", cluster)
+        return
+    launch = launch_in(folder / "s", cluster)
+    for script in sorted(launch.glob("*.sbatch")):
+        task = 1 if "shards=" in script.read_text() else None
+        done = stubs.run("bash", str(script), cwd=tmp_path, **slurm_variables(launch, task))
+        assert done.returncode == 0, done.stderr
+    (plan,) = (launch / "../../plans").iterdir()
+    assert stubs.calls("rlbhpc") == [
+        ["compact", "../.."],
+        ["report", "../.."],
+        ["run", f"../../plans/{plan.name}", "--shards", "1", "--grace", "136"],
+    ]
+    if inside:
+        words = stubs.calls("apptainer")[0]
+        assert str(launch.parents[1]) in words or str(folder / "s") in words
+        assert "--cleanenv" in words
+    assert not list(tmp_path.rglob("pwned"))
+    assert not list(tmp_path.rglob("rlbhpc-7")), "the folder on the node is removed"
+
+
+def test_values_of_a_study_have_no_effect_on_the_shell(tmp_path: Path, stubs: Stubs) -> None:
+    text = TRAINED.replace(
+        "name: trained", "name: trained\nquestion: '$(touch pwned)`touch pwned`'"
+    )
+    folder = tmp_path / "$(touch pwned)"
+    cluster = cluster_of(
+        tmp_path, python=sys.executable, environment={"ODD": "$(touch pwned)'\"`touch pwned`"}
+    )
+    launch = launch_in(folder, cluster, text=text)
+    for script in sorted(launch.glob("*.sbatch")):
+        stubs.run("bash", str(script), cwd=tmp_path, **slurm_variables(launch, 0))
+    assert not list(tmp_path.rglob("pwned"))
+    (train,) = (words for words in stubs.calls("rlbhpc") if words[0] == "train")
+    assert train == ["train", str(folder / "study.yaml"), "rl"]
+
+
+def test_a_task_without_its_checkpoint_says_so_and_runs_nothing(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path, python=sys.executable), text=TRAINED)
+    done = stubs.run("bash", "sample-rl-20.sbatch", cwd=launch, **slurm_variables(launch, 0))
+    assert done.returncode == 3
+    assert "step-20/config.json is not there" in done.stderr
+    assert not stubs.calls("rlbhpc")
+
+
+def test_training_on_several_nodes_runs_under_srun_and_torchrun(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    stubs.add("scontrol", '[ "$1" = show ] && echo node7 && echo node8')
+    stubs.add("srun", 'shift 2; exec "$@"')
+    cluster = cluster_of(tmp_path, python=sys.executable, train={"nodes": 2, "gpus": 4})
+    launch = launch_in(tmp_path / "s", cluster, text=TRAINED)
+    done = stubs.run(
+        "bash", "train-rl.sbatch", cwd=launch, SLURM_JOB_NODELIST="node[7-8]",
+        **slurm_variables(launch),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (words,) = stubs.calls("torchrun")
+    assert words[:4] == ["--nproc-per-node", "4", "--nnodes", "2"]
+    assert words[words.index("--rdzv-endpoint") + 1] == "node7:29500"
+
+
+def test_names_stay_words_of_sbatch(tmp_path: Path) -> None:
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path), text=SAMPLED)
+    for script in launch.glob("*.sbatch"):
+        lines = [x for x in script.read_text().splitlines() if x.startswith("#SBATCH")]
+        assert lines == sorted(lines)
+        assert all(line.isascii() and " " not in line[8:] for line in lines)
+
+
+def test_the_digest_of_the_image_goes_into_the_attempts(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = tmp_path / "one.sif"
+    image.write_bytes(b"image")
+    cluster = cluster_of(tmp_path, python=sys.executable, container={"image": str(image)})
+    stubs.add("rlbhpc", 'echo "image is $APPTAINERENV_RLBHPC_IMAGE"')
+    one, jobs = jobs_in(tmp_path / "s", cluster)
+    expected = hashlib.sha256(b"image").hexdigest()
+    for launch in (write_launch(one, jobs), write_launch(one, jobs)):
+        done = stubs.run("bash", "sample.sbatch", cwd=launch, **slurm_variables(launch, 0))
+        assert f"image is {expected}" in done.stdout, done.stderr
+        # Read once: the second launch finds it in the record of the first.
+        monkeypatch.setattr("rlbhpc.launch.write.digest", lambda path: pytest.fail("read again"))

@@ -1,0 +1,271 @@
+"""Status, cancel and doctor: from a run's own files, with and without an answer of Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rlbhpc.cli.main import cli
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
+from rlbhpc.launch.cluster import load_cluster
+from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.attempt import Attempt
+from rlbhpc.sweep.plan import Plan
+from tests.launch.made import Stubs, study_in
+from tests.sweep.test_plan import row, store
+
+
+@pytest.fixture
+def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
+    """A site whose queue is empty and whose accounting knows nothing."""
+    found = Stubs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{found.folder}:/usr/bin:/bin")
+    found.add("squeue")
+    found.add("sacct")
+    found.add("scancel")
+    found.add(
+        "sbatch", 'n=$(( $(cat "$0.n" 2>/dev/null || echo 0) + 1 )); echo $n >"$0.n"; echo $n'
+    )
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path, stubs: Stubs) -> tuple[Path, Study]:
+    """A run that was launched and submitted: four shards as job 1, then compact and report."""
+    path, _ = study_in(tmp_path / "s")
+    code, _ = call("launch", path, "--submit", "--shard-tokens", 150)
+    assert code == DONE
+    return path, load_study(path)
+
+
+def call(*words: object) -> tuple[int, Result]:
+    result = CliRunner().invoke(cli, list(map(str, words)), standalone_mode=False)
+    if result.exception:
+        raise result.exception
+    return result.return_value, result
+
+
+def status(path: Path) -> tuple[int, dict[str, Any]]:
+    code, result = call("status", path, "--json")
+    return code, json.loads(result.stdout)
+
+
+def plan_of(study: Study) -> Plan:
+    (path,) = study.layout.plans.iterdir()
+    return Plan.load(path)
+
+
+def make(study: Study, shards: list[int]) -> None:
+    """Store the samples of some shards."""
+    keys = [
+        SampleKey(span.arm, span.step, span.problem, index)
+        for shard in plan_of(study).shards
+        if shard.number in shards
+        for span in shard.spans
+        for index in range(span.start, span.stop)
+    ]
+    store(study, [row(study, key) for key in keys], f"attempt-{shards}")
+
+
+def test_shards_by_state_follow_data_first_and_slurm_second(
+    run: tuple[Path, Study], stubs: Stubs
+) -> None:
+    path, study = run
+    stubs.add("squeue", "echo '1_[2-3%4]|PENDING|Resources'; echo '1_1|RUNNING|None'")
+    make(study, [0])
+    code, found = status(path)
+    assert code == INCOMPLETE
+    assert found["shards"] == {"done": [0], "running": [1], "waiting": [2, 3]}
+    assert found["queue"] == {"pending (Resources)": 2, "running": 1}
+    (samples,) = found["samples"]
+    done = plan_of(study).shards[0].samples
+    assert (samples["present"], samples["requested"]) == (done, 48)
+
+
+def test_a_job_that_is_gone_without_its_samples_is_stopped(run: tuple[Path, Study]) -> None:
+    path, study = run
+    make(study, [1, 3])
+    assert status(path)[1]["shards"] == {"stopped": [0, 2], "done": [1, 3]}
+
+
+def test_an_exit_status_or_a_marker_makes_nothing_done(
+    run: tuple[Path, Study], stubs: Stubs
+) -> None:
+    path, study = run
+    stubs.add("sacct", "echo '1_0|COMPLETED|0:0'")
+    Attempt(study.layout.attempts, plan_of(study).name, 0).end("done", samples=99, tokens=99)
+    assert "done" not in status(path)[1]["shards"]
+
+
+def test_without_an_answer_of_slurm_the_own_files_speak(
+    run: tuple[Path, Study], stubs: Stubs
+) -> None:
+    path, study = run
+    for name in ("squeue", "sacct"):
+        stubs.add(name, "exit 1")
+    Attempt(study.layout.attempts, plan_of(study).name, 2)
+    make(study, [0])
+    _, found = status(path)
+    assert found["queue"] is None
+    assert found["shards"] == {"done": [0], "waiting": [1, 3], "begun": [2]}
+    code, result = call("status", path)
+    assert "Slurm does not answer" in result.stdout
+    assert code == INCOMPLETE
+
+
+def test_all_there_is_done(run: tuple[Path, Study]) -> None:
+    path, study = run
+    make(study, [0, 1, 2, 3])
+    assert status(path)[0] == DONE
+    assert call("launch", path)[0] == NOTHING_TO_DO
+
+
+def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, study = run
+    stubs.add(
+        "sacct",
+        "echo '1_1|OUT_OF_ME+|0:125'; echo '1_2|CANCELLED by 7|0:0'; echo '1_3|RUNNING|0:0'",
+    )
+    folder = next(study.layout.launches.iterdir()) / "failures"
+    folder.mkdir()
+    record = {"job": "1_0", "runs": [{"cause": "died of signal 11"}]}
+    (folder / "1_0.json").write_text(json.dumps(record))
+    _, found = status(path)
+    causes = {one["cause"]: one for one in found["failures"]}
+    assert set(causes) == {"died of signal 11", "OUT_OF_MEMORY", "CANCELLED"}
+    assert causes["OUT_OF_MEMORY"]["jobs"] == ["1_1"]
+    assert "--mem" in causes["OUT_OF_MEMORY"]["action"]
+    assert any(word.startswith("--starttime=") for word in stubs.calls("sacct")[0])
+
+
+def test_slurm_is_asked_twice_and_never_in_a_hurry(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, _ = run
+    before = len(stubs.calls("squeue"))
+    status(path)
+    assert len(stubs.calls("squeue")) == before + 1
+    assert len(stubs.calls("sacct")) == 1
+    with pytest.raises(Exception, match="59"):
+        call("status", path, "--watch", 59)
+
+
+def test_slurm_is_asked_when_jobs_would_start(tmp_path: Path, stubs: Stubs) -> None:
+    path, _ = study_in(tmp_path / "s")
+    stubs.add("sbatch", "echo 'sbatch: Job 9 to start at 2031-01-01T00:00:00' >&2")
+    _, result = call("launch", path, "--test-only")
+    assert "sample: Job 9 to start at 2031-01-01T00:00:00" in result.stdout
+    assert all(words[0] == "--test-only" for words in stubs.calls("sbatch"))
+    assert len(stubs.calls("sbatch")) == 3
+
+
+def test_a_second_launch_waits_for_the_first(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, _ = run
+    stubs.add("squeue", "echo '1_0|RUNNING|None'")
+    with pytest.raises(UserError, match="1 jobs of this study are in the queue"):
+        call("launch", path)
+
+
+def test_cancel_marks_first_and_asks_once(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, study = run
+    (folder,) = study.layout.launches.iterdir()
+    stubs.add(
+        "squeue", "echo '1_0|RUNNING|None'; echo '2|PENDING|Dependency'; echo '99|RUNNING|None'"
+    )
+    stubs.add("scancel", f"[ -e '{folder}/cancelled' ] || exit 1")
+    assert call("cancel", path)[0] == DONE
+    assert stubs.calls("scancel") == [["1", "2"]]
+    stubs.add("squeue")
+    assert call("cancel", path)[0] == NOTHING_TO_DO
+    stubs.add("squeue", "exit 1")
+    assert call("cancel", path)[0] == TRY_AGAIN
+
+
+def test_a_relaunch_plans_what_is_missing_alone(run: tuple[Path, Study]) -> None:
+    path, study = run
+    make(study, [0, 2])
+    assert call("launch", path, "--shard-tokens", 150)[0] == DONE
+    first, second = sorted(study.layout.launches.iterdir())
+    assert (first.name, second.name) == ("0001", "0002")
+    record = json.loads((second / "launch.json").read_text())
+    left = Plan.load(study.layout.plans / f"{record['plan']}.json")
+    assert left.samples == sum(plan.samples for plan in plan_shards(first, study, [1, 3]))
+
+
+def plan_shards(folder: Path, study: Study, numbers: list[int]) -> list[Any]:
+    name = json.loads((folder / "launch.json").read_text())["plan"]
+    plan = Plan.load(study.layout.plans / f"{name}.json")
+    return [shard for shard in plan.shards if shard.number in numbers]
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    for verb in ("status", "cancel"):
+        with pytest.raises(UserError, match="no run in it"):
+            call(verb, tmp_path)
+
+
+CONFIG = """
+MaxArraySize            = 1001
+KillWait                = 30 sec
+JobRequeue              = 0
+SlurmctldParameters     = (null)
+AccountingStorageType   = accounting_storage/none
+"""
+
+
+def test_doctor_reads_a_site_and_writes_an_entry_that_can_be_used(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs.add(
+        "scontrol",
+        f"case \"$*\" in 'show config') cat <<'END'\n{CONFIG}END\n;;\n"
+        "*) echo 'PartitionName=gpu Default=NO MaxTime=1-00:00:00 GraceTime=300 TRES=gres/gpu=8'\n"
+        "   echo 'PartitionName=cpu Default=YES MaxTime=12:00:00';; esac",
+    )
+    stubs.add("sacctmgr", "echo 'proj|normal|30|'")
+    tables = tmp_path / "tables"
+    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tables))
+    code, result = call("doctor", tmp_path / "runs", "--write", "here", "--json")
+    found = {one["what"]: one for one in json.loads(result.stdout)}
+    assert found["MaxArraySize"]["found"] == "1001"
+    assert found["accounting"]["verdict"] == "note"
+    assert found["rename replaces whole files"]["verdict"] == "ok"
+    assert code == DONE
+    assert not list((tmp_path / "runs").iterdir()), "what was tried out is removed"
+    entry = load_cluster(tables / "here.yaml")
+    assert (entry.account, entry.max_jobs, entry.max_array_size) == ("proj", 30, 1001)
+    assert entry.sample.partition == "gpu"
+    assert entry.light.partition == "cpu"
+    with pytest.raises(UserError, match="exists"):
+        call("doctor", tmp_path / "runs", "--write", "here")
+
+
+def test_doctor_without_slurm_says_where_to_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("python3", "unshare"):
+        (tmp_path / "bin" / name).symlink_to(f"/usr/bin/{name}")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    code, result = call("doctor", tmp_path / "runs")
+    assert code == INCOMPLETE
+    assert "run this on a login node" in result.stdout
+    assert os.environ["PATH"] == str(tmp_path / "bin")
+
+
+def test_what_a_plan_costs_is_shown_with_a_rate(tmp_path: Path, stubs: Stubs) -> None:
+    path, _ = study_in(tmp_path / "s")
+    code, result = call("plan", path)
+    assert "No rate was measured yet" in result.stdout
+    words = ("--tokens-per-second", 10, "--startup", 5, "--width", 2, "--shard-tokens", 150)
+    code, result = call("plan", path, *words, "--preemptions", 24, "--json")
+    found = json.loads(result.stdout)
+    assert code == DONE
+    assert found["prediction"]["wall_seconds"] == pytest.approx(2 * (5 + 144 / 10))
+    assert len(found["by_shards"]) > 3
+    assert call("plan", path, *words, "--preemptions", 24)[0] == DONE
