@@ -99,7 +99,7 @@ def put_scores(layout: Layout, rng: np.random.Generator) -> None:
             if source == "reference" and scorer != "start":
                 continue
             rows = [
-                (f"{SET}/{p}", s, step, at, 80, -80 * x, 20.0)
+                (f"{SET}/{p}", s, step, at, 80, -80 * x, 20.0, 0)
                 for step in steps for at in scorer_steps for p in range(10) for s in range(8)
                 for x in [level[source] * (1 + at / 400) * rng.lognormal(0, 0.3)]
                 if scorer == "start" or source != "grpo" or step == at
