@@ -204,9 +204,11 @@ def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[
 
 def _write_training(root: zarr.Group, model: str, stored: Mapping[str, Any]) -> None:
     metrics = stored["metrics"]
-    variables = [*cube_schema.TRAINING_COORDINATES, *map(cube_schema.training_variable, metrics)]
-    values = {"train_step": stored["train_step"], "model": model, **metrics}
-    cube.create_table(root, f"{TRAINING}/{model}", TRAINING, variables, values)
+    variables = {name: cube_schema.training_variable(name) for name in metrics}
+    values = {"train_step": stored["train_step"], "model": model}
+    values |= {variables[name].name: curve for name, curve in metrics.items()}
+    described = [*cube_schema.TRAINING_COORDINATES, *variables.values()]
+    cube.create_table(root, f"{TRAINING}/{model}", TRAINING, described, values)
 
 
 def _write_scores(

@@ -51,6 +51,11 @@ class Layout:
         """Return the training state and dynamics of a model that the study trains."""
         return self.root / "training" / model
 
+    def dynamics(self) -> dict[str, Path]:
+        """Find the recorded training curve of every model that has one."""
+        found = (self.root / "training").glob("*/dynamics.jsonl")
+        return {path.parent.name: path for path in found}
+
     def journals(self, arm: str, set_name: str) -> Path:
         """Append-only journals of one arm and problem set, one file per attempt."""
         return self.root / "journals" / arm / set_name
