@@ -40,6 +40,7 @@ TOY = {
     "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 4,
 }  # fmt: skip
+MARK = "bench: "
 SAMPLING = Sampling(1.0, 1.0, NEW)
 
 
@@ -69,7 +70,7 @@ def rate(work: Callable[[], int]) -> float:
     return tokens / (time.perf_counter() - start)
 
 
-def in_turns(sides: dict[str, Callable[[], int]], rounds: int = 5) -> dict[str, float]:
+def in_turns(sides: dict[str, Callable[[], int]], rounds: int = 3) -> dict[str, float]:
     """Median tokens a second of each side, all sides taking turns after one that warms up."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds + 1):
@@ -162,15 +163,14 @@ def vllm_rows(model: Path, folder: Path, n: int = 1024) -> list[Row]:
     }  # fmt: skip
     try:
         for name, side in sides.items():
-            assert side.stdout is not None
-            if side.stdout.readline() != "ready\n":
+            if said(side) != "ready":
                 raise RuntimeError((folder / name).read_text()[-2000:])
 
         def go(side: subprocess.Popen[str]) -> int:
-            assert side.stdin is not None and side.stdout is not None
+            assert side.stdin is not None
             side.stdin.write("go\n")
             side.stdin.flush()
-            return int(side.stdout.readline())
+            return int(said(side))
 
         found = in_turns({name: lambda s=side: go(s) for name, side in sides.items()})
     finally:
@@ -187,13 +187,19 @@ def vllm_rows(model: Path, folder: Path, n: int = 1024) -> list[Row]:
     ]  # fmt: skip
 
 
+def said(side: subprocess.Popen[str]) -> str:
+    """The next word of a side, whatever else a library prints; empty if it has ended."""
+    assert side.stdout is not None
+    marked = (line for line in side.stdout if line.startswith(MARK))
+    return next(marked, "").removeprefix(MARK).strip()
+
+
 def vllm_side(side: str, model: str, n: str) -> None:
     """One side: whenever a line comes in, sample everything and print the number of tokens."""
     work = _ours(model, int(n)) if side == "ours" else _bare(model, int(n), side == "bare")
-    out = sys.stdout
-    print("ready", file=out, flush=True)
+    print(f"{MARK}ready", flush=True)
     for _ in sys.stdin:
-        print(work(), file=out, flush=True)
+        print(f"{MARK}{work()}", flush=True)
 
 
 def _ours(model: str, n: int) -> Callable[[], int]:
