@@ -16,12 +16,16 @@ from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.guesses import unguessed
 from rlbhpc.report.reliability import reliability
 from rlbhpc.report.responses import responses, votes
+from rlbhpc.report.reviewed import reviewed
 from rlbhpc.report.scored import evolutions, scored
 from rlbhpc.report.temperatures import temperatures
 from rlbhpc.report.training import training
 from rlbhpc.stats import pass_at_k, pass_hat_k
 from rlbhpc.stats.majority import maj_at_k_of
 from rlbhpc.store.reader import open_cube
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.review import FORMAT, Chain, Sheet
+from rlbhpc.verify.reviews import keep
 from rlbhpc.verify.verdict import Status
 from tests.report.rich import ARMS, PROBLEMS, STEPS, make_rich
 
@@ -167,6 +171,22 @@ def test_answers_are_counted(rich: Report) -> None:
     (one, *_) = votes(rich, compared(rich))
     assert 1 <= float(one.distinct.estimate) <= 2, "the made-up answers are True and False"
     assert 0 <= float(one.entropy.estimate) <= 0.75
+
+
+def test_chains_that_people_read_are_counted(tmp_path: Path, rich: Report) -> None:
+    chains = tuple(Chain(f"c{i}", f"math/{i}", "?", "1", "1", "because") for i in range(3))
+    sheet = Sheet(
+        "sheet", {f"math/{i}": (32, i + 1) for i in range(3)} | {"math/9": (32, 0)}, chains
+    )
+    report = replace(rich, folder=tmp_path)
+    place = keep(Layout(tmp_path).reviews, sheet, "grpo/math, step 150").folder
+    assert reviewed(report) == [], "nobody has read it"
+    words = {"c0": "valid", "c1": "invalid", "c2": "invalid"}
+    record = {"format": FORMAT, "sheet": "sheet", "reviewer": "A reader", "judgements": words}
+    (place / "judgements-a-reader.json").write_text(json.dumps(record))
+    (one,) = reviewed(report)
+    # math/1 and math/2 have right answers that the sheet does not hold: those may be valid.
+    assert (one.readers, one.problems, one.valid, one.unknown) == (1, 3, 1, 2)
 
 
 def test_arms_of_the_study_are_known(rich: Report) -> None:
