@@ -15,7 +15,7 @@ from rlbhpc.report.figures.style import _apart
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.guesses import unguessed
 from rlbhpc.report.reliability import reliability
-from rlbhpc.report.responses import responses, votes
+from rlbhpc.report.responses import _first_judged, responses, votes
 from rlbhpc.report.reviewed import reviewed
 from rlbhpc.report.scored import evolutions, scored
 from rlbhpc.report.temperatures import temperatures
@@ -53,6 +53,12 @@ def test_votes_are_held_among_the_first_judged_samples(report: Report) -> None:
     base, trained = votes(report, report.measured)
     assert base.k[-1] == 31, "a problem with a failed generation has no 32nd vote"
     cells = open_cube(report.folder)["base/math"].to_dataset().isel(step=0)
+    # Sample 6 of problem 5 failed: its place goes to the one after, and nobody else's moves.
+    ids, verdicts = _first_judged(report.measured[0], cells["answer"].values, np.array([4, 5]), 31)
+    stored = cells["answer"].values
+    assert ids[0].tolist() == stored[4, :31].tolist()
+    assert ids[1].tolist() == np.delete(stored[5], 6).tolist()
+    assert verdicts[1].tolist() == np.delete(cells["verdict"].values[5] == 1, 6).tolist()
     rows = [i for i in range(40) if i != 5]
     right = cells["verdict"].values[rows, :31] == Status.RIGHT
     exact = maj_at_k_of(cells["answer"].values[rows, :31], right, [31]).ravel()
@@ -101,7 +107,7 @@ def test_scores_are_kept_apart_by_text_model_and_both_steps(rich: Report) -> Non
 def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
     (one,) = temperatures(rich)
     assert (one.base, one.trained) == ("start", "grpo-run")
-    assert [t for t, _ in one.arms[0]] == [0.6, 1.0]
+    assert [(t, arm.arm) for t, arm in one.arms[0]] == [(0.6, "base"), (1.0, "base-hot")]
     for side, envelope in zip(one.arms, one.envelopes, strict=True):
         curves = [arm.curve for _, arm in side]
         best = np.max([curve.interval.estimate for curve in curves if curve], axis=0)
