@@ -9,6 +9,7 @@ from rlbhpc.report.gather import Report
 from rlbhpc.report.guesses import Unguessed, unguessed
 from rlbhpc.report.reliability import Reliability, reliability
 from rlbhpc.report.responses import Responses, Votes, responses, votes
+from rlbhpc.report.reviewed import Reviewed, reviewed
 from rlbhpc.report.scored import Evolution, Scored, evolutions, scored
 from rlbhpc.report.temperatures import Temperatures, temperatures
 from rlbhpc.report.training import Training, training
@@ -28,6 +29,7 @@ class Details:
     reliability: tuple[Reliability, ...]
     beyond: tuple[Beyond, ...]
     more: tuple[More, ...]
+    reviewed: tuple[Reviewed, ...]
 
 
 def details(report: Report) -> Details:
@@ -44,4 +46,5 @@ def details(report: Report) -> Details:
         tuple(reliability(report, compared(report))),
         tuple(beyond(report)),
         tuple(more(report)),
+        tuple(reviewed(report)),
     )

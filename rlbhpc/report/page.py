@@ -13,7 +13,7 @@ from rlbhpc.report.markup import Node, document, el
 from rlbhpc.report.sections.beyond import beyond_samples
 from rlbhpc.report.sections.comparisons import comparisons
 from rlbhpc.report.sections.curves import curves
-from rlbhpc.report.sections.evidence import evidence_shown
+from rlbhpc.report.sections.evidence import chains, evidence_shown
 from rlbhpc.report.sections.methods import methods
 from rlbhpc.report.sections.responses import behaviour
 from rlbhpc.report.sections.samples import samples
@@ -54,7 +54,7 @@ def _page(report: Report, details: Details, shown: list[Evidence], left_out: str
         "training": over_training(report, details, colours),
         "responses": behaviour(report, details, colours),
         "samples": samples(report, details, colours),
-        "evidence": evidence_shown(report, shown, left_out),
+        "evidence": [*evidence_shown(report, shown, left_out), *chains(details)],
         "methods": methods(report),
     }
     there = {anchor: nodes for anchor, nodes in parts.items() if nodes}

@@ -61,6 +61,7 @@ def _of_details(details: Details) -> dict[str, pd.DataFrame]:
         "perplexity_steps": perplexity_steps_frame(details.evolutions),
         "forecasts": forecasts_frame(details),
         "reliability": reliability_frame(details),
+        "reviewed_chains": pd.DataFrame(asdict(one) for one in details.reviewed),
     }
     if details.votes:
         found["majority"] = majority_frame(details.votes)

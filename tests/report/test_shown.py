@@ -15,13 +15,17 @@ from rlbhpc.report.figures.style import _apart
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.guesses import unguessed
 from rlbhpc.report.reliability import reliability
-from rlbhpc.report.responses import responses, votes
+from rlbhpc.report.responses import _first_judged, responses, votes
+from rlbhpc.report.reviewed import reviewed
 from rlbhpc.report.scored import evolutions, scored
 from rlbhpc.report.temperatures import temperatures
 from rlbhpc.report.training import training
 from rlbhpc.stats import pass_at_k, pass_hat_k
 from rlbhpc.stats.majority import maj_at_k_of
 from rlbhpc.store.reader import open_cube
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.review import FORMAT, Chain, Sheet
+from rlbhpc.verify.reviews import keep
 from rlbhpc.verify.verdict import Status
 from tests.report.rich import ARMS, PROBLEMS, STEPS, make_rich
 
@@ -55,6 +59,13 @@ def test_votes_are_held_among_the_first_judged_samples(report: Report) -> None:
     curve = base.majority.estimate[-1] * 40
     assert abs(curve - exact.sum()) <= 1
     assert (trained.majority.estimate <= trained.any_right.estimate + 0.02).all()
+
+
+def test_a_failed_sample_gives_its_vote_to_the_next(report: Report) -> None:
+    one = replace(report.measured[0], verdicts=np.array([[1, 4, 0, 1, 1]], np.int8))
+    answers = np.array([[10, 11, 12, 13, 14]])
+    ids, right = _first_judged(one, answers, np.array([0]), 3)
+    assert (ids.tolist(), right.tolist()) == ([[10, 12, 13]], [[True, False, True]])
 
 
 def test_training_curves_come_from_the_cube_and_from_the_trainer(rich: Report) -> None:
@@ -97,7 +108,7 @@ def test_scores_are_kept_apart_by_text_model_and_both_steps(rich: Report) -> Non
 def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
     (one,) = temperatures(rich)
     assert (one.base, one.trained) == ("start", "grpo-run")
-    assert [t for t, _ in one.arms[0]] == [0.6, 1.0]
+    assert [(t, arm.arm) for t, arm in one.arms[0]] == [(0.6, "base"), (1.0, "base-hot")]
     for side, envelope in zip(one.arms, one.envelopes, strict=True):
         curves = [arm.curve for _, arm in side]
         best = np.max([curve.interval.estimate for curve in curves if curve], axis=0)
@@ -167,6 +178,22 @@ def test_answers_are_counted(rich: Report) -> None:
     (one, *_) = votes(rich, compared(rich))
     assert 1 <= float(one.distinct.estimate) <= 2, "the made-up answers are True and False"
     assert 0 <= float(one.entropy.estimate) <= 0.75
+
+
+def test_chains_that_people_read_are_counted(tmp_path: Path, rich: Report) -> None:
+    chains = tuple(Chain(f"c{i}", f"math/{i}", "?", "1", "1", "because") for i in range(3))
+    sheet = Sheet(
+        "sheet", {f"math/{i}": (32, i + 1) for i in range(3)} | {"math/9": (32, 0)}, chains
+    )
+    report = replace(rich, folder=tmp_path)
+    place = keep(Layout(tmp_path).reviews, sheet, "grpo/math, step 150").folder
+    assert reviewed(report) == [], "nobody has read it"
+    words = {"c0": "valid", "c1": "invalid", "c2": "invalid"}
+    record = {"format": FORMAT, "sheet": "sheet", "reviewer": "A reader", "judgements": words}
+    (place / "judgements-a-reader.json").write_text(json.dumps(record))
+    (one,) = reviewed(report)
+    # math/1 and math/2 have right answers that the sheet does not hold: those may be valid.
+    assert (one.readers, one.problems, one.valid, one.unknown) == (1, 3, 1, 2)
 
 
 def test_arms_of_the_study_are_known(rich: Report) -> None:

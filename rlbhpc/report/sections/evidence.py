@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+from rlbhpc.report.details import Details
 from rlbhpc.report.evidence import Case, Evidence, Response
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Node, el
+from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import several
 
 
@@ -48,6 +49,26 @@ def evidence_shown(report: Report, shown: list[Evidence], left_out: str) -> list
         if part.left_out:
             nodes.append(el("p", f"Not shown: {several(part.left_out, 'problem')}.", class_="soft"))
     return nodes
+
+
+def chains(details: Details) -> list[Node]:
+    """Show what readers of the chains said, where somebody has read some."""
+    if not details.reviewed:
+        return []
+    rows: list[list[Cell]] = [
+        [one.of, one.readers, one.problems, one.valid, one.unknown] for one in details.reviewed
+    ]
+    heads = ["of", "readers", "hard problems solved", "with a valid chain", "open"]
+    return [
+        el("h3", "Chains that people read"),
+        table("Hard problems by what readers hold of their chains", heads, rows),
+        el(
+            "p",
+            "A chain is valid if all who judged it say so; open are problems where none is valid "
+            "but one is unclear or unread.",
+            class_="soft",
+        ),
+    ]
 
 
 def anchor(case: Case) -> str:
