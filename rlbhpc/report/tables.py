@@ -7,41 +7,116 @@ from dataclasses import asdict
 
 import pandas as pd
 
+from rlbhpc.report.beyond import compared
 from rlbhpc.report.compare import Comparison
+from rlbhpc.report.details import Details
+from rlbhpc.report.figures.beyond import extrapolation_frame
 from rlbhpc.report.figures.coverage import coverage_frame
 from rlbhpc.report.figures.curves import curves_frame
 from rlbhpc.report.figures.difference import difference_frame
 from rlbhpc.report.figures.efficiency import delta_se_frame
+from rlbhpc.report.figures.entropy import responses_frame
 from rlbhpc.report.figures.histogram import histogram_frame
+from rlbhpc.report.figures.majority import majority_frame
+from rlbhpc.report.figures.perplexity import perplexity_frame, perplexity_steps_frame
+from rlbhpc.report.figures.solvable import solvable_frame
 from rlbhpc.report.figures.steps import steps_frame
+from rlbhpc.report.figures.temperature import temperature_frame
+from rlbhpc.report.figures.training import training_frame
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
 
 
-def tables(report: Report) -> dict[str, pd.DataFrame]:
-    """Every table of a report by name, also those of steps before the last."""
-    compared = [one for line_up in report.line_ups for one in line_up]
+def tables(report: Report, details: Details) -> dict[str, pd.DataFrame]:
+    """Every table of a report by name, also those of steps before the last; none is empty."""
+    every = [one for line_up in report.line_ups for one in line_up]
     found = {
         "samples": samples_frame(report.measured),
         "pass_at_k": curves_frame(report.measured),
     }
-    if compared:
+    if every:
         found |= {
-            "conclusions": conclusions_frame(compared),
-            "difference": difference_frame(compared),
-            "coverage": coverage_frame(compared),
+            "conclusions": conclusions_frame(every),
+            "difference": difference_frame(every),
+            "coverage": coverage_frame(every),
             "accuracy_histogram": pd.concat([histogram_frame(one) for one in report.final]),
-            "delta_se": delta_se_frame(compared),
+            "delta_se": delta_se_frame(every),
             "steps": pd.concat([steps_frame(line_up) for line_up in report.line_ups]),
         }
+    found |= _of_details(details)
+    for set_name in dict.fromkeys(one.problem_set for one in report.measured):
+        arms = [one for one in compared(report) if one.problem_set == set_name]
+        if len(arms) > 1:
+            name = "solvable"
+            parts = [found[name]] if name in found else []
+            found[name] = pd.concat([*parts, solvable_frame(arms)], ignore_index=True)
+    return {name: frame for name, frame in found.items() if len(frame)}
+
+
+def _of_details(details: Details) -> dict[str, pd.DataFrame]:
+    found = {
+        "responses": responses_frame(details.responses),
+        "training": training_frame(details.training),
+        "perplexity": perplexity_frame(details.scored),
+        "perplexity_steps": perplexity_steps_frame(details.evolutions),
+        "forecasts": forecasts_frame(details),
+        "reliability": reliability_frame(details),
+    }
+    if details.votes:
+        found["majority"] = majority_frame(details.votes)
+    if details.beyond:
+        found["extrapolation"] = extrapolation_frame(details.beyond)
+    if details.temperatures:
+        frames = [temperature_frame(one) for one in details.temperatures]
+        found["temperature"] = pd.concat(frames, ignore_index=True)
+    if details.unguessed:
+        frames = [curves_frame(one.kept) for one in details.unguessed]
+        found["without_guessable"] = pd.concat(frames, ignore_index=True)
     return found
+
+
+def reliability_frame(details: Details) -> pd.DataFrame:
+    """Reliability metrics with intervals, one row per arm, step, set and metric."""
+    return pd.DataFrame(
+        {
+            "problem_set": one.of.problem_set,
+            "arm": one.of.arm,
+            "step": one.of.step,
+            "metric": name,
+            "value": float(value.estimate),
+            "lower": float(value.lower),
+            "upper": float(value.upper),
+            "sound": bool(value.sound),
+        }
+        for one in details.reliability
+        for name, value in one.values.items()
+    )
+
+
+def forecasts_frame(details: Details) -> pd.DataFrame:
+    """Chance of a decision by samples per problem, one row per undecided comparison and size."""
+    rows = [
+        {
+            "problem_set": one.of.base.problem_set,
+            "base": one.of.base.arm,
+            "trained": one.of.trained.arm,
+            "step": one.of.trained.step,
+            "n": size.n,
+            "decided": size.decided,
+            "simulations": one.studies,
+            **{f"says_{headline}": share for headline, share in size.headlines.items()},
+        }
+        for one in details.more
+        for size in one.forecasts
+    ]
+    return pd.DataFrame(rows)
 
 
 def as_records(report: Report) -> str:
     """Conclusions, samples and notes as JSON, missing numbers as null."""
-    compared = [one for line_up in report.line_ups for one in line_up]
+    every = [one for line_up in report.line_ups for one in line_up]
     frames = {
-        "conclusions": conclusions_frame(compared),
+        "conclusions": conclusions_frame(every),
         "samples": samples_frame(report.measured),
     }
     records = {

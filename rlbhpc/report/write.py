@@ -1,4 +1,4 @@
-"""Write a report: the page, and its numbers as CSV beside it."""
+"""Write a report: the page, and beside it its numbers as CSV, Parquet and LaTeX."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 from rlbhpc.errors import UserError
+from rlbhpc.report.details import details
 from rlbhpc.report.gather import Report
+from rlbhpc.report.latex import latex
 from rlbhpc.report.page import page
 from rlbhpc.report.tables import tables
 from rlbhpc.study.layout import Layout
 
 PAGE = "report.html"
+LATEX = "tables.tex"
 
 
 def write_report(report: Report, folder: Path | None = None) -> list[Path]:
@@ -23,23 +26,25 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
-    texts = {PAGE: page(report)} | {
-        f"{name}.csv": frame.to_csv(index=False, lineterminator="\n")
-        for name, frame in tables(report).items()
-    }
+    found = details(report)
+    frames = tables(report, found)
+    files = {PAGE: page(report, found).encode(), LATEX: latex(report).encode()}
+    for name, frame in frames.items():
+        files[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
+        files[f"{name}.parquet"] = frame.to_parquet(index=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            _replace(folder / name, text)
+        for name, data in files.items():
+            _replace(folder / name, data)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another folder with -o") from None
-    return [folder / name for name in texts]
+    return [folder / name for name in files]
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, newline="")
+        partial.write_bytes(data)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

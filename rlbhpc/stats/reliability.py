@@ -70,7 +70,8 @@ def mg_pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
     _check_size(k)
     middle = math.ceil(k / 2)
     # Σ (j − m) Pr[X = j] over j > m is Σ Pr[X ≥ j] over j > m.
-    total = sum(_at_least(n, c, k, j) for j in range(middle + 1, k + 1))
+    none = 0 * _at_least(n, c, k, 1)  # for k = 1 the sum is empty, but has its shape and its NaN
+    total = sum((_at_least(n, c, k, j) for j in range(middle + 1, k + 1)), none)
     return np.asarray(2 / k * total)
 
 

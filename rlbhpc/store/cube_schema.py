@@ -156,8 +156,8 @@ TRAINING_COORDINATES: Final = (
 
 
 def training_variable(metric: str) -> Variable:
-    """One metric of the training curve."""
-    return _variable(metric, ("train_step",), "f8", metric)
+    """One metric of the training curve; Zarr would read a ``/`` in its name as a group."""
+    return _variable(metric.replace("/", "."), ("train_step",), "f8", metric)
 
 
 def codecs(dtype: np.dtype[Any]) -> list[Any]:

@@ -174,8 +174,9 @@ def rows(
     *,
     problems: Collection[str] | None = None,
     steps: Collection[int] | None = None,
+    below: int | None = None,
 ) -> Rows:
-    """Read rows over parts and live journals, each sample once.
+    """Read rows over parts and live journals, each sample once; only indices ``below`` a number.
 
     Where a key is there twice, a sample that did not fail counts before one that failed, then
     the smaller digest; where the chosen copy is damaged, another one. Samples of an older
@@ -190,7 +191,10 @@ def rows(
     def read() -> Rows:
         now = snapshot.take(layout, arm, set_name)
         view = View(now, columns, problems=problems, steps=steps)
-        table = view.read(np.arange(view.count), columns)
+        which = np.arange(view.count)
+        if below is not None:
+            which = which[view.keys["sample"].to_numpy() < below]
+        table = view.read(which, columns)
         return Rows(table, tuple(view.skipped), tuple(view.conflicts))
 
     return snapshot.steady(read)

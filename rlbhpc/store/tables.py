@@ -15,12 +15,13 @@ their digest is their name, and any number of them adds up.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
@@ -36,7 +37,8 @@ COUNTS: Final = "counts"
 TRAINING: Final = cube_schema.TRAINING
 SCORES: Final = cube_schema.SCORES
 
-#: Rows of a scores file. ``step`` is that of the model that wrote the text, 0 for a file.
+#: Rows of a scores file. ``step`` is that of the model that wrote the text, 0 for a file;
+#: ``request`` is a fingerprint of text and scorer, which tells whether a score is still asked for.
 SCORE_ROWS: Final = pa.schema(
     [
         ("problem", pa.string()),
@@ -46,6 +48,7 @@ SCORE_ROWS: Final = pa.schema(
         ("n_tokens", pa.int32()),
         ("logprob_sum", pa.float64()),
         ("entropy_sum", pa.float64()),
+        ("request", pa.int64()),
     ]
 )
 _JSON: Final = ".json"
@@ -127,6 +130,33 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
     return path
 
 
+def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
+    """Read all scores of one kind of text under one model, in no particular order."""
+    folder = layout.tables(SCORES) / source / problem_set / scorer
+    found = [_read_scores(path) for path in _files(folder)]
+    return pa.concat_tables(found) if found else SCORE_ROWS.empty_table()
+
+
+def settle_scores(
+    layout: Layout, source: str, problem_set: str, scorer: str, wanted: Collection[int]
+) -> None:
+    """Gather scores in one file, without those of texts or models that have changed since.
+
+    Files that another process adds meanwhile stay.
+    """
+    folder = layout.tables(SCORES) / source / problem_set / scorer
+    paths = list(_files(folder))
+    if not paths:
+        return
+    rows = pa.concat_tables([_read_scores(path) for path in paths])
+    kept = rows.filter(pc.is_in(rows["request"], pa.array(list(wanted), pa.int64())))
+    kept = kept.group_by(kept.column_names, use_threads=False).aggregate([])
+    whole = add_scores(layout, source, problem_set, scorer, kept) if len(kept) else None
+    for path in paths:
+        if path != whole:
+            path.unlink(missing_ok=True)
+
+
 def inputs(layout: Layout) -> dict[str, str]:
     """Every table by its path below the run folder, with a mark that changes with its content."""
     return {
@@ -174,9 +204,11 @@ def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[
 
 def _write_training(root: zarr.Group, model: str, stored: Mapping[str, Any]) -> None:
     metrics = stored["metrics"]
-    variables = [*cube_schema.TRAINING_COORDINATES, *map(cube_schema.training_variable, metrics)]
-    values = {"train_step": stored["train_step"], "model": model, **metrics}
-    cube.create_table(root, f"{TRAINING}/{model}", TRAINING, variables, values)
+    variables = {name: cube_schema.training_variable(name) for name in metrics}
+    values = {"train_step": stored["train_step"], "model": model}
+    values |= {variables[name].name: curve for name, curve in metrics.items()}
+    described = [*cube_schema.TRAINING_COORDINATES, *variables.values()]
+    cube.create_table(root, f"{TRAINING}/{model}", TRAINING, described, values)
 
 
 def _write_scores(

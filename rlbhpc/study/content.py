@@ -38,10 +38,12 @@ WITHOUT_EFFECT: Final = (
     "rng_state*",
     "training_args.*",
     "trainer_state.json",
-    "*optim_states*",
     "zero_to_fp32.py",
     "manifest.json",
 )
+# DeepSpeed's optimizer states hold the float32 weights too, which count where there are no others.
+STATES: Final = ("*optim_states*",)
+READY: Final = ("*.safetensors", "*.bin", "*.gguf")
 # Kept apart from the weights in use: other formats of the same model.
 OTHER_FORMATS: Final = ("original", "onnx", "runs", "logs")
 CHUNK: Final = 1 << 22
@@ -80,6 +82,8 @@ def content_files(folder: Path) -> list[Path]:
             for name in names
             if _matches(name, WEIGHTS + SETTINGS) and not _matches(name, WITHOUT_EFFECT)
         ]
+    if any(_matches(file.name, READY) for file in found):
+        found = [file for file in found if not _matches(file.name, STATES)]
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
 
 

@@ -48,9 +48,18 @@ class Layout:
         """Return a checkpoint of a model that the study trains, in Hugging Face format."""
         return self.root / "models" / model / f"step-{step}"
 
+    def converted(self, digest: str) -> Path:
+        """Return a model folder made of a checkpoint that is none; can be deleted at any time."""
+        return self.root / "converted" / digest
+
     def training(self, model: str) -> Path:
         """Return the training state and dynamics of a model that the study trains."""
         return self.root / "training" / model
+
+    def dynamics(self) -> dict[str, Path]:
+        """Find the recorded training curve of every model that has one."""
+        found = (self.root / "training").glob("*/dynamics.jsonl")
+        return {path.parent.name: path for path in found}
 
     def journals(self, arm: str, set_name: str) -> Path:
         """Append-only journals of one arm and problem set, one file per attempt."""
@@ -81,8 +90,9 @@ class Layout:
     def groups(self) -> list[tuple[str, str]]:
         """Every arm and problem set that has a plan, journals or parts."""
         found: set[tuple[str, str]] = set()
-        for kind in ("journals", "parts", "grids"):
-            paths = (self.root / kind).glob("*/*")
+        # A writer that was killed leaves a grid under another ending than its own.
+        for kind, names in (("journals", "*/*"), ("parts", "*/*"), ("grids", "*/*.json")):
+            paths = (self.root / kind).glob(names)
             found |= {(path.parent.name, path.name.removesuffix(".json")) for path in paths}
         return sorted(found)
 

@@ -68,6 +68,12 @@ class Endpoint(Entry):
     """Send the prompt as a user's message instead of as text to go on with."""
     context: Tokens | None = None
     """Most tokens of prompt and response together, as `max_tokens` cannot be checked otherwise."""
+    concurrency: Annotated[int, Field(ge=1, le=1_000)] = 32
+    """Requests under way at a time."""
+    timeout: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
+    """Seconds without an answer after which a request is sent again."""
+    top_logprobs: Annotated[int, Field(ge=0, le=100)] = 5
+    """Likeliest tokens to ask for, which bound the entropy; 0 asks for no log-probabilities."""
 
 
 class ModelEntry(Entry):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,12 @@ from rlbhpc.engines.completion import Completion, Finish
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
-from rlbhpc.verify.registry import verify
+from rlbhpc.study.requests import Verification
+from rlbhpc.verify.answer.extract import RULES
+from rlbhpc.verify.batch import BatchVerifier, Item
+from rlbhpc.verify.cache import VerdictCache
+from rlbhpc.verify.code import UNSAFE
+from rlbhpc.verify.registry import verifier
 from rlbhpc.verify.verdict import Status, Verdict
 
 
@@ -24,21 +30,71 @@ class Asked(NamedTuple):
     fingerprint: int
 
 
-@dataclass(frozen=True)
 class Judge:
-    """Verifies completions of known problems."""
+    """Verifies completions of known problems, each distinct answer to a problem once.
 
-    problems: Mapping[str, Problem]
+    Verdicts are kept on shared storage as well, so that another shard, checkpoint or run need not
+    find them again. What is stored of a sample does not depend on what had been judged before.
+
+    Parameters
+    ----------
+    problems
+        All problems that may be asked about, by id.
+    verification
+        How the study wants answers to be judged.
+    cache
+        Folder of kept verdicts.
+    """
+
+    def __init__(
+        self, problems: Mapping[str, Problem], verification: Verification, cache: Path
+    ) -> None:
+        self._problems = problems
+        self._verification = verification
+        self._cache = cache
+        self._verifiers: dict[str, BatchVerifier] = {}
+        if verification.unsafe:
+            os.environ[UNSAFE] = "1"
 
     def samples(self, finished: Sequence[tuple[Asked, Completion]]) -> list[Sample]:
         """Rows of a batch of completions, in their order."""
-        return [sample(asked, done, self._verdict(asked, done)) for asked, done in finished]
+        verdicts = [Verdict(Status.FAILED)] * len(finished)
+        by_kind: dict[str, list[int]] = {}
+        for at, (asked, done) in enumerate(finished):
+            if done.finish is not Finish.ERROR:
+                by_kind.setdefault(self._kind(asked), []).append(at)
+        for kind, places in by_kind.items():
+            items = [self._item(*finished[at]) for at in places]
+            for at, verdict in zip(places, self._verifier(kind).verify_many(items), strict=True):
+                verdicts[at] = verdict
+        return [sample(*pair, verdict) for pair, verdict in zip(finished, verdicts, strict=True)]
 
-    def _verdict(self, asked: Asked, done: Completion) -> Verdict:
-        if done.finish is Finish.ERROR:
-            return Verdict(Status.FAILED)
-        problem = self.problems[asked.key.problem]
-        return verify(problem.verifier, problem.gold, done.text, problem)
+    def close(self) -> dict[str, str]:
+        """Make the kept verdicts durable; say what each verifier has done."""
+        for used in self._verifiers.values():
+            if used.cache is not None:
+                used.cache.close()
+        return {kind: str(used.tally) for kind, used in self._verifiers.items()}
+
+    def _kind(self, asked: Asked) -> str:
+        kind = self._problems[asked.key.problem].verifier
+        compat = kind == "code" and self._verification.code == "compat"
+        return "code-compat" if compat else kind
+
+    def _item(self, asked: Asked, done: Completion) -> Item:
+        problem = self._problems[asked.key.problem]
+        return problem.gold, done.text, problem
+
+    def _verifier(self, kind: str) -> BatchVerifier:
+        if kind not in self._verifiers:
+            cache = VerdictCache(self._cache, verifier(kind).FINGERPRINT)
+            self._verifiers[kind] = BatchVerifier(kind, cache, verifying_processes())
+        return self._verifiers[kind]
+
+
+def verifying_processes() -> int:
+    """Half of the processors that this process may use, at least one: the engine needs some too."""
+    return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
 def sample(asked: Asked, done: Completion, verdict: Verdict) -> Sample:
@@ -53,7 +109,7 @@ def sample(asked: Asked, done: Completion, verdict: Verdict) -> Sample:
         logprob_sum=float(done.logprobs.sum(dtype=np.float64)),
         entropy_sum=float(done.entropies.sum(dtype=np.float64)),
         answer=verdict.canonical,
-        rule=verdict.rule,
+        rule=_deciding(verdict.rule),
         grader=verdict.grader,
         text=done.text,
         error=done.error,
@@ -61,3 +117,9 @@ def sample(asked: Asked, done: Completion, verdict: Verdict) -> Sample:
         logprobs=done.logprobs.astype(np.float16),
         entropies=done.entropies.astype(np.float16),
     )
+
+
+def _deciding(rule: str) -> str:
+    """Leave out where an answer was found: equal answers share one verdict, wherever they stood."""
+    place, _, rest = rule.partition("/")
+    return rest if place in RULES else rule

@@ -1,9 +1,11 @@
-"""Load the engine that a shard needs."""
+"""Load the engine that a shard, or a scoring model, needs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
@@ -11,13 +13,31 @@ from rlbhpc.sweep.plan import Shard
 
 def engine_for(study: Study, shard: Shard) -> Engine:
     """Make the engine of one shard, with the study's engine settings."""
-    settings: dict[str, Any] = dict(study.file.engine.options)
-    entry = study.models[shard.model].endpoint
+    return load_engine(study, shard.engine, shard.model, shard.step)
+
+
+def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
+    """Make an engine for a model of the study at one step."""
+    entry = study.models[model].endpoint
     if entry is not None:
-        endpoint = {"url": entry.url, "chat": entry.chat, "key_env": entry.key_env}
-        return make_engine("endpoint", entry.model, **endpoint, **settings)
+        return make_engine("endpoint", entry.model, **entry.model_dump(exclude={"model"}))
+    settings: dict[str, Any] = dict(study.file.engine.options)
     if study.file.engine.dtype != "auto":
         settings["dtype"] = study.file.engine.dtype
-    if shard.engine == "vllm":
+    if kind == "vllm":
         settings["tensor_parallel"] = study.file.engine.tensor_parallel
-    return make_engine(shard.engine, study.folder(shard.model, shard.step), **settings)
+    return make_engine(kind, model_to_load(study, model, step), **settings)
+
+
+def model_to_load(study: Study, model: str, step: int) -> Path:
+    """Folder that an engine can load: the checkpoint itself, or what is made of it."""
+    parent = study.base(model)
+    if step == 0 and study.models[model].steps is not None and parent is not None:
+        return model_to_load(study, parent, study.last_step(parent))
+    folder = study.folder(model, step)
+    if study.models[model].path is None or not folder.is_dir():
+        return folder
+    base = None
+    if needs_base(folder) and parent is not None:
+        base = model_to_load(study, parent, study.last_step(parent))
+    return model_folder(folder, base, study.layout.converted(study.digests[model][step]))

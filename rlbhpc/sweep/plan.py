@@ -11,7 +11,8 @@ import hashlib
 import heapq
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,10 +83,13 @@ class Plan:
     @property
     def name(self) -> str:
         """12 hex digits of the plan's content; its file is called so."""
-        return hashlib.sha256(self._text().encode()).hexdigest()[:12]
+        return hashlib.sha256(self._text.encode()).hexdigest()[:12]
 
+    @cached_property
     def _text(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        # `asdict` would copy every span, which for a million samples takes longer than the plan.
+        record = {"study": self.study, "shards": [vars(shard) for shard in self.shards]}
+        return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
     def save(self, folder: Path) -> Path:
         """Write the plan under its own name; the same plan again is the same file."""
@@ -93,7 +97,7 @@ class Plan:
         if not path.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             partial = folder / f"{self.name}.json.partial"
-            partial.write_text(self._text())
+            partial.write_text(self._text)
             partial.replace(path)
         return path
 

@@ -16,6 +16,10 @@ from rlbhpc.sweep import topup
 from rlbhpc.sweep.plan import Plan
 from rlbhpc.sweep.requested import requested
 
+# What the entropies of an arm are; log-probs and entropies belong to the same distribution.
+ENTROPY = "exact: full vocabulary, at the sampling temperature, before top-p"
+ENTROPY_OF_ENDPOINT = "lower bound: from the likeliest tokens, of the log-probs the server reports"
+
 
 def remember(study: Study) -> None:
     """Store the study as the current one, and what it asks of the cube.
@@ -59,13 +63,15 @@ def _plan_grids(study: Study) -> None:
 def _provenance(study: Study, arm: str) -> dict[str, Any]:
     """What the samples of an arm stand on; the same whenever the study is run again."""
     asked = study.arms[arm]
+    engine = study.engine(arm)
     return {
         "study": study.name,
         "study_seed": study.seed,
         "model_digests": {str(s): study.digests[asked.model][s] for s in asked.steps},
         "prompt": study.prompts[asked.prompt].digest,
         "sampling": asdict(asked.sampling),
-        "engine": study.engine(arm),
+        "engine": engine,
+        "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else ENTROPY,
         "rlbhpc": __version__,
     }
 

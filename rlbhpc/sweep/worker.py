@@ -80,6 +80,7 @@ def work(job: Work, shard: Shard) -> int:
     before, tokens_before = job.progress.done, job.progress.tokens
     attempt = Attempt(layout.attempts, job.plan.name, shard.number)
     outcome = "failed"
+    judge = Judge(job.problems, job.study.file.verification, layout.verdict_cache)
 
     def on_stored(row: Sample) -> None:
         right = row.verdict == 1
@@ -89,7 +90,6 @@ def work(job: Work, shard: Shard) -> int:
         engine = job.make_engine(shard)
         attempt.loaded()
         try:
-            judge = Judge(job.problems)
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
                 for arm, group in groupby(spans, key=lambda span: span.arm):
                     _sample_arm(job, engine, recorder, arm, list(group))
@@ -98,8 +98,12 @@ def work(job: Work, shard: Shard) -> int:
                 engine.close()
         outcome = "drained" if job.drain.requested else "done"
     finally:
-        made = job.progress.done - before
-        attempt.end(outcome, samples=made, tokens=job.progress.tokens - tokens_before)
+        attempt.end(
+            outcome,
+            samples=job.progress.done - before,
+            tokens=job.progress.tokens - tokens_before,
+            verification=judge.close(),
+        )
     return TRY_AGAIN if outcome == "drained" else DONE
 
 

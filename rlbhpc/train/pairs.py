@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.countdown import Rules, work_traces
+from rlbhpc.problems.pairs import Pairs, read_pairs
 from rlbhpc.problems.prompts import render
 from rlbhpc.problems.sets.countdown import read_rules
 from rlbhpc.store import scan
@@ -20,8 +20,6 @@ from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status
-
-Pairs = Iterable[tuple[str, str]]
 
 # Worked traces to learn from where a recipe does not say; training goes through them again and
 # again. Not tied to the number of steps: a run that is prolonged must keep its data.
@@ -49,20 +47,6 @@ def learning_pairs(
         ids = tokens.tokenizer(list(responses), add_special_tokens=False)["input_ids"]
         for prompt, response in zip(tokens.encode_all(prompts), ids, strict=True):
             yield Response(prompt, np.array([*response, end], np.int32))
-
-
-def read_pairs(path: Path) -> Pairs:
-    """Pairs of a JSONL file whose lines have ``prompt`` and ``response``."""
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-                yield record["prompt"], record["response"]
-            except (ValueError, KeyError, TypeError):
-                raise UserError(
-                    f'{path}:{number}: expected a line like {{"prompt": "…", "response": "…"}}; '
-                    f"found {line.strip()[:60]!r}"
-                ) from None
 
 
 def _worked(study: Study, recipe: Recipe, settings: Settings) -> Pairs:

@@ -137,7 +137,8 @@ class BatchVerifier:
             self.tally.judged += 1
             self.tally.timeouts += verdict.status is Status.TIMEOUT
             self.tally.errors += verdict.status is Status.ERROR
-            if self.cache is not None:
+            # Kept only if it would come back as it was: `choice`, say, names the option instead.
+            if self.cache is not None and verdict.canonical == self._form(pair):
                 self.cache.put(pair.key, verdict.status, verdict.rule)
 
     def _keyed(self, pair: _New) -> _New:
@@ -153,10 +154,14 @@ class BatchVerifier:
         status, rule = entry
         answer = pair.part if status is not Status.NO_ANSWER else ""
         self._verdicts[pair.slot] = Verdict(
-            status, answer, self._canonical(answer), rule, self.module.FINGERPRINT
+            status, answer, self._form(pair), rule, self.module.FINGERPRINT
         )
         self.tally.from_cache += 1
         return True
+
+    def _form(self, pair: _New) -> str:
+        """Canonical answer of a verdict from the cache; a NUL alone stands for no answer."""
+        return self._canonical("" if pair.part == "\0" else pair.part)
 
     def _judge(self, pairs: Sequence[_New]) -> list[Verdict]:
         """Judge pairs, those that need a worker in one go at the end."""

@@ -101,3 +101,11 @@ def test_what_a_verb_raises_becomes_an_exit_code(
     err = capfd.readouterr().err
     assert said in err
     assert "Traceback" not in err
+
+
+def test_the_shell_completes_verbs_without_loading_them() -> None:
+    environment = {
+        "COMP_WORDS": "rlbhpc com", "COMP_CWORD": "1", "_RLBHPC_COMPLETE": "bash_complete",
+    }  # fmt: skip
+    result = CliRunner().invoke(cli, [], prog_name="rlbhpc", env=environment)
+    assert result.output == "plain,compact\n"

@@ -70,14 +70,15 @@ def put_counts(study: Study, arm: str, c: Array, n: int, step: int = 0) -> None:
 
 def put_samples(
     study: Study, arm: str, right: Array, step: int = 0, texts: Mapping[tuple[int, int], str] = {},
-    verdicts: Mapping[tuple[int, int], Status] = {}, missing: int = 0,
+    verdicts: Mapping[tuple[int, int], Status] = {}, missing: int = 0, model: str = "",
+    entropy: float = 0.1,
 ) -> None:  # fmt: skip
     """Journal a matrix ``[problem, sample]`` of right and wrong, the last problems left out."""
     layout = study.layout
     matrix = np.asarray(right)
     prints = {i: study.request_fingerprint(arm, step, f"{SET}/{i}") for i in range(len(matrix))}
     cells = [Cell(step, f"{SET}/{i}", prints[i]) for i in prints]
-    Grid.plan(MODELS[arm], cells, matrix.shape[1], {"engine": "hf", "prompt": "p0"}).save(
+    Grid.plan(model or MODELS[arm], cells, matrix.shape[1], {"engine": "hf", "prompt": "p0"}).save(
         layout.grid(arm, SET)
     )
     with JournalWriter(layout.journals(arm, SET), f"made-{step}") as writer:
@@ -89,7 +90,8 @@ def put_samples(
                 writer.append(
                     Sample(
                         key, prints[i], sample_seed(study.seed, key), status,
-                        Finish.LENGTH if long else Finish.EOS, 10 + j, -3.0, 2.0, str(solved),
+                        Finish.LENGTH if long else Finish.EOS, 10 + j, -3.0,
+                        entropy * (10 + j) * (1 + i % 5 / 10), str(solved),
                         text=texts.get((i, j), f"Problem {i}, try {j}: the answer is {solved}."),
                     )
                 )  # fmt: skip

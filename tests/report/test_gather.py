@@ -91,12 +91,12 @@ def test_p_values_are_adjusted_over_all_comparisons(tmp_path: Path) -> None:
         put_counts(study, "rl", rng.binomial(16, 0.6, 30), 16, step)
     report = gather(tmp_path, [("base", "rl"), ("rl", "rl")])
     assert [c.trained.step for c in report.final] == [100, 100]
-    assert [c.trained.step for c in report.earlier] == [50]
+    assert [[c.trained.step for c in line] for line in report.line_ups] == [[50, 100], [100]]
     assert report.final[1].base.step == 50
     p = report.final[0].curve.p_moved
     assert p < 0.01 < report.final[1].curve.p_moved
     assert report.final[0].p_moved_holm == pytest.approx(2 * p)
-    assert np.isnan(report.earlier[0].p_moved_holm)
+    assert np.isnan(report.line_ups[0][0].p_moved_holm)
 
 
 def test_an_empty_run_says_what_to_do(tmp_path: Path) -> None:

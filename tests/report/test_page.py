@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree.ElementTree import tostring
 
 import numpy as np
 import pandas as pd
@@ -14,11 +16,14 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
+from rlbhpc.report.details import details
+from rlbhpc.report.evidence import evidence
 from rlbhpc.report.gather import Report, gather
-from rlbhpc.report.markup import el
+from rlbhpc.report.markup import el, table
 from rlbhpc.report.page import LIMIT, page
+from rlbhpc.report.sections.evidence import evidence_shown
 from rlbhpc.report.write import write_report
-from tests.report.made import make_study, put_counts
+from tests.report.made import make_study, put_counts, put_samples
 
 
 class Page(HTMLParser):
@@ -46,7 +51,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def html(report: Report) -> str:
-    return page(report)
+    return page(report, details(report))
 
 
 @pytest.fixture(scope="session")
@@ -107,12 +112,49 @@ def test_files_beside_the_page(run: Path, report: Report, tmp_path: Path) -> Non
     assert coverage.groupby("cell").size().to_dict() == {
         name: count for name, count in report.final[0].solved.counts.items() if count
     }
+    for path in paths:
+        if path.suffix == ".parquet":
+            stored = pd.read_parquet(path)
+            read = pd.read_csv(path.with_suffix(".csv"))
+            assert list(stored.columns) == list(read.columns) and len(stored) == len(read)
     again = write_report(report, tmp_path / "out")
     assert again == paths
 
 
+def test_cases_stand_beside_what_the_other_side_wrote(html: str, parsed: Page) -> None:
+    assert {"base, right", "rl, step 100, wrong"} <= set(parsed.texts["h4"])
+    anchors = [a["id"] for tag, a in parsed.elements if a.get("class") == "pair"]
+    assert anchors == [f"case-{i + 1}" for i in range(len(anchors))] and anchors
+    links = re.findall(r'href="#(case-\d+)"', html)
+    assert set(links) == set(anchors), "every case is linked from the coverage table"
+    # The first case is the rarest: its responses are of that problem, on both sides.
+    first = html[html.index('id="case-1"') : html.index('id="case-2"')]
+    assert "<script>" not in first and "alert(" in first
+    assert "Problem 0, try 0: the answer is False." in first
+
+
+def test_the_problem_itself_is_shown_where_it_can_be_read(report: Report) -> None:
+    shown = evidence(report)
+    case = shown[0].cases[0]
+    assert case.question == "", "the file of this set is not there"
+    known = [replace(shown[0], cases=(replace(case, question="What is <b>2</b> + 2?"),))]
+    text = "".join(
+        tostring(node, "unicode") for node in evidence_shown(report, known, "") if node != ""
+    )
+    assert "What is &lt;b&gt;2&lt;/b&gt; + 2?" in text
+
+
+def test_printed_numbers_sort_by_value() -> None:
+    rows = [["a", "+1.0 [-2.2, +4.3] ?"], ["b", "–"], ["c", "-12.5 [-20.0, -3.1]"]]
+    read = Page(tostring(table("t", ["arm", "points"], rows), "unicode", method="html"))
+    cells = [a for tag, a in read.elements if tag == "td"]
+    assert [cell.get("data-value") for cell in cells[1::2]] == ["+1.0", None, "-12.5"]
+    assert [cell["class"] for cell in cells[:2]] == ["text", "number"]
+
+
 def test_the_same_run_gives_the_same_bytes(run: Path, html: str) -> None:
-    assert page(gather(run)) == html
+    again = gather(run)
+    assert page(again, details(again)) == html
 
 
 def test_counts_alone_make_a_report(tmp_path: Path) -> None:
@@ -120,11 +162,22 @@ def test_counts_alone_make_a_report(tmp_path: Path) -> None:
     put_counts(study, "base", np.arange(24) % 17, 16)
     put_counts(study, "rl", (np.arange(24) * 2) % 17, 16, 50)
     put_counts(study, "rl", (np.arange(24) * 3) % 17, 16, 100)
-    text = page(gather(tmp_path / "run"))
+    found = gather(tmp_path / "run")
+    text = page(found, details(found))
     assert "No problem with stored responses" in text
     assert "Over training steps" in text
-    tally = pd.read_csv(write_report(gather(tmp_path / "run"))[1])
+    tally = pd.read_csv(write_report(found, tmp_path)[0].with_name("samples.csv"))
     assert tally["timeouts"].isna().all(), "what is not known is empty, not 0"
+
+
+def test_counts_of_one_arm_meet_samples_of_the_other(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", 24, 16)
+    put_counts(study, "base", np.arange(24) * 2 % 65, 64)
+    put_samples(study, "rl", np.random.default_rng(0).random((24, 16)) < 0.5, 100)
+    found = gather(tmp_path / "run")
+    text = page(found, details(found))
+    assert found.final[0].solved is None, "64 counted samples cannot be cut to 16"
+    assert "Coverage is not known" in text and "No problem with stored responses" in text
 
 
 def test_json_of_the_conclusions(run: Path) -> None:
@@ -135,18 +188,39 @@ def test_json_of_the_conclusions(run: Path) -> None:
 
 
 def test_a_cube_by_itself_is_not_written_into(run: Path, report: Report, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     (tmp_path / "zarr.json").write_text("{}")
     with pytest.raises(UserError, match="say with -o"):
         write_report(replace(report, folder=tmp_path))
 
 
 def test_elements_escape_text_and_attributes() -> None:
-    from xml.etree.ElementTree import tostring
-
     hostile = '"><script>&'
     text = tostring(el("p", f"<b>&\u202e{hostile}", title=hostile), "unicode", method="html")
     read = Page(text)
     assert read.elements == [("p", {"title": hostile})]
     assert "".join(read.texts["p"]) == f"<b>&\N{REPLACEMENT CHARACTER}{hostile}"
+
+
+@pytest.mark.parametrize(
+    ("base", "trained", "n"),
+    [
+        ([0] * 5, [0] * 5, 16),
+        ([16] * 5, [16] * 5, 16),
+        ([0, 1, 0, 1], [1, 1, 0, 1], 1),
+        ([0, 1, 3], [1, 2, 0], 3),
+        ([0, 1], [1, 1], 4),
+    ],
+    ids=["none right", "all right", "one sample", "three samples", "two problems"],
+)
+def test_thin_runs_have_a_page(tmp_path: Path, base: list[int], trained: list[int], n: int) -> None:
+    study = make_study(tmp_path / "run", len(base), n)
+    for arm, right, step in (("base", base, 0), ("rl", trained, 100)):
+        put_samples(study, arm, np.arange(n) < np.array(right)[:, None], step)
+    paths = write_report(gather(tmp_path / "run"))
+    read = Page(paths[0].read_text())
+    assert "undecided" in read.texts["p"]
+    for tag in ("td", "p", "figcaption"):
+        assert not re.search(r"\bnan\b", " ".join(read.texts[tag]))
+    for path in paths:
+        if path.suffix == ".csv":
+            assert len(pd.read_csv(path)) > 0

@@ -29,6 +29,7 @@ from rlbhpc.stats.budget import pass_at_budget
 from rlbhpc.stats.mcnemar import least_discordant
 from rlbhpc.stats.multiple import holm
 from rlbhpc.stats.priors import fit_prior
+from rlbhpc.stats.reliability import mg_pass_at_k
 
 
 @pytest.mark.parametrize("problems", [1, 2, 30])
@@ -143,3 +144,8 @@ def test_bad_input_is_told_in_one_line(call: Callable[[], object], says: str) ->
         call()
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_mg_pass_of_a_single_draw_is_zero_for_each_problem() -> None:
+    assert mg_pass_at_k([1, 4], [1, 2], 1).tolist() == [0.0, 0.0]
+    assert np.isnan(mg_pass_at_k([0, 4], [0, 2], 1)).tolist() == [True, False]

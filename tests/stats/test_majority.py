@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import maj_at_k
-from rlbhpc.stats.majority import maj_at_k_of
+from rlbhpc.stats.majority import maj_at_k_by_votes, maj_at_k_of
 
 
 def brute_force(votes: list[int], right: list[bool], k: int, blank: int) -> float:
@@ -71,3 +71,26 @@ def test_refuses_what_is_no_vote() -> None:
         maj_at_k([1], [True], 0)
     with pytest.raises(UserError, match="by problem and sample"):
         maj_at_k_of([1, 2], [True, False], 1)
+
+
+def test_held_votes_agree_with_the_exact_chance() -> None:
+    rng = np.random.default_rng(3)
+    right = rng.random((300, 24)) < 0.45
+    answers = np.where(right, 0, rng.integers(-1, 4, right.shape))
+    answers[:40] = np.where(right[:40], 0, 1)  # ties
+    answers[right] = 0
+    answers[(answers == 0) & ~right] = 9
+    sizes = [1, 2, 5, 24, 25]
+    held = maj_at_k_by_votes(answers, right, sizes, rng)
+    exact = maj_at_k_of(answers, right, sizes)
+    assert np.isnan(held[:, -1]).all()
+    # 300 problems with 32 votes each: the mean is known to about half a point.
+    np.testing.assert_allclose(held[:, :4].mean(axis=0), exact[:, :4].mean(axis=0), atol=0.015)
+    np.testing.assert_allclose(held[:, 3], exact[:, 3])
+    np.testing.assert_allclose(held[:, 0], exact[:, 0])
+
+
+def test_samples_without_an_answer_do_not_win() -> None:
+    blank = np.full((1, 6), -1)
+    none = np.zeros((1, 6), bool)
+    assert maj_at_k_by_votes(blank, none, [3], np.random.default_rng(0)).item() == 0

@@ -26,6 +26,7 @@ def scores(rows: list[tuple[str, int, int, int, float]]) -> pa.Table:
     names = ("problem", "sample", "step", "scorer_step", "logprob_sum")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     more = {"n_tokens": [7] * len(rows), "entropy_sum": [1.5] * len(rows)}
+    more["request"] = [row[3] for row in rows]
     return pa.table({n: pa.array(v) for n, v in (columns | more).items()}).select(
         tables.SCORE_ROWS.names
     )
@@ -121,3 +122,18 @@ def test_damaged_tables_are_found(layout: Layout) -> None:
                 compact(layout)
         path.write_bytes(whole)
     assert compact(layout).new
+
+
+def test_settled_scores_are_one_file_without_what_is_no_longer_asked_for(layout: Layout) -> None:
+    one, two = ("math/1", 0, 50, 0, -3.5), ("math/0", 2, 100, 7, -2.0)
+    tables.add_scores(layout, "rl", "math", "base", scores([one]))
+    tables.add_scores(layout, "rl", "math", "base", scores([one, two]))
+    tables.settle_scores(layout, "rl", "math", "base", {0, 7})
+    assert tables.read_scores(layout, "rl", "math", "base").num_rows == 2
+    (file,) = layout.root.rglob("*.parquet")
+    tables.settle_scores(layout, "rl", "math", "base", {0, 7})
+    assert list(layout.root.rglob("*.parquet")) == [file]
+    tables.settle_scores(layout, "rl", "math", "base", {7})
+    assert tables.read_scores(layout, "rl", "math", "base")["problem"].to_pylist() == ["math/0"]
+    tables.settle_scores(layout, "rl", "math", "base", set())
+    assert tables.read_scores(layout, "rl", "math", "base").num_rows == 0

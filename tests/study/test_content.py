@@ -138,3 +138,17 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_how_much_a_model_holds(config: dict[str, Any], holds: int | None) -> None:
     assert longest_sequence(config) == holds
+
+
+def test_the_states_of_a_zero_checkpoint_count_where_they_are_all_there_is(tmp_path: Path) -> None:
+    states = tmp_path / "global_step1" / "zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    states.parent.mkdir()
+    (states.parent / "mp_rank_00_model_states.pt").write_bytes(b"names")
+    states.write_bytes(b"weights")
+    before = content_digest(tmp_path)
+    states.write_bytes(b"others!")
+    assert content_digest(tmp_path) != before
+    (tmp_path / "model.safetensors").write_bytes(b"gathered")
+    gathered = content_digest(tmp_path)
+    states.write_bytes(b"weights")
+    assert content_digest(tmp_path) == gathered

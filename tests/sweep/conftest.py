@@ -15,7 +15,7 @@ problem_sets:
 arms:
   base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 12, n: 8}
   hot: {model: base, prompt: countdown, temperature: 1.3, max_tokens: 12, n: 4}
-engine: {name: hf, dtype: float32, options: {rows: 32}}
+engine: {name: ENGINE, dtype: float32, options: {rows: 32}}
 """
 
 
@@ -26,7 +26,10 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny", hidden_size=32)
 
 
-def write_study(folder: Path, model: Path | str = "model", problems: int = 6) -> Path:
+def write_study(
+    folder: Path, model: Path | str = "model", problems: int = 6, engine: str = "hf"
+) -> Path:
     path = folder / "tiny.yaml"
-    path.write_text(STUDY.replace("MODEL", str(model)).replace("PROBLEMS", str(problems)))
+    text = STUDY.replace("MODEL", str(model)).replace("PROBLEMS", str(problems))
+    path.write_text(text.replace("ENGINE", engine))
     return path

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import rlbhpc
+from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
+from rlbhpc.store import scan
 from rlbhpc.store.compact import compact
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -87,6 +90,67 @@ def test_killed_sweeps_end_with_the_same_cube(
             if code in (DONE, NOTHING_TO_DO):
                 break
         assert cube_digest(study) == expected
+
+
+@pytest.mark.timeout(3600)
+def test_killed_sweeps_of_an_engine_that_never_repeats_itself_keep_every_sample(
+    tmp_path_factory: pytest.TempPathFactory, soak: bool
+) -> None:
+    """With vLLM a sample that is drawn again is another one, so none may be lost or redrawn."""
+    model = make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+    rng = random.Random(5)
+    kills_wanted, kills = (30 if soak else 3), 0
+    in_the_middle = 0
+    while kills < kills_wanted:
+        path = write_study(tmp_path_factory.mktemp("run"), model, problems=60, engine="vllm")
+        study = load_study(path)
+        seen: dict[tuple[object, ...], dict[str, object]] = {}
+        while True:
+            child = sample_in_child(path, rng.choice([1000, 3000, 10**9]))
+            if rng.random() < 0.2:  # while it starts up
+                time.sleep(rng.uniform(0, 5))
+            else:  # while it samples, or just after
+                written(study, child, journal_bytes(study))
+                time.sleep(rng.uniform(0, 0.7))
+            child.send(rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+            code = child.ended()
+            assert code in (-signal.SIGKILL, -signal.SIGTERM, TRY_AGAIN, DONE, NOTHING_TO_DO)
+            kills += code in (-signal.SIGKILL, TRY_AGAIN)
+            now = whole_rows(study)
+            in_the_middle += seen.keys() < now.keys() and code not in (DONE, NOTHING_TO_DO)
+            assert {key: now.get(key) for key in seen} == seen, "a stored sample is gone or changed"
+            seen = now
+            if code in (DONE, NOTHING_TO_DO):
+                break
+        asked = [(key.arm, *key[1:]) for key in study.keys()]
+        assert sorted(seen) == sorted(asked)  # type: ignore[type-var]
+        for arm in study.arms:
+            counts = rlbhpc.open_cube(study.layout.root)[f"{arm}/countdown"]
+            assert (counts.n == study.arms[arm].n).all()
+    assert in_the_middle, "no kill fell into the sampling"
+
+
+def journal_bytes(study: Study) -> int:
+    return sum(path.stat().st_size for path in study.layout.root.glob("journals/*/*/*"))
+
+
+def written(study: Study, child: Child, before: int) -> None:
+    """Wait until the child has stored something, or has ended."""
+    while child.running() and journal_bytes(study) <= before:
+        time.sleep(0.01)
+
+
+def whole_rows(study: Study) -> dict[tuple[object, ...], dict[str, object]]:
+    """Every stored sample with all that is known of it; no key twice with different samples."""
+    found: dict[tuple[object, ...], dict[str, object]] = {}
+    for arm in study.arms:
+        rows = scan.rows(study.layout, arm, "countdown")
+        assert not rows.conflicts
+        for row in rows.table.to_pylist():
+            key = (row["arm"], row["step"], row["problem"], row["sample"])
+            assert key not in found
+            found[key] = row
+    return found
 
 
 def stored(study: Study) -> set[tuple[str, str, int]]:

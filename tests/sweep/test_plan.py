@@ -19,8 +19,10 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import topup
+from rlbhpc.sweep.load import engine_for
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.remember import remember
 from rlbhpc.sweep.topup import TopUp
 from rlbhpc.verify.verdict import Status
 from tests.sweep.conftest import write_study
@@ -175,3 +177,29 @@ def test_a_plan_survives_its_file_and_tells_when_it_was_changed(
     path.write_text(path.read_text().replace('"step":0', '"step":1', 1))
     with pytest.raises(UserError, match="make a new one"):
         Plan.load(path)
+
+
+def test_what_a_killed_writer_left_of_a_grid_is_no_group(study: Study) -> None:
+    grid = study.layout.grid("base", "countdown")
+    grid.parent.mkdir(parents=True)
+    (grid.parent / "0123456789abcdef.partial").write_text("{")
+    assert study.layout.groups() == []
+    grid.write_text("{}")
+    assert study.layout.groups() == [("base", "countdown")]
+
+
+def test_an_endpoint_is_loaded_as_the_study_says_and_its_entropy_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "hidden-value")
+    path = write_study(tmp_path)
+    served = "endpoint: {url: 'http://127.0.0.1:9/v1', model: m, key_env: SOME_KEY, concurrency: 3}"
+    path.write_text(path.read_text().replace("path: model", served))
+    study = load_study(path)
+    plan = plan_of(study)
+    engine = engine_for(study, plan.shards[0])
+    assert len(engine._clients) == 3  # type: ignore[attr-defined]
+    remember(study)
+    written = "".join(p.read_text() for p in study.layout.root.rglob("*.json"))
+    assert "hidden-value" not in written
+    assert "lower bound" in study.layout.grid("base", "countdown").read_text()

@@ -79,11 +79,7 @@ class Sampler:
             rows.record(live, drawn)
             ended = (drawn.tokens[:, None] == eos).any(1).cpu().numpy()
             ended |= rows.sampled[:live] >= sampling.max_tokens
-            done = [
-                slot
-                for slot in rows.used()
-                if ended[slot] or stop.reached(rows.tokens[slot], int(rows.sampled[slot]))
-            ]
+            done = [slot for slot in rows.used() if ended[slot] or _stopped(stop, rows, slot)]
             if done:
                 yield from rows.take(done)
             live = rows.live()
@@ -146,6 +142,11 @@ class Sampler:
         last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=hidden.device)
         ends = hidden[torch.arange(len(prompts), device=hidden.device), last]
         return ((prompt, (ends, layers, i)) for i, prompt in enumerate(prompts))
+
+
+def _stopped(stop: StopText, rows: Rows, slot: int) -> bool:
+    """Whether a row has written a stop string; a look at its tokens costs more than the rest."""
+    return bool(stop.stop) and stop.reached(rows.tokens[slot], int(rows.sampled[slot]))
 
 
 def _close_ranks(rows: Rows, slots: Slots) -> None:

@@ -20,7 +20,7 @@ def delta_se_figure(comparisons: Sequence[Comparison], colours: Colours) -> Draw
             middle = 100 * float(one.gap.estimate)
             reach = [[middle - 100 * float(one.gap.lower)], [100 * float(one.gap.upper) - middle]]
             axes.errorbar(
-                middle, row, xerr=reach, fmt="o", markersize=4, capsize=2, elinewidth=1,
+                [middle], row, xerr=reach, fmt="o", markersize=4, capsize=2, elinewidth=1,
                 color=colours[one.trained.arm],
             )  # fmt: skip
         names = [f"{o.trained.label}, {o.base.problem_set} (K = {o.gap_k:,})" for o in order]

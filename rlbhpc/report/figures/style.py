@@ -6,11 +6,12 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 import numpy as np
@@ -19,8 +20,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from numpy.typing import NDArray
 
 from rlbhpc import __version__
+from rlbhpc.report.figures.values import values_of
 
 #: Widths in inches: one column of a paper, and both.
 SINGLE: Final = 3.4
@@ -63,13 +66,27 @@ class Drawn:
 
 
 @contextmanager
-def canvas(width: float, height: float, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Make a figure under the common style; no window system and no global state is touched."""
+def canvas(
+    width: float,
+    height: float,
+    columns: int = 1,
+    rows: int = 1,
+    heights: Sequence[float] | None = None,
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Make a figure under the common style; no window system and no global state is touched.
+
+    ``heights`` are those of the rows, relative to each other; axes come row by row.
+    """
     with mpl.rc_context(_RC):
         figure = Figure(figsize=(width, height))
         FigureCanvasAgg(figure)
-        axes = figure.subplots(1, columns, squeeze=False)
-        yield figure, list(axes[0])
+        axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
+        yield figure, list(axes.ravel())
+
+
+def marker_of(number: int) -> str:
+    """Marker of the n-th line, so that lines stay apart without their colours."""
+    return "osD^vPX*"[number % 8]
 
 
 def k_axis(axes: Axes, reach: int) -> None:
@@ -103,14 +120,28 @@ def end_labels(axes: Axes, ends: list[tuple[float, str, str]]) -> None:
     ``ends`` holds height, name and colour of each, in data coordinates.
     """
     low, high = axes.get_ylim()
-    least = (high - low) * 0.065
-    place = -np.inf
-    for height, name, colour in sorted(ends):
-        place = max(height, place + least)
+    ends = sorted(ends)
+    places = _apart([height for height, _, _ in ends], (high - low) * 0.065, low, high)
+    for place, (_, name, colour) in zip(places, ends, strict=True):
         axes.annotate(
             name, (axes.get_xlim()[1], place), xytext=(3, 0), textcoords="offset points",
             va="center", ha="left", color=colour, fontsize=7, annotation_clip=False,
         )  # fmt: skip
+
+
+def _apart(heights: Sequence[float], least: float, low: float, high: float) -> NDArray[np.float64]:
+    """Move rising heights as little as it takes to stand ``least`` apart, within low and high."""
+    # Less its rank each, heights only have to rise: runs that fall take their mean.
+    groups: list[tuple[float, int]] = []
+    for i, height in enumerate(heights):
+        groups.append((height - i * least, 1))
+        while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
+            (a, m), (b, n) = groups[-2:]
+            groups[-2:] = [((a * m + b * n) / (m + n), m + n)]
+    level = np.repeat([value for value, _ in groups], [times for _, times in groups])
+    room = high - low - least * max(len(heights) - 1, 0)
+    inside = np.clip(level, low, low + max(room, 0.0))
+    return np.asarray(inside + least * np.arange(len(heights)))
 
 
 def save(drawn: Drawn, folder: Path, name: str, about: dict[str, Any]) -> list[Path]:
@@ -124,6 +155,7 @@ def save(drawn: Drawn, folder: Path, name: str, about: dict[str, Any]) -> list[P
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{ending}" for ending in ("pdf", "png", "csv", "json")]
     with mpl.rc_context(_RC):
+        _lay_out(drawn.figure)
         drawn.figure.savefig(paths[0], metadata={"CreationDate": None})
         drawn.figure.savefig(paths[1], dpi=200, facecolor="white")
     text = drawn.frame.to_csv(index=False, lineterminator="\n")
@@ -149,6 +181,7 @@ def svg(drawn: Drawn, name: str) -> str:
     """
     out = io.StringIO()
     with mpl.rc_context(_RC | {"svg.hashsalt": name}):
+        _lay_out(drawn.figure)
         drawn.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]
@@ -163,7 +196,21 @@ def svg(drawn: Drawn, name: str) -> str:
     box = re.search(r'viewBox="([^"]*)"', text)
     assert box is not None
     head = f'<svg viewBox="{box[1]}" aria-hidden="true" class="figure">'
-    return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1).strip()
+    text = re.sub(r"<svg[^>]*>", lambda _: head, text, count=1).strip()
+    height = float(box[1].split()[3])
+    spots = "".join(
+        f'<circle cx="{x:.1f}" cy="{height - y:.1f}" r="5"><title>{escape(value)}</title></circle>'
+        for x, y, value in values_of(drawn.figure)
+    )
+    return text.removesuffix("</svg>") + f'<g class="values">{spots}</g></svg>'
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place axes, labels and legends once; every draw would do it again, and draw twice for it."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
 
 
 def _attributes(match: re.Match[str]) -> str:

@@ -11,6 +11,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+#: Names of the rules, from the surest to the last resort.
+RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
+
 
 class Extracted(NamedTuple):
     """An answer as the response wrote it, and the rule that found it."""

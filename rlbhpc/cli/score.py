@@ -1,0 +1,86 @@
+"""``rlbhpc score``: log-probabilities of texts under models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
+from rlbhpc.stats.perplexities import perplexity, spread
+from rlbhpc.store import tables
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.score import State, score_all, state
+
+
+@click.command(epilog="Example: rlbhpc score math.yaml --score rl-under-base")
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
+@click.option("--score", "chosen", multiple=True, help="Only this score; may be given again.")
+@click.option("--minutes", type=click.FloatRange(min=0), help="Stop by itself after so long.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def score(
+    study: Path,
+    overrides: tuple[str, ...],
+    chosen: tuple[str, ...],
+    minutes: float | None,
+    as_json: bool,
+) -> int:
+    """Score the texts that STUDY names under `scores`, which perplexity is made of.
+
+    Whose texts are scored by whom is one entry each: the base on its own answers and on the trained
+    model's, the trained model on its own, and any model on the texts of a file. The same command
+    again goes on from where it stopped. Exit code 3 says that samples to be scored do not exist
+    yet, or are too long for the model.
+    """
+    resolved = load_study(study, overrides)
+    names = list(resolved.file.scores)
+    for name in chosen:
+        if name not in names:
+            raise click.BadParameter(f"--score: {name!r} is none of {', '.join(names) or 'none'}")
+    if not names:
+        click.echo("The study names no scores.")
+        return NOTHING_TO_DO
+    remember(resolved)
+    before = state(resolved, chosen or names)
+    with Drain(limit=None if minutes is None else minutes * 60) as drain:
+        too_long = score_all(resolved, before, drain, lambda text: click.echo(text, err=True))
+        stopped = drain.requested
+    after = state(resolved, chosen or names)
+    rows = [row(resolved, s) for s in after]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table("Scores", list(rows[0]), [list(r.values()) for r in rows])
+    if too_long:
+        click.echo(f"{too_long:,} texts are longer than the model holds", err=True)
+    if stopped and any(s.missing for s in after):
+        return TRY_AGAIN
+    if any(s.missing or len(s.wanted.requests) < s.wanted.expected for s in after):
+        return INCOMPLETE
+    return DONE if any(s.missing for s in before) else NOTHING_TO_DO
+
+
+def row(study: Study, s: State) -> dict[str, Any]:
+    """One condition as JSON-ready values; the perplexity is the median over responses."""
+    c = s.condition
+    found = tables.read_scores(study.layout, *c.table).to_pylist()
+    mine = [r for r in found if (r["step"], r["scorer_step"]) == (c.step, c.scorer_step)]
+    values = perplexity([r["logprob_sum"] for r in mine], [r["n_tokens"] for r in mine])
+    median = spread(values).median
+    return {
+        "score": c.score,
+        "texts_of": c.source,
+        "problem_set": c.set_name,
+        "step": c.step,
+        "scorer": c.model,
+        "scorer_step": c.scorer_step,
+        "scored": len(s.wanted.requests) - len(s.missing),
+        "missing": s.wanted.expected - len(s.wanted.requests) + len(s.missing),
+        "median_perplexity": round(median, 4) if mine else None,
+    }

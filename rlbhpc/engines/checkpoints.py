@@ -1,0 +1,182 @@
+"""Checkpoints that are no model folders yet: DeepSpeed ZeRO states converted, adapters merged.
+
+Both become a folder in the Hugging Face layout, made once and used by every engine. It is written
+under another name and renamed when it is whole, so two workers that convert at the same time make
+the same folder twice and keep one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rlbhpc.engines.folder import configuration
+from rlbhpc.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+ADAPTER: Final = "adapter_config.json"
+ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
+ZERO_STATES: Final = "*_optim_states.pt"
+WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+PREFIX: Final = "base_model.model."
+# What a LoRA can do besides adding B·A, which is not done here.
+BEYOND: Final = ("use_dora", "lora_bias", "use_qalora")
+
+
+def needs_base(folder: Path) -> bool:
+    """Whether a checkpoint is one only together with the model it was trained from."""
+    return not (folder / "config.json").is_file()
+
+
+def model_folder(folder: Path, base: Path | None, made: Path) -> Path:
+    """Return a checkpoint as a model folder.
+
+    Parameters
+    ----------
+    folder
+        A model folder (returned as it is), a DeepSpeed checkpoint of any ZeRO stage, or a LoRA
+        adapter. DeepSpeed's files are pickles, which can run code: convert those you trust.
+    base
+        Model folder that the weights belong to, for what the checkpoint lacks.
+    made
+        Where a converted one is kept; taken as it is if it is there already.
+    """
+    adapter, zero = (folder / ADAPTER).is_file(), _zero_tag(folder)
+    if not adapter and zero is None:
+        return folder
+    if made.is_dir():
+        return made
+    source = base if needs_base(folder) else folder
+    if source is None:
+        raise UserError(f"{folder}: has no config.json; name the model it belongs to as its `base`")
+    partial = made.with_name(f"{made.name}.{uuid.uuid4().hex}.partial")
+    partial.mkdir(parents=True)
+    try:
+        for companions in dict.fromkeys((source, folder)):
+            _copy_companions(companions, partial)
+        if adapter:
+            _merge(folder, source, partial)
+        else:
+            assert zero is not None
+            _convert(*zero, partial)
+        try:
+            partial.rename(made)
+        except OSError:
+            if not made.is_dir():  # else somebody was faster, with the same folder
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return made
+
+
+def _copy_companions(source: Path, target: Path) -> None:
+    """Copy configuration and tokeniser: all files that are no weights."""
+    for file in sorted(source.iterdir()):
+        weights = any(file.match(p) for p in (*WEIGHTS, "*.index.json", "zero_to_fp32.py"))
+        if file.is_file() and not weights and file.name not in (ADAPTER, "latest"):
+            shutil.copyfile(file, target / file.name)
+
+
+# --- DeepSpeed -----------------------------------------------------------------------------------
+
+
+def _zero_tag(folder: Path) -> tuple[Path, str] | None:
+    """Where a DeepSpeed checkpoint is and its tag; None if this is none, or weights are beside."""
+    if any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
+        return None
+    if any(folder.glob(ZERO_STATES)):
+        return folder.parent, folder.name
+    latest = folder / "latest"
+    return (folder, latest.read_text().strip()) if latest.is_file() else None
+
+
+def _convert(folder: Path, tag: str, target: Path) -> None:
+    """Gather the float32 weights of a DeepSpeed checkpoint, in the type that the model names."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import torch
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    from safetensors.torch import save_file
+
+    try:
+        state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag)
+    except (ValueError, FileNotFoundError, KeyError) as error:
+        raise UserError(f"{folder}: DeepSpeed cannot gather {tag!r}: {error}") from None
+    config = configuration(target)
+    name = config.get("dtype") or config.get("torch_dtype") or "float32"
+    tied = config.get("tie_word_embeddings", False)
+    weights = {
+        key: tensor.to(getattr(torch, name)).contiguous().clone()
+        for key, tensor in state.items()
+        if not (tied and key == "lm_head.weight")
+    }
+    save_file(weights, target / "model.safetensors", {"format": "pt"})
+
+
+# --- adapters ------------------------------------------------------------------------------------
+
+
+def _merge(adapter: Path, base: Path, target: Path) -> None:
+    """Write W + s·B·A for every adapted weight W of the base, and the others as they are."""
+    from safetensors.torch import load_file, save_file
+
+    settings = json.loads((adapter / ADAPTER).read_text())
+    if settings.get("peft_type") != "LORA":
+        raise UserError(
+            f"{adapter}: a {settings.get('peft_type')} adapter; only LORA can be merged"
+        )
+    for name in BEYOND:
+        if settings.get(name):
+            raise UserError(f"{adapter}: {name} cannot be merged; merge it where it was trained")
+    if not (adapter / ADAPTER_WEIGHTS).is_file():
+        raise UserError(f"{adapter}: no {ADAPTER_WEIGHTS}; save the adapter as safetensors")
+    left = load_file(adapter / ADAPTER_WEIGHTS)
+    files = sorted(base.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{base}: no safetensors in it; save the base as safetensors")
+    for file in files:
+        weights = load_file(file)
+        for name in weights:
+            weights[name] = _adapted(name, weights[name], left, settings)
+        save_file(weights, target / file.name, {"format": "pt"})
+    for index in base.glob("*.safetensors.index.json"):
+        shutil.copyfile(index, target / index.name)
+    if left:
+        raise UserError(
+            f"{adapter}: {len(left)} tensors belong to nothing in {base}, among them {min(left)}"
+        )
+
+
+def _adapted(
+    name: str, weight: torch.Tensor, left: dict[str, torch.Tensor], settings: Mapping[str, Any]
+) -> torch.Tensor:
+    """Adapt one weight; what was used is taken out of ``left``."""
+    whole = left.pop(PREFIX + name, None)
+    if whole is not None:  # `modules_to_save`: trained as a whole
+        return whole.to(weight.dtype)
+    module = PREFIX + name.removesuffix(".weight")
+    a = left.pop(f"{module}.lora_A.weight", None)
+    b = left.pop(f"{module}.lora_B.weight", None)
+    if a is None or b is None:
+        return weight
+    change = b.float() @ a.float()
+    if settings.get("fan_in_fan_out"):
+        change = change.T
+    return (weight.float() + _scale(module, len(a), settings) * change).to(weight.dtype)
+
+
+def _scale(module: str, rank: int, settings: Mapping[str, Any]) -> float:
+    """Weight of the change: α/r, or α/√r where the adapter is rank-stabilised."""
+    alpha = float(settings.get("lora_alpha", rank))
+    for pattern, other in (settings.get("alpha_pattern") or {}).items():
+        if re.fullmatch(rf"(.*\.)?({pattern})", module):
+            alpha = float(other)
+            break
+    return alpha / (rank**0.5 if settings.get("use_rslora") else rank)

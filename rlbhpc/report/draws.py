@@ -1,0 +1,37 @@
+"""The bootstrap weights of a report: every number of the same problems shares one drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlbhpc.stats import ProblemWeights
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the intervals were made."""
+
+    prob: float
+    replicates: int
+    seed: int
+    k: tuple[int, ...]
+
+
+class Draws:
+    """Weights by list of problems, so that all that is said of the same problems is paired."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._drawn: dict[tuple[str, ...], ProblemWeights] = {}
+
+    def of(self, problems: tuple[str, ...]) -> ProblemWeights:
+        """Give the weights of some problems."""
+        if problems not in self._drawn:
+            self._drawn[problems] = ProblemWeights.draw(
+                len(problems),
+                np.random.default_rng(self._settings.seed),
+                self._settings.replicates,
+            )
+        return self._drawn[problems]

@@ -1,0 +1,91 @@
+"""The main tables of a report as LaTeX, with rules of the booktabs package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rlbhpc.report.gather import Report
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.phrases import bounds, p_value, percent, plain, signed
+
+_SPECIAL: Final = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "−": "$-$", "–": "--", "≤": r"$\le$", "Δ": r"$\Delta$", "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}  # fmt: skip
+
+
+def latex(report: Report) -> str:
+    """Write pass@k of all arms, and the comparisons, as two kinds of ``table`` environments."""
+    parts = ["% Needs \\usepackage{booktabs}."]
+    for set_name in dict.fromkeys(one.problem_set for one in report.measured):
+        here = [one for one in report.measured if one.problem_set == set_name and one.curve]
+        if here:
+            parts.append(_pass_at_k(report, set_name, here))
+    if report.final:
+        parts.append(_comparisons(report))
+    return "\n".join(parts)
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it is; characters that cannot be seen are replaced."""
+    return "".join(_SPECIAL.get(char, char) for char in plain(text))
+
+
+def _pass_at_k(report: Report, set_name: str, here: Sequence[Measured]) -> str:
+    reach = max(int(one.curve.k[-1]) for one in here if one.curve)
+    sizes = report.k(reach)
+    rows = []
+    for one in here:
+        assert one.curve is not None
+        at = {k: i for i, k in enumerate(one.curve.k.tolist())}
+        values = [bounds(one.curve.interval, at[k]) if k in at else "–" for k in sizes]
+        rows.append([one.label, str(int(one.sampled.sum())), *values])
+    level = f"{100 * report.settings.prob:g} %"
+    return _table(
+        f"pass@k on {set_name}, percent, with {level} intervals over problems.",
+        ["arm", "problems", *(f"k = {k}" for k in sizes)],
+        rows,
+    )
+
+
+def _comparisons(report: Report) -> str:
+    rows = []
+    for one in report.final:
+        cells = one.solved.counts if one.solved else {}
+        counts = "/".join(str(value) for value in cells.values()) or "–"
+        first, last = one.curve.pointwise, one.conclusion.at_reach
+        rows.append(
+            [
+                one.title,
+                str(one.conclusion.headline),
+                bounds(first, 0, sign=True),
+                bounds(last, sign=True),
+                str(one.reach),
+                counts,
+                p_value(one.solved.p_value) if one.solved else "–",
+                f"{percent(float(one.gap.estimate))} ({signed(float(one.gap.lower))}, "
+                f"{signed(float(one.gap.upper))})",
+            ]
+        )
+    heads = ["comparison", "answer", "pass@1, points", "pass@K, points", "K",
+             "both/base/trained/neither", "McNemar p", "gap"]  # fmt: skip
+    return _table("Trained minus base, paired over problems.", heads, rows)
+
+
+def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [
+        r"\begin{table}",
+        rf"\caption{{{escaped(caption)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+        r"\toprule",
+        " & ".join(map(escaped, heads)) + r" \\",
+        r"\midrule",
+        *(" & ".join(map(escaped, row)) + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"

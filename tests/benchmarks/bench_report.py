@@ -1,0 +1,157 @@
+"""The whole report of a large study: 500 problems × 2,048 samples × 10 steps × 4 arms.
+
+The cube (41 million samples with verdicts, lengths, log-probabilities, entropies and answers, about
+0.5 GB) is made in a temporary folder and removed. Reports run in processes of their own, so that
+time and peak memory are those of the command as a user starts it, imports included.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbhpc.stats import Counts, ProblemWeights, k_grid
+from rlbhpc.store import cube
+from rlbhpc.store.grid import Cell, Grid
+from tests.benchmarks import Row, median_seconds
+
+PROBLEMS, SAMPLES, STEPS, REPLICATES = 500, 2048, 10, 1000
+ARMS = ("base", "grpo", "ppo", "dapo")
+
+REPORT = """
+import json, resource, sys, time
+start = time.perf_counter()
+from rlbhpc.cli.main import cli
+code = cli.main(sys.argv[1:], standalone_mode=False)
+usage = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps({
+    "wall": time.perf_counter() - start, "cpu": usage.ru_utime + usage.ru_stime,
+    "peak": usage.ru_maxrss / 1e6, "code": code, "torch": "torch" in sys.modules,
+}))
+"""
+
+
+SCRIPT = """
+import runpy, sys, time
+runpy.run_path(sys.argv[1], run_name="imported")
+import matplotlib.backends.backend_pdf, matplotlib.backends.backend_agg, rlbhpc.stats.priors
+sys.argv = sys.argv[1:]
+start = time.perf_counter()
+runpy.run_path(sys.argv[0], run_name="__main__")
+print(time.perf_counter() - start)
+"""
+# A script says so where a run has nothing for it (4) or an argument is missing (2).
+NOTHING = (2, 4)
+
+
+def run() -> list[Row]:
+    """Measure the bootstraps and the report."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        every = write_cube(folder / "cube.zarr")
+        return [bootstraps(every), *whole_report(folder), *scripts(folder)]
+
+
+def bootstraps(every: list[Counts]) -> Row:
+    """1,000 replicates of every curve at every k of the grid, from the counts."""
+    k = k_grid(SAMPLES)
+
+    def replicates() -> None:
+        weights = ProblemWeights.draw(PROBLEMS, np.random.default_rng(1), REPLICATES)
+        table = np.concatenate([counts.pass_at_k(k) for counts in every], axis=1)
+        assert weights.means(table).shape == (REPLICATES, len(every) * len(k))
+
+    seconds = median_seconds(replicates)
+    what = f"{REPLICATES} bootstraps of all {len(every)} curves"
+    return Row(what, seconds, "s", "<= 2", seconds <= 2)
+
+
+def whole_report(folder: Path) -> Iterator[Row]:
+    """``rlbhpc report`` on the cube, every arm against the base and the base over its steps."""
+    pairs = [word for arm in ARMS for word in ("--compare", f"base:{arm}")]
+    out = folder / "out"
+    command = ["report", str(folder / "cube.zarr"), *pairs, "-o", str(out)]
+    text = subprocess.run(
+        [sys.executable, "-c", REPORT, *command], check=True, capture_output=True, text=True
+    ).stdout
+    found = json.loads(text.splitlines()[-1])
+    assert not found["torch"], "a report must not need torch"
+    note = f"{found['cpu']:.1f} s of processor time, imports included"
+    yield Row("the whole report, page and tables", found["wall"], "s", "<= 30",
+              found["wall"] <= 30, note)  # fmt: skip
+    yield Row("  peak memory", found["peak"], "GB", "<= 2", found["peak"] <= 2)
+    size = (out / "report.html").stat().st_size / 1e6
+    yield Row("  size of the page", size, "MB", "<= 5", size <= 5)
+
+
+def scripts(folder: Path) -> Iterator[Row]:
+    """Each script of ``analysis/`` that has something to show of the cube, after its imports."""
+    pairs = [word for arm in ARMS for word in ("--compare", f"base:{arm}")]
+    here = Path(__file__).parents[2] / "analysis"
+    for path in sorted(here.glob("*.py")):
+        out = ["-o", str(folder / "figures")]
+        words = out if path.stem == "published" else [str(folder / "cube.zarr"), *pairs, *out]
+        command = [sys.executable, "-c", SCRIPT, str(path), *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode in NOTHING:
+            continue
+        done.check_returncode()
+        seconds = float(done.stdout.splitlines()[-1])
+        yield Row(f"analysis/{path.name}", seconds, "s", "<= 5", seconds <= 5)
+
+
+def write_cube(path: Path) -> list[Counts]:
+    """Write samples of four arms, each sharper at every step; the counts of each arm and step."""
+    rng = np.random.default_rng(0)
+    rates = np.maximum(rng.beta(0.3, 2, PROBLEMS), 1e-4)
+    steps = tuple(range(0, 100 * STEPS, 100))
+    cells = [Cell(step, f"made/{i}", 1) for step in steps for i in range(PROBLEMS)]
+    grid = Grid.plan("model", cells, SAMPLES)
+    root = cube.create(path)
+    found = []
+    for arm in ARMS:
+        group = cube.create_samples(root, arm, "made", grid)
+        for j in range(STEPS):
+            sharper = rates ** (1 - 0.05 * j)
+            right = rng.random((PROBLEMS, SAMPLES), np.float32) < sharper[:, None]
+            found.append(Counts.of(SAMPLES, right.sum(axis=1)))
+            for row in range(grid.rows):
+                first = row * grid.chunk.problems
+                band = right[first : first + grid.chunk.problems]
+                arrays = {n: v[:, :, None] for n, v in samples(band, rng).items()}
+                n = np.full((len(band), 1), SAMPLES, np.int32)
+                counts = {"n": n, "c": band.sum(axis=1, dtype=np.int32)[:, None]}
+                cube.write_band(group, grid, row, j, arrays | counts)
+    cube.consolidate(path)
+    return found
+
+
+def samples(right: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, NDArray[np.generic]]:
+    """Everything that is stored of samples: a few common wrong answers and many rare ones."""
+    shape = right.shape
+    tokens = rng.integers(100, 2500, shape, np.int32)
+    wrong = rng.integers(1, 1 << 10, shape, np.int64) ** 2 >> 8
+    return {
+        "verdict": right.astype(np.int8),
+        "finish": (rng.random(shape, np.float32) < 0.1).astype(np.int8),
+        "n_tokens": tokens,
+        "logprob_sum": -tokens * rng.random(shape, np.float32),
+        "entropy_sum": tokens * rng.random(shape, np.float32),
+        "answer": np.where(right, 0, wrong),
+        "seed": np.arange(right.size, dtype=np.int64).reshape(shape),
+    }
+
+
+if __name__ == "__main__":
+    start = time.perf_counter()
+    for row in run():
+        print(f"{row.what:<60} {row.value:9.3f} {row.unit}  {row.target}  {row.note}")
+    print(f"with making the cube {time.perf_counter() - start:.0f} s")

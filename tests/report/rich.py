@@ -1,0 +1,109 @@
+"""A small run that has everything a report can show, made up with known directions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rlbhpc.problems.prompts import Prompt
+from rlbhpc.store import tables
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.schema import StudyFile
+from rlbhpc.study.study import Study
+from tests.report.made import SET, put_samples
+
+PROBLEMS, N = 30, 32
+STEPS = (50, 100, 150)
+# From arm to model, temperature and steps.
+ARMS = {
+    "base": ("start", 0.6, (0,)),
+    "base-hot": ("start", 1.0, (0,)),
+    "grpo": ("grpo-run", 0.6, STEPS),
+    "grpo-hot": ("grpo-run", 1.0, STEPS[-1:]),
+    "ppo": ("ppo-run", 0.6, STEPS[-1:]),
+    "no-think": ("start", 0.6, (0,)),
+}
+_SAMPLING = {"top_p": 0.95, "max_tokens": 64}
+
+
+def make_rich(folder: Path) -> Study:
+    """Two algorithms, three checkpoints, two temperatures, training curves and scores."""
+    trained = {"steps": list(STEPS), "base": "start"}
+    file = StudyFile.model_validate(
+        {
+            "name": "rich",
+            "seed": 5,
+            "output": str(folder),
+            "models": {
+                "start": {"path": "/models/start"},
+                "grpo-run": {"path": "/models/grpo-{step}", **trained},
+                "ppo-run": {"path": "/models/ppo-{step}", **trained},
+            },
+            "problem_sets": {SET: {"set": "math500", "path": "/data/math500"}},
+            "arms": {
+                arm: {
+                    "model": model, "temperature": t, "n": N, "steps": list(steps), **_SAMPLING,
+                    "prompt": "no-think" if arm == "no-think" else "plain",
+                }
+                for arm, (model, t, steps) in ARMS.items()
+            },
+        }
+    )  # fmt: skip
+    ids = {f"{SET}/{i}": f"hash{i}" for i in range(PROBLEMS)}
+    digests = {"start": {0: "d0"}}
+    digests |= {m: {s: f"{m}{s}" for s in (0, *STEPS)} for m in ("grpo-run", "ppo-run")}
+    prompts = {name: Prompt(name, "{question}", name) for name in ("plain", "no-think")}
+    study = Study(file, digests, prompts, {SET: ids}, {})
+    folder.mkdir(parents=True, exist_ok=True)
+    study.layout.study.write_text(study.to_json())
+    put_everything(study)
+    return study
+
+
+def put_everything(study: Study) -> None:
+    """Samples that are sharper with every step and lose the hardest problems."""
+    rng = np.random.default_rng(7)
+    rates = np.sort(rng.beta(0.4, 1.2, PROBLEMS))
+    for arm, (model, temperature, steps) in ARMS.items():
+        for step in steps:
+            sharper = rates ** (1 - step / 300) * (1.15 - 0.25 * temperature)
+            sharper[: step // 30] = 0
+            if arm == "no-think":
+                sharper = np.where(np.arange(PROBLEMS) % 5 == 0, 0.04, 0)
+            right = rng.random((PROBLEMS, N)) < np.minimum(sharper, 1)[:, None]
+            entropy = temperature - step / 400 + rng.uniform(0, 0.02)
+            put_samples(study, arm, right, step, model=model, entropy=entropy)
+    layout = study.layout
+    for model, speed in (("grpo-run", 1.0), ("ppo-run", 0.8)):
+        t = np.arange(1, 151)
+        noise = rng.normal(0, 0.01, len(t))
+        metrics = {
+            "critic/rewards/mean": 0.1 + 0.3 * (1 - np.exp(-speed * t / 60)) + noise,
+            "response_length/mean": 500 + 2 * speed * t,
+            "actor/entropy": 0.7 * np.exp(-speed * t / 90) + 0.1,
+            "actor/ppo_kl": 0.01 * t / 150 + abs(noise),
+            "actor/pg_clipfrac": 0.02 + abs(noise) / 5,
+            "actor/grad_norm": 0.3 + abs(noise) * 5,
+        }
+        tables.put_training(layout, model, t, metrics)
+    put_scores(layout, rng)
+
+
+def put_scores(layout: Layout, rng: np.random.Generator) -> None:
+    """Log-probabilities of base, trained and reference texts under base and trained models."""
+    level = {"base": 0.14, "grpo": 0.08, "reference": 0.35}
+    for source, steps in (("base", (0,)), ("grpo", STEPS), ("reference", (0,))):
+        for scorer, scorer_steps in (("start", (0,)), ("grpo-run", STEPS)):
+            if source == "reference" and scorer != "start":
+                continue
+            rows = [
+                (f"{SET}/{p}", s, step, at, 80, -80 * x, 20.0, 0)
+                for step in steps for at in scorer_steps for p in range(10) for s in range(8)
+                for x in [level[source] * (1 + at / 400) * rng.lognormal(0, 0.3)]
+                if scorer == "start" or source != "grpo" or step == at
+            ]  # fmt: skip
+            columns = [pa.array(column) for column in zip(*rows, strict=True)]
+            table = pa.table(columns, names=tables.SCORE_ROWS.names)
+            tables.add_scores(layout, source, SET, scorer, table)

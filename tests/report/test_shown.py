@@ -1,0 +1,185 @@
+"""What a report reads beyond verdicts: responses, votes, training, scores, temperatures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlbhpc.report.beyond import beyond, compared, more
+from rlbhpc.report.budgets import budgets
+from rlbhpc.report.figures.style import _apart
+from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.guesses import unguessed
+from rlbhpc.report.reliability import reliability
+from rlbhpc.report.responses import responses, votes
+from rlbhpc.report.scored import evolutions, scored
+from rlbhpc.report.temperatures import temperatures
+from rlbhpc.report.training import training
+from rlbhpc.stats import pass_at_k, pass_hat_k
+from rlbhpc.stats.majority import maj_at_k_of
+from rlbhpc.store.reader import open_cube
+from rlbhpc.verify.verdict import Status
+from tests.report.rich import ARMS, PROBLEMS, STEPS, make_rich
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("shown") / "run"
+    make_rich(folder)
+    return gather(folder)
+
+
+def test_entropy_and_length_are_over_tokens_of_judged_samples(report: Report) -> None:
+    (base, _) = responses(report)
+    cells = open_cube(report.folder)["base/math"].to_dataset().isel(step=0)
+    verdict, tokens = cells["verdict"].values, cells["n_tokens"].values
+    judged = np.isin(verdict, (0, 1, 2, 3))
+    assert judged.sum() == judged.size - 1, "one generation failed"
+    entropy = cells["entropy_sum"].values[judged].sum() / tokens[judged].sum()
+    assert float(base.entropy.estimate) == pytest.approx(entropy, rel=1e-6)
+    assert float(base.tokens.estimate) == pytest.approx(tokens[judged].mean())
+    assert base.entropy.lower < entropy < base.entropy.upper
+
+
+def test_votes_are_held_among_the_first_judged_samples(report: Report) -> None:
+    base, trained = votes(report, report.measured)
+    assert base.k[-1] == 31, "a problem with a failed generation has no 32nd vote"
+    cells = open_cube(report.folder)["base/math"].to_dataset().isel(step=0)
+    rows = [i for i in range(40) if i != 5]
+    right = cells["verdict"].values[rows, :31] == Status.RIGHT
+    exact = maj_at_k_of(cells["answer"].values[rows, :31], right, [31]).ravel()
+    curve = base.majority.estimate[-1] * 40
+    assert abs(curve - exact.sum()) <= 1
+    assert (trained.majority.estimate <= trained.any_right.estimate + 0.02).all()
+
+
+def test_training_curves_come_from_the_cube_and_from_the_trainer(rich: Report) -> None:
+    found = {one.model: one.frame for one in training(rich)}
+    assert set(found) == {"grpo-run", "ppo-run"}
+    assert "entropy, nat per token" in found["grpo-run"] and len(found["grpo-run"]) == 150
+
+
+def test_a_line_that_is_being_written_is_not_read(tmp_path: Path, report: Report) -> None:
+    folder = tmp_path / "training" / "m"
+    folder.mkdir(parents=True)
+    row = json.dumps({"step": 1, "critic/rewards/mean": 0.5})
+    (folder / "dynamics.jsonl").write_text(f'{row}\n{{"step": 2, "critic/rew')
+    (report.folder / "training").mkdir()
+    (folder).rename(report.folder / "training" / "m")
+    try:
+        (found,) = training(report)
+        assert found.frame["reward"].tolist() == [0.5]
+    finally:
+        (report.folder / "training" / "m" / "dynamics.jsonl").unlink()
+
+
+def test_scores_are_kept_apart_by_text_model_and_both_steps(rich: Report) -> None:
+    found = scored(rich)
+    assert {(one.source, one.scorer) for one in found} == {
+        ("base", "start"), ("base", "grpo-run"), ("grpo", "start"), ("grpo", "grpo-run"),
+        ("reference", "start"),
+    }  # fmt: skip
+    own = [one for one in found if (one.source, one.scorer) == ("grpo", "grpo-run")]
+    assert [(one.step, one.scorer_step) for one in own] == [(s, s) for s in STEPS]
+    lines = {(one.source, one.scorer, one.over): one for one in evolutions(found)}
+    assert lines["grpo", "grpo-run", "both"].steps == STEPS
+    line = lines["base", "grpo-run", "scorer_step"]
+    assert line.steps == STEPS and (np.diff(line.values) > 0).all()
+    one = next(o for o in found if (o.source, o.scorer, o.scorer_step) == ("base", "grpo-run", 50))
+    medians = np.median(one.perplexity[:10], axis=1)
+    assert line.values[0] == pytest.approx(medians.mean())
+
+
+def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
+    (one,) = temperatures(rich)
+    assert (one.base, one.trained) == ("start", "grpo-run")
+    assert [t for t, _ in one.arms[0]] == [0.6, 1.0]
+    for side, envelope in zip(one.arms, one.envelopes, strict=True):
+        curves = [arm.curve for _, arm in side]
+        best = np.max([curve.interval.estimate for curve in curves if curve], axis=0)
+        np.testing.assert_allclose(envelope.interval.estimate, best)
+    assert one.problems == PROBLEMS
+
+
+def test_no_envelope_without_a_study(rich: Report) -> None:
+    assert temperatures(replace(rich, arms={})) == []
+
+
+def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Report) -> None:
+    (one,) = unguessed(rich)
+    counts = next(m.counts for m in rich.measured if m.arm == "no-think")
+    guessed = [i for i in range(PROBLEMS) if 0 < counts.c[i] < 0.05 * counts.n[i]]
+    assert one.guessed == tuple(f"math/{i}" for i in guessed)
+    for kept in one.kept:
+        assert kept.curve is not None
+        assert kept.curve.support[0] == PROBLEMS - len(guessed)
+
+
+def test_beyond_n_is_predicted_to_ten_times_n_and_checked(rich: Report) -> None:
+    found = beyond(rich)
+    assert [one.of for one in found] == compared(rich)
+    for one in found:
+        assert one.prediction.k[-1] == 320 and one.check is not None and one.check.n == 3
+
+
+def test_undecided_comparisons_are_forecast(rich: Report) -> None:
+    found = more(rich)
+    open_ = [one for one in rich.final if one.conclusion.headline == "undecided"]
+    assert [one.of for one in found] == open_ and open_
+    for one in found:
+        assert [f.n for f in one.forecasts] == [64, 128]
+        solved = {p for p, c in zip(one.of.problems, one.of.base.counts.c, strict=True) if c}
+        assert not solved & {problem for problem, _ in one.spend}
+
+
+def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
+    measured = responses(rich)
+    found = budgets(rich, measured)
+    assert [one.of for one in found] == [
+        one for one in rich.measured if any(one is other for other in compared(rich))
+    ]
+    base = next(one for one in found if one.of.arm == "base")
+    cost = next(one.cost for one in measured if one.of is base.of)
+    tokens = float(base.tokens[-1])
+    bought = np.floor(tokens / cost * (1 + 1e-12)).astype(int)
+    values = pass_at_k(base.of.counts.n, base.of.counts.c, bought)
+    assert float(base.interval.estimate[-1]) == pytest.approx(values.mean())
+    assert not np.isnan(base.interval.estimate).any()
+
+
+def test_reliability_is_that_of_the_statistics(rich: Report) -> None:
+    (one, *_) = reliability(rich, compared(rich))
+    n, c = one.of.counts.n, one.of.counts.c
+    assert float(one.values["pass^8"].estimate) == pytest.approx(pass_hat_k(n, c, 8).mean())
+    assert one.values["pass^8"].estimate < one.values["pass@1"].estimate
+    cover = [float(one.values[f"Cover@{level}"].estimate) for level in (0.1, 0.5, 0.9)]
+    assert cover == sorted(cover, reverse=True)
+    # n = 32: rates that would be missed with a chance of 5 % or more.
+    assert (1 - one.threshold) ** 32 == pytest.approx(0.05)
+    assert one.fixed.model_based[-1] and not one.fixed.model_based[0]
+
+
+def test_answers_are_counted(rich: Report) -> None:
+    (one, *_) = votes(rich, compared(rich))
+    assert 1 <= float(one.distinct.estimate) <= 2, "the made-up answers are True and False"
+    assert 0 <= float(one.entropy.estimate) <= 0.75
+
+
+def test_arms_of_the_study_are_known(rich: Report) -> None:
+    assert {name: arm.sampling.temperature for name, arm in rich.arms.items()} == {
+        name: temperature for name, (_, temperature, _) in ARMS.items()
+    }
+
+
+def test_labels_stand_apart_and_move_little() -> None:
+    heights = [10.0, 11.0, 12.0, 50.0, 99.0, 99.5]
+    places = _apart(heights, 6.5, 0.0, 100.0)
+    assert (np.diff(places) >= 6.5 - 1e-9).all()
+    assert places[3] == 50 and places[0] >= 0 and places[-1] <= 100
+    assert places[:3].mean() == pytest.approx(11)
+    assert _apart([], 6.5, 0.0, 100.0).tolist() == []
+    assert len(_apart([1.0] * 40, 6.5, 0.0, 100.0)) == 40

@@ -1,0 +1,108 @@
+"""Rows are the same whatever was judged before, beside what, and in which order."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlbhpc.engines.completion import Completion, Finish
+from rlbhpc.problems.problem import Problem
+from rlbhpc.store.sample import Sample
+from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.requests import Verification
+from rlbhpc.sweep.judge import Asked, Judge
+from rlbhpc.sweep.recorder import Recorder
+from rlbhpc.verify.registry import verify
+from rlbhpc.verify.verdict import Status
+
+PROBLEMS = {
+    p.id: p
+    for p in [
+        Problem("m/1", {"question": "?"}, r"\frac{1}{2}", "math"),
+        Problem("m/2", {"question": "?"}, "x^2", "math"),
+        Problem("c/1", {"question": "?"}, "B", "choice"),
+    ]
+}
+ANSWERS = ["1/2", "0.5", r"\frac12", r"\dfrac{1}{2}", "x^2", "x^{2}", "x*x", "3", "", "B", "(B)"]
+
+
+def completions(n: int = 200) -> list[tuple[Asked, Completion]]:
+    rng = random.Random(4)
+    made = []
+    for tag in range(n):
+        key = SampleKey("base", 0, rng.choice(list(PROBLEMS)), tag)
+        finish = rng.choice([Finish.EOS, Finish.EOS, Finish.EOS, Finish.ERROR])
+        answer = rng.choice(ANSWERS)
+        places = [f"{tag}: so it is \\boxed{{{answer}}}.", f"The answer is {answer}"]
+        text = rng.choice(places) if answer else "I give up."
+        none = np.zeros(1, np.float32)
+        done = Completion(tag, np.zeros(1, np.int32), none, none, text, finish)
+        made.append((Asked(key, tag, 7), done))
+    return made
+
+
+def rows(judge: Judge, finished: list[tuple[Asked, Completion]], batch: int) -> list[tuple]:
+    found: list[Sample] = []
+    for at in range(0, len(finished), batch):
+        found += judge.samples(finished[at : at + batch])
+    return [(s.key, s.verdict, s.answer, s.rule, s.grader, s.text) for s in found]
+
+
+def test_rows_do_not_depend_on_batches_order_or_what_is_cached(tmp_path: Path) -> None:
+    finished = completions()
+    first = Judge(PROBLEMS, Verification(), tmp_path)
+    expected = rows(first, finished, 200)
+    done = first.close()
+    assert "0 from the cache" in done["math"]
+    shuffled = random.Random(1).sample(finished, len(finished))
+    for batch in (1, 7):
+        again = Judge(PROBLEMS, Verification(), tmp_path)
+        assert sorted(rows(again, shuffled, batch)) == sorted(expected)
+        assert ", 0 judged" in again.close()["math"]
+
+
+def test_rows_are_what_the_verifier_says_of_each_alone(tmp_path: Path) -> None:
+    finished = completions(60)
+    for (asked, done), row in zip(
+        finished, rows(Judge(PROBLEMS, Verification(), tmp_path), finished, 60), strict=True
+    ):
+        problem = PROBLEMS[asked.key.problem]
+        if done.finish is Finish.ERROR:
+            assert row[1] == Status.FAILED
+        else:
+            alone = verify(problem.verifier, problem.gold, done.text, problem)
+            assert row[1:5] == (alone.status, alone.canonical, row[3], alone.grader)
+            assert alone.rule.endswith(row[3])
+
+
+def test_the_harness_for_programs_is_the_one_that_the_study_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = {"c/1": Problem("c/1", {"question": "?"}, "", "code")}
+    asked = Asked(SampleKey("a", 0, "c/1", 0), 1, 1)
+    for code, kind in (("sound", "code"), ("compat", "code-compat")):
+        assert Judge(problem, Verification(code=code), tmp_path)._kind(asked) == kind  # type: ignore[arg-type]
+
+
+class _Slow(Judge):
+    """Takes its time with every batch, as a verifier does that waits for a deadline."""
+
+    def samples(self, finished):  # type: ignore[no-untyped-def]
+        time.sleep(0.2)
+        return super().samples(finished)
+
+
+def test_a_verifier_that_waits_does_not_hold_up_the_engine(tmp_path: Path) -> None:
+    stored: list[Sample] = []
+    judge = _Slow(PROBLEMS, Verification(), tmp_path / "verdicts")
+    finished = completions(600)
+    recorder = Recorder(judge, lambda arm, name: tmp_path / arm / name, "a", stored.append)
+    with recorder:
+        for pair in finished:
+            recorder.put(*pair)
+        assert len(stored) < len(finished), "handing over waited for the verdicts"
+    assert sorted(s.key for s in stored) == sorted(asked.key for asked, _ in finished)

@@ -1,0 +1,56 @@
+"""What an engine is given to load for each kind of checkpoint of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.study.load import load_study
+from rlbhpc.sweep.load import load_engine, model_to_load
+from tests.engines.test_checkpoints import adapter
+
+pytestmark = pytest.mark.engine
+
+STUDY = """
+name: line
+models:
+  base: {path: base}
+  full: {path: "full/step-{step}", base: base, steps: [5]}
+  lora: {path: "lora-{step}", base: base, steps: [1, 2]}
+  more: {path: "more-{step}", base: lora, steps: [3]}
+problem_sets:
+  countdown: {subset: test, limit: 2}
+sampling: {prompt: countdown, temperature: 1.0, max_tokens: 4, n: 1}
+arms:
+  lora: {model: lora, steps: [0, 1, 2]}
+engine: {name: hf, dtype: float32, options: {rows: 16}}
+"""
+
+
+def test_every_step_of_a_line_is_the_model_that_it_means(tmp_path: Path) -> None:
+    base = make_tiny_model(tmp_path / "base")
+    make_tiny_model(tmp_path / "full" / "step-5", seed=5)
+    adapter(tmp_path / "lora-1", base, lora_alpha=1)
+    second = adapter(tmp_path / "lora-2", base)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    make_tiny_model(tmp_path / "second")
+    adapter(tmp_path / "more-3", base)
+    study = load_study(tmp_path / "study.yaml")
+    assert model_to_load(study, "lora", 0) == base
+    assert model_to_load(study, "full", 5) == tmp_path / "full" / "step-5"
+    one, two = (model_to_load(study, "lora", step) for step in (1, 2))
+    assert one != two
+    found = load_file(two / "model.safetensors")
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, second[name], msg=name)
+    # An adapter on an adapter: the second change comes on top of the merged first one.
+    assert model_to_load(study, "more", 0) == two
+    top = load_file(model_to_load(study, "more", 3) / "model.safetensors")
+    name = "model.layers.1.mlp.gate_proj.weight"
+    old = load_file(base / "model.safetensors")[name]
+    torch.testing.assert_close(top[name] - old, 2 * (found[name] - old))
+    load_engine(study, "hf", "lora", 1).close()

@@ -1,0 +1,84 @@
+"""Entropy matching: the bisection, and the temperature found for a real pair of models."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlbhpc.cli.main import cli
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import UserError
+from rlbhpc.study.load import load_study
+from rlbhpc.sweep.load import load_engine
+from rlbhpc.sweep.match import bisect, mean_entropy, subset
+
+
+@given(st.floats(0.1, 8), st.floats(0.06, 9), st.sampled_from([0.1, 0.01, 0.001]))
+def test_bisection_finds_any_temperature(true: float, start: float, tolerance: float) -> None:
+    found = bisect(lambda t: 3 * t / (1 + t), 3 * true / (1 + true), start, tolerance)
+    assert abs(found.entropy - found.wanted) <= tolerance
+    assert found.entropy == pytest.approx(3 * found.temperature / (1 + found.temperature))
+    assert len(found.tried) < 30
+
+
+def test_an_entropy_out_of_reach_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no temperature from"):
+        bisect(lambda t: min(t, 2.0), 2.5, 1.0, 0.01)
+    with pytest.raises(UserError, match="nearest"):
+        bisect(lambda t: 1 + math.floor(t), 1.5, 1.0, 0.01)
+
+
+STUDY = """
+name: match
+models:
+  base: {path: base}
+  rl: {path: "rl-{step}", base: base, steps: [1]}
+problem_sets:
+  countdown: {subset: test, limit: 40}
+sampling: {prompt: countdown, max_tokens: 16, n: 2}
+arms:
+  base: {model: base, temperature: 1.0}
+  rl: {model: rl, temperature: 1.0, top_p: 0.9, stop: ["\\n\\n"]}
+match_entropy:
+  rl-matched: {arm: rl, to: base, tolerance: 0.02, problems: 12, n: 6}
+engine: {name: hf, dtype: float32, options: {rows: 96}}
+"""
+
+
+@pytest.mark.engine
+def test_a_sharpened_model_is_heated_to_the_entropy_of_its_base(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "base", hidden_size=32, initializer_range=0.1)
+    make_tiny_model(tmp_path / "rl-1", hidden_size=32, initializer_range=0.3)
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    result = CliRunner().invoke(
+        cli, ["match-entropy", str(path)], standalone_mode=False, catch_exceptions=False
+    )
+    text = result.stdout
+    assert "tolerance 0.02" in text
+    arm = yaml.safe_load(text.splitlines()[-1])["rl-matched"]
+    assert arm["temperature"] > 1.2
+    # The line that was printed makes a study whose arm has that entropy.
+    written = yaml.safe_load(STUDY)
+    asked = load_study(path)
+    del written["match_entropy"]
+    written["arms"]["rl-matched"] = arm
+    path.write_text(yaml.safe_dump(written))
+    study = load_study(path)
+    match = asked.file.match_entropy["rl-matched"]
+    problems = subset(asked, match)
+    assert [p.id for p in problems] == [p.id for p in subset(asked, match)]
+    assert len(problems) == 12
+    entropies = []
+    for name in ("base", "rl-matched"):
+        engine = load_engine(study, "hf", study.arms[name].model, study.arms[name].steps[-1])
+        entropies.append(mean_entropy(study, match, engine, name, None, problems))
+        engine.close()
+    # Other seeds than in the search (another arm's name), so only about as near.
+    assert abs(entropies[0] - entropies[1]) < 0.15

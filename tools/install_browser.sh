@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Install the browser in which tests/report/test_browser.py opens the report, on Debian and Ubuntu.
+set -euo pipefail
+
+command -v chromium >/dev/null && exit 0
+sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+$sudo apt-get update -qq
+$sudo apt-get install -y -qq --no-install-recommends chromium
