@@ -206,7 +206,9 @@ class Disturbances:
         node = self.rng.choice(NODES)
         down = ("scontrol", "update", f"nodename={node}")
         self.site.root(*down, "state=down", "reason=test")
-        time.sleep(self.rng.uniform(0, 3))
+        # A node that comes back before its old jobs have ended is drained by Slurm, and they are
+        # held: "Duplicate jobid".
+        time.sleep(self.rng.uniform(12, 15))
         self.site.root(*down, "state=resume")
 
     def controller_restarts(self) -> None:

@@ -182,6 +182,15 @@ def test_a_requeue_is_tried_until_the_controller_answers(run: Run) -> None:
     assert requeues(run) == 2
 
 
+def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
+    run.stubs.add(
+        "scontrol", '[ "$1" = requeue ] || exit 0; echo "Job is pending execution"; exit 1'
+    )
+    assert run.call("exit 75")[0] == 75
+    assert requeues(run) == 1
+    assert not (run.folder / "failures").exists()
+
+
 def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:
     scratch = run.folder / "deep" / "er"
     words = ("--drain", "1", "--last", "1", "--scratch", str(scratch))
