@@ -1,4 +1,4 @@
-"""The jobs of a launch and their order: train → sample → compact → report."""
+"""The jobs of a launch and their order: train → sample → score → compact → report."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class Job:
         Name of its script, and what others call it in ``after``.
     words
         Arguments of ``rlbhpc``; paths are those of the launch's folder or absolute.
+    on_study
+        Whether the study file and its overrides follow these arguments.
     after
         Jobs that must have ended, well or not: each job looks itself at what is there.
     tasks
@@ -45,6 +47,7 @@ class Job:
     needs: tuple[str, int] | None = None
     releases: tuple[tuple[str, int, str], ...] = ()
     gpu: bool = True
+    on_study: bool = False
 
 
 def training_order(study: Study) -> list[str]:
@@ -86,7 +89,7 @@ def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None
     """
     training = training_order(study)
     groups = _groups(study, plan)
-    ends = 2  # compact and report
+    ends = 2 + bool(study.file.scores)  # score, compact and report
     limit = _width(cluster, width, len(training) + ends, len(groups))
     sampling: list[Job] = []
     for (needs, gpu), shards in groups.items():
@@ -110,6 +113,9 @@ def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None
     trains = [_train_job(study, name, training, sampling) for name in training]
     jobs = [*trains, *sampling]
     done = tuple(job.name for job in jobs)
+    if study.file.scores:
+        jobs.append(Job("score", "sample", ("score",), after=done, on_study=True))
+        done = ("score",)
     compact = Job("compact", "light", ("compact", "../.."), after=done)
     report = Job("report", "light", ("report", "../.."), after=("compact",))
     return _in_order([*jobs, compact, report])

@@ -59,6 +59,9 @@ class Job:
             code, text = call("scontrol", "requeue", self.id)
             if code == 0:
                 return True
+            if "pending" in text:
+                # Slurm has put it back itself, and a new run must not meet this one.
+                sys.exit(TRY_AGAIN)
             say(f"scontrol requeue {self.id}: {text.strip() or code}")
             if "isabled" in text or "ermission" in text or "nvalid" in text:
                 break

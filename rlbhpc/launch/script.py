@@ -178,11 +178,12 @@ def _work(launch: Launch, job: Job, grace: int) -> list[str]:
         assert job.model is not None
         return _training(launch, job.model)
     rlbhpc = shlex.join(launch.cluster.rlbhpc)
-    if job.kind == "sample":
+    if job.tasks:
         plan = shlex.quote(f"../../plans/{launch.plan}.json")
         shards = '--shards "${shards[$SLURM_ARRAY_TASK_ID]}"'
         return [f"{rlbhpc} run {plan} {shards} --grace {grace}"]
-    return [f"{rlbhpc} {shlex.join(job.words)}"]
+    words = [*job.words, *(launch.study_words if job.on_study else ())]
+    return [f"{rlbhpc} {shlex.join(words)}"]
 
 
 def _training(launch: Launch, model: str) -> list[str]:

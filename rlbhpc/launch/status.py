@@ -93,7 +93,7 @@ def status(layout: Layout) -> Status:
     tokens = sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
     left = tokens / (rate * working) if rate and working else None
     queue = None if rows is None else dict(Counter(_in_words(row) for row in mine))
-    failures = [*_own_failures(newest), *_slurm_failures(newest, mine)]
+    failures = [*_held(mine), *_own_failures(newest), *_slurm_failures(newest, mine)]
     return Status(blocks, newest, shards, queue, rate, left, failures)
 
 
@@ -175,6 +175,13 @@ def _in_words(row: slurm.Row) -> str:
     """A job's state, with the reason if it waits."""
     state = row.state.lower().replace("_", " ")
     return f"{state} ({row.reason})" if row.state == "PENDING" else state
+
+
+def _held(live: Iterable[slurm.Row]) -> list[Failure]:
+    """Jobs that Slurm keeps back until somebody releases them."""
+    jobs = tuple(dict.fromkeys(str(row.job) for row in live if "held" in row.reason.lower()))
+    action = f"scontrol release {' '.join(jobs)}"
+    return [Failure("held by Slurm after a failed start", jobs, action)] if jobs else []
 
 
 def _own_failures(launch: LaunchFolder) -> list[Failure]:

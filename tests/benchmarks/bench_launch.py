@@ -82,7 +82,7 @@ def predictions() -> Iterator[Row]:
         folder = Path(name)
         study = _study(folder, 12, 256, 48)
         make_tiny_model(folder / "model", hidden_size=64)
-        _sample(folder, "arms.base.n=64")
+        _call("sample", str(folder / "study.yaml"), "--set", "arms.base.n=64")
         study = load_study(folder / "study.yaml")
         rates = measured(study.layout.attempts)
         assert rates is not None
@@ -93,7 +93,11 @@ def predictions() -> Iterator[Row]:
         plan = make_plan(study, present, tokens // 2)
         assert len(plan.shards) == 2
         expected = predict(plan, rates, Cluster(), 1, 32)
-        _sample(folder, "arms.base.n=256", "--shard-tokens", str(tokens // 2))
+        remember(study)
+        path = plan.save(study.layout.plans)
+        # As array tasks do it: each shard in a process of its own.
+        for number in range(2):
+            _call("run", str(path), "--shards", str(number))
         spent = 0.0
         for path in study.layout.attempts.iterdir():
             if path.name not in before:
@@ -113,9 +117,8 @@ def _study(folder: Path, problems: int, n: int, tokens: int) -> Study:
     return load_study(folder / "study.yaml")
 
 
-def _sample(folder: Path, setting: str, *words: str) -> None:
-    command = [sys.executable, "-m", "rlbhpc", "sample", str(folder / "study.yaml")]
-    subprocess.run([*command, "--set", setting, *words], check=True, capture_output=True)
+def _call(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "rlbhpc", *words], check=True, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -86,8 +86,9 @@ def local_cube(site: Site, study: Path) -> dict[str, str]:
 
 
 def shard_tokens(study: Path, shards: int) -> str:
-    total = sum(block.size for block in load_study(study).blocks()) * 12
-    return str(round(total / shards))
+    loaded = load_study(study)
+    total = sum(block.size for block in loaded.blocks())
+    return str(round(total * loaded.arms["base"].sampling.max_tokens / shards))
 
 
 def ids(site: Site, run: Path) -> list[str]:
@@ -205,7 +206,9 @@ class Disturbances:
         node = self.rng.choice(NODES)
         down = ("scontrol", "update", f"nodename={node}")
         self.site.root(*down, "state=down", "reason=test")
-        time.sleep(self.rng.uniform(0, 3))
+        # A node that comes back before its old jobs have ended is drained by Slurm, and they are
+        # held: "Duplicate jobid".
+        time.sleep(self.rng.uniform(12, 15))
         self.site.root(*down, "state=resume")
 
     def controller_restarts(self) -> None:
@@ -253,7 +256,7 @@ class Disturbances:
 
 
 def test_disturbances_lose_and_double_nothing(site: Site, soak: bool) -> None:
-    rng = random.Random(50)
+    rng = random.Random(277)
     rounds = 10 if soak else 1
     for _ in range(rounds):
         disturbed(site, rng)
@@ -264,19 +267,20 @@ def test_disturbances_lose_and_double_nothing(site: Site, soak: bool) -> None:
 
 def disturbed(site: Site, rng: random.Random) -> None:
     """One study with five disturbances of different kinds."""
-    study = study_at(site, samples=48)
+    # Long enough that what goes wrong meets jobs at work.
+    study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
     words = ("--cluster", str(site.cluster()), "--shard-tokens", shard_tokens(study, 8))
     made = Disturbances(site, study, words, rng)
     made.launch()
     present = 0
     for disturb in rng.sample(made.kinds(), 5):
-        time.sleep(rng.uniform(2, 8))
-        before = sorted(site.queue())
+        time.sleep(rng.uniform(0, 5))
+        before = len(made.running())
         disturb()
         now = sum(row["present"] for row in site.status(str(made.run))["samples"])
         assert now >= present, f"{disturb.__name__}: a sample that was stored is gone"
         present = now
-        print(f"{disturb.__name__}: {present} samples, {len(before)} jobs before", flush=True)
+        print(f"{disturb.__name__}: {present} samples, {before} tasks ran", flush=True)
     site.idle()
     assert not site.left_behind(), "a job is left behind"
     found = site.status(str(made.run))

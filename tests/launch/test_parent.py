@@ -18,7 +18,7 @@ from rlbhpc.launch import parent
 from tests.launch.made import Stubs
 
 SOURCE = Path(parent.__file__)
-# A child that says that it runs, then waits for what the test does.
+# A child says this once it listens, then waits for what the test does.
 READY = "touch ready; "
 
 
@@ -111,7 +111,7 @@ def test_again_is_a_requeue(run: Run) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
 def test_a_warning_becomes_one_term_to_the_child_and_a_requeue(run: Run, number: int) -> None:
-    script = READY + "trap 'echo told >>told; exit 75' TERM; while :; do sleep 0.1; done"
+    script = "trap 'echo told >>told; exit 75' TERM; " + READY + "while :; do sleep 0.1; done"
     run.start("--drain", "20", "--last", "20", "--", "bash", "-c", script)
     run.once_ready(number, number)
     assert run.ended()[0] == 75
@@ -120,7 +120,7 @@ def test_a_warning_becomes_one_term_to_the_child_and_a_requeue(run: Run, number:
 
 
 def test_a_child_that_does_not_listen_is_killed_with_all_its_own(run: Run) -> None:
-    script = READY + "trap '' TERM; sleep 300 & echo $! >own; wait; sleep 300"
+    script = "trap '' TERM; sleep 300 & echo $! >own; " + READY + "wait; sleep 300"
     run.start("--drain", "300", "--last", "0.3", "--", "bash", "-c", script)
     run.once_ready(signal.SIGUSR1, signal.SIGTERM)
     assert run.ended()[0] == 75
@@ -158,7 +158,7 @@ def test_a_command_that_is_not_there(run: Run) -> None:
 
 def test_a_cancelled_job_does_not_come_back(run: Run) -> None:
     run.stubs.add("scontrol", 'echo "JobId=7 JobState=CANCELLED Reason=None"')
-    script = READY + "trap 'exit 75' TERM; while :; do sleep 0.1; done"
+    script = "trap 'exit 75' TERM; " + READY + "while :; do sleep 0.1; done"
     run.start("--drain", "20", "--last", "20", "--", "bash", "-c", script)
     run.once_ready(signal.SIGTERM)
     assert run.ended()[0] == 75
@@ -180,6 +180,15 @@ def test_a_requeue_is_tried_until_the_controller_answers(run: Run) -> None:
     )
     assert run.call("exit 75")[0] == 75
     assert requeues(run) == 2
+
+
+def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
+    run.stubs.add(
+        "scontrol", '[ "$1" = requeue ] || exit 0; echo "Job is pending execution"; exit 1'
+    )
+    assert run.call("exit 75")[0] == 75
+    assert requeues(run) == 1
+    assert not (run.folder / "failures").exists()
 
 
 def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:

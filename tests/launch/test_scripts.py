@@ -92,6 +92,19 @@ def test_a_task_without_its_checkpoint_says_so_and_runs_nothing(
     assert not stubs.calls("rlbhpc")
 
 
+def test_scores_follow_the_samples_and_precede_the_cube(tmp_path: Path, stubs: Stubs) -> None:
+    text = SAMPLED + "scores:\n  own: {model: base, responses: base}\n"
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path, python=sys.executable), text=text)
+    order = [x for x in (launch / "submit.sh").read_text().splitlines() if x.startswith("submit ")]
+    assert order == [
+        "submit sample", "submit score sample", "submit compact score", "submit report compact",
+    ]  # fmt: skip
+    done = stubs.run("bash", "score.sbatch", cwd=launch, **slurm_variables(launch))
+    assert done.returncode == 0, done.stderr
+    assert stubs.calls("rlbhpc") == [["score", str(tmp_path / "s" / "study.yaml")]]
+    assert "#SBATCH --gres=gpu:1" in (launch / "score.sbatch").read_text()
+
+
 def test_training_on_several_nodes_runs_under_srun_and_torchrun(
     tmp_path: Path, stubs: Stubs
 ) -> None:
