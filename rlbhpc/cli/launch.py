@@ -13,11 +13,12 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.container import expanded
-from rlbhpc.launch.jobs import Job, jobs_of, training_order
+from rlbhpc.launch.jobs import Job, jobs_of
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.script import Launch
 from rlbhpc.launch.write import start_estimates, write_launch
 from rlbhpc.launch.write import submit as submit_all
+from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
@@ -67,7 +68,7 @@ def launch(
     made = make_plan(
         resolved, presence(resolved.layout, list(resolved.blocks())), shard_tokens, retry_failed
     )
-    training = training_order(resolved)
+    training = untrained(resolved, resolved.models)
     if not made.samples and not training:
         click.echo("Nothing is missing.")
         return NOTHING_TO_DO

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
+from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 
@@ -27,7 +28,10 @@ def train(
     the step, save and stop with exit code 75.
     """
     resolved = load_study(study, overrides)
-    waiting = [name for name in order(resolved, models) if not trained(resolved, name)]
+    for name in models:
+        if name not in resolved.models:
+            raise UserError(f"model {name!r} is none of {', '.join(resolved.models)}")
+    waiting = untrained(resolved, models or resolved.models)
     if not waiting:
         click.echo("Nothing to train: every checkpoint is there.")
         return NOTHING_TO_DO
@@ -40,31 +44,6 @@ def train(
             if code != DONE:
                 return code
     return DONE
-
-
-def order(study: Study, models: tuple[str, ...]) -> list[str]:
-    """The models to train, bases first."""
-    ready: list[str] = []
-
-    def add(name: str) -> None:
-        entry = study.models[name]
-        if entry.train is None or name in ready:
-            return
-        if entry.train.from_ is not None:
-            add(entry.train.from_)
-        ready.append(name)
-
-    for name in models or study.models:
-        if name not in study.models:
-            raise UserError(f"model {name!r} is none of {', '.join(study.models)}")
-        add(name)
-    return ready
-
-
-def trained(study: Study, model: str) -> bool:
-    """Whether all checkpoints of a model are there: a folder has its final name when whole."""
-    steps = study.models[model].steps or []
-    return all((study.layout.checkpoint(model, step) / "config.json").is_file() for step in steps)
 
 
 def _train_one(study: Study, model: str, drain: object) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import Cluster
+from rlbhpc.study.lineage import there, untrained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Shard
 
@@ -50,31 +51,6 @@ class Job:
     on_study: bool = False
 
 
-def training_order(study: Study) -> list[str]:
-    """Models that the study trains and that are not all there, bases first."""
-    ready: list[str] = []
-
-    def add(name: str) -> None:
-        entry = study.models[name]
-        if entry.train is None or name in ready:
-            return
-        if entry.train.from_ is not None:
-            add(entry.train.from_)
-        if not all(there(study, name, step) for step in entry.steps or []):
-            ready.append(name)
-
-    for name in study.models:
-        add(name)
-    return ready
-
-
-def there(study: Study, model: str, step: int) -> bool:
-    """Whether a checkpoint can be sampled now."""
-    if study.models[model].endpoint is not None:
-        return True
-    return (study.folder(model, step) / "config.json").is_file()
-
-
 def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None) -> list[Job]:
     """All jobs of one launch, each after those that it waits for.
 
@@ -87,7 +63,7 @@ def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None
     width
         Most array tasks in all; a task then works several shards, one after the other.
     """
-    training = training_order(study)
+    training = untrained(study, study.models)
     groups = _groups(study, plan)
     ends = 2 + bool(study.file.scores)  # score, compact and report
     limit = _width(cluster, width, len(training) + ends, len(groups))
