@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -13,10 +14,10 @@ import click
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.terminal import visible
 from rlbhpc.errors import DONE, NOTHING_TO_DO
-from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Stored, grade_again
+from rlbhpc.sweep.judge import kind_of
 from rlbhpc.verify.audit import Comparison, compare_graders, thin_list
 from rlbhpc.verify.batch import BatchVerifier
 from rlbhpc.verify.registry import KINDS
@@ -103,7 +104,7 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
         shown = [[_short(row[name]) for name in columns] for row in rows]
         print_table(f"Accepted answers to problems solved at most {at_most} times", columns, shown)
         doubted = sum(row["second"] == "disagrees" for row in rows)
-        click.echo(f"{len(rows)} answers; the second path disagrees with {doubted} of them.")
+        click.echo(f"{len(rows):,} such answers; the second path disagrees with {doubted} of them.")
         if rows:
             click.echo("Read them: rlbhpc show RUN --problem … --sample …, or rlbhpc review RUN.")
     return DONE if rows else NOTHING_TO_DO
@@ -113,22 +114,13 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
 
 
 def _again(stored: Stored, into: Path | None, workers: int, as_json: bool) -> int:
-    code = stored.study.file.verification.code
-    layout = None if into is None else Layout(into)
-    found = grade_again(stored, _kinds(code), layout, workers)
+    kind = partial(kind_of, verification=stored.study.file.verification)
+    found = grade_again(stored, kind, None if into is None else Layout(into), workers)
     shown = {f"{group}": comparison for group, comparison in found.items()}
     _print(shown, "stored", "today", as_json)
     if into is not None and not as_json:
         click.echo(f"{into} holds the run with the verdicts of today; compact it next.")
     return DONE
-
-
-def _kinds(code: str) -> Callable[[Problem], str]:
-    def kind(problem: Problem) -> str:
-        compat = problem.verifier == "code" and code == "compat"
-        return "code-compat" if compat else problem.verifier
-
-    return kind
 
 
 def _compare(stored: Stored, one: str, other: str, workers: int, as_json: bool) -> int:

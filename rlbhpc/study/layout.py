@@ -102,6 +102,11 @@ class Layout:
         return self.root / "verdicts"
 
     @property
+    def regraded(self) -> Path:
+        """Where the samples of a run come from that was judged again, and whether all are there."""
+        return self.root / "regraded.json"
+
+    @property
     def reviews(self) -> Path:
         """Review sheets and what readers said of them, a folder per sheet."""
         return self.root / "reviews"

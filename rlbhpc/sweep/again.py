@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from rlbhpc.store.rewrite import cells, rewrite
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.judge import deciding
 from rlbhpc.verify.audit import Comparison, Record, Regrader
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -111,26 +113,47 @@ def grade_again(
             for _, records in stored.records(group):
                 regrader.judge(records)
         else:
-            stored.judged(group, regrader.judge, into)
+            stored.judged(group, partial(_as_stored, regrader), into)
         found[group] = regrader.result()
+    if into is not None:
+        _mark(stored, into, done=True)
     return found
 
 
+def _as_stored(regrader: Regrader, records: Sequence[Record]) -> list[Verdict]:
+    """New verdicts as a sweep would store them, so that an unchanged one leaves its row alone."""
+    return [replace(new, rule=deciding(new.rule)) for new in regrader.judge(records)]
+
+
 def _begin(stored: Stored, into: Layout) -> None:
-    """Give the other run the same study and the same grids."""
+    """Give the other run the same study and the same grids.
+
+    A folder that holds anything is taken only if an earlier call for the same run was interrupted
+    in it: what stands there then is a part of what is written now, and nobody has used it yet.
+    """
     if stored.arm is not None or stored.step is not None:
         raise UserError("--into writes a whole run; leave --arm and --step out")
-    if into.root.resolve() == stored.layout.root.resolve():
-        raise UserError(f"--into {into.root}: the same run; samples on disk never change")
-    known = stored.layout.study.read_text()
+    known = stored.study.to_json()
     if into.root.exists() and any(into.root.iterdir()):
-        if not into.study.is_file() or into.study.read_text() != known:
-            raise UserError(f"--into {into.root}: holds something else; give a new folder")
+        if not into.regraded.is_file() or into.regraded.read_text() != _note(stored, done=False):
+            raise UserError(f"--into {into.root}: holds something already; give a new folder")
         shutil.rmtree(into.root / "parts", ignore_errors=True)
     into.root.mkdir(parents=True, exist_ok=True)
-    for name in ("grids", "studies", "tables", "topups.json", "study.json"):
+    _mark(stored, into, done=False)
+    for name in ("grids", "studies", "tables", "topups.json"):
         source = stored.layout.root / name
         if source.is_dir():
             shutil.copytree(source, into.root / name, dirs_exist_ok=True)
         elif source.is_file():
             shutil.copyfile(source, into.root / name)
+    into.study.write_text(known)
+
+
+def _mark(stored: Stored, into: Layout, *, done: bool) -> None:
+    partly = into.regraded.with_suffix(".partial")
+    partly.write_text(_note(stored, done=done))
+    partly.replace(into.regraded)
+
+
+def _note(stored: Stored, *, done: bool) -> str:
+    return json.dumps({"from": str(stored.layout.root.resolve()), "done": done}) + "\n"

@@ -77,9 +77,7 @@ class Judge:
         return {kind: str(used.tally) for kind, used in self._verifiers.items()}
 
     def _kind(self, asked: Asked) -> str:
-        kind = self._problems[asked.key.problem].verifier
-        compat = kind == "code" and self._verification.code == "compat"
-        return "code-compat" if compat else kind
+        return kind_of(self._problems[asked.key.problem], self._verification)
 
     def _item(self, asked: Asked, done: Completion) -> Item:
         problem = self._problems[asked.key.problem]
@@ -90,6 +88,12 @@ class Judge:
             cache = VerdictCache(self._cache, verifier(kind).FINGERPRINT)
             self._verifiers[kind] = BatchVerifier(kind, cache, verifying_processes())
         return self._verifiers[kind]
+
+
+def kind_of(problem: Problem, verification: Verification) -> str:
+    """The verifier that judges a problem in a study."""
+    compat = problem.verifier == "code" and verification.code == "compat"
+    return "code-compat" if compat else problem.verifier
 
 
 def verifying_processes() -> int:
@@ -109,7 +113,7 @@ def sample(asked: Asked, done: Completion, verdict: Verdict) -> Sample:
         logprob_sum=float(done.logprobs.sum(dtype=np.float64)),
         entropy_sum=float(done.entropies.sum(dtype=np.float64)),
         answer=verdict.canonical,
-        rule=_deciding(verdict.rule),
+        rule=deciding(verdict.rule),
         grader=verdict.grader,
         text=done.text,
         error=done.error,
@@ -119,7 +123,7 @@ def sample(asked: Asked, done: Completion, verdict: Verdict) -> Sample:
     )
 
 
-def _deciding(rule: str) -> str:
+def deciding(rule: str) -> str:
     """Leave out where an answer was found: equal answers share one verdict, wherever they stood."""
     place, _, rest = rule.partition("/")
     return rest if place in RULES else rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -68,11 +69,16 @@ def take(folder: Path, given: Path) -> tuple[Kept, Judgements]:
         raise UserError(f"{given}: no judgements ({error}); save the sheet again") from None
     asked = record.get("sheet") if isinstance(record, dict) else None
     known = {one.sheet.id: one for one in kept(folder)}
-    if asked not in known:
+    if not isinstance(asked, str) or asked not in known:
         names = ", ".join(known) or "none"
         raise UserError(f"{given}: made on sheet {asked!r}; the sheets in {folder} are {names}")
     judged = read_judgements(given, known[asked].sheet)
-    name = re.sub(r"\W+", "-", judged.reviewer.lower()).strip("-")
-    kind = "model-" if judged.by_model else ""
-    shutil.copyfile(given, known[asked].folder / f"judgements-{kind}{name}.json")
+    shutil.copyfile(given, known[asked].folder / _file_of(judged))
     return known[asked], judged
+
+
+def _file_of(judged: Judgements) -> str:
+    """One file per reader; the digest keeps apart whom a file name cannot."""
+    label = re.sub(r"\W+", "-", judged.reviewer).strip("-")[:40]
+    who = repr((judged.reviewer, judged.by_model)).encode()
+    return f"judgements-{label}-{hashlib.sha256(who).hexdigest()[:8]}.json"

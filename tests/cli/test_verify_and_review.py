@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.judge import deciding
 from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
@@ -64,8 +66,8 @@ def study(tmp_path: Path) -> Study:
                 asked = study.request_fingerprint("base", 0, problem.id)
                 writer.append(
                     Sample(
-                        key, asked, i, int(said.status), 0, 3, -1.0, 1.0, said.canonical, said.rule,
-                        said.grader, text,
+                        key, asked, i, int(said.status), 0, 3, -1.0, 1.0, said.canonical,
+                        deciding(said.rule), said.grader, text,
                     )
                 )  # fmt: skip
     return study
@@ -77,7 +79,7 @@ def test_the_thin_list_is_judged_on_a_second_path(study: Study) -> None:
     (row,) = json.loads(result.stdout)
     assert (row["right"], row["n"], row["gold"], row["second"]) == (1, N, "4", "agrees")
     code, result = call("verify", study.layout.root)
-    assert "1 answers; the second path disagrees with 0 of them." in result.stdout
+    assert "1 such answers; the second path disagrees with 0 of them." in result.stdout
 
 
 def test_the_same_grader_changes_nothing(study: Study) -> None:
@@ -101,32 +103,64 @@ def test_two_graders_side_by_side(study: Study) -> None:
     assert first["after"] == pytest.approx((1 + N // 2 + 3) / (3 * N), abs=1e-6)
 
 
+def files(root: Path) -> dict[str, bytes]:
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlbhpc.cli.verify.kind_of", lambda problem, verification: "math-paper")
+
+
 def test_new_verdicts_become_a_run_of_their_own(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {path: path.read_bytes() for path in study.layout.root.rglob("*") if path.is_file()}
+    before = files(study.layout.root)
     new = tmp_path / "new"
-    monkeypatch.setattr("rlbhpc.cli.verify._kinds", lambda code: lambda problem: "math-paper")
-    for _ in range(2):
-        code, _result = call("verify", study.layout.root, "--again", "--into", new)
-        assert code == DONE
-    assert before == {
-        path: path.read_bytes() for path in study.layout.root.rglob("*") if path.is_file()
-    }
+    lenient(monkeypatch)
+    assert call("verify", study.layout.root, "--again", "--into", new)[0] == DONE
+    assert before == files(study.layout.root)
     assert call("compact", new)[0] == DONE
-    counts = open_cube(new)["base/gsm8k"].to_dataset().rlb.counts()
+    group = open_cube(new)["base/gsm8k"].to_dataset()
+    counts = group.rlb.counts()
     assert counts["n"].values.ravel().tolist() == [N] * 3
     assert counts["c"].values.ravel().tolist() == [2, N // 2 + 1, 1]
-    verdicts = open_cube(new)["base/gsm8k"]["verdict"].values
-    assert (verdicts == Status.MISSING).sum() == 0
+    assert (group["verdict"].values == Status.MISSING).sum() == 0
+
+
+def test_a_grader_that_changes_nothing_leaves_every_row_as_it_is(
+    study: Study, tmp_path: Path
+) -> None:
+    root, new = study.layout.root, tmp_path / "new"
+    assert call("verify", root, "--again", "--into", new)[0] == DONE
+    assert call("seal", root, "--tokens", "all")[0] == DONE
+    assert files(new / "parts") == files(root / "parts") != {}
+
+
+def test_an_interrupted_one_goes_on_and_a_whole_one_is_never_touched(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new"
+    words = ("verify", study.layout.root, "--again", "--into", new)
+    whole = "rlbhpc.sweep.again.Stored.judged"
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(whole, lambda *_: 1 // 0)
+        call(*words)
+    assert call(*words)[0] == DONE
+    kept = files(new)
+    lenient(monkeypatch)
+    with pytest.raises(UserError, match="holds something already"):
+        call(*words)
+    assert files(new) == kept
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--arm", "bsae"], "no samples of arm 'bsae'; there are base"),
-        (["--again", "--into", "RUN"], "the same run"),
-        (["--again", "--into", "OTHER"], "holds something else"),
+        (["--again", "--into", "RUN"], "holds something already"),
+        (["--again", "--into", "OTHER"], "holds something already"),
+        (["--again", "--into", "SAME"], "holds something already"),
         (["--again", "--into", "NEW", "--arm", "base"], "leave --arm and --step out"),
     ],
 )
@@ -136,10 +170,18 @@ def test_what_cannot_be_done_is_said(
     other = tmp_path / "other"
     other.mkdir()
     (other / "precious").touch()
-    places = {"RUN": str(study.layout.root), "OTHER": str(other), "NEW": str(tmp_path / "n")}
+    # Another run of the same study, drawn elsewhere: as precious as any.
+    same = shutil.copytree(study.layout.root, tmp_path / "same")
+    assert call("seal", same)[0] == DONE
+    places = {
+        "RUN": str(study.layout.root), "OTHER": str(other), "NEW": str(tmp_path / "n"),
+        "SAME": str(same),
+    }  # fmt: skip
+    kept = files(same)
     with pytest.raises(UserError, match=message):
         call("verify", study.layout.root, *(places.get(word, word) for word in words))
     assert (other / "precious").exists()
+    assert files(same) == kept
 
 
 def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path) -> None:
@@ -152,7 +194,7 @@ def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path)
     assert "Because &lt;b&gt;0&lt;/b&gt;" in page and "<b>0</b>" not in page
     facts = json.loads(Path(sheet["page"]).with_name("sheet.json").read_text())
     (chain,) = facts["chains"]
-    for reader, word in (("One", "valid"), ("Other", "invalid")):
+    for reader, word in (("A B", "valid"), ("a-b", "invalid")):
         given = tmp_path / "judged.json"
         record = {
             "format": "rlbhpc-review-1", "sheet": facts["id"], "reviewer": reader,
@@ -166,5 +208,8 @@ def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path)
     assert found["agreement"][0]["same"] == 0
     assert found["pass_at_k"][0] == {"k": 1, "right": 1 / N, "valid": 0.0}
     given.write_text(given.read_text().replace(facts["id"], "0" * 16))
+    with pytest.raises(UserError, match="made on sheet"):
+        call("review", root, "--take", given)
+    given.write_text('{"sheet": ["no", "name"]}')
     with pytest.raises(UserError, match="made on sheet"):
         call("review", root, "--take", given)
