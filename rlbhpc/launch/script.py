@@ -198,5 +198,6 @@ def _training(launch: Launch, model: str) -> list[str]:
             f' --rdzv-endpoint "$head:{PORT}"'
         )
     else:
-        torchrun += " --standalone"
+        # Without an address, ranks look each other up by the node's name, which not every node can.
+        torchrun += " --standalone --local-addr 127.0.0.1"
     return [torchrun, f"-m rlbhpc {words}"]

@@ -24,15 +24,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(model: Path, out: Path, ranks: int, cases: list[str]) -> list[tuple[float, torch.Tensor]]:
     launcher = [sys.executable]
     if ranks > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+        launcher += ["--nproc-per-node", str(ranks)]
     root = Path(__file__).parents[2]
-    subprocess.run(
+    done = subprocess.run(
         [*launcher, str(Path(__file__).with_name("step_case.py")), str(model), str(out), *cases],
-        check=True,
+        check=False,
         capture_output=True,
+        text=True,
         timeout=280,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
     )
+    assert done.returncode == 0, done.stderr[-6000:]
     return [(norm, torch.tensor(values)) for norm, values in json.loads(out.read_text())]
 
 
