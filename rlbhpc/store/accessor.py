@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.store import band, samples
+from rlbhpc.store import band, guessing, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, STRING
 from rlbhpc.study.layout import Layout
+from rlbhpc.verify.guess import LOW_RATE
 
 # Verdicts read at a time: bounds the memory, and is enough to keep several chunks in flight.
 _CELLS_AT_ONCE: Final = 1 << 23
@@ -83,6 +84,15 @@ class DatasetAccessor:
             .assign_attrs(long_name="pass@k", estimator="1 - C(n - c, k) / C(n, k)")
         )
 
+    def unguessable(self) -> xr.Dataset:
+        """Leave out the problems that are answered now and then without reasoning.
+
+        Those of which nothing is known stay: in a run without an arm whose prompt is ``no-think``
+        that is all of them.
+        """
+        self._require("guessable")
+        return self._dataset.isel(problem=np.flatnonzero(self._dataset["guessable"].values != 1))
+
     def texts(
         self, problem: str, sample: int | Sequence[int] | None = None, step: int | None = None
     ) -> xr.DataArray:
@@ -127,7 +137,7 @@ class DatasetAccessor:
         return result.squeeze([dim for dim, scalar in given.items() if scalar])
 
     def _require(self, name: str) -> None:
-        if name not in self._dataset:
+        if name not in self._dataset.variables:
             raise UserError(
                 f"this Dataset has no variable {name!r}; take a group <arm>/<problem set> of "
                 "the tree that rlbhpc.open_cube returns"
@@ -157,6 +167,15 @@ class TreeAccessor:
     def pass_at_k(self, k: ArrayLike) -> xr.DataTree:
         """Estimate pass@k in every group; see :meth:`DatasetAccessor.pass_at_k`."""
         return self._map(lambda dataset: dataset.rlb.pass_at_k(k).to_dataset())
+
+    def unguessable(self) -> xr.DataTree:
+        """Leave guessable problems out of every group; see :meth:`DatasetAccessor.unguessable`."""
+        return self._map(lambda dataset: dataset.rlb.unguessable())
+
+    def guessable(self, below: float = LOW_RATE) -> xr.DataTree:
+        """Mark guessable problems anew, by another rate than the 5 % that the cube stands on."""
+        marked = guessing.mark({node.path: node.to_dataset() for node in self._tree.subtree}, below)
+        return xr.DataTree.from_dict(marked)
 
     def _map(self, function: Callable[[xr.Dataset], xr.Dataset]) -> xr.DataTree:
         results = {

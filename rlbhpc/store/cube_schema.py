@@ -17,7 +17,7 @@ import numpy as np
 from rlbhpc.engines.completion import Finish
 from rlbhpc.verify.verdict import Status
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 #: Name of this schema in the root attributes.
 SCHEMA: Final = "rlbhpc-cube"
 
@@ -79,6 +79,16 @@ _VERDICT_WORDS: Final[dict[int, str]] = {
     Status.ERROR: "verifier_error",
 }
 
+#: Which problems are solved by guessing at large k, see :mod:`rlbhpc.store.guessing`.
+GUESSABLE: Final = _variable(
+    "guessable",
+    ("problem",),
+    "i1",
+    "answered now and then without reasoning",
+    flag_values=[-1, 0, 1],
+    flag_meanings="unknown no yes",
+)
+
 #: Coordinates of a group of samples or counts.
 COORDINATES: Final = (
     _text("problem", ("problem",), "problem id, <set>/<local id>"),
@@ -86,6 +96,7 @@ COORDINATES: Final = (
     _text("arm", (), "name of the arm"),
     _text("model", (), "name of the model line"),
     _text("problem_set", (), "name of the problem set"),
+    GUESSABLE,
 )
 
 #: One value per sample.
