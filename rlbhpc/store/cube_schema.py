@@ -103,6 +103,13 @@ COORDINATES: Final = (
 SAMPLE_VARIABLES: Final = (
     _variable("verdict", SAMPLES, "i1", "verdict", **_flags(Status, _VERDICT_WORDS)),
     _variable("finish", SAMPLES, "i1", "why the response ended", **_flags(Finish, {})),
+    _variable(
+        "paper",
+        SAMPLES,
+        "i1",
+        "verdict of the published study's lenient grader",
+        **_flags(Status, _VERDICT_WORDS),
+    ),
     _variable("n_tokens", SAMPLES, "i4", "response tokens, end-of-text included"),
     _variable(
         "logprob_sum", SAMPLES, "f4", "sum of log-probabilities of the response tokens", units="nat"

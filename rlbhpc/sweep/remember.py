@@ -16,6 +16,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep import topup
 from rlbhpc.sweep.plan import Plan
 from rlbhpc.sweep.requested import requested
+from rlbhpc.verify.registry import verifier
 
 # What the entropies of an arm are; log-probs and entropies belong to the same distribution.
 ENTROPY = "exact: full vocabulary, at the sampling temperature, before top-p"
@@ -72,6 +73,7 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
         "model_digests": {str(s): study.digests[asked.model][s] for s in asked.steps},
         "prompt": prompt.digest,
         **({NO_THINK: True} if prompt.no_think else {}),
+        **({"paper": verifier("math-paper").FINGERPRINT} if study.file.verification.paper else {}),
         "sampling": asdict(asked.sampling),
         "engine": engine,
         "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else ENTROPY,

@@ -45,7 +45,7 @@ DTYPES = {
     "entropy_sum": "float32", "answer": "int64", "seed": "int64", "n": "int32", "c": "int32",
     "fingerprint": "int64", "step": "int32", "problem": "StringDType()", "arm": "StringDType()",
     "model": "StringDType()", "problem_set": "StringDType()", "vocabulary": "StringDType()",
-    "guessable": "int8",
+    "guessable": "int8", "paper": "int8",
 }  # fmt: skip
 
 
