@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
@@ -20,6 +20,8 @@ from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 from tests.cli.test_store_verbs import call
+from tests.verify.test_chain_judge import Server
+from tests.verify.test_chain_judge import server as server
 
 N = 40
 STUDY = """
@@ -182,6 +184,27 @@ def test_what_cannot_be_done_is_said(
         call("verify", study.layout.root, *(places.get(word, word) for word in words))
     assert (other / "precious").exists()
     assert files(same) == kept
+
+
+def test_a_served_model_judges_beside_the_readers(study: Study, server: Server) -> None:
+    root = study.layout.root
+    judge = f"{server.url}/some/model"
+    server.answer = lambda prompt: "<500>"
+    code, result = call("review", root, "--judge", judge, "--json")
+    assert code == INCOMPLETE
+    (row,) = json.loads(result.stdout)
+    assert (row["unclear"], row["without_verdict"]) == (1, 1)
+    assert "status 500" in call("review", root, "--judge", judge)[1].stderr
+    server.answer = lambda prompt: "Sound.\nVerdict: valid"
+    assert call("review", root, "--judge", judge)[0] == DONE
+    server.prompts.clear()
+    assert call("review", root, "--judge", judge)[0] == DONE
+    assert server.prompts == []
+    (found,) = json.loads(call("review", root, "--results", "--json")[1].stdout)
+    (said,) = found["models"]
+    assert (said["model"], said["valid"]) == (f"some/model at {server.url}", 1)
+    assert found["problems"][0]["read"] == 0
+    assert found["pass_at_k"] == []
 
 
 def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path) -> None:
