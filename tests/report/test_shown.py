@@ -27,7 +27,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.verify.review import FORMAT, Chain, Sheet
 from rlbhpc.verify.reviews import keep
 from rlbhpc.verify.verdict import Status
-from tests.report.rich import ARMS, PROBLEMS, STEPS, make_rich
+from tests.report.rich import ARMS, PROBLEMS, STEPS, N, make_rich
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +155,12 @@ def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
     ]
     base = next(one for one in found if one.of.arm == "base")
     cost = next(one.cost for one in measured if one.of is base.of)
-    tokens = float(base.tokens[-1])
-    bought = np.floor(tokens / cost * (1 + 1e-12)).astype(int)
+    last = np.flatnonzero(~np.isnan(base.interval.estimate))[-1]
+    bought = np.floor(base.spent[last] / cost * (1 + 1e-12)).astype(int)
     values = pass_at_k(base.of.counts.n, base.of.counts.c, bought)
-    assert float(base.interval.estimate[-1]) == pytest.approx(values.mean())
-    assert not np.isnan(base.interval.estimate).any()
+    assert bought.max() <= N
+    assert float(base.interval.estimate[last]) == pytest.approx(values.mean())
+    assert all((one.spent == base.spent).all() for one in found), "arms share their budgets"
 
 
 def test_reliability_is_that_of_the_statistics(rich: Report) -> None:

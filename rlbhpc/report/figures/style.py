@@ -159,10 +159,10 @@ def save(drawn: Drawn, folder: Path, name: str, about: dict[str, Any]) -> list[P
     with mpl.rc_context(_RC):
         _lay_out(drawn.figure)
         # The canvas itself and not `savefig`, which would draw everything twice.
-        FigureCanvasPdf(drawn.figure).print_pdf(paths[0], metadata={"CreationDate": None})
+        FigureCanvasPdf(drawn.figure).print_pdf(paths[0], metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
         drawn.figure.set_dpi(200)
         drawn.figure.set_facecolor("white")
-        FigureCanvasAgg(drawn.figure).print_png(paths[1])
+        FigureCanvasAgg(drawn.figure).print_png(paths[1])  # type: ignore[no-untyped-call]
     text = drawn.frame.to_csv(index=False, lineterminator="\n")
     paths[2].write_text(text)
     record = {
@@ -187,7 +187,7 @@ def svg(drawn: Drawn, name: str) -> str:
     out = io.StringIO()
     with mpl.rc_context(_RC | {"svg.hashsalt": name}):
         _lay_out(drawn.figure)
-        FigureCanvasSVG(drawn.figure).print_svg(out, metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(drawn.figure).print_svg(out, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.S)

@@ -6,15 +6,14 @@ import xml.etree.ElementTree as ET
 
 from rlbhpc.report.details import Details
 from rlbhpc.report.figures.curves import pass_at_k_figure
-from rlbhpc.report.figures.palette import Colours, bases_of
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import UNSOUND, bounds, percent
-from rlbhpc.report.sections.parts import figure
+from rlbhpc.report.sections.parts import Pen
 
 
-def curves(report: Report, details: Details, colours: Colours) -> list[Node]:
+def curves(report: Report, details: Details, pen: Pen) -> list[Node]:
     """Curves and their table, problem set by problem set."""
     nodes: list[Node] = []
     level = f"{100 * report.settings.prob:g} %"
@@ -26,12 +25,15 @@ def curves(report: Report, details: Details, colours: Colours) -> list[Node]:
         drawn = [one for one in here if id(one) in last] or here
         nodes.append(el("h3", set_name))
         nodes.append(
-            figure(
-                pass_at_k_figure(drawn, bases_of(report), colours),
+            pen.figure(
                 f"curves-{set_name}",
                 f"pass@k with {level} intervals for problems like these. Base dashed, trained "
                 "solid; of a line of checkpoints the last one. Hatched: k above a quarter of the "
                 "samples, where a value is little more than one draw.",
+                pass_at_k_figure,
+                drawn,
+                pen.bases,
+                pen.colours,
             )
         )
         nodes.append(_pass_at_k_table(report, set_name, here))
