@@ -135,22 +135,31 @@ def _coverage(report: Report, one: Comparison, places: dict[str, str]) -> list[N
         el(
             "p",
             f"McNemar's exact test, two-sided: p "
-            f"{adjusted_p(one.solved.p_value, one.p_solved_holm, len(report.final))}. Sampled "
-            f"again, about {one.cell_changes:.1f} of these problems would change their cell.",
+            f"{adjusted_p(one.solved.p_value, one.p_solved_holm, len(report.final))}. {rerun(one)}",
         ),
     ]
+    return [*nodes, *supported(one)]
+
+
+def rerun(one: Comparison) -> str:
+    """Say how many problems would be in another cell by chance."""
+    return f"Sampled again, about {one.cell_changes:.1f} of these problems would change their cell."
+
+
+def supported(one: Comparison) -> list[Node]:
+    """Say what is kept of what the base solves, and what is new."""
     # Nothing is retained or discovered where neither of the two solves anything.
-    if one.support and not math.isnan(one.support["nscr"].estimate):
-        s = one.support
-        nodes.append(
-            el(
-                "p",
-                f"Of what the base solves, {bounds(s['srr'])} % is retained; of what the trained "
-                f"model solves, {bounds(s['ndr'])} % is newly discovered; harmonic mean of the "
-                f"two {bounds(s['sds'])} %, net change {bounds(s['nscr'], sign=True)} points.",
-            )
+    if one.support is None or math.isnan(float(one.support["nscr"].estimate)):
+        return []
+    s = one.support
+    return [
+        el(
+            "p",
+            f"Of what the base solves, {bounds(s['srr'])} % is retained; of what the trained "
+            f"model solves, {bounds(s['ndr'])} % is newly discovered; harmonic mean of the two "
+            f"{bounds(s['sds'])} %, net change {bounds(s['nscr'], sign=True)} points.",
         )
-    return nodes
+    ]
 
 
 def _ids(problems: list[str], places: dict[str, str]) -> ET.Element:

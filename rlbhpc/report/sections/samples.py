@@ -9,6 +9,7 @@ from rlbhpc.report.figures.curves import pass_at_k_figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import percent, several
+from rlbhpc.report.sections.curves import pass_at_k_table
 from rlbhpc.report.sections.parts import Pen
 from rlbhpc.report.sections.regraded import regraded
 from rlbhpc.stats.verifier_floor import verifier_floor
@@ -39,10 +40,15 @@ def samples(report: Report, details: Details, pen: Pen) -> list[Node]:
             class_="soft",
         ),
         el("ul", *(el("li", note) for note in report.notes)),
-        *_verifier(report),
-        *regraded(details.verdicts, pen),
-        *_unguessed(details, pen),
+        *judging(report, details, pen),
     ]
+
+
+def judging(report: Report, details: Details, pen: Pen) -> list[Node]:
+    """Say what the verifier and lucky guesses may make of the curves."""
+    return [
+        *_verifier(report), *regraded(details.verdicts, pen), *_unguessed(report, details, pen)
+    ]  # fmt: skip
 
 
 def _verifier(report: Report) -> list[Node]:
@@ -80,7 +86,7 @@ def _verifier(report: Report) -> list[Node]:
     ]
 
 
-def _unguessed(details: Details, pen: Pen) -> list[Node]:
+def _unguessed(report: Report, details: Details, pen: Pen) -> list[Node]:
     """Curves without the problems that are answered now and then without reasoning."""
     nodes: list[Node] = []
     for one in details.unguessed:
@@ -95,4 +101,8 @@ def _unguessed(details: Details, pen: Pen) -> list[Node]:
                 pen.colours,
             )
         )  # fmt: skip
+        shown = [arm for arm in one.kept if arm.curve]
+        if shown:
+            words = f"pass@k on {one.problem_set} without guessable problems, percent"
+            nodes.append(pass_at_k_table(report, words, shown))
     return nodes
