@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.beyond import beyond, compared, more
-from rlbhpc.report.budgets import budgets
+from rlbhpc.report.budgets import TOKENS, budgets
 from rlbhpc.report.figures.style import _apart
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.guesses import unguessed
@@ -149,7 +149,8 @@ def test_undecided_comparisons_are_forecast(rich: Report) -> None:
 
 def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
     measured = responses(rich)
-    found = budgets(rich, measured)
+    every = budgets(rich, measured)
+    found = [one for one in every if one.unit == TOKENS]
     assert [one.of for one in found] == [
         one for one in rich.measured if any(one is other for other in compared(rich))
     ]
