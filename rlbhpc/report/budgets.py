@@ -86,7 +86,8 @@ def _curves(report: Report, unit: str, arms: list[_Priced]) -> list[Budget]:
     arms = [one for one in arms if one.most > one.cost.max()]
     if not arms:
         return []
-    least = min(float(one.cost.max()) for one in arms)
+    # From what buys every arm a response to each problem.
+    least = max(float(one.cost.max()) for one in arms)
     spent = np.geomspace(least, max(one.most for one in arms), _POINTS)
     found = []
     for one in arms:

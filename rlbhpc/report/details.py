@@ -48,13 +48,14 @@ class Details:
 def details(report: Report, verdicts: Verdicts | None = None) -> Details:
     """Work out all details of a report; ``verdicts`` are those of another grader, if there are."""
     scores, shown, written = scored(report), compared(report), responses(report)
+    last = [one for one in written if any(one.of is other for other in shown)]
     return Details(
         tuple(written),
         tuple(votes(report, shown)),
         tuple(training(report)),
         tuple(scores),
         tuple(evolutions(scores)),
-        tuple(positions(report, shown)),
+        tuple(positions(report, last)),
         tuple(temperatures(report)),
         tuple(prompts(report)),
         tuple(under_prompts(report)),
@@ -62,7 +63,7 @@ def details(report: Report, verdicts: Verdicts | None = None) -> Details:
         tuple(chosen(report)),
         tuple(unguessed(report)),
         tuple(reliability(report, shown)),
-        tuple(repeats(report, shown)),
+        tuple(repeats(report, last)),
         tuple(beyond(report)),
         tuple(more(report)),
         tuple(reviewed(report)),

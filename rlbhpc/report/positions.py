@@ -11,6 +11,7 @@ import pandas as pd
 
 from rlbhpc.report.gather import Report, read_study
 from rlbhpc.report.measured import Measured
+from rlbhpc.report.responses import Responses
 from rlbhpc.report.stored import TOKENS, has_samples, read, some_problems
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position
@@ -46,7 +47,7 @@ class Positions:
     short: int
 
 
-def positions(report: Report, shown: Sequence[Measured]) -> list[Positions]:
+def positions(report: Report, shown: Sequence[Responses]) -> list[Positions]:
     """Work out perplexities by position where the log-probabilities of tokens are kept.
 
     Of a study that keeps them for a lot of samples only those of the lot count: the others that
@@ -55,12 +56,13 @@ def positions(report: Report, shown: Sequence[Measured]) -> list[Positions]:
     study = read_study(report.folder)
     policy = study.file.storage.tokens if study else "all"
     found = []
-    for one in shown:
+    for written in shown:
+        one = written.of
         if policy == "none" or not has_samples(report, one):
             continue
         most = TOKENS * ONE_IN if policy == "sampled" else TOKENS
         columns = ("problem", "sample", "seed", "logprobs")
-        table = read(report, one, some_problems(report, one, most), columns)
+        table = read(report, one, some_problems(written, most), columns)
         frame = table.to_pandas()
         frame = frame[frame["logprobs"].map(lambda tokens: tokens is not None and len(tokens) > 0)]
         if policy == "sampled":
@@ -89,5 +91,6 @@ def _of(report: Report, one: Measured, frame: pd.DataFrame) -> Positions | None:
 
 
 def _exp(log: Interval) -> Interval:
-    estimate, lower, upper = (np.exp(v) for v in (log.estimate, log.lower, log.upper))
+    # No perplexity is below 1.
+    estimate, lower, upper = (np.exp(np.fmax(v, 0)) for v in (log.estimate, log.lower, log.upper))
     return replace(log, estimate=estimate, lower=lower, upper=upper)

@@ -43,7 +43,8 @@ class Prompts:
 class UnderPrompt:
     """What a comparison says under one prompt: the answer must not hang on the template.
 
-    ``quick`` and ``wide`` are trained minus base at k = 1 and at the largest k.
+    ``base`` and ``trained`` name arms; ``quick`` and ``wide`` are trained minus base at k = 1 and
+    at the largest k.
     """
 
     problem_set: str
@@ -80,14 +81,16 @@ def prompts(report: Report) -> list[Prompts]:
 
 def under_prompts(report: Report) -> list[UnderPrompt]:
     """Last comparisons of two models that were made under two prompts or more."""
-    groups: dict[tuple[str, str, str], list[UnderPrompt]] = {}
+    groups: dict[tuple[object, ...], list[UnderPrompt]] = {}
     for one in report.final:
         base, trained = (report.arms.get(side.arm) for side in (one.base, one.trained))
         if base is None or trained is None or base.prompt != trained.prompt:
             continue
-        key = (one.base.problem_set, one.base.model, one.trained.model)
+        alike = (base.sampling, trained.sampling)
+        key = (one.base.problem_set, one.base.model, one.trained.model, alike)
         first, last = one.curve.pointwise[0], one.conclusion.at_reach
-        said = UnderPrompt(*key, base.prompt, one.conclusion.headline, first, last, one.reach)
+        names = (one.base.problem_set, one.base.label, one.trained.label)
+        said = UnderPrompt(*names, base.prompt, one.conclusion.headline, first, last, one.reach)
         groups.setdefault(key, []).append(said)
     several = (group for group in groups.values() if len({one.prompt for one in group}) > 1)
     return [one for group in several for one in group]

@@ -10,10 +10,11 @@ import pandas as pd
 
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
+from rlbhpc.report.responses import Responses
 from rlbhpc.report.stored import has_samples, read, some_problems
 from rlbhpc.stats import Interval
 from rlbhpc.stats.diversity import duplicates
-from rlbhpc.stats.ratio import ratio_interval
+from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.verify.verdict import Status
 
 
@@ -24,7 +25,7 @@ class Repeats:
     Attributes
     ----------
     distinct
-        Different responses per response.
+        Different responses per response, mean over problems.
     effective
         Effective number of samples per sample, Kish's n² / Σ m² over n, for responses that occur
         m times.
@@ -43,13 +44,14 @@ class Repeats:
     problems: int
 
 
-def repeats(report: Report, shown: Sequence[Measured]) -> list[Repeats]:
+def repeats(report: Report, shown: Sequence[Responses]) -> list[Repeats]:
     """Look for repeated responses of some arms; nothing where no texts are stored."""
     found = []
-    for one in shown:
+    for written in shown:
+        one = written.of
         if not has_samples(report, one):
             continue
-        problems = some_problems(report, one)
+        problems = some_problems(written)
         columns = ("problem", "sample", "verdict", "n_tokens", "text")
         frame = read(report, one, problems, columns).to_pandas()
         frame = frame[(frame["verdict"] != Status.FAILED) & (frame["text"] != "")]
@@ -67,8 +69,8 @@ def _of(report: Report, one: Measured, frame: pd.DataFrame) -> Repeats:
     # A subset of the problems has weights of its own.
     weights = report.draws.of(tuple(groups.groups))
     n = np.array([single.n for single in each])
-    prob = report.settings.prob
-    distinct = ratio_interval([single.distinct for single in each], n, weights, prob)
-    effective = ratio_interval([single.effective_n for single in each], n, weights, prob)
+    prob, how = report.settings.prob, "problem bootstrap"
+    distinct = mean_interval(np.array([o.distinct for o in each]) / n, weights, prob, how)
+    effective = mean_interval(np.array([o.effective_n for o in each]) / n, weights, prob, how)
     longest = int(twice["n_tokens"].max()) if len(twice) else 0
     return Repeats(one, distinct, effective, longest, len(frame), len(each))

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlbhpc.report.gather import Report
-from rlbhpc.report.measured import Measured, rows_at
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.responses import Responses
 from rlbhpc.store import samples
-from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 
 #: Response tokens of one arm that a report reads at most: about a second.
@@ -24,14 +24,11 @@ def has_samples(report: Report, one: Measured) -> bool:
     return one.verdicts is not None and (one.arm, one.problem_set) in groups
 
 
-def some_problems(report: Report, one: Measured, tokens: int = TOKENS) -> list[str]:
+def some_problems(written: Responses, tokens: int = TOKENS) -> list[str]:
     """Sampled problems spread evenly over the set whose responses have so many tokens at most."""
-    group = open_cube(report.folder)[f"{one.arm}/{one.problem_set}"].to_dataset()
-    step = int(np.flatnonzero(group["step"].values == one.step)[0])
+    one = written.of
     rows = np.flatnonzero(one.sampled)
-    at = rows_at([one.problems[i] for i in rows], group["problem"].values.tolist())
-    lengths = np.maximum(group["n_tokens"].isel(step=step).values[at][:, : one.depth], 0)
-    mean = max(1.0, float(lengths.sum(axis=1, dtype=np.int64).mean()))
+    mean = max(1.0, float(np.nan_to_num(written.cost * one.counts.n[rows]).mean()))
     number = int(np.clip(tokens // mean, 1, len(rows)))
     chosen = np.unique(np.linspace(0, len(rows) - 1, number).round().astype(int))
     return [one.problems[rows[i]] for i in chosen.tolist()]

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from rlbhpc.report.figures.palette import Colours
+from rlbhpc.report.figures.perplexity import TICKS
 from rlbhpc.report.figures.style import DOUBLE, Drawn, canvas, marker_of
 from rlbhpc.report.positions import PARTS, Positions
 
@@ -30,10 +31,10 @@ def positions_figure(shown: Sequence[Positions], bases: set[str], colours: Colou
         axes.set_xticks(range(len(PARTS)), [f"{name} tokens" for name in PARTS])
         axes.set_xlim(-0.4, len(PARTS) - 0.6)
         axes.set_yscale("log")
+        least, most = axes.get_ylim()
+        axes.set_yticks([tick for tick in TICKS if least <= tick <= most] or [least])
         axes.yaxis.set_major_formatter(ScalarFormatter())
-        axes.yaxis.set_minor_formatter(ScalarFormatter())
-        axes.tick_params(axis="y", which="minor", labelsize=6.5)
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.set_ylabel("perplexity")
         figure.legend(loc="outside upper center", ncols=min(4, len(shown)), fontsize=7)
     return Drawn(figure, positions_frame(shown))

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlbhpc.report.figures.regraded import regraded_figure
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import bounds, percent, several, signed
+from rlbhpc.report.phrases import bounds, percent, several
 from rlbhpc.report.regraded import Regraded, Verdicts
 from rlbhpc.report.sections.parts import Pen
 
@@ -20,8 +20,12 @@ def regraded(verdicts: Verdicts | None, pen: Pen) -> list[Node]:
         el("p", _graders(verdicts.arms)),
         *(el("p", _said(verdicts, i)) for i in range(len(verdicts.answers))),
     ]
-    for set_name in dict.fromkeys(one.of.problem_set for one in verdicts.arms):
-        here = [one for one in verdicts.arms if one.of.problem_set == set_name]
+    changed = [one for one in verdicts.arms if one.gained or one.lost]
+    if len(changed) < len(verdicts.arms):
+        same = ", ".join(one.of.label for one in verdicts.arms if not (one.gained or one.lost))
+        nodes.append(el("p", f"Of {same} they judge every sample alike.", class_="soft"))
+    for set_name in dict.fromkeys(one.of.problem_set for one in changed):
+        here = [one for one in changed if one.of.problem_set == set_name]
         caption = (
             "Left: pass@k of the same samples under the run's grader (solid) and the other "
             "(dotted). Right: other minus own, paired over problems, with intervals. What a "
@@ -35,13 +39,11 @@ def regraded(verdicts: Verdicts | None, pen: Pen) -> list[Node]:
 
 
 def _graders(arms: tuple[Regraded, ...]) -> str:
-    own, other = (
-        " / ".join(dict.fromkeys(one.graders[i] for one in arms if one.graders[i])) or "not stored"
-        for i in (0, 1)
-    )
+    names = [dict.fromkeys(one.graders[i] for one in arms if one.graders[i]) for i in (0, 1)]
+    own, other = (" / ".join(found) or "(not stored)" for found in names)
     changed = sum(one.gained + one.lost for one in arms)
     return (
-        f"The run was judged by {own}; the other grader is {other}. They differ on "
+        f"Grader of the run: {own}; the other: {other}. They differ on "
         f"{several(changed, 'sample')} of the compared arms."
     )
 
@@ -69,17 +71,10 @@ def _table(here: list[Regraded], set_name: str) -> Node:
             first = i == 0
             rows.append(
                 [one.of.label, int(one.k[i]), percent(float(one.rates[0][i])),
-                 percent(float(one.rates[1][i])), _difference(one, i),
+                 percent(float(one.rates[1][i])), bounds(one.difference, i, sign=True),
                  one.gained if first else None, one.lost if first else None,
                  one.solved[1] if first else None, one.solved[0] if first else None]
             )  # fmt: skip
     heads = ["arm", "k", "own, %", "other, %", "other − own, points", "samples gained", "lost",
              "problems gained", "lost"]  # fmt: skip
     return table(f"The same samples of {set_name} under two graders", heads, rows)
-
-
-def _difference(one: Regraded, i: int) -> str:
-    # Equal verdicts on every sample leave nothing to be unsure of.
-    if one.gained == one.lost == 0:
-        return signed(0.0)
-    return bounds(one.difference, i, sign=True)

@@ -95,6 +95,9 @@ def _reach(one: Prompts) -> str:
         values = one.spread.values[:, i]
         best, worst = (one.spread.prompts[int(j)] for j in (values.argmax(), values.argmin()))
         gap = one.spread.spread[i]
+        if float(gap.estimate) == 0:
+            told.append(f"at k = {int(one.spread.k[i]):,} not at all")
+            continue
         clear = "" if float(gap.lower) > 0 else ", which noise alone could make"
         told.append(
             f"at k = {int(one.spread.k[i]):,} by {bounds(gap)} points ({best} best, {worst} "
