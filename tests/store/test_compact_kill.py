@@ -54,7 +54,7 @@ def test_a_compaction_that_is_killed_leaves_the_old_cube_or_the_new_one(
     kills = list(every_step(kill_tasks.derive, copy, lambda: next(folders)))
     for kill in kills if soak else random.Random(1).sample(kills, len(kills) // 30):
         root = copy()
-        assert run(kill_tasks.derive, root, next(folders), kill).killed
+        assert run(kill_tasks.derive, root, next(folders), kill).as_told(kill), kill
         assert contents(Layout(root).cube) in (old, new), kill
         assert validate_cube(root) == []
         run(kill_tasks.derive, root, next(folders))
@@ -72,7 +72,7 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_same_cube(
     kills = list(every_step(task, lambda: empty(folders), lambda: next(folders)))
     for kill in random.Random(2).sample(kills, len(kills) if soak else 5):
         root = empty(folders)
-        assert run(task, root, next(folders), kill).killed
+        assert run(task, root, next(folders), kill).as_told(kill), kill
         # What a kill of a kill leaves is looked at too.
         run(task, root, next(folders), random.Random(kill.step).choice(kills))
         run(task, root, next(folders))
