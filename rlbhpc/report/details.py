@@ -9,6 +9,7 @@ from rlbhpc.report.budgets import Budget, budgets
 from rlbhpc.report.chosen import Chosen, chosen
 from rlbhpc.report.gather import Report
 from rlbhpc.report.guesses import Unguessed, unguessed
+from rlbhpc.report.matched import Matched, matched
 from rlbhpc.report.positions import Positions, positions
 from rlbhpc.report.prompts import Prompts, UnderPrompt, prompts, under_prompts
 from rlbhpc.report.regraded import Verdicts
@@ -32,6 +33,7 @@ class Details:
     evolutions: tuple[Evolution, ...]
     positions: tuple[Positions, ...]
     temperatures: tuple[Temperatures, ...]
+    matched: tuple[Matched, ...]
     prompts: tuple[Prompts, ...]
     under_prompts: tuple[UnderPrompt, ...]
     budgets: tuple[Budget, ...]
@@ -48,6 +50,7 @@ class Details:
 def details(report: Report, verdicts: Verdicts | None = None) -> Details:
     """Work out all details of a report; ``verdicts`` are those of another grader, if there are."""
     scores, shown, written = scored(report), compared(report), responses(report)
+    hot = temperatures(report)
     last = [one for one in written if any(one.of is other for other in shown)]
     return Details(
         tuple(written),
@@ -56,7 +59,8 @@ def details(report: Report, verdicts: Verdicts | None = None) -> Details:
         tuple(scores),
         tuple(evolutions(scores)),
         tuple(positions(report, last)),
-        tuple(temperatures(report)),
+        tuple(hot),
+        tuple(matched(report, hot, written)),
         tuple(prompts(report)),
         tuple(under_prompts(report)),
         tuple(budgets(report, written)),

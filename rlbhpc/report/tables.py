@@ -70,6 +70,7 @@ def _of_details(details: Details) -> dict[str, pd.DataFrame]:
         "prompts": prompts_frame(details.prompts),
         "perplexity_positions": positions_frame(details.positions),
         "chosen_checkpoints": chosen_frame(details),
+        "equal_entropy": matched_frame(details),
         "repeats": repeats_frame(details),
         "regraded": regraded_frame(details.verdicts.arms if details.verdicts else ()),
     }
@@ -128,6 +129,27 @@ def cot_frame(details: Details) -> pd.DataFrame:
         )
         for one in details.reviewed
         if one.chains
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def matched_frame(details: Details) -> pd.DataFrame:
+    """Differences at equal entropy, one row per base arm, trained model and k."""
+    parts = [
+        pd.DataFrame(
+            {
+                "problem_set": one.base.problem_set,
+                "base": one.base.arm,
+                "trained": one.trained,
+                "entropy": one.entropy,
+                "temperature": one.temperature,
+                "k": one.k,
+                "difference": one.difference.estimate,
+                "lower": one.difference.lower,
+                "upper": one.difference.upper,
+            }
+        )
+        for one in details.matched
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

@@ -64,6 +64,21 @@ def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
     assert float(base.spread.spread.lower[0]) < abs(gap) < float(base.spread.spread.upper[0])
 
 
+def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
+    rich: Report, found: Details
+) -> None:
+    (one,) = found.matched  # the hot base is more random than the trained model ever is
+    assert one.base.arm == "base" and 0.6 < one.temperature < 1.0
+    cold, hot = (
+        next(m for m in rich.measured if m.arm == arm and m.step == STEPS[-1])
+        for arm in ("grpo", "grpo-hot")
+    )
+    share = (one.temperature - 0.6) / 0.4
+    mean = (1 - share) * cold.counts.c.mean() + share * hot.counts.c.mean()
+    assert float(one.difference.estimate[0]) == pytest.approx((mean - one.base.counts.c.mean()) / N)
+    assert one.difference.lower[0] < one.difference.estimate[0] < one.difference.upper[0]
+
+
 def test_the_answer_under_each_prompt(rich: Report) -> None:
     said = under_prompts(rich)
     assert {one.prompt for one in said} == {"plain", "boxed"}
@@ -162,6 +177,7 @@ def test_the_tables_are_written(rich: Report, found: Details) -> None:
     names = set(tables(rich, found))
     assert names >= {
         "prompts", "chosen_checkpoints", "budget", "repeats", "perplexity_positions",
+        "equal_entropy",
     }  # fmt: skip
     assert "regraded" not in names
 

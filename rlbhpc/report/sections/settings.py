@@ -10,6 +10,7 @@ from rlbhpc.report.figures.budget import budget_figure
 from rlbhpc.report.figures.prompts import prompts_figure
 from rlbhpc.report.figures.temperature import temperature_figure
 from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.matched import Matched
 from rlbhpc.report.phrases import bounds, percent, several
 from rlbhpc.report.prompts import Prompts, UnderPrompt
 from rlbhpc.report.sections.parts import Pen
@@ -35,7 +36,7 @@ def settings(details: Details, pen: Pen) -> list[Node]:
             pen.figure(name, caption, temperature_figure, one, pen.bases, pen.colours),
             _temperatures(one),
         ]
-    return [*nodes, *_prompts(details, pen), *_budgets(details, pen)]
+    return [*nodes, *_matched(details), *_prompts(details, pen), *_budgets(details, pen)]
 
 
 def _temperatures(one: Temperatures) -> Node:
@@ -50,6 +51,43 @@ def _temperatures(one: Temperatures) -> Node:
              "trained − base, points"]  # fmt: skip
     caption = f"Each model at its best temperature, {several(one.problems, 'problem')}"
     return table(caption, heads, rows)
+
+
+def _matched(details: Details) -> list[Node]:
+    """Show what is left of a difference where both models are equally random."""
+    nodes: list[Node] = []
+    for set_name in dict.fromkeys(one.base.problem_set for one in details.matched):
+        here = [one for one in details.matched if one.base.problem_set == set_name]
+        rows: list[list[Cell]] = [
+            [one.trained, one.base.label, f"{one.entropy:.3f}", f"{one.temperature:.2f}",
+             int(one.k[i]), bounds(one.difference, i, sign=True)]
+            for one in here
+            for i in _ends(len(one.k))
+        ]  # fmt: skip
+        heads = ["trained", "base", "entropy of the base", "T of the trained", "k",
+                 "trained − base, points"]  # fmt: skip
+        nodes += [
+            el("h3", f"{set_name}: at equal entropy"),
+            *(el("p", _left(one)) for one in here),
+            table(f"The trained model on {set_name}, as random as its base", heads, rows),
+            el(
+                "p",
+                "pass@k between two sampled temperatures is interpolated. The interval does not "
+                "hold the uncertainty of the entropies themselves.",
+                class_="soft",
+            ),
+        ]
+    return nodes
+
+
+def _left(one: Matched) -> str:
+    last = one.difference[len(one.k) - 1]
+    says = {1: "the trained model leads", -1: "the base leads", 0: "neither leads for certain"}
+    return (
+        f"With {one.trained} at a temperature of {one.temperature:.2f}, where it is as random as "
+        f"{one.base.label} ({one.entropy:.3f} nat per token), {says[int(last.sign)]} at "
+        f"k = {int(one.k[-1]):,}: {bounds(last, sign=True)} points."
+    )
 
 
 def _ends(number: int) -> list[int]:
