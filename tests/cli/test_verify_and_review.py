@@ -130,6 +130,25 @@ def test_new_verdicts_become_a_run_of_their_own(
     assert (group["verdict"].values == Status.MISSING).sum() == 0
 
 
+def test_a_named_grader_stands_beside_the_run_in_its_report(study: Study, tmp_path: Path) -> None:
+    root, new = study.layout.root, tmp_path / "paper"
+    assert call("verify", root, "--again", "--grader", "math-paper", "--into", new)[0] == DONE
+    code, _ = call("report", root, "--regraded", new, "-o", tmp_path / "page")
+    assert code == DONE
+    text = (tmp_path / "page" / "report.html").read_text()
+    assert "They differ on 3 samples" in text and "the other: math-paper-1" in text
+    rows = (tmp_path / "page" / "regraded.csv").read_text().splitlines()
+    last = dict(zip(rows[0].split(","), rows[-1].split(","), strict=False))
+    assert (last["k"], last["other"]) == (str(N), "1.0"), "every problem is solved if 400 is 4"
+    assert float(last["own"]) == pytest.approx(2 / 3)
+
+
+def test_a_grader_judges_only_problems_of_its_kind(study: Study) -> None:
+    code, result = call("verify", study.layout.root, "--again", "--grader", "code")
+    assert code == DONE
+    assert "Both call the same samples right." in result.stdout
+
+
 def test_a_grader_that_changes_nothing_leaves_every_row_as_it_is(
     study: Study, tmp_path: Path
 ) -> None:
