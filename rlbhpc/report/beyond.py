@@ -12,6 +12,7 @@ from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
 from rlbhpc.stats import Headline, extrapolate
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
+from rlbhpc.stats.priors import LEAST
 from rlbhpc.stats.sequential import Forecast, forecast, samples_until_decided, where_to_spend
 
 #: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
@@ -60,7 +61,7 @@ def beyond(report: Report) -> list[Beyond]:
     found = []
     for one in compared(report):
         counts = one.counts[np.flatnonzero(one.sampled)]
-        if counts.reach < 4:
+        if counts.reach < 4 or len(counts) < LEAST:
             continue
         reach = FACTOR * counts.reach
         k = np.unique(np.geomspace(1, reach, 40).round().astype(np.int64))
@@ -73,7 +74,11 @@ def beyond(report: Report) -> list[Beyond]:
 def more(report: Report) -> list[More]:
     """Forecast every undecided comparison at twice and four times its samples."""
     found = []
-    open_ = [one for one in report.final if one.conclusion.headline is Headline.UNDECIDED]
+    open_ = [
+        one
+        for one in report.final
+        if one.conclusion.headline is Headline.UNDECIDED and len(one.problems) >= LEAST
+    ]
     least, most = STUDIES
     studies = min(most, max(least, _STUDIES_IN_ALL // (len(SIZES) * max(len(open_), 1))))
     for one in open_:

@@ -22,6 +22,7 @@ from rlbhpc.stats import (
 from rlbhpc.stats.cover import cover_at
 from rlbhpc.stats.fixed import FixedCurve, fixed_curve
 from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.priors import LEAST
 from rlbhpc.verify.verdict import Status
 
 #: Draws of the metrics that ask for all or most of them to be right, and levels of Cover@τ.
@@ -58,7 +59,7 @@ def reliability(report: Report, shown: Sequence[Measured]) -> list[Reliability]:
     """Work out the metrics of some arms, at the same k for all arms of a problem set."""
     found = []
     prob = report.settings.prob
-    sampled = [one for one in shown if one.sampled.any()]
+    sampled = [one for one in shown if one.sampled.sum() >= LEAST]
     reach = {one.problem_set: DRAWS for one in sampled}
     for one in sampled:
         least = one.counts[one.sampled].reach

@@ -87,6 +87,10 @@ class RatePrior:
         return np.asarray(1 - self.fail(0, 0, k))
 
 
+# A distribution of rates over problems needs two of them.
+LEAST: Final = 2
+
+
 def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
     r"""Maximise the marginal likelihood of the counts.
 
@@ -113,7 +117,7 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
     >>> round(prior.a, 4), round(prior.b, 2)
     (0.246, 11.7)
     """
-    if len(counts) < 2 or not counts.n.any():
+    if len(counts) < LEAST or not counts.n.any():
         raise UserError(
             f"{len(counts)} problems cannot carry a distribution of rates; two sampled ones can"
         )
