@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256
 # The path of the virtual environment's python is all that the recipes rely on.
 RUN    := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help install test lint bench soak docs quickstart cluster-up cluster-down constraints clean
+.PHONY: help install test lint bench soak docs quickstart cluster-up cluster-test cluster-down constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ quickstart: $(STAMP) ## the most that exists, end to end
 cluster-up: ## a throw-away Slurm and Apptainer on this host, for the cluster tests (needs root)
 	slurm/image.sh
 	slurm/up.sh
+
+cluster-test: $(STAMP) ## the tests on a real Slurm and a real Apptainer (about 7 minutes; after cluster-up)
+	$(RUN) python -m pytest -m cluster
 
 cluster-down: ## take it down again
 	slurm/down.sh

@@ -15,7 +15,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 install_packages() {
     local missing=()
-    for package in slurm-wlm slurmdbd munge mariadb-server; do
+    # Python of the system: one that the ordinary user can run, for the parents of the jobs.
+    for package in slurm-wlm slurmdbd munge mariadb-server python3 iproute2 procps; do
         dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
     done
     [ ${#missing[@]} = 0 ] && return

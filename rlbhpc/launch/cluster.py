@@ -104,6 +104,9 @@ class Cluster(Entry):
         "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"
     )
     """A folder on the node itself, for compiler caches; shell variables are expanded there."""
+    stage: Annotated[str, Field(pattern=r"^[A-Za-z0-9_./${}:-]+$")] | None = None
+    """A folder on the node that outlives a job, to which models are copied once per node for all
+    tasks; when left out, models are read from where the study names them."""
     container: Container | None = None
     """The image; when left out, `rlbhpc` is run as it is."""
 

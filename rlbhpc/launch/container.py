@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlbhpc.engines.staging import VARIABLE as STAGE
 from rlbhpc.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def runner(launch: Launch) -> list[str]:
     image = str(expanded(inside.image))
     words = [inside.command, "exec", "--cleanenv", "--no-home", *inside.flags]
     lines = [shlex.join(words) + ' --pwd "$PWD" --bind "$scratch"']
+    if launch.cluster.stage is not None:
+        lines.append(f'--bind "${STAGE}"')
     lines += [f"--bind {shlex.quote(str(path))}" for path in folders(launch)]
     lines.append(shlex.quote(image))
     return lines

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlbhpc import __version__
+from rlbhpc.engines.staging import VARIABLE as STAGE
 from rlbhpc.launch import container
 from rlbhpc.launch.cluster import Cluster, Resources
 from rlbhpc.launch.jobs import Job
@@ -130,10 +131,12 @@ def _set_up(launch: Launch, job: Job) -> str:
     lines.append(f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-$$}}"')
     lines.append('export TMPDIR="$scratch"')
     lines += [f'export {name}="$scratch/{folder}"' for name, folder in CACHES.items()]
+    staging = [STAGE] if cluster.stage is not None else []
+    lines += [f'export {STAGE}="{cluster.stage}"; mkdir -p "${STAGE}"' for _ in staging]
     if cluster.container is not None:
         # Attempts record in which image they ran.
         lines.append(f"export {IMAGE}={launch.image or 'unknown'}")
-        lines.append(container.exports([*ALWAYS, *cluster.environment, *CACHES, IMAGE]))
+        lines.append(container.exports([*ALWAYS, *cluster.environment, *CACHES, *staging, IMAGE]))
     if job.kind == "train" and _resources(launch, job).nodes > 1:
         lines.append('head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)')
     return "\n".join(lines)

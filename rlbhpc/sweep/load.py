@@ -7,6 +7,7 @@ from typing import Any
 
 from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.staging import staged
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
 
@@ -26,7 +27,7 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
         settings["dtype"] = study.file.engine.dtype
     if kind == "vllm":
         settings["tensor_parallel"] = study.file.engine.tensor_parallel
-    return make_engine(kind, model_to_load(study, model, step), **settings)
+    return make_engine(kind, staged(model_to_load(study, model, step)), **settings)
 
 
 def model_to_load(study: Study, model: str, step: int) -> Path:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from rlbhpc.engines.staging import staged
 from rlbhpc.train.batch import MicroBatch
 from rlbhpc.train.losses import token_entropies, token_logprobs
 
@@ -35,7 +36,7 @@ class Policy(nn.Module):
     @classmethod
     def load(cls, path: Path, dtype: torch.dtype) -> Policy:
         """Read a Hugging Face folder."""
-        return cls(AutoModelForCausalLM.from_pretrained(path, dtype=dtype))
+        return cls(AutoModelForCausalLM.from_pretrained(staged(path), dtype=dtype))
 
     def forward(self, batch: MicroBatch, temperature: float) -> Scored:
         """Score the response tokens of one micro-batch.
@@ -67,7 +68,7 @@ class Critic(nn.Module):
     @classmethod
     def load(cls, path: Path, dtype: torch.dtype) -> Critic:
         """A critic that starts from the policy's own body."""
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+        model = AutoModelForCausalLM.from_pretrained(staged(path), dtype=dtype)
         return cls(model.base_model, model.config.hidden_size).to(dtype)
 
     def forward(self, batch: MicroBatch) -> Tensor:

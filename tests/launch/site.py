@@ -151,7 +151,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     if os.geteuid() != 0 or not (STATE / "enter").is_file():
         pytest.skip("no throw-away cluster here: make cluster-up, as root")
     pwd.getpwnam(USER)
-    found = Site(STATE / "home" / tmp_path.name)
+    found = Site(STATE / "home" / f"{tmp_path.parent.name}-{tmp_path.name}")
     found.idle()
     yield found
     found.clean()

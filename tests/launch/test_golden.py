@@ -19,6 +19,7 @@ CASES = {
         {
             "account": "project_1",
             "setup": ["module load apptainer"],
+            "stage": "/local/models",
             "sample": {"partition": "gpu", "gpus": 1, "options": {"constraint": "a100"}},
             "container": {"image": "/images/rlbhpc.sif", "flags": ["--nv"], "binds": ["/data"]},
         },

@@ -132,12 +132,14 @@ def test_a_study_inside_an_image(site: Site) -> None:
     # The image has Python alone; what the tests run on is bound into it.
     binds = [str(ROOT), site.packages]
     inside = {"image": str(IMAGE), "binds": binds}
-    table = site.cluster(container=inside, rlbhpc=["python3", "-m", "rlbhpc"])
+    stage = site.folder / "stage"
+    table = site.cluster(container=inside, rlbhpc=["python3", "-m", "rlbhpc"], stage=str(stage))
     words = ("--cluster", str(table), "--shard-tokens", shard_tokens(study, 2))
     site.rlbhpc("launch", str(study), *words, "--submit")
     site.idle()
     run = site.folder / "runs" / "tiny"
     assert site.status(str(run))["failures"] == []
+    assert [path.name for path in stage.glob("*/*.safetensors")] == ["model.safetensors"]
     assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
     assert (run / "report" / "report.html").is_file()
 
