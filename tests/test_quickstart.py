@@ -25,6 +25,7 @@ SMALL = [
     "recipes.pretraining.options.traces.count=500",
     "recipes.teaching.options.traces.count=500",
     "recipes.grpo.prompts_per_step=2",
+    "recipes.grpo.options.mini_batch=16",
     "problem_sets.countdown-train.limit=20",
     "problem_sets.countdown-test.limit=5",
     "sampling.n=16",

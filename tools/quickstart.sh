@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 study=configs/quickstart.yaml
 run=runs/quickstart
 for word in "$@"; do
-    case $word in output=*) run=${word#output=} ;; esac
+    case $word in output=* | --set=output=*) run=${word##*output=} ;; esac
 done
 
 step() {
