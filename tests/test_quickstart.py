@@ -26,7 +26,7 @@ SMALL = [
     "recipes.teaching.options.traces.count=500",
     "recipes.grpo.prompts_per_step=2",
     "recipes.grpo.options.mini_batch=16",
-    "problem_sets.countdown-train.limit=20",
+    "problem_sets.countdown-rl.limit=20",
     "problem_sets.countdown-test.limit=5",
     "sampling.n=16",
     "arms.base-vllm.n=4",
@@ -76,7 +76,7 @@ def test_one_command_answers_and_a_killed_one_answers_the_same(tmp_path: Path, s
     begun = time.monotonic()
     said = finish(whole)
     duration = time.monotonic() - begun
-    assert said.count("Answer:") == 2
+    assert said.count("Answer:") == 3
     assert (whole / "report" / "report.html").is_file()
     found = numbers(whole)
 
