@@ -9,8 +9,10 @@ from rich.console import Console
 
 from rlbhpc.cli.table import WIDTH_OF_A_PIPE
 from rlbhpc.errors import DONE, INCOMPLETE
+from rlbhpc.report.details import details
 from rlbhpc.report.gather import Report, gather, read_pair
 from rlbhpc.report.phrases import plain, several
+from rlbhpc.report.regraded import read_regraded
 from rlbhpc.report.tables import as_records
 from rlbhpc.report.terminal import print_report
 from rlbhpc.report.write import write_report
@@ -19,7 +21,8 @@ from rlbhpc.study.load import load_study
 
 @click.command(
     epilog="Examples: rlbhpc report runs/math; rlbhpc report runs/math --terminal; "
-    "rlbhpc report runs/imported --compare base:rl -o out"
+    "rlbhpc report runs/imported --compare base:rl -o out; "
+    "rlbhpc report runs/math --regraded runs/math-paper"
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--terminal", is_flag=True, help="Print the report and write nothing.")
@@ -33,26 +36,36 @@ from rlbhpc.study.load import load_study
     multiple=True,
     help="Compare these arms, not those of the study; may be given again.",
 )
+@click.option(
+    "--regraded",
+    type=click.Path(path_type=Path),
+    help="The same samples under another grader, from rlbhpc verify RUN --again --into.",
+)
 def report(
-    run: Path, terminal: bool, as_json: bool, out: Path | None, compare: tuple[str, ...]
-) -> int:
+    run: Path, terminal: bool, as_json: bool, out: Path | None, compare: tuple[str, ...],
+    regraded: Path | None,
+) -> int:  # fmt: skip
     """Say what RUN, a run's folder or a study file, shows: did training move the boundary?
 
     Writes one HTML page that needs nothing else, and its numbers as CSV beside it. Exit code 3
     says that samples are still missing; the report then shows what there is.
     """
-    found = gather(_folder(run), [read_pair(text) for text in compare])
+    pairs = [read_pair(text) for text in compare]
+    found = gather(_folder(run), pairs)
+    if as_json and regraded is not None:
+        raise click.UsageError("--regraded has nothing to add to --json; leave one of them out")
+    verdicts = None if regraded is None else read_regraded(found, regraded, pairs)
     if as_json:
         click.echo(as_records(found))
     elif terminal:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = WIDTH_OF_A_PIPE
-        print_report(found, console)
+        print_report(found, details(found, verdicts), console)
     else:
         for one in found.final:
             click.echo(f"{plain(one.title)}: {one.conclusion.headline}.")
-        paths = write_report(found, out)
+        paths = write_report(found, out, verdicts)
         click.echo(f"{paths[0]} and {several(len(paths) - 1, 'table')} beside it.")
     return exit_code(found)
 

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from rlbhpc.cli.table import print_json, print_table
-from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.cli.terminal import visible
+from rlbhpc.engines.endpoint.engine import EndpointEngine
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Stored
-from rlbhpc.verify.review import HIGHEST_RATE, ChainCounts, agreement, chain_counts, make_sheet
-from rlbhpc.verify.reviews import Kept, keep, kept, take
+from rlbhpc.verify.chain_judge import judge_sheet, parse_judge, without_verdict
+from rlbhpc.verify.review import (
+    HIGHEST_RATE,
+    WORDS,
+    ChainCounts,
+    ModelCounts,
+    agreement,
+    chain_counts,
+    make_sheet,
+    model_counts,
+)
+from rlbhpc.verify.reviews import Kept, add, keep, kept, take
+
+# Seconds without a byte after which a question to a judge is asked again.
+_PATIENCE: Final = 300.0
 
 
 @click.command(
@@ -35,11 +51,16 @@ from rlbhpc.verify.reviews import Kept, keep, kept, take
 @click.option(
     "--take", "given", type=click.Path(path_type=Path), help="Store what a reader has saved."
 )
+@click.option(
+    "--judge", "judge_at", metavar="URL/MODEL",
+    help="Have a served model judge the chains too, in a column of its own.",
+)  # fmt: skip
+@click.option("--key-env", help="With --judge: environment variable that holds the key.")
 @click.option("--results", is_flag=True, help="Show what the readers said so far.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def review(
     run: Path, arm: str | None, step: int | None, rate: float, chains: int, given: Path | None,
-    results: bool, as_json: bool,
+    judge_at: str | None, key_env: str | None, results: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Have people judge the reasoning of rare right answers in the run in the folder RUN.
 
@@ -48,7 +69,14 @@ def review(
     Open it in a browser, judge each chain as valid, invalid or unclear, save, and give the file
     back with --take. --results shows how many chains hold, how far two readers agree, and pass@k
     that counts valid chains alone.
+
+    --judge asks a model behind an OpenAI-compatible server as well, such as
+    http://localhost:8000/v1/some-model. What it says stands in a column of its own and never
+    enters the counts; a chain that it gives no verdict on is unclear. Given again, it asks about
+    those alone. Exit code 3 says that there are some.
     """
+    if key_env is not None and judge_at is None:
+        raise click.UsageError("--key-env goes with --judge")
     layout = Layout(run)
     if given is not None:
         sheet, judged = take(layout.reviews, given)
@@ -60,6 +88,8 @@ def review(
     if results:
         return _results(list(kept(layout.reviews)), as_json)
     made = _sheets(layout, arm, step, rate, chains)
+    if judge_at is not None and made:
+        return _judge(made, judge_at, key_env, as_json)
     if as_json:
         print_json(
             [{"of": one.title, "chains": len(one.sheet.chains), "page": str(one.page)}
@@ -87,6 +117,34 @@ def _sheets(
     return made
 
 
+def _judge(sheets: list[Kept], judge_at: str, key_env: str | None, as_json: bool) -> int:
+    """Have a model judge the sheets; what it gives no verdict on is said aloud."""
+    url, model = parse_judge(judge_at)
+    name = f"{model} at {url}"
+    engine = EndpointEngine(
+        model, url=url, chat=True, key_env=key_env, concurrency=8, tries=4, timeout=_PATIENCE,
+        top_logprobs=0,
+    )  # fmt: skip
+    rows, reasons = [], Counter[str]()
+    for one in sheets:
+        before = next((j for j in one.judgements() if j.by_model and j.reviewer == name), None)
+        judged = judge_sheet(engine, name, one.sheet, before)
+        add(one, judged)
+        missing = without_verdict(judged)
+        reasons.update(missing)
+        said = Counter(judged.words.values())
+        row: dict[str, Any] = {"of": one.title}
+        row.update((word, said[word]) for word in WORDS)
+        rows.append(row | {"without_verdict": len(missing)})
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(f"What {model} says", list(rows[0]), [list(row.values()) for row in rows])
+        for reason, count in reasons.most_common():
+            click.echo(f"{count} without a verdict: {visible(reason, lines=False)}", err=True)
+    return INCOMPLETE if reasons else DONE
+
+
 def _results(sheets: list[Kept], as_json: bool) -> int:
     found = [_result(one) for one in sheets]
     if as_json:
@@ -96,6 +154,11 @@ def _results(sheets: list[Kept], as_json: bool) -> int:
         columns = list(ChainCounts._fields)
         rows = [[row[name] for name in columns] for row in one["problems"]]
         print_table(f"{one['of']}: chains", columns, rows)
+        if one["models"]:
+            print_table(
+                "What models say, beside it", list(ModelCounts._fields),
+                [list(row.values()) for row in one["models"]],
+            )  # fmt: skip
         rows = [list(pair.values()) for pair in one["agreement"]]
         if rows:
             print_table("Agreement of readers", list(one["agreement"][0]), rows)
@@ -118,6 +181,7 @@ def _result(one: Kept) -> dict[str, Any]:
         "of": one.title,
         "readers": [{"name": j.reviewer, "model": j.by_model} for j in judged],
         "problems": [count._asdict() for count in counts],
+        "models": [count._asdict() for count in model_counts(one.sheet, judged)],
         "agreement": [
             {"readers": f"{a.reviewer}, {b.reviewer}", "both": said.both, "same": said.same,
              "kappa": None if said.kappa != said.kappa else round(said.kappa, 3)}

@@ -10,8 +10,9 @@ from rlbhpc.cli.plan import SHARD_TOKENS, print_summary
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Block, Study
+from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.local import devices, run_here, run_workers
+from rlbhpc.sweep.local import run_here, run_workers
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.remember import remember

@@ -66,6 +66,6 @@ def _train_one(study: Study, model: str, drain: object) -> int:
 
 
 def _has_gpu() -> bool:
-    from rlbhpc.sweep.local import devices
+    from rlbhpc.sweep.devices import devices
 
     return bool(devices()) and sys.platform == "linux"

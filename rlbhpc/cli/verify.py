@@ -14,8 +14,10 @@ import click
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.terminal import visible
 from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.requests import Verification
 from rlbhpc.sweep.again import Stored, grade_again
 from rlbhpc.sweep.judge import kind_of
 from rlbhpc.verify.audit import Comparison, compare_graders, thin_list
@@ -29,7 +31,8 @@ _ANSWER: Final = 60
 
 @click.command(
     epilog="Examples: rlbhpc verify runs/math; rlbhpc verify runs/math --again --into "
-    "runs/math-regraded; rlbhpc verify runs/math --compare math math-paper"
+    "runs/math-regraded; rlbhpc verify runs/math --again --grader math-paper --into "
+    "runs/math-paper; rlbhpc verify runs/math --compare math math-paper"
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--arm", help="Keep to one arm.")
@@ -37,6 +40,9 @@ _ANSWER: Final = 60
 @click.option("--again", is_flag=True, help="Judge every response with the grader of today.")
 @click.option(
     "--into", type=click.Path(path_type=Path), help="With --again: keep the result as a new run."
+)
+@click.option(
+    "--grader", type=click.Choice(list(KINDS)), help="With --again: judge with this grader."
 )
 @click.option(
     "--compare", nargs=2, type=click.Choice(list(KINDS)), help="Put two graders side by side."
@@ -50,7 +56,7 @@ _ANSWER: Final = 60
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def verify(
     run: Path, arm: str | None, step: int | None, again: bool, into: Path | None,
-    compare: tuple[str, str] | None, at_most: int, workers: int, as_json: bool,
+    grader: str | None, compare: tuple[str, str] | None, at_most: int, workers: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Look again at the verdicts of the run in the folder RUN; nothing is sampled.
 
@@ -61,15 +67,15 @@ def verify(
     problem and on the curve. The run itself stays as it is: with --into the new verdicts become
     a run of their own, which compacts and reports like any other.
     """
-    if into is not None and not again:
-        raise click.UsageError("--into goes with --again")
+    if (into is not None or grader is not None) and not again:
+        raise click.UsageError("--into and --grader go with --again")
     if again and compare:
         raise click.UsageError("give either --again or --compare")
     stored = Stored(Layout(run), arm, step)
     if compare is not None:
         return _compare(stored, *compare, workers, as_json)
     if again:
-        return _again(stored, into, workers, as_json)
+        return _again(stored, grader, into, workers, as_json)
     return _thin(stored, at_most, as_json)
 
 
@@ -113,14 +119,27 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
 # --- another grader ------------------------------------------------------------------------------
 
 
-def _again(stored: Stored, into: Path | None, workers: int, as_json: bool) -> int:
-    kind = partial(kind_of, verification=stored.study.file.verification)
+def _again(
+    stored: Stored, grader: str | None, into: Path | None, workers: int, as_json: bool
+) -> int:
+    kind = partial(_kind, grader, stored.study.file.verification)
     found = grade_again(stored, kind, None if into is None else Layout(into), workers)
     shown = {f"{group}": comparison for group, comparison in found.items()}
-    _print(shown, "stored", "today", as_json)
+    _print(shown, "stored", grader or "today", as_json)
     if into is not None and not as_json:
-        click.echo(f"{into} holds the run with the verdicts of today; compact it next.")
+        click.echo(
+            f"{into} holds the run with the new verdicts; compact it, or show both beside each "
+            f"other: rlbhpc report {stored.layout.root} --regraded {into}"
+        )
     return DONE
+
+
+def _kind(grader: str | None, verification: Verification, problem: Problem) -> str:
+    """The grader that was asked for, on problems of its kind; on others that of the study."""
+    own = kind_of(problem, verification)
+    # `math-paper` reads what `math` reads, and nothing of a program.
+    same = grader is not None and grader.partition("-")[0] == own.partition("-")[0]
+    return grader if grader is not None and same else own
 
 
 def _compare(stored: Stored, one: str, other: str, workers: int, as_json: bool) -> int:

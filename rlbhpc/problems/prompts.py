@@ -62,6 +62,11 @@ class Prompt:
         return bool(re.search(r"(?:^|\n)```[a-z]*\n\Z", self.tail))
 
     @property
+    def no_think(self) -> bool:
+        """Whether it asks for the answer alone: ``no-think``, or a study's own of such a name."""
+        return self.name.startswith("no-think")
+
+    @property
     def marks(self) -> tuple[str, ...]:
         """The chat format's control tokens that the template writes, each once, in order."""
         return tuple(dict.fromkeys(_MARK.findall(self.text)))

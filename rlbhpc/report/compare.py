@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,18 +16,17 @@ from rlbhpc.stats import (
     DifferenceCurve,
     Interval,
     ProblemWeights,
-    SupportMetrics,
     conclude,
     coverage,
     delta_se_interval,
     difference_curve,
     holm,
     sentences,
-    support_metrics,
 )
 from rlbhpc.stats.efficiency_gap import LARGE_K
 from rlbhpc.stats.histogram import AccuracyShift, accuracy_shift
 from rlbhpc.stats.rerun import cell_flip_probability
+from rlbhpc.stats.support import support_intervals
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,17 @@ class Comparison:
         step = f"-{self.trained.step}" if self.trained.step else ""
         return f"{self.base.arm}-{self.trained.arm}{step}-{self.base.problem_set}"
 
-    @property
-    def support(self) -> SupportMetrics | None:
-        """Retention and discovery of the base's support."""
+    @cached_property
+    def support(self) -> dict[str, Interval] | None:
+        """Retention and discovery of the base's support: srr, ndr, sds and nscr."""
         if self.solved is None:
             return None
         cells = self.solved.counts
-        return support_metrics(cells["both"], cells["trained_only"], cells["base_only"])
+        # The posterior is drawn by a generator of its own, so that it is the same in every place.
+        rng, prob = np.random.default_rng(0), self.gap.prob
+        return support_intervals(
+            cells["both"], cells["trained_only"], cells["base_only"], rng, prob
+        )
 
     @property
     def cell_changes(self) -> float:

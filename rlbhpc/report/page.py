@@ -7,7 +7,6 @@ from typing import Final
 
 from rlbhpc.report.details import Details
 from rlbhpc.report.evidence import Evidence, evidence
-from rlbhpc.report.figures.palette import colours_of
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, document, el
 from rlbhpc.report.sections.beyond import beyond_samples
@@ -15,6 +14,7 @@ from rlbhpc.report.sections.comparisons import comparisons
 from rlbhpc.report.sections.curves import curves
 from rlbhpc.report.sections.evidence import chains, evidence_shown
 from rlbhpc.report.sections.methods import methods
+from rlbhpc.report.sections.parts import Pen
 from rlbhpc.report.sections.responses import behaviour
 from rlbhpc.report.sections.samples import samples
 from rlbhpc.report.sections.training import over_training
@@ -45,17 +45,17 @@ def page(report: Report, details: Details) -> str:
 
 
 def _page(report: Report, details: Details, shown: list[Evidence], left_out: str) -> str:
-    colours = colours_of(report)
+    pen = Pen(report)
     parts: dict[str, list[Node]] = {
         "answer": _answers(report),
-        "curves": curves(report, details, colours),
-        "comparisons": comparisons(report, shown, colours),
-        "beyond": beyond_samples(report, details, colours),
-        "training": over_training(report, details, colours),
-        "responses": behaviour(report, details, colours),
-        "samples": samples(report, details, colours),
+        "curves": curves(report, details, pen),
+        "comparisons": comparisons(report, shown, pen),
+        "beyond": beyond_samples(details, pen),
+        "training": over_training(report, details, pen),
+        "responses": behaviour(report, details, pen),
+        "samples": samples(report, details, pen),
         "evidence": [*evidence_shown(report, shown, left_out), *chains(details)],
-        "methods": methods(report),
+        "methods": methods(report, details),
     }
     there = {anchor: nodes for anchor, nodes in parts.items() if nodes}
     links = (el("li", el("a", _PARTS[anchor], href=f"#{anchor}")) for anchor in there)

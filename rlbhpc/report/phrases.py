@@ -26,6 +26,15 @@ def bounds(interval: Interval, at: int | None = None, *, sign: bool = False) -> 
     return f"{estimate} [{lower}, {upper}]{mark}"
 
 
+def ends(interval: Interval, digits: int = 2) -> str:
+    """``0.41 [0.38, 0.44]``: a number that is no rate, with ``?`` as in :func:`bounds`."""
+    values = (float(v) for v in (interval.estimate, interval.lower, interval.upper))
+    if math.isnan(float(interval.estimate)):
+        return "–"
+    estimate, lower, upper = (f"{value:,.{digits}f}" for value in values)
+    return f"{estimate} [{lower}, {upper}]{'' if bool(interval.sound) else ' ?'}"
+
+
 def p_value(value: float) -> str:
     """Three digits, never 0; a dash where there is none."""
     if math.isnan(value):

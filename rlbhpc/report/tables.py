@@ -11,6 +11,7 @@ from rlbhpc.report.beyond import compared
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.details import Details
 from rlbhpc.report.figures.beyond import extrapolation_frame
+from rlbhpc.report.figures.budget import budget_frame
 from rlbhpc.report.figures.coverage import coverage_frame
 from rlbhpc.report.figures.curves import curves_frame
 from rlbhpc.report.figures.difference import difference_frame
@@ -19,6 +20,9 @@ from rlbhpc.report.figures.entropy import responses_frame
 from rlbhpc.report.figures.histogram import histogram_frame
 from rlbhpc.report.figures.majority import majority_frame
 from rlbhpc.report.figures.perplexity import perplexity_frame, perplexity_steps_frame
+from rlbhpc.report.figures.positions import positions_frame
+from rlbhpc.report.figures.prompts import prompts_frame
+from rlbhpc.report.figures.regraded import regraded_frame
 from rlbhpc.report.figures.solvable import solvable_frame
 from rlbhpc.report.figures.steps import steps_frame
 from rlbhpc.report.figures.temperature import temperature_frame
@@ -61,8 +65,17 @@ def _of_details(details: Details) -> dict[str, pd.DataFrame]:
         "perplexity_steps": perplexity_steps_frame(details.evolutions),
         "forecasts": forecasts_frame(details),
         "reliability": reliability_frame(details),
-        "reviewed_chains": pd.DataFrame(asdict(one) for one in details.reviewed),
+        "reviewed_chains": reviewed_frame(details),
+        "cot_pass_at_k": cot_frame(details),
+        "prompts": prompts_frame(details.prompts),
+        "perplexity_positions": positions_frame(details.positions),
+        "chosen_checkpoints": chosen_frame(details),
+        "equal_entropy": matched_frame(details),
+        "repeats": repeats_frame(details),
+        "regraded": regraded_frame(details.verdicts.arms if details.verdicts else ()),
     }
+    if details.budgets:
+        found["budget"] = budget_frame(details.budgets)
     if details.votes:
         found["majority"] = majority_frame(details.votes)
     if details.beyond:
@@ -91,6 +104,94 @@ def reliability_frame(details: Details) -> pd.DataFrame:
         }
         for one in details.reliability
         for name, value in one.values.items()
+    )
+
+
+def reviewed_frame(details: Details) -> pd.DataFrame:
+    """What readers of chains found, one row per sheet."""
+    names = ("of", "readers", "problems", "valid", "unknown")
+    return pd.DataFrame({name: getattr(one, name) for name in names} for one in details.reviewed)
+
+
+def cot_frame(details: Details) -> pd.DataFrame:
+    """CoT-pass@k beside pass@k on hard problems whose chains were read, one row per sheet and k."""
+    parts = [
+        pd.DataFrame(
+            {
+                "of": one.of,
+                "problems": one.chains.problems,
+                "k": one.chains.k,
+                "cot_pass_at_k": one.chains.valid.estimate,
+                "lower": one.chains.valid.lower,
+                "upper": one.chains.valid.upper,
+                "pass_at_k": one.chains.any_right.estimate,
+            }
+        )
+        for one in details.reviewed
+        if one.chains
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def matched_frame(details: Details) -> pd.DataFrame:
+    """Differences at equal entropy, one row per base arm, trained model and k."""
+    parts = [
+        pd.DataFrame(
+            {
+                "problem_set": one.base.problem_set,
+                "base": one.base.arm,
+                "trained": one.trained,
+                "entropy": one.entropy,
+                "temperature": one.temperature,
+                "k": one.k,
+                "difference": one.difference.estimate,
+                "lower": one.difference.lower,
+                "upper": one.difference.upper,
+            }
+        )
+        for one in details.matched
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def chosen_frame(details: Details) -> pd.DataFrame:
+    """Checkpoints that even samples chose, one row per line of checkpoints and k."""
+    return pd.DataFrame(
+        {
+            "problem_set": one.base.problem_set,
+            "base": one.base.arm,
+            "trained": one.chosen.arm,
+            "step": one.chosen.step,
+            "checkpoints": one.checkpoints,
+            "k": one.k,
+            "problems": one.problems,
+            "difference_even": one.on_even,
+            "difference_odd": float(one.on_odd.estimate),
+            "lower": float(one.on_odd.lower),
+            "upper": float(one.on_odd.upper),
+            "sound": bool(one.on_odd.sound),
+        }
+        for one in details.chosen
+    )
+
+
+def repeats_frame(details: Details) -> pd.DataFrame:
+    """Repeated responses, one row per arm."""
+    return pd.DataFrame(
+        {
+            "problem_set": one.of.problem_set,
+            "arm": one.of.arm,
+            "step": one.of.step,
+            "problems": one.problems,
+            "responses": one.responses,
+            "longest_repeated": one.longest,
+        }
+        | {
+            f"{name}{end}": float(getattr(value, field))
+            for name, value in (("distinct", one.distinct), ("effective", one.effective))
+            for end, field in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper"))
+        }
+        for one in details.repeats
     )
 
 
@@ -152,7 +253,11 @@ def conclusions_frame(compared: list[Comparison]) -> pd.DataFrame:
 
 def _conclusion(one: Comparison) -> dict[str, object]:
     said, found = one.conclusion, one.conclusion.crossing
-    support = asdict(one.support) if one.support else {}
+    support = {
+        f"{name}{end}": float(getattr(value, field))
+        for name, value in (one.support or {}).items()
+        for end, field in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper"))
+    }
     cells = one.solved.counts if one.solved else {}
     return {
         "problem_set": one.base.problem_set,

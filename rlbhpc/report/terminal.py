@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
 from rlbhpc.report.compare import Comparison
+from rlbhpc.report.console import Printer
+from rlbhpc.report.details import Details
 from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Node
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import UNSOUND, adjusted_p, bounds, count, plain, share, signed
+from rlbhpc.report.sections.beyond import beyond_samples
+from rlbhpc.report.sections.comparisons import rerun, supported
+from rlbhpc.report.sections.curves import exactly_these
+from rlbhpc.report.sections.evidence import chains
+from rlbhpc.report.sections.parts import Pen
+from rlbhpc.report.sections.responses import behaviour
+from rlbhpc.report.sections.samples import judging
+from rlbhpc.report.sections.training import over_training
 
-#: Prose and plots wider than this are hard to read, however wide the terminal is.
-WIDEST: Final = 100
 # Ids that a line lists before it says how many more there are.
 _IDS: Final = 12
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print all of a report. Width, colours and pipes are the console's affair."""
-    show = _Printer(console)
+def print_report(report: Report, details: Details, console: Console) -> None:
+    """Print all of a report. Width, colours and pipes are the console's affair.
+
+    Answer, curves and counts have a shape of their own here; every other section is that of the
+    page, in words and tables.
+    """
+    show = Printer(console)
+    pen = Pen(report, draws=False)
     show.head(plain(report.name))
     if report.question:
         show.prose(plain(report.question))
@@ -33,43 +45,25 @@ def print_report(report: Report, console: Console) -> None:
     if not report.final:
         show.prose("No two arms can be compared; what was sampled stands below.")
     _pass_at_k(show, report)
+    show.nodes(exactly_these(report, details))
     _steps(show, report)
+    _part(show, "More samples", beyond_samples(details, pen))
+    _part(show, "Over training", over_training(report, details, pen))
+    _part(show, "Responses", behaviour(report, details, pen))
     _tallies(show, report.measured)
+    show.nodes(judging(report, details, pen))
+    _part(show, "Chains of thought", chains(details))
     _notes(show, report)
 
 
-class _Printer:
-    """The few shapes that a report has on a console."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.width = min(console.width, WIDEST)
-
-    def head(self, text: str) -> None:
-        self._console.print(Text(text, style="bold underline"), width=self.width)
-
-    def prose(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style), width=self.width)
-
-    def blank(self) -> None:
-        self._console.print()
-
-    def lines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self._console.print(Text(line), no_wrap=True, crop=True)
-
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:
-        table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-        for i, head in enumerate(heads):
-            side = "left" if i < left else "right"
-            table.add_column(Text(head), justify=side, overflow="fold")  # type: ignore[arg-type]
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        self._console.print(table)
-        self._console.print()
+def _part(show: Printer, head: str, nodes: list[Node]) -> None:
+    if nodes:
+        show.blank()
+        show.head(head)
+        show.nodes(nodes)
 
 
-def _comparison(show: _Printer, report: Report, one: Comparison) -> None:
+def _comparison(show: Printer, report: Report, one: Comparison) -> None:
     show.blank()
     show.head(plain(one.title))
     show.prose(f"Answer: {one.conclusion.headline}.", style="bold")
@@ -84,7 +78,7 @@ def _comparison(show: _Printer, report: Report, one: Comparison) -> None:
     _coverage(show, report, one)
 
 
-def _difference(show: _Printer, report: Report, one: Comparison) -> None:
+def _difference(show: Printer, report: Report, one: Comparison) -> None:
     level = f"{100 * report.settings.prob:g} %"
     shown = {*report.k(one.reach), one.reach}
     chosen = [i for i, k in enumerate(one.curve.k.tolist()) if k in shown]
@@ -109,7 +103,7 @@ def _only_bounds(one: Comparison, i: int, *, band: bool) -> str:
     return bounds(interval, i, sign=True).partition(" ")[2]
 
 
-def _facts(show: _Printer, report: Report, one: Comparison) -> None:
+def _facts(show: Printer, report: Report, one: Comparison) -> None:
     found = one.conclusion.crossing
     sets = " and ".join(str(part) for part in found.sets) or "none"
     moved = adjusted_p(one.curve.p_moved, one.p_moved_holm, len(report.final))
@@ -127,7 +121,7 @@ def _facts(show: _Printer, report: Report, one: Comparison) -> None:
     show.blank()
 
 
-def _coverage(show: _Printer, report: Report, one: Comparison) -> None:
+def _coverage(show: Printer, report: Report, one: Comparison) -> None:
     if one.solved is None:
         show.prose("Coverage is not known: counts were imported of unequal numbers of samples.")
         return
@@ -143,7 +137,11 @@ def _coverage(show: _Printer, report: Report, one: Comparison) -> None:
         if len(which):
             show.prose(f"Solved by {name} only: {_ids([one.problems[i] for i in which])}")
     p = adjusted_p(one.solved.p_value, one.p_solved_holm, len(report.final))
-    show.prose(f"McNemar's exact test, two-sided: p {p}.")
+    show.prose(f"McNemar's exact test, two-sided: p {p}. {rerun(one)}")
+    show.nodes(supported(one))
+    if one.solved.base_only.size or one.solved.trained_only.size:
+        where = plain(report.folder.name)
+        show.prose(f"The responses behind it: rlbhpc show {where} --problem ID", style="dim")
 
 
 def _ids(ids: list[str]) -> str:
@@ -151,7 +149,7 @@ def _ids(ids: list[str]) -> str:
     return plain(", ".join(ids[:_IDS])) + more
 
 
-def _pass_at_k(show: _Printer, report: Report) -> None:
+def _pass_at_k(show: Printer, report: Report) -> None:
     show.blank()
     show.head(f"pass@k, percent, with {100 * report.settings.prob:g} % intervals")
     for set_name in dict.fromkeys(one.problem_set for one in report.measured):
@@ -174,7 +172,7 @@ def _at(one: Measured, k: int) -> str:
     return bounds(one.curve.interval, int(at[0])) if len(at) else "–"
 
 
-def _steps(show: _Printer, report: Report) -> None:
+def _steps(show: Printer, report: Report) -> None:
     for line_up in report.line_ups:
         if len(line_up) > 1:
             last = line_up[-1]
@@ -196,7 +194,7 @@ def _steps(show: _Printer, report: Report) -> None:
             )
 
 
-def _tallies(show: _Printer, found: Sequence[Measured]) -> None:
+def _tallies(show: Printer, found: Sequence[Measured]) -> None:
     show.blank()
     show.head("What became of the samples")
     heads = ["arm", "set", "asked", "missing", "judged", "right", "no answer", "timeouts",
@@ -216,7 +214,7 @@ def _tallies(show: _Printer, found: Sequence[Measured]) -> None:
             show.table(["", ""], list(zip(heads[2:], row[2:], strict=True)))
 
 
-def _notes(show: _Printer, report: Report) -> None:
+def _notes(show: Printer, report: Report) -> None:
     if report.notes:
         show.head("Notes")
         for note in report.notes:

@@ -12,9 +12,13 @@ from numpy.typing import ArrayLike
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.store import band, samples
+from rlbhpc.store import band, guessing, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, STRING
 from rlbhpc.study.layout import Layout
+from rlbhpc.verify.guess import LOW_RATE
+
+#: The variable that statistics count, unless told otherwise.
+VERDICT: Final = "verdict"
 
 # Verdicts read at a time: bounds the memory, and is enough to keep several chunks in flight.
 _CELLS_AT_ONCE: Final = 1 << 23
@@ -27,18 +31,25 @@ class DatasetAccessor:
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
-    def counts(self) -> xr.Dataset:
+    def counts(self, by: str = VERDICT) -> xr.Dataset:
         """Count samples ``n`` and right ones ``c`` per problem and step.
 
         Verdicts are counted as they are selected: after ``isel(sample=slice(256))`` the counts
         are those of 256 samples. They are read a few tiles at a time, never all at once. A group
         of imported counts has no verdicts and gives its counts as they are.
+
+        Parameters
+        ----------
+        by
+            Whose verdicts: ``"verdict"``, or ``"paper"`` for those of the published study's
+            lenient grader, where the study asked for them.
         """
         dataset = self._dataset
-        if "verdict" not in dataset:
+        if by == VERDICT and VERDICT not in dataset:
             self._require("n")
             return dataset[["n", "c"]]
-        verdict = dataset["verdict"].variable
+        self._require(by)
+        verdict = dataset[by].variable
         # A selection may have dropped dimensions: a single sample, problem or step.
         dims = [dim for dim in CELLS if dim in verdict.sizes]
         shape = [verdict.sizes[dim] for dim in dims]
@@ -57,13 +68,15 @@ class DatasetAccessor:
         }
         return xr.Dataset(variables, coords, dataset.attrs)
 
-    def pass_at_k(self, k: ArrayLike) -> xr.DataArray:
+    def pass_at_k(self, k: ArrayLike, by: str = VERDICT) -> xr.DataArray:
         """Unbiased pass@k per problem and step; NaN where fewer than k samples exist.
 
         Parameters
         ----------
         k
             Draw sizes; a scalar gives no dimension ``k``.
+        by
+            Whose verdicts count, see :meth:`counts`.
 
         Returns
         -------
@@ -72,7 +85,7 @@ class DatasetAccessor:
             the rule that pass@k is NaN where a problem has fewer than k samples;
             ``.notnull().sum("problem")`` says how many have enough.
         """
-        counts = self.counts()
+        counts = self.counts(by)
         sizes = xr.DataArray(np.asarray(k, np.int64), dims=["k"] if np.ndim(k) else [])
         result: xr.DataArray = xr.apply_ufunc(
             pass_at_k, counts["n"], counts["c"], sizes, keep_attrs=False
@@ -82,6 +95,15 @@ class DatasetAccessor:
             .assign_coords(k=sizes)
             .assign_attrs(long_name="pass@k", estimator="1 - C(n - c, k) / C(n, k)")
         )
+
+    def unguessable(self) -> xr.Dataset:
+        """Leave out the problems that are answered now and then without reasoning.
+
+        Those of which nothing is known stay: in a run without an arm whose prompt is ``no-think``
+        that is all of them.
+        """
+        self._require("guessable")
+        return self._dataset.isel(problem=np.flatnonzero(self._dataset["guessable"].values != 1))
 
     def texts(
         self, problem: str, sample: int | Sequence[int] | None = None, step: int | None = None
@@ -127,7 +149,7 @@ class DatasetAccessor:
         return result.squeeze([dim for dim, scalar in given.items() if scalar])
 
     def _require(self, name: str) -> None:
-        if name not in self._dataset:
+        if name not in self._dataset.variables:
             raise UserError(
                 f"this Dataset has no variable {name!r}; take a group <arm>/<problem set> of "
                 "the tree that rlbhpc.open_cube returns"
@@ -150,19 +172,30 @@ class TreeAccessor:
     def __init__(self, tree: xr.DataTree) -> None:
         self._tree = tree
 
-    def counts(self) -> xr.DataTree:
+    def counts(self, by: str = VERDICT) -> xr.DataTree:
         """Count samples and right ones in every group; see :meth:`DatasetAccessor.counts`."""
-        return self._map(lambda dataset: dataset.rlb.counts())
+        return self._map(lambda dataset: dataset.rlb.counts(by), by)
 
-    def pass_at_k(self, k: ArrayLike) -> xr.DataTree:
+    def pass_at_k(self, k: ArrayLike, by: str = VERDICT) -> xr.DataTree:
         """Estimate pass@k in every group; see :meth:`DatasetAccessor.pass_at_k`."""
-        return self._map(lambda dataset: dataset.rlb.pass_at_k(k).to_dataset())
+        return self._map(lambda dataset: dataset.rlb.pass_at_k(k, by).to_dataset(), by)
 
-    def _map(self, function: Callable[[xr.Dataset], xr.Dataset]) -> xr.DataTree:
+    def unguessable(self) -> xr.DataTree:
+        """Leave guessable problems out of every group; see :meth:`DatasetAccessor.unguessable`."""
+        return self._map(lambda dataset: dataset.rlb.unguessable())
+
+    def guessable(self, below: float = LOW_RATE) -> xr.DataTree:
+        """Mark guessable problems anew, by another rate than the 5 % that the cube stands on."""
+        marked = guessing.mark({node.path: node.to_dataset() for node in self._tree.subtree}, below)
+        return xr.DataTree.from_dict(marked)
+
+    def _map(self, function: Callable[[xr.Dataset], xr.Dataset], by: str = VERDICT) -> xr.DataTree:
+        """Apply a function to the groups with verdicts of a kind, or with counts of the first."""
+        wanted = {VERDICT, "n"} if by == VERDICT else {by}
         results = {
             node.path: function(node.to_dataset())
             for node in self._tree.subtree
-            if {"verdict", "n"} & {*node.data_vars}
+            if wanted & {*node.data_vars}
         }
         return xr.DataTree.from_dict(results)
 

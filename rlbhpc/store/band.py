@@ -20,7 +20,7 @@ from rlbhpc.verify.verdict import Status
 
 #: Columns of the row schema that a band needs.
 COLUMNS = (
-    "problem", "sample", "fingerprint", "seed", "verdict", "finish", "n_tokens",
+    "problem", "sample", "fingerprint", "seed", "verdict", "finish", "paper", "n_tokens",
     "logprob_sum", "entropy_sum", "answer",
 )  # fmt: skip
 

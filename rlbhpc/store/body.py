@@ -2,7 +2,7 @@
 
 ::
 
-    FIXED     step i32, sample i32, fingerprint i64, seed i64, verdict i8, finish i8,
+    FIXED     step i32, sample i32, fingerprint i64, seed i64, verdict i8, finish i8, paper i8,
               n_tokens i32, logprob_sum f64, entropy_sum f64, ten lengths u32 (little-endian)
     strings   arm, problem, answer, rule, grader, text, error (UTF-8)
     arrays    token ids i32, log-probs f16, entropies f16
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rlbhpc.store import schema
 from rlbhpc.store.sample import Sample
 
-_FIXED: Final = struct.Struct("<iiqqbbidd10I")
+_FIXED: Final = struct.Struct("<iiqqbbbidd10I")
 _STRINGS: Final = ("arm", "problem", "answer", "rule", "grader", "text", "error")
 _ARRAYS: Final = {"token_ids": "<i4", "logprobs": "<f2", "entropies": "<f2"}
 _BLOBS: Final = (*_STRINGS, *_ARRAYS)
@@ -35,6 +35,7 @@ _DTYPE: Final = np.dtype(
         ("seed", "<i8"),
         ("verdict", "i1"),
         ("finish", "i1"),
+        ("paper", "i1"),
         ("n_tokens", "<i4"),
         ("logprob_sum", "<f8"),
         ("entropy_sum", "<f8"),
@@ -78,6 +79,7 @@ def encode(sample: Sample) -> bytes:
         sample.seed,
         sample.verdict,
         sample.finish,
+        sample.paper,
         sample.n_tokens,
         sample.logprob_sum,
         sample.entropy_sum,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import band, cube, cube_schema, files, tables, versions
+from rlbhpc.store import band, cube, cube_schema, files, guessing, tables, versions
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.versions import Version
@@ -147,6 +147,7 @@ class _Build:
         for group in self._sources.groups:
             self._samples(root, group, known.get(str(group), {}))
         tables.write_groups(root, self._sources.layout)
+        guessing.write(root)
         cube.consolidate(self._store)
 
     def _samples(self, root: zarr.Group, group: Group, known: Mapping[str, Any]) -> None:

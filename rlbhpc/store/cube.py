@@ -282,9 +282,10 @@ def _cells(grid: Grid) -> dict[str, int]:
 
 
 def _fill_coordinates(group: zarr.Group, arm: str, problem_set: str, grid: Grid) -> None:
-    group.update_attributes({"coordinates": "arm model problem_set"})
+    group.update_attributes({"coordinates": "arm model problem_set guessable"})
     write(group, "problem", list(grid.problems))
     write(group, "step", list(grid.steps))
     write(group, "arm", arm)
     write(group, "model", grid.model)
     write(group, "problem_set", problem_set)
+    write(group, "guessable", np.full(len(grid.problems), cube_schema.GUESSABLE.fill))

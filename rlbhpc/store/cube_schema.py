@@ -17,7 +17,7 @@ import numpy as np
 from rlbhpc.engines.completion import Finish
 from rlbhpc.verify.verdict import Status
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 #: Name of this schema in the root attributes.
 SCHEMA: Final = "rlbhpc-cube"
 
@@ -79,6 +79,16 @@ _VERDICT_WORDS: Final[dict[int, str]] = {
     Status.ERROR: "verifier_error",
 }
 
+#: Which problems are solved by guessing at large k, see :mod:`rlbhpc.store.guessing`.
+GUESSABLE: Final = _variable(
+    "guessable",
+    ("problem",),
+    "i1",
+    "answered now and then without reasoning",
+    flag_values=[-1, 0, 1],
+    flag_meanings="unknown no yes",
+)
+
 #: Coordinates of a group of samples or counts.
 COORDINATES: Final = (
     _text("problem", ("problem",), "problem id, <set>/<local id>"),
@@ -86,12 +96,20 @@ COORDINATES: Final = (
     _text("arm", (), "name of the arm"),
     _text("model", (), "name of the model line"),
     _text("problem_set", (), "name of the problem set"),
+    GUESSABLE,
 )
 
 #: One value per sample.
 SAMPLE_VARIABLES: Final = (
     _variable("verdict", SAMPLES, "i1", "verdict", **_flags(Status, _VERDICT_WORDS)),
     _variable("finish", SAMPLES, "i1", "why the response ended", **_flags(Finish, {})),
+    _variable(
+        "paper",
+        SAMPLES,
+        "i1",
+        "verdict of the published study's lenient grader",
+        **_flags(Status, _VERDICT_WORDS),
+    ),
     _variable("n_tokens", SAMPLES, "i4", "response tokens, end-of-text included"),
     _variable(
         "logprob_sum", SAMPLES, "f4", "sum of log-probabilities of the response tokens", units="nat"

@@ -22,7 +22,7 @@ from rlbhpc.store.frames import Cell, DamagedError
 #: Columns that an index answers without a look at any response.
 INDEXED: Final = (
     "arm", "step", "problem", "sample", "fingerprint", "seed", "digest",
-    "verdict", "finish", "n_tokens", "logprob_sum", "entropy_sum",
+    "verdict", "finish", "paper", "n_tokens", "logprob_sum", "entropy_sum",
 )  # fmt: skip
 
 _WINDOW: Final = 1 << 20

@@ -84,6 +84,7 @@ class Overlay:
             "arm": np.array(self._rows.group.arm, STRING),
             "model": np.array(grid.model, STRING),
             "problem_set": np.array(self._rows.group.problem_set, STRING),
+            "guessable": np.full(problems, cube_schema.GUESSABLE.fill, cube_schema.GUESSABLE.dtype),
         }
         coordinates = {
             spec.name: xr.Variable(spec.dims, values[spec.name], dict(spec.attrs))

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import accessor as accessor  # registers ``.rlb``
-from rlbhpc.store import cube, tables, versions
+from rlbhpc.store import cube, guessing, tables, versions
+from rlbhpc.store.cube_schema import GUESSABLE
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.lazy import LazyArray, Stored, variable
 from rlbhpc.store.overlay import Overlay
@@ -124,7 +125,7 @@ def _view(sources: Sources, version: Version | None) -> dict[str, xr.Dataset]:
     known = version.sources["inputs"]["tables"] if version and version.sources else {}
     if sources.inputs["tables"] != known:
         datasets |= _tables(sources.layout)
-    return datasets
+    return guessing.mark(datasets)
 
 
 def _tables(layout: Layout) -> dict[str, xr.Dataset]:
@@ -145,7 +146,7 @@ def _dataset(group: zarr.Group, values: Mapping[str, NDArray[Any] | Stored]) -> 
     for name, array in group.arrays():
         dims: tuple[str, ...] = getattr(array.metadata, "dimension_names", None) or ()
         found, attrs = values[name], dict(array.attrs)
-        if dims in {(), (name,)}:
+        if dims in {(), (name,)} or name == GUESSABLE.name:
             whole = found if not isinstance(found, Stored) else found.whole()
             coordinates[name] = xr.Variable(dims, whole, attrs)
         elif isinstance(found, Stored):

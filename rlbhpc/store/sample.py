@@ -40,6 +40,9 @@ class Sample:
         The response itself; per-token values are float16.
     error
         Why generation or verification failed; empty otherwise.
+    paper
+        What the published study's lenient grader says of it, as a code like ``verdict``; −1 where
+        nobody asked.
     """
 
     key: SampleKey
@@ -55,6 +58,7 @@ class Sample:
     grader: str = ""
     text: str = ""
     error: str = ""
+    paper: int = -1
     token_ids: NDArray[np.int32] = field(default_factory=_no_ids)
     logprobs: NDArray[np.float16] = field(default_factory=_no_values)
     entropies: NDArray[np.float16] = field(default_factory=_no_values)

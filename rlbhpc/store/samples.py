@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rlbhpc.store import schema, snapshot
 from rlbhpc.store.sample import Sample
@@ -51,5 +53,25 @@ def find(
             for s in found
             if asked.get((s.key.step, problem)) == s.fingerprint
         ]
+
+    return snapshot.steady(read)
+
+
+def columns(
+    layout: Layout,
+    arm: str,
+    problem_set: str,
+    step: int,
+    problems: Collection[str],
+    names: Sequence[str],
+) -> pa.Table:
+    """Read columns of the samples of some problems at one step that answer what is asked."""
+
+    def read() -> pa.Table:
+        rows = Rows(layout, Group(arm, problem_set))
+        asked = rows.grid().fingerprints
+        wanted = pa.array([asked[step, p] for p in problems if (step, p) in asked], pa.int64())
+        table = rows.read([*names, "fingerprint"], problems=problems, steps={step})
+        return table.filter(pc.is_in(table["fingerprint"], value_set=wanted))
 
     return snapshot.steady(read)

@@ -18,7 +18,7 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 
 #: Raised whenever a column changes its meaning. Kept in every part.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 # A name that repeats over thousands of rows is held once; Parquet stores it as a plain string.
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -37,6 +37,7 @@ ROWS: Final = pa.schema(
         ("digest", pa.int64()),
         ("verdict", pa.int8()),
         ("finish", pa.int8()),
+        ("paper", pa.int8()),
         ("n_tokens", pa.int32()),
         ("logprob_sum", pa.float64()),
         ("entropy_sum", pa.float64()),

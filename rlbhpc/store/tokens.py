@@ -21,8 +21,17 @@ from rlbhpc.store import schema
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.verify.verdict import Status
 
-_ONE_IN: Final = 100
+#: One sample in so many has its per-token values kept, right or wrong.
+ONE_IN: Final = 100
 _RARE: Final = 2
+
+
+def in_lot(seeds: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which samples the policy ``sampled`` keeps whatever their verdict, from their seeds.
+
+    A seed is 63 hashed bits of the key: a fair lot that falls the same way every time.
+    """
+    return np.asarray(seeds % ONE_IN == 0)
 
 
 def apply(table: pa.Table, policy: TokenPolicy, right: int, drawn: int) -> pa.Table:
@@ -41,9 +50,8 @@ def apply(table: pa.Table, policy: TokenPolicy, right: int, drawn: int) -> pa.Ta
         return table
     keep = np.zeros(table.num_rows, bool)
     if policy == "sampled":
-        # The seed is 63 hashed bits of the key: a fair lot that falls the same way every time.
-        keep |= table["seed"].to_numpy() % _ONE_IN == 0
-        if right <= max(_RARE, drawn // _ONE_IN):
+        keep |= in_lot(table["seed"].to_numpy())
+        if right <= max(_RARE, drawn // ONE_IN):
             keep |= table["verdict"].to_numpy() == Status.RIGHT
     for name in schema.PER_TOKEN:
         table = _keep(table, name, keep)

@@ -12,10 +12,15 @@ from rlbhpc.study.fields import ArmName, Count, Entry, FilePath, ModelName, Samp
 class Verification(Entry):
     """How answers are judged."""
 
-    timeout: Annotated[float, Field(gt=0, le=3_600)] = 10.0
-    """Seconds for one answer; a time-out is counted apart from a wrong answer."""
+    timeout: Annotated[float, Field(gt=0, le=3_600)] = 3.0
+    """Processor seconds for one answer that needs computer algebra, before it is tried alone with
+    four times as many; a time-out is counted apart from a wrong answer. Programs have the time that
+    their benchmark gives them.
+    """
     paper: bool = False
-    """Also give the verdicts of the published study's lenient grader, beside the sound ones."""
+    """Also keep the verdicts of the published study's lenient grader on answers in mathematics, as
+    the cube's variable `paper` beside the sound ones.
+    """
     code: Literal["sound", "compat"] = "sound"
     """Judge programs soundly, or as the official harness of the benchmark would."""
     unsafe: bool = False

@@ -107,8 +107,9 @@ def grade_again(
     if into is not None:
         _begin(stored, into)
     found = {}
+    seconds = stored.study.file.verification.timeout
     for group in stored.groups():
-        regrader = Regrader(kind, workers)
+        regrader = Regrader(kind, workers, seconds)
         if into is None:
             for _, records in stored.records(group):
                 regrader.judge(records)

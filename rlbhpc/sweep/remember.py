@@ -10,11 +10,13 @@ from typing import Any
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
 from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import topup
 from rlbhpc.sweep.plan import Plan
 from rlbhpc.sweep.requested import requested
+from rlbhpc.verify.registry import verifier
 
 # What the entropies of an arm are; log-probs and entropies belong to the same distribution.
 ENTROPY = "exact: full vocabulary, at the sampling temperature, before top-p"
@@ -64,11 +66,14 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
     """What the samples of an arm stand on; the same whenever the study is run again."""
     asked = study.arms[arm]
     engine = study.engine(arm)
+    prompt = study.prompts[asked.prompt]
     return {
         "study": study.name,
         "study_seed": study.seed,
         "model_digests": {str(s): study.digests[asked.model][s] for s in asked.steps},
-        "prompt": study.prompts[asked.prompt].digest,
+        "prompt": prompt.digest,
+        **({NO_THINK: True} if prompt.no_think else {}),
+        **({"paper": verifier("math-paper").FINGERPRINT} if study.file.verification.paper else {}),
         "sampling": asdict(asked.sampling),
         "engine": engine,
         "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else ENTROPY,

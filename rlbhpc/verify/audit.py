@@ -19,7 +19,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.batch import BatchVerifier
 from rlbhpc.verify.math import WORKER
-from rlbhpc.verify.pool import shared_pool
+from rlbhpc.verify.pool import SECONDS, shared_pool
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -179,11 +179,19 @@ class Regrader:
         version that runs now.
     workers
         Processes for what may not run in this one.
+    seconds
+        Processor time that such a process has for one answer.
     """
 
-    def __init__(self, kind: Callable[[Problem], str] | None = None, workers: int = 1) -> None:
+    def __init__(
+        self,
+        kind: Callable[[Problem], str] | None = None,
+        workers: int = 1,
+        seconds: float = SECONDS,
+    ) -> None:
         self._kind = kind or (lambda problem: problem.verifier)
         self._workers = workers
+        self._seconds = seconds
         self._graders: dict[str, BatchVerifier] = {}
         self._tally: Counter[tuple[str, str, str, str]] = Counter()
         self._result = Comparison()
@@ -212,7 +220,7 @@ class Regrader:
 
     def _grader(self, kind: str) -> BatchVerifier:
         if kind not in self._graders:
-            self._graders[kind] = BatchVerifier(kind, workers=self._workers)
+            self._graders[kind] = BatchVerifier(kind, workers=self._workers, seconds=self._seconds)
         return self._graders[kind]
 
 

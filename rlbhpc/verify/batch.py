@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.cache import VerdictCache
-from rlbhpc.verify.pool import shared_pool
+from rlbhpc.verify.pool import SECONDS, shared_pool
 from rlbhpc.verify.registry import Verifier, distinct_part, error_verdict, verifier, verify
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -72,15 +72,24 @@ class BatchVerifier:
         Where verdicts of earlier runs are; its fingerprint must be the verifier's.
     workers
         Processes for what may not run in this one.
+    seconds
+        Processor time that such a process has for one answer.
     """
 
-    def __init__(self, kind: str, cache: VerdictCache | None = None, workers: int = 1) -> None:
+    def __init__(
+        self,
+        kind: str,
+        cache: VerdictCache | None = None,
+        workers: int = 1,
+        seconds: float = SECONDS,
+    ) -> None:
         self.module: Verifier = verifier(kind)
         if cache is not None and cache.fingerprint != self.module.FINGERPRINT:
             raise ValueError(f"cache of {cache.fingerprint!r} given to {self.module.FINGERPRINT!r}")
         self.kind = kind
         self.cache = cache
         self.workers = workers
+        self.seconds = seconds
         self.tally = Tally()
         self._canonical: Callable[[str], str] = getattr(self.module, "canonical", str)
         self._groups: dict[tuple[str, str], dict[str, int]] = {}
@@ -173,7 +182,7 @@ class BatchVerifier:
         if jobs:
             self.tally.in_worker += len(jobs)
             module: Any = self.module
-            pool = shared_pool(module.WORKER, self.workers)
+            pool = shared_pool(module.WORKER, self.workers, self.seconds)
             results = pool.run([outcomes[at].payload for at in jobs])
             for at, result in zip(jobs, results, strict=True):
                 outcomes[at] = module.settle(outcomes[at], result)

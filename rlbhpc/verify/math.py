@@ -25,7 +25,7 @@ from rlbhpc.verify.answer.value import Items, Opaque, Quantity, Relation, Value
 from rlbhpc.verify.pool import Result, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 FINGERPRINT: Final = f"math-{_VERSION} " + " ".join(
     f"{name}-{importlib.metadata.version(name)}"
     for name in ("math-verify", "latex2sympy2_extended", "sympy", "mpmath")

@@ -30,6 +30,7 @@ from rlbhpc.verify.worker import HEADER
 MAX_REPLY: Final = 1 << 16
 TASKS_PER_WORKER: Final = 10_000  # then a fresh one, against slow growth
 RETRY_FACTOR: Final = 4
+SECONDS: Final = 3.0
 _START_SECONDS: Final = 120.0
 
 Outcome = Literal["done", "timeout", "limit", "error"]
@@ -72,7 +73,7 @@ class Pool:
     """
 
     def __init__(
-        self, function: str, workers: int = 1, seconds: float = 3.0, memory: int = 2 << 30
+        self, function: str, workers: int = 1, seconds: float = SECONDS, memory: int = 2 << 30
     ) -> None:
         self.function = function
         self.size = workers
@@ -273,13 +274,14 @@ def _end(worker: _Worker) -> None:
             stream.close()
 
 
-_SHARED: dict[tuple[str, int], Pool] = {}
+_SHARED: dict[tuple[str, int, float], Pool] = {}
 
 
-def shared_pool(function: str, workers: int = 1) -> Pool:
+def shared_pool(function: str, workers: int = 1, seconds: float = SECONDS) -> Pool:
     """Return this process's pool for a function; its workers start on first use."""
-    pool = _SHARED.get((function, workers))
+    key = (function, workers, seconds)
+    pool = _SHARED.get(key)
     if pool is None:
-        pool = _SHARED[function, workers] = Pool(function, workers)
+        pool = _SHARED[key] = Pool(*key)
         atexit.register(pool.close)
     return pool

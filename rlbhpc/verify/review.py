@@ -239,6 +239,28 @@ def chain_counts(sheet: Sheet, judgements: Sequence[Judgements]) -> list[ChainCo
     ]  # fmt: skip
 
 
+class ModelCounts(NamedTuple):
+    """One problem as one model judged its chains; never mixed with what people say."""
+
+    model: str
+    problem: str
+    valid: int
+    invalid: int
+    unclear: int
+
+
+def model_counts(sheet: Sheet, judgements: Sequence[Judgements]) -> list[ModelCounts]:
+    """Count what each model said of the chains of each problem."""
+    found = []
+    for one in judgements:
+        if one.by_model:
+            for name in sheet.counts:
+                mine = (chain.id for chain in sheet.chains if chain.problem == name)
+                said = [one.words[chain] for chain in mine if chain in one.words]
+                found.append(ModelCounts(one.reviewer, name, *map(said.count, WORDS)))
+    return found
+
+
 def _joint(words: Sequence[Word]) -> Word:
     if "invalid" in words:
         return "invalid"

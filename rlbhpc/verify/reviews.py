@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.verify.review import Chain, Judgements, Sheet, read_judgements, write_sheet
+from rlbhpc.verify.review import (
+    FORMAT,
+    Chain,
+    Judgements,
+    Sheet,
+    read_judgements,
+    write_sheet,
+)
 
 _PAGE: Final = "sheet.html"
 _FACTS: Final = "sheet.json"
@@ -75,6 +82,20 @@ def take(folder: Path, given: Path) -> tuple[Kept, Judgements]:
     judged = read_judgements(given, known[asked].sheet)
     shutil.copyfile(given, known[asked].folder / _file_of(judged))
     return known[asked], judged
+
+
+def add(one: Kept, judged: Judgements) -> None:
+    """Store judgements that no page was needed for, in the form that the page saves."""
+    record = {
+        "format": FORMAT,
+        "sheet": judged.sheet,
+        "reviewer": judged.reviewer,
+        "judgements": dict(judged.words),
+        "notes": dict(judged.notes),
+        "by_model": judged.by_model,
+    }
+    text = json.dumps(record, ensure_ascii=False, indent=1)
+    (one.folder / _file_of(judged)).write_text(text, encoding="utf-8")
 
 
 def _file_of(judged: Judgements) -> str:

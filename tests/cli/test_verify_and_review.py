@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
@@ -20,6 +20,8 @@ from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 from tests.cli.test_store_verbs import call
+from tests.verify.test_chain_judge import Server
+from tests.verify.test_chain_judge import server as server
 
 N = 40
 STUDY = """
@@ -128,6 +130,25 @@ def test_new_verdicts_become_a_run_of_their_own(
     assert (group["verdict"].values == Status.MISSING).sum() == 0
 
 
+def test_a_named_grader_stands_beside_the_run_in_its_report(study: Study, tmp_path: Path) -> None:
+    root, new = study.layout.root, tmp_path / "paper"
+    assert call("verify", root, "--again", "--grader", "math-paper", "--into", new)[0] == DONE
+    code, _ = call("report", root, "--regraded", new, "-o", tmp_path / "page")
+    assert code == DONE
+    text = (tmp_path / "page" / "report.html").read_text()
+    assert "They differ on 3 samples" in text and "the other: math-paper-1" in text
+    rows = (tmp_path / "page" / "regraded.csv").read_text().splitlines()
+    last = dict(zip(rows[0].split(","), rows[-1].split(","), strict=False))
+    assert (last["k"], last["other"]) == (str(N), "1.0"), "every problem is solved if 400 is 4"
+    assert float(last["own"]) == pytest.approx(2 / 3)
+
+
+def test_a_grader_judges_only_problems_of_its_kind(study: Study) -> None:
+    code, result = call("verify", study.layout.root, "--again", "--grader", "code")
+    assert code == DONE
+    assert "Both call the same samples right." in result.stdout
+
+
 def test_a_grader_that_changes_nothing_leaves_every_row_as_it_is(
     study: Study, tmp_path: Path
 ) -> None:
@@ -182,6 +203,27 @@ def test_what_cannot_be_done_is_said(
         call("verify", study.layout.root, *(places.get(word, word) for word in words))
     assert (other / "precious").exists()
     assert files(same) == kept
+
+
+def test_a_served_model_judges_beside_the_readers(study: Study, server: Server) -> None:
+    root = study.layout.root
+    judge = f"{server.url}/some/model"
+    server.answer = lambda prompt: "<500>"
+    code, result = call("review", root, "--judge", judge, "--json")
+    assert code == INCOMPLETE
+    (row,) = json.loads(result.stdout)
+    assert (row["unclear"], row["without_verdict"]) == (1, 1)
+    assert "status 500" in call("review", root, "--judge", judge)[1].stderr
+    server.answer = lambda prompt: "Sound.\nVerdict: valid"
+    assert call("review", root, "--judge", judge)[0] == DONE
+    server.prompts.clear()
+    assert call("review", root, "--judge", judge)[0] == DONE
+    assert server.prompts == []
+    (found,) = json.loads(call("review", root, "--results", "--json")[1].stdout)
+    (said,) = found["models"]
+    assert (said["model"], said["valid"]) == (f"some/model at {server.url}", 1)
+    assert found["problems"][0]["read"] == 0
+    assert found["pass_at_k"] == []
 
 
 def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path) -> None:

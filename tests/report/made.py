@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,12 @@ def put_counts(study: Study, arm: str, c: Array, n: int, step: int = 0) -> None:
 def put_samples(
     study: Study, arm: str, right: Array, step: int = 0, texts: Mapping[tuple[int, int], str] = {},
     verdicts: Mapping[tuple[int, int], Status] = {}, missing: int = 0, model: str = "",
-    entropy: float = 0.1,
+    entropy: float = 0.1, logprobs: Callable[[int, int], Array] | None = None,
 ) -> None:  # fmt: skip
-    """Journal a matrix ``[problem, sample]`` of right and wrong, the last problems left out."""
+    """Journal a matrix ``[problem, sample]`` of right and wrong, the last problems left out.
+
+    ``logprobs`` gives the log-probabilities of the tokens of a response by problem and sample.
+    """
     layout = study.layout
     matrix = np.asarray(right)
     prints = {i: study.request_fingerprint(arm, step, f"{SET}/{i}") for i in range(len(matrix))}
@@ -93,6 +96,7 @@ def put_samples(
                         Finish.LENGTH if long else Finish.EOS, 10 + j, -3.0,
                         entropy * (10 + j) * (1 + i % 5 / 10), str(solved),
                         text=texts.get((i, j), f"Problem {i}, try {j}: the answer is {solved}."),
+                        logprobs=np.asarray(logprobs(i, j) if logprobs else (), np.float16),
                     )
                 )  # fmt: skip
 

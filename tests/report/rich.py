@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,24 +14,43 @@ from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.plan import Plan, Shard
 from tests.report.made import SET, put_samples
 
 PROBLEMS, N = 30, 32
 STEPS = (50, 100, 150)
 # From arm to model, temperature and steps.
-ARMS = {
+ARMS: dict[str, tuple[str, float, tuple[int, ...]]] = {
     "base": ("start", 0.6, (0,)),
     "base-hot": ("start", 1.0, (0,)),
     "grpo": ("grpo-run", 0.6, STEPS),
     "grpo-hot": ("grpo-run", 1.0, STEPS[-1:]),
     "ppo": ("ppo-run", 0.6, STEPS[-1:]),
     "no-think": ("start", 0.6, (0,)),
+    "base-boxed": ("start", 0.6, (0,)),
+    "grpo-boxed": ("grpo-run", 0.6, STEPS[-1:]),
 }
+# What an arm asks with, where that is not the plain prompt.
+PROMPTS = {"no-think": "no-think", "base-boxed": "boxed", "grpo-boxed": "boxed"}
+# Tokens per second of the workers that made the samples, by model.
+SPEEDS = {"start": 400.0, "grpo-run": 200.0, "ppo-run": 200.0}
 _SAMPLING = {"top_p": 0.95, "max_tokens": 64}
 
 
-def make_rich(folder: Path) -> Study:
-    """Two algorithms, three checkpoints, two temperatures, training curves and scores."""
+def make_regraded(folder: Path, run: Path) -> Path:
+    """The same run as a lenient grader sees it, as ``rlbhpc verify --again --into`` writes it."""
+    make_rich(folder, lenient=True)
+    layout = Layout(folder)
+    layout.study.write_text(Layout(run).study.read_text())
+    layout.regraded.write_text(json.dumps({"from": str(run), "done": True}))
+    return folder
+
+
+def make_rich(folder: Path, *, lenient: bool = False) -> Study:
+    """Two algorithms, three checkpoints, two temperatures and prompts, curves and scores.
+
+    A ``lenient`` grader accepts one wrong answer of the base to each of five problems.
+    """
     trained = {"steps": list(STEPS), "base": "start"}
     file = StudyFile.model_validate(
         {
@@ -42,10 +63,11 @@ def make_rich(folder: Path) -> Study:
                 "ppo-run": {"path": "/models/ppo-{step}", **trained},
             },
             "problem_sets": {SET: {"set": "math500", "path": "/data/math500"}},
+            "storage": {"tokens": "all"},
             "arms": {
                 arm: {
                     "model": model, "temperature": t, "n": N, "steps": list(steps), **_SAMPLING,
-                    "prompt": "no-think" if arm == "no-think" else "plain",
+                    "prompt": PROMPTS.get(arm, "plain"),
                 }
                 for arm, (model, t, steps) in ARMS.items()
             },
@@ -54,15 +76,15 @@ def make_rich(folder: Path) -> Study:
     ids = {f"{SET}/{i}": f"hash{i}" for i in range(PROBLEMS)}
     digests = {"start": {0: "d0"}}
     digests |= {m: {s: f"{m}{s}" for s in (0, *STEPS)} for m in ("grpo-run", "ppo-run")}
-    prompts = {name: Prompt(name, "{question}", name) for name in ("plain", "no-think")}
+    prompts = {name: Prompt(name, "{question}", name) for name in ("plain", "no-think", "boxed")}
     study = Study(file, digests, prompts, {SET: ids}, {})
     folder.mkdir(parents=True, exist_ok=True)
     study.layout.study.write_text(study.to_json())
-    put_everything(study)
+    put_everything(study, lenient=lenient)
     return study
 
 
-def put_everything(study: Study) -> None:
+def put_everything(study: Study, *, lenient: bool) -> None:
     """Samples that are sharper with every step and lose the hardest problems."""
     rng = np.random.default_rng(7)
     rates = np.sort(rng.beta(0.4, 1.2, PROBLEMS))
@@ -73,9 +95,25 @@ def put_everything(study: Study) -> None:
             if arm == "no-think":
                 sharper = np.where(np.arange(PROBLEMS) % 5 == 0, 0.04, 0)
             right = rng.random((PROBLEMS, N)) < np.minimum(sharper, 1)[:, None]
+            if arm in PROMPTS:
+                right[:10, : N // 2] &= arm == "grpo-boxed"  # the base minds the other prompt
+            if lenient and arm == "base":
+                right[np.arange(5), right[:5].argmin(axis=1)] = True
             entropy = temperature - step / 400 + rng.uniform(0, 0.02)
-            put_samples(study, arm, right, step, model=model, entropy=entropy)
+            # The base writes its responses to problem 20 twice, as if seeds had been used twice.
+            texts = {(20, j): f"Try {j % (N // 2)}" for j in range(N) if arm == "base"}
+            put_samples(
+                study,
+                arm,
+                right,
+                step,
+                texts,
+                model=model,
+                entropy=entropy,
+                logprobs=partial(_tokens, step) if arm in {"base", "grpo"} else None,
+            )
     layout = study.layout
+    put_attempts(study)
     for model, speed in (("grpo-run", 1.0), ("ppo-run", 0.8)):
         t = np.arange(1, 151)
         noise = rng.normal(0, 0.01, len(t))
@@ -89,6 +127,33 @@ def put_everything(study: Study) -> None:
         }
         tables.put_training(layout, model, t, metrics)
     put_scores(layout, rng)
+
+
+def _tokens(step: int, problem: int, sample: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Log-probabilities of 120 tokens: the start unsure, the end sure, training mends the start."""
+    if sample >= 4:
+        return np.zeros(90)  # too short for three parts
+    first = -1.0 + step / 300 + problem / 100
+    return np.concatenate([np.full(40, first), np.full(40, -0.5), np.full(40, -0.1)])
+
+
+def put_attempts(study: Study) -> None:
+    """Records of one worker per checkpoint, half of them with two devices."""
+    pairs = [("start", 0), *(("grpo-run", step) for step in STEPS), ("ppo-run", STEPS[-1])]
+    shards = tuple(
+        Shard(number, "hf", model, step, 1000, ()) for number, (model, step) in enumerate(pairs)
+    )
+    plan = Plan(study.hash, shards)
+    plan.save(study.layout.plans)
+    study.layout.attempts.mkdir(parents=True)
+    for shard in shards:
+        devices = ["0", "1"][: 1 + shard.number % 2]
+        record = {
+            "plan": plan.name, "shard": shard.number, "started": 0.0, "loaded": 50.0,
+            "ended": 150.0, "devices": devices,
+            "tokens": 100 * SPEEDS[shard.model] * len(devices),
+        }  # fmt: skip
+        (study.layout.attempts / f"{shard.number}.json").write_text(json.dumps(record))
 
 
 def put_scores(layout: Layout, rng: np.random.Generator) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.regraded import read_regraded
 from rlbhpc.report.write import write_report
 from tests.report.browser import Browser, browser
-from tests.report.rich import make_rich
+from tests.report.rich import make_regraded, make_rich
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a run that has something for every section."""
     folder = tmp_path_factory.mktemp("whole")
     make_rich(folder / "run")
-    return write_report(gather(folder / "run"), folder / "page")[0]
+    found = gather(folder / "run")
+    other = read_regraded(found, make_regraded(folder / "other", folder / "run"))
+    return write_report(found, folder / "page", other)[0]
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
@@ -71,6 +74,23 @@ def test_everything_is_shown_and_nothing_spills(
     assert window.ask(CONTRAST) >= 4.5
     paper = window.ask("getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(21, 24, 26)" if dark else "rgb(255, 255, 255)")
+
+
+def test_every_part_has_its_place(window: Browser, whole: Path) -> None:
+    window.open(whole, 1400)
+    heads = window.ask("[...document.querySelectorAll('h3')].map(e => e.textContent)")
+    for part in (
+        "prompt sensitivity", "for a budget of tokens", "for a budget of device-hours",
+        "perplexity by position", "repeated responses", "Another grader",
+        "A checkpoint that the data chose", "Algorithms", "reliability",
+    ):  # fmt: skip
+        assert any(part in head for head in heads), part
+    # The table of the metrics is folded, and opens.
+    fold = "[...document.querySelectorAll('#methods details')]"
+    window.ask(f"{fold}[0].querySelector('summary').click()")
+    rows = f"{fold}[0].querySelectorAll('tbody tr')"
+    assert window.ask(f"{rows}.length") > 15
+    assert window.ask("document.documentElement.scrollWidth") <= 1400
 
 
 def test_a_pointer_finds_the_values(window: Browser, whole: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.beyond import beyond, compared, more
-from rlbhpc.report.budgets import budgets
+from rlbhpc.report.budgets import TOKENS, budgets
 from rlbhpc.report.figures.style import _apart
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.guesses import unguessed
@@ -27,7 +27,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.verify.review import FORMAT, Chain, Sheet
 from rlbhpc.verify.reviews import keep
 from rlbhpc.verify.verdict import Status
-from tests.report.rich import ARMS, PROBLEMS, STEPS, make_rich
+from tests.report.rich import ARMS, PROBLEMS, STEPS, N, make_rich
 
 
 @pytest.fixture(scope="module")
@@ -149,17 +149,19 @@ def test_undecided_comparisons_are_forecast(rich: Report) -> None:
 
 def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
     measured = responses(rich)
-    found = budgets(rich, measured)
+    every = budgets(rich, measured)
+    found = [one for one in every if one.unit == TOKENS]
     assert [one.of for one in found] == [
         one for one in rich.measured if any(one is other for other in compared(rich))
     ]
     base = next(one for one in found if one.of.arm == "base")
     cost = next(one.cost for one in measured if one.of is base.of)
-    tokens = float(base.tokens[-1])
-    bought = np.floor(tokens / cost * (1 + 1e-12)).astype(int)
+    last = np.flatnonzero(~np.isnan(base.interval.estimate))[-1]
+    bought = np.floor(base.spent[last] / cost * (1 + 1e-12)).astype(int)
     values = pass_at_k(base.of.counts.n, base.of.counts.c, bought)
-    assert float(base.interval.estimate[-1]) == pytest.approx(values.mean())
-    assert not np.isnan(base.interval.estimate).any()
+    assert bought.max() <= N
+    assert float(base.interval.estimate[last]) == pytest.approx(values.mean())
+    assert all((one.spent == base.spent).all() for one in found), "arms share their budgets"
 
 
 def test_reliability_is_that_of_the_statistics(rich: Report) -> None:

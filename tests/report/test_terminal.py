@@ -13,13 +13,14 @@ from rich.console import Console
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
+from rlbhpc.report.details import details
 from rlbhpc.report.gather import Report
 from rlbhpc.report.terminal import print_report
 
 
 def text_of(report: Report, width: int) -> str:
     out = io.StringIO()
-    print_report(report, Console(file=out, width=width, highlight=False))
+    print_report(report, details(report), Console(file=out, width=width, highlight=False))
     return out.getvalue()
 
 

@@ -8,6 +8,7 @@ import random
 import resource
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from rlbhpc.errors import UserError
 from rlbhpc.store import versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sample import Sample
+from rlbhpc.store.samples import find
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.layout import Layout
 from tests.store.made import ARM, SET, contents, journal, problem, sample, samples, shuffled
@@ -83,6 +86,31 @@ def test_every_sample_stands_in_its_cell(layout: Layout) -> None:
     assert missing.logprob_sum.isnull().all()
     assert missing.entropy_sum.isnull().all()
     assert validate_cube(layout.root) == []
+
+
+def test_the_lenient_graders_verdicts_count_beside_the_sound_ones(layout: Layout) -> None:
+    rows = [
+        replace(row, paper=(-1, 0, 1)[row.key.sample % 3], verdict=row.key.sample % 2)
+        for row in samples(range(5), 12)
+    ]
+    journal(layout, rows[:30], "a")
+    live = open_cube(layout.root)[f"{ARM}/{SET}"].to_dataset()
+    assert live.sizes["problem"] == 3
+    compact(layout)
+    journal(layout, rows[30:], "b")
+    over = open_cube(layout.root)
+    compact(layout)
+    for tree in (over, open_cube(layout.root), open_cube(layout.cube)):
+        data = tree[f"{ARM}/{SET}"].to_dataset()
+        assert (data.rlb.counts("paper")["n"] == 8).all()
+        assert (data.rlb.counts("paper")["c"] == 4).all()
+        assert (data.rlb.counts()["n"] == 12).all()
+        assert (data.rlb.counts()["c"] == 6).all()
+        by_tree = tree.rlb.pass_at_k(8, "paper")[f"{ARM}/{SET}"].to_dataset()["pass_at_k"]
+        assert (by_tree == 1).all()
+        assert (data.rlb.pass_at_k(1, "paper") == 0.5).all()
+    assert validate_cube(layout.root) == []
+    assert [row.paper for row, _ in find(layout, ARM, problem(1))] == [-1, 0, 1] * 4
 
 
 def test_counts_leave_out_what_says_nothing_about_the_model(layout: Layout) -> None:

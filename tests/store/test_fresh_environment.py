@@ -45,6 +45,7 @@ DTYPES = {
     "entropy_sum": "float32", "answer": "int64", "seed": "int64", "n": "int32", "c": "int32",
     "fingerprint": "int64", "step": "int32", "problem": "StringDType()", "arm": "StringDType()",
     "model": "StringDType()", "problem_set": "StringDType()", "vocabulary": "StringDType()",
+    "guessable": "int8", "paper": "int8",
 }  # fmt: skip
 
 
@@ -93,5 +94,5 @@ def test_plain_xarray_opens_a_cube(python: Path, tmp_path: Path, planned: bool) 
     assert seen["seed"] == [sample(2, i, 10).seed for i in range(9)]
     assert seen["arm"] == "base"
     assert seen["flags"][:3] == ["missing", "wrong", "right"]
-    assert seen["coords"] == ["arm", "model", "problem", "problem_set", "step"]
+    assert seen["coords"] == ["arm", "guessable", "model", "problem", "problem_set", "step"]
     assert seen["modules"] == []

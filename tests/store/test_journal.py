@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +212,17 @@ def test_a_file_that_is_no_journal_is_named(tmp_path: Path, data: bytes) -> None
     found = journal.read(path)
     assert found.table.num_rows == 0
     assert found.skipped[0].path == path
+
+
+def test_a_journal_of_another_format_is_named_and_not_misread(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[7:8] = b"1"
+    data[20:24] = zlib.crc32(data[:20]).to_bytes(4, "little")
+    path.write_bytes(data)
+    found = journal.read(path)
+    assert found.table.num_rows == 0
+    assert "rlbhpcJ1" in str(found.skipped[0])
 
 
 def test_a_response_that_imitates_a_frame_stays_a_response(tmp_path: Path) -> None:

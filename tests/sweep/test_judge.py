@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.requests import Verification
 from rlbhpc.sweep.judge import Asked, Judge
 from rlbhpc.sweep.recorder import Recorder
+from rlbhpc.verify import math
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 
@@ -25,6 +27,7 @@ PROBLEMS = {
         Problem("m/1", {"question": "?"}, r"\frac{1}{2}", "math"),
         Problem("m/2", {"question": "?"}, "x^2", "math"),
         Problem("c/1", {"question": "?"}, "B", "choice"),
+        Problem("m/3", {"question": "?"}, "7", "math"),
     ]
 }
 ANSWERS = ["1/2", "0.5", r"\frac12", r"\dfrac{1}{2}", "x^2", "x^{2}", "x*x", "3", "", "B", "(B)"]
@@ -86,6 +89,47 @@ def test_the_harness_for_programs_is_the_one_that_the_study_names(
     asked = Asked(SampleKey("a", 0, "c/1", 0), 1, 1)
     for code, kind in (("sound", "code"), ("compat", "code-compat")):
         assert Judge(problem, Verification(code=code), tmp_path)._kind(asked) == kind  # type: ignore[arg-type]
+
+
+def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:
+    """The lenient grader takes a hundred times the gold answer for it."""
+    texts = {"m/3": r"so $\boxed{700}$", "m/2": r"$\boxed{x^2}$", "c/1": r"$\boxed{B}$"}
+    finished = []
+    for tag, (name, text) in enumerate(texts.items()):
+        none = np.zeros(1, np.float32)
+        done = Completion(tag, np.zeros(1, np.int32), none, none, text, Finish.EOS)
+        finished.append((Asked(SampleKey("base", 0, name, 0), tag, 7), done))
+    finished.append((finished[0][0], replace(finished[0][1], finish=Finish.ERROR)))
+    judge = Judge(PROBLEMS, Verification(paper=True), tmp_path)
+    said = [(row.verdict, row.paper) for row in judge.samples(finished)]
+    assert said == [
+        (Status.WRONG, Status.RIGHT),
+        (Status.RIGHT, Status.RIGHT),
+        (Status.RIGHT, Status.MISSING),  # no answer that the study's grader was made for
+        (Status.FAILED, Status.MISSING),
+    ]
+    assert "math-paper" in judge.close()
+    plain = Judge(PROBLEMS, Verification(), tmp_path).samples(finished)
+    assert {row.paper for row in plain} == {Status.MISSING}
+    assert [row.verdict for row in plain] == [verdict for verdict, _ in said]
+
+
+def test_the_study_says_how_long_one_answer_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison that takes a second is a timeout under a tenth of it, and is not kept."""
+    monkeypatch.setattr(math, "WORKER", "tests.verify.pool_tasks:busy_second")
+    problem = {"m/1": Problem("m/1", {"question": "?"}, r"\sum_{k=1}^{9} \Psi_k", "math")}
+    none = np.zeros(1, np.float32)
+    text = r"$\boxed{\sum_{j=1}^{9} \Psi_j}$"
+    done = Completion(0, np.zeros(1, np.int32), none, none, text, Finish.EOS)
+    finished = [(Asked(SampleKey("base", 0, "m/1", 0), 0, 7), done)]
+    found = []
+    for seconds in (0.1, 30.0):
+        judge = Judge(problem, Verification(timeout=seconds), tmp_path)
+        found += [row.verdict for row in judge.samples(finished)]
+        assert "1 in a worker" in judge.close()["math"]
+    assert found == [Status.TIMEOUT, Status.RIGHT]
 
 
 class _Slow(Judge):

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
+from rlbhpc.store.grid import Grid
+from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
@@ -177,6 +179,22 @@ def test_a_plan_survives_its_file_and_tells_when_it_was_changed(
     path.write_text(path.read_text().replace('"step":0', '"step":1', 1))
     with pytest.raises(UserError, match="make a new one"):
         Plan.load(path)
+
+
+def test_what_is_sampled_without_reasoning_says_so(study: Study, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "no-think-plain.txt").write_text("{question} = ")
+    path = write_study(folder, tmp_path / "model")
+    plain = path.read_text()
+    for prompt, said in (("no-think", True), ("no-think-plain.txt", True), ("countdown", False)):
+        path.write_text(plain.replace("prompt: countdown", f"prompt: {prompt}", 1))
+        asked = load_study(path)
+        remember(asked)
+        for arm, expected in (("base", said), ("hot", False)):
+            grid = Grid.load(asked.layout.grid(arm, "countdown"))
+            assert grid is not None
+            assert grid.provenance.get(NO_THINK, False) is expected
 
 
 def test_what_a_killed_writer_left_of_a_grid_is_no_group(study: Study) -> None:

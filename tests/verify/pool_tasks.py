@@ -70,6 +70,14 @@ def forge(kind):
     os._exit(0)
 
 
+def busy_second(task):
+    """Take a second of processor time to find two answers equal."""
+    end = time.process_time() + 1
+    while time.process_time() < end:
+        pass
+    return {"equal": True, "why": "busy"}
+
+
 class Touch:
     def __reduce__(self):
         return (os.system, ("touch forged",))

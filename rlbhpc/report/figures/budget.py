@@ -1,4 +1,4 @@
-"""pass@k for a budget of response tokens per problem."""
+"""pass@k for a budget of response tokens or of device-hours."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from rlbhpc.report.figures.style import DOUBLE, Drawn, canvas, end_labels
 
 
 def budget_figure(shown: Sequence[Budget], bases: set[str], colours: Colours) -> Drawn:
-    """Draw each arm over the budget, base dashed, with its interval."""
+    """Draw each arm over budgets of one unit, base dashed, with its interval."""
     with canvas(DOUBLE, 2.8) as (figure, (axes,)):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: f"{tokens:,.0f}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda spent, _: f"{spent:,.4g}"))
         axes.xaxis.set_minor_locator(NullLocator())
         ends = []
         for one in shown:
             colour, at = colours[one.of.arm], one.interval
             known = np.flatnonzero(~np.isnan(at.estimate))
             axes.fill_between(
-                one.tokens, 100 * at.lower, 100 * at.upper, color=colour, alpha=0.16, linewidth=0
+                one.spent, 100 * at.lower, 100 * at.upper, color=colour, alpha=0.16, linewidth=0
             )
             dash = "--" if one.of.arm in bases else "-"
-            axes.plot(one.tokens, 100 * at.estimate, dash, color=colour, label=one.of.label)
+            axes.plot(one.spent, 100 * at.estimate, dash, color=colour, label=one.of.label)
             if len(known):
                 ends.append((100 * float(at.estimate[known[-1]]), one.of.label, colour))
-        axes.set_xlim(min(one.tokens[0] for one in shown), max(one.tokens[-1] for one in shown))
+        axes.set_xlim(min(one.spent[0] for one in shown), max(one.spent[-1] for one in shown))
         axes.set_ylim(0, 100)
-        axes.set_xlabel("response tokens per problem")
+        axes.set_xlabel(shown[0].unit)
         axes.set_ylabel("pass@budget, %")
         end_labels(axes, ends)
     return Drawn(figure, budget_frame(shown))
@@ -48,7 +48,8 @@ def budget_frame(shown: Sequence[Budget]) -> pd.DataFrame:
                     "problem_set": one.of.problem_set,
                     "arm": one.of.arm,
                     "step": one.of.step,
-                    "tokens": one.tokens,
+                    "unit": one.unit,
+                    "budget": one.spent,
                     "pass_at_budget": one.interval.estimate,
                     "lower": one.interval.lower,
                     "upper": one.interval.upper,

@@ -40,13 +40,14 @@ def perplexity_figure(shown: Sequence[Scored], colours: Colours) -> Drawn:
         axes.xaxis.set_major_formatter(ScalarFormatter())
         low = min((float(np.nanmin(one.perplexity)) for one in shown), default=1.0)
         high = max((float(np.nanmax(one.perplexity)) for one in shown), default=2.0)
-        axes.set_xticks([t for t in _TICKS if low * 0.99 <= t <= high * 1.01] or [low])
+        axes.set_xticks([t for t in TICKS if low * 0.99 <= t <= high * 1.01] or [low])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("perplexity of a response (dot and number: median; line: quartiles)")
     return Drawn(figure, perplexity_frame(shown))
 
 
-_TICKS: Final = (1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
+#: Perplexities that an axis may be marked with.
+TICKS: Final = (1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 
 
 def perplexity_frame(shown: Sequence[Scored]) -> pd.DataFrame:

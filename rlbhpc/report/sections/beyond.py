@@ -5,26 +5,27 @@ from __future__ import annotations
 from rlbhpc.report.beyond import Beyond, More
 from rlbhpc.report.details import Details
 from rlbhpc.report.figures.beyond import extrapolation_figure
-from rlbhpc.report.figures.palette import Colours, bases_of
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import bounds, percent, several
-from rlbhpc.report.sections.parts import figure
+from rlbhpc.report.sections.parts import Pen
 
 
-def beyond_samples(report: Report, details: Details, colours: Colours) -> list[Node]:
+def beyond_samples(details: Details, pen: Pen) -> list[Node]:
     """Extrapolated curves, their checks, and forecasts of undecided comparisons."""
     nodes: list[Node] = [node for one in details.more for node in _forecast(one)]
     for set_name in dict.fromkeys(one.of.problem_set for one in details.beyond):
         shown = [one for one in details.beyond if one.of.problem_set == set_name]
         nodes += [
             el("h3", f"{set_name}: pass@k beyond the samples"),
-            figure(
-                extrapolation_figure(shown, bases_of(report), colours),
+            pen.figure(
                 f"beyond-{set_name}",
                 "Observed up to n; beyond, the middle and the envelope of three models (Beta, "
                 "Beta with unsolvable problems, power law), for these problems. Crosses: what a "
                 "tenth of the samples predicted for n, beside what was observed there.",
+                extrapolation_figure,
+                shown,
+                pen.bases,
+                pen.colours,
             ),
             _checks(shown, set_name),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ET
 from typing import Final
 
@@ -11,63 +12,68 @@ from rlbhpc.report.figures.coverage import CELLS, coverage_figure
 from rlbhpc.report.figures.difference import difference_figure
 from rlbhpc.report.figures.efficiency import delta_se_figure
 from rlbhpc.report.figures.histogram import histogram_figure
-from rlbhpc.report.figures.palette import Colours
 from rlbhpc.report.figures.steps import steps_figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import adjusted_p, bounds, percent, several, share, signed
 from rlbhpc.report.sections.evidence import anchor
-from rlbhpc.report.sections.parts import figure
+from rlbhpc.report.sections.parts import Pen
 
 _IDS: Final = 200
 
 
-def comparisons(report: Report, shown: list[Evidence], colours: Colours) -> list[Node]:
+def comparisons(report: Report, shown: list[Evidence], pen: Pen) -> list[Node]:
     """Each comparison in full, then all of them side by side."""
     nodes: list[Node] = []
     for line_up in report.line_ups:
-        nodes += _comparison(report, line_up[-1], _places(shown, line_up[-1]), colours)
+        nodes += _comparison(report, line_up[-1], _places(shown, line_up[-1]), pen)
         if len(line_up) > 1:
             nodes.append(
-                figure(
-                    steps_figure(line_up, colours),
+                pen.figure(
                     f"steps-{line_up[-1].slug}",
                     "Difference to the base over training steps, at k = 1 and at the largest k.",
+                    steps_figure,
+                    line_up,
+                    pen.colours,
                 )
             )
             nodes.append(_steps_table(line_up))
     if report.final:
         nodes.append(el("h3", "All comparisons"))
         nodes.append(
-            figure(
-                coverage_figure(report.final, colours),
+            pen.figure(
                 "coverage",
                 "Problems solved at least once by both, by one and by neither.",
+                coverage_figure,
+                report.final,
+                pen.colours,
             )
         )
         nodes.append(
-            figure(
-                delta_se_figure(report.final, colours),
+            pen.figure(
                 "delta-se",
                 "Sampling-efficiency gap: what the base reaches with K samples and the trained "
                 "model does not with one. Smaller is better.",
+                delta_se_figure,
+                report.final,
+                pen.colours,
             )
         )
     return nodes
 
 
-def _comparison(
-    report: Report, one: Comparison, places: dict[str, str], colours: Colours
-) -> list[Node]:
+def _comparison(report: Report, one: Comparison, places: dict[str, str], pen: Pen) -> list[Node]:
     found = one.conclusion.crossing
     sets = " and ".join(str(part) for part in found.sets) or "none"
     return [
         el("h3", one.title),
-        figure(
-            difference_figure(one, colours),
+        pen.figure(
             f"difference-{one.slug}",
             "Trained minus base, paired over problems. The wide band holds the whole curve at "
             "once; the narrow one is for a single k that was fixed beforehand.",
+            difference_figure,
+            one,
+            pen.colours,
         ),
         _difference_table(report, one),
         el(
@@ -76,12 +82,14 @@ def _comparison(
             f"{share(found.probability)}. Moved at any k: p "
             f"{adjusted_p(one.curve.p_moved, one.p_moved_holm, len(report.final))}.",
         ),
-        figure(
-            histogram_figure(one, colours),
+        pen.figure(
             f"histogram-{one.slug}",
             "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Share of "
             "problems never solved, trained minus base: "
             f"{bounds(one.shift.never_solved, sign=True)} points.",
+            histogram_figure,
+            one,
+            pen.colours,
         ),
         *_coverage(report, one, places),
     ]
@@ -127,20 +135,31 @@ def _coverage(report: Report, one: Comparison, places: dict[str, str]) -> list[N
         el(
             "p",
             f"McNemar's exact test, two-sided: p "
-            f"{adjusted_p(one.solved.p_value, one.p_solved_holm, len(report.final))}. Sampled "
-            f"again, about {one.cell_changes:.1f} of these problems would change their cell.",
+            f"{adjusted_p(one.solved.p_value, one.p_solved_holm, len(report.final))}. {rerun(one)}",
         ),
     ]
-    if one.support:
-        s = one.support
-        nodes.append(
-            el(
-                "p",
-                f"Support retained {percent(s.srr)} %, newly discovered {percent(s.ndr)} %, "
-                f"net change {signed(s.nscr)} points.",
-            )
+    return [*nodes, *supported(one)]
+
+
+def rerun(one: Comparison) -> str:
+    """Say how many problems would be in another cell by chance."""
+    return f"Sampled again, about {one.cell_changes:.1f} of these problems would change their cell."
+
+
+def supported(one: Comparison) -> list[Node]:
+    """Say what is kept of what the base solves, and what is new."""
+    # Nothing is retained or discovered where neither of the two solves anything.
+    if one.support is None or math.isnan(float(one.support["nscr"].estimate)):
+        return []
+    s = one.support
+    return [
+        el(
+            "p",
+            f"Of what the base solves, {bounds(s['srr'])} % is retained; of what the trained "
+            f"model solves, {bounds(s['ndr'])} % is newly discovered; harmonic mean of the two "
+            f"{bounds(s['sds'])} %, net change {bounds(s['nscr'], sign=True)} points.",
         )
-    return nodes
+    ]
 
 
 def _ids(problems: list[str], places: dict[str, str]) -> ET.Element:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 
 from rlbhpc.report.details import Details
 from rlbhpc.report.figures.curves import pass_at_k_figure
-from rlbhpc.report.figures.palette import Colours, bases_of
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import UNSOUND, bounds, percent
-from rlbhpc.report.sections.parts import figure
+from rlbhpc.report.sections.parts import Pen
 
 
-def curves(report: Report, details: Details, colours: Colours) -> list[Node]:
+def curves(report: Report, details: Details, pen: Pen) -> list[Node]:
     """Curves and their table, problem set by problem set."""
     nodes: list[Node] = []
     level = f"{100 * report.settings.prob:g} %"
@@ -26,18 +26,27 @@ def curves(report: Report, details: Details, colours: Colours) -> list[Node]:
         drawn = [one for one in here if id(one) in last] or here
         nodes.append(el("h3", set_name))
         nodes.append(
-            figure(
-                pass_at_k_figure(drawn, bases_of(report), colours),
+            pen.figure(
                 f"curves-{set_name}",
                 f"pass@k with {level} intervals for problems like these. Base dashed, trained "
                 "solid; of a line of checkpoints the last one. Hatched: k above a quarter of the "
                 "samples, where a value is little more than one draw.",
+                pass_at_k_figure,
+                drawn,
+                pen.bases,
+                pen.colours,
             )
         )
-        nodes.append(_pass_at_k_table(report, set_name, here))
+        nodes.append(pass_at_k_table(report, f"pass@k on {set_name}, percent", here))
         nodes += _fixed(report, details, set_name)
     nodes.append(el("p", UNSOUND, class_="soft"))
     return nodes
+
+
+def exactly_these(report: Report, details: Details) -> list[Node]:
+    """pass@k of exactly the problems that were sampled, problem set by problem set."""
+    sets = dict.fromkeys(one.of.problem_set for one in details.reliability)
+    return [node for set_name in sets for node in _fixed(report, details, set_name)]
 
 
 def _fixed(report: Report, details: Details, set_name: str) -> list[Node]:
@@ -69,7 +78,8 @@ def _fixed(report: Report, details: Details, set_name: str) -> list[Node]:
     ]
 
 
-def _pass_at_k_table(report: Report, set_name: str, here: list[Measured]) -> ET.Element:
+def pass_at_k_table(report: Report, caption: str, here: Sequence[Measured]) -> ET.Element:
+    """Show pass@k of some arms with intervals, at the k of the report."""
     reach = max(int(one.curve.k[-1]) for one in here if one.curve)
     sizes = report.k(reach)
     rows: list[list[str]] = []
@@ -79,4 +89,4 @@ def _pass_at_k_table(report: Report, set_name: str, here: list[Measured]) -> ET.
         cells = [bounds(one.curve.interval, at[k]) if k in at else "–" for k in sizes]
         rows.append([one.label, f"{int(one.sampled.sum()):,}", *cells])
     heads = ["arm", "problems", *(f"k = {k:,}" for k in sizes)]
-    return table(f"pass@k on {set_name}, percent", heads, rows)
+    return table(caption, heads, rows)

@@ -8,7 +8,8 @@ from rlbhpc.report.details import Details
 from rlbhpc.report.evidence import Case, Evidence, Response
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import several
+from rlbhpc.report.phrases import bounds, several
+from rlbhpc.report.reviewed import Chains, Reviewed
 
 
 def evidence_shown(report: Report, shown: list[Evidence], left_out: str) -> list[Node]:
@@ -59,6 +60,7 @@ def chains(details: Details) -> list[Node]:
         [one.of, one.readers, one.problems, one.valid, one.unknown] for one in details.reviewed
     ]
     heads = ["of", "readers", "hard problems solved", "with a valid chain", "open"]
+    curves = [table for one in details.reviewed if one.chains for table in _cot(one, one.chains)]
     return [
         el("h3", "Chains that people read"),
         table("Hard problems by what readers hold of their chains", heads, rows),
@@ -68,6 +70,25 @@ def chains(details: Details) -> list[Node]:
             "but one is unclear or unread.",
             class_="soft",
         ),
+        *curves,
+    ]
+
+
+def _cot(one: Reviewed, chains: Chains) -> list[Node]:
+    """Say what is left of pass@k when a right answer needs a valid chain."""
+    rows: list[list[Cell]] = [
+        [k, bounds(chains.any_right, i), bounds(chains.valid, i)]
+        for i, k in enumerate(chains.k.tolist())
+    ]
+    last = len(chains.k) - 1
+    return [
+        el(
+            "p",
+            f"{one.of}: on {several(chains.problems, 'hard problem')} with a chain that was read, "
+            f"pass@{chains.k[last]:,} is {bounds(chains.any_right, last)} %, and "
+            f"{bounds(chains.valid, last)} % if the chain has to be valid too.",
+        ),
+        table(f"CoT-pass@k of {one.of}, percent", ["k", "pass@k", "CoT-pass@k"], rows),
     ]
 
 

@@ -6,18 +6,19 @@ from typing import Final
 
 from rlbhpc.report.details import Details
 from rlbhpc.report.figures.curves import pass_at_k_figure
-from rlbhpc.report.figures.palette import Colours, bases_of
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import percent, several
-from rlbhpc.report.sections.parts import figure
+from rlbhpc.report.sections.curves import pass_at_k_table
+from rlbhpc.report.sections.parts import Pen
+from rlbhpc.report.sections.regraded import regraded
 from rlbhpc.stats.verifier_floor import verifier_floor
 
 #: Shares of wrong answers accepted for which the floor is shown.
 RATES: Final = (1e-5, 1e-4, 1e-3)
 
 
-def samples(report: Report, details: Details, colours: Colours) -> list[Node]:
+def samples(report: Report, details: Details, pen: Pen) -> list[Node]:
     """Count what was asked, what came, and how it was judged."""
     rows: list[list[Cell]] = []
     for one in report.measured:
@@ -39,9 +40,15 @@ def samples(report: Report, details: Details, colours: Colours) -> list[Node]:
             class_="soft",
         ),
         el("ul", *(el("li", note) for note in report.notes)),
-        *_verifier(report),
-        *_unguessed(report, details, colours),
+        *judging(report, details, pen),
     ]
+
+
+def judging(report: Report, details: Details, pen: Pen) -> list[Node]:
+    """Say what the verifier and lucky guesses may make of the curves."""
+    return [
+        *_verifier(report), *regraded(details.verdicts, pen), *_unguessed(report, details, pen)
+    ]  # fmt: skip
 
 
 def _verifier(report: Report) -> list[Node]:
@@ -79,7 +86,7 @@ def _verifier(report: Report) -> list[Node]:
     ]
 
 
-def _unguessed(report: Report, details: Details, colours: Colours) -> list[Node]:
+def _unguessed(report: Report, details: Details, pen: Pen) -> list[Node]:
     """Curves without the problems that are answered now and then without reasoning."""
     nodes: list[Node] = []
     for one in details.unguessed:
@@ -87,7 +94,15 @@ def _unguessed(report: Report, details: Details, colours: Colours) -> list[Node]
             f"pass@k without the {several(len(one.guessed), 'problem')} that {one.by} answers at "
             "a rate above 0 and below 5 % without reasoning: at large k these are guessed."
         )
-        drawn = pass_at_k_figure(one.kept, bases_of(report), colours)
         nodes.append(el("h3", f"{one.problem_set}: without guessable problems"))
-        nodes.append(figure(drawn, f"unguessed-{one.problem_set}", caption))
+        nodes.append(
+            pen.figure(
+                f"unguessed-{one.problem_set}", caption, pass_at_k_figure, one.kept, pen.bases,
+                pen.colours,
+            )
+        )  # fmt: skip
+        shown = [arm for arm in one.kept if arm.curve]
+        if shown:
+            words = f"pass@k on {one.problem_set} without guessable problems, percent"
+            nodes.append(pass_at_k_table(report, words, shown))
     return nodes

@@ -153,4 +153,7 @@ def _digits_in(cursor: Cursor, opener: str, closer: str) -> str:
         digits = cursor.take()[1]
         cursor.take()
         return digits
+    # Without braces a mark stands over one digit: of ``0.\bar36`` over the 3 alone.
+    if cursor.peek()[0] == "n" and len(cursor.peek()[1]) == 1:
+        return cursor.take()[1]
     return ""

@@ -162,7 +162,31 @@ def _half_line(left: Node, right: Node, order: str, name: str) -> Interval | Reg
     if right.op == "abs" and right.args[0].op == "sym" and not symbols(left):
         low = Interval(None, Node("neg", (left,)), False, closed)
         return Region((low, Interval(left, None, closed, False)), name)
+    if "abs" in (left.op, right.op):
+        return _distance(left, right, closed, name)
     return _linear(left, right, closed, name)
+
+
+def _distance(left: Node, right: Node, closed: bool, name: str) -> Interval | Region | None:
+    """Solve ``|f| < r`` and ``r < |f|`` for a linear f and a positive number r."""
+    near = left.op == "abs"
+    of, radius = (left.args[0], right) if near else (right.args[0], left)
+    size = None if symbols(radius) else exact(radius)
+    if size is None or size <= 0:
+        return None
+    above, below = num(size), num(-size)
+    if near:
+        ends = _linear(below, of, closed, name), _linear(of, above, closed, name)
+    else:
+        ends = _linear(of, below, closed, name), _linear(above, of, closed, name)
+    one, other = ends
+    if one is None or other is None:
+        return None
+    if near:
+        met = meet(one, other)
+        return met if isinstance(met, Interval) else None
+    low, high = (one, other) if one.low is None else (other, one)
+    return Region((low, high), name)
 
 
 def _end(node: Node) -> Node | None:

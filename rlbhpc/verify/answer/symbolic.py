@@ -52,6 +52,8 @@ def _parse(text: str) -> Any:
 
 _TASKS: Final = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.Derivative)
 _SUBSCRIPT: Final = re.compile(r"_\s*\{?\s*(\d+)")
+# Where a sum begins: its ``k=1`` is no equation of the answer.
+_BOUND: Final = re.compile(r"\\(?:sum|prod)_\{[A-Za-z]=[^{}]*\}")
 _RELATION: Final = re.compile(r"=|<|>|\\(?:le|ge|lt|gt|ne|leq|geq|neq)\b")
 
 
@@ -83,7 +85,8 @@ def _brackets(_: Any, __: Any, gold_text: str, answer_text: str) -> bool:
 
 def _half_equation(_: Any, __: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse an equation beside an expression, which Math-Verify compares to the last side."""
-    return bool(_RELATION.search(gold_text)) != bool(_RELATION.search(answer_text))
+    ours, theirs = (_BOUND.sub("", text) for text in (gold_text, answer_text))
+    return bool(_RELATION.search(ours)) != bool(_RELATION.search(theirs))
 
 
 def _words(_: Any, __: Any, gold_text: str, answer_text: str) -> bool:

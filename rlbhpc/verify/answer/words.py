@@ -53,6 +53,8 @@ def read_words(tokens: Sequence[Token]) -> Value | None:
     if len(words) == 1 and len(words[0]) == 1 and words[0].isupper():
         return Choice(words[0])
     plain = [word.lower() for word in words]
+    if len(words) == 2 and plain[0] in ("option", "choice") and words[1] in "ABCDEFGHIJ":
+        return Choice(words[1])
     while len(plain) > 1 and plain[0] in _ARTICLES:
         del plain[0]
     text = " ".join(plain)

@@ -1,4 +1,4 @@
-prefix=sampled-f30b5b-0001
+prefix=sampled-9eeb42-0001
 submit sample
 submit compact sample
 submit report compact

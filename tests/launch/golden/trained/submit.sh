@@ -1,4 +1,4 @@
-prefix=trained-2c8a15-0001
+prefix=trained-93a84f-0001
 submit train-rl
 submit sample.000
 submit sample.001

@@ -1,0 +1,125 @@
+"""Mark the problems that are answered now and then without reasoning.
+
+An arm with the prompt ``no-think`` asks a model for its answer alone. A problem that the untrained
+model answers so at a low but nonzero rate is guessed from a small set of answers, and at large k
+any model "solves" it. The mark is a coordinate over the problems of every group of the same set,
+whatever its arm, so that any statistic can leave these problems out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from rlbhpc.store.cube_schema import GUESSABLE
+from rlbhpc.verify.guess import LOW_RATE, guessable
+
+if TYPE_CHECKING:
+    import zarr
+
+#: Key of a group's provenance, true where its prompt asks for the answer alone.
+NO_THINK: Final = "no_think"
+
+_YES: Final = 1
+_NO: Final = 0
+
+
+class Guesses(NamedTuple):
+    """What one model said without reasoning: samples and right ones, a number per problem."""
+
+    problem_set: str
+    problems: Iterable[str]
+    n: ArrayLike
+    right: ArrayLike
+
+
+class Marks:
+    """Marks by problem set and problem.
+
+    Where several arms were asked without reasoning, one that guesses a problem is enough.
+
+    Parameters
+    ----------
+    guesses
+        Those of each arm.
+    below
+        Rates from 0 to here, both ends excluded, mark a problem.
+    """
+
+    def __init__(self, guesses: Iterable[Guesses], below: float = LOW_RATE) -> None:
+        self._known: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for one in guesses:
+            n = np.maximum(np.asarray(one.n), 0)  # the cube has −1 where nothing is known
+            marked = guessable(n, np.maximum(np.asarray(one.right), 0), below)
+            known = self._known[one.problem_set]
+            for problem, samples, guessed in zip(one.problems, n, marked, strict=True):
+                if samples:
+                    word = _YES if guessed else _NO
+                    known[str(problem)] = max(word, known.get(str(problem), GUESSABLE.fill))
+
+    def of(self, problem_set: str, problems: Iterable[str]) -> NDArray[np.int8]:
+        """Marks of some problems, in their order."""
+        known = self._known.get(problem_set, {})
+        marks = [known.get(str(problem), GUESSABLE.fill) for problem in problems]
+        return np.array(marks, GUESSABLE.dtype)
+
+
+def write(root: zarr.Group) -> None:
+    """Fill in the marks of a cube whose samples and counts are written."""
+    import zarr
+
+    from rlbhpc.store import cube
+
+    groups: list[Any] = [
+        node
+        for _, node in root.members(max_depth=None)
+        if isinstance(node, zarr.Group) and GUESSABLE.name in node
+    ]
+    marks = Marks(
+        Guesses(
+            str(node["problem_set"][...]),
+            node["problem"][...],
+            node["n"][:, list(node["step"][...]).index(0)],
+            node["c"][:, list(node["step"][...]).index(0)],
+        )
+        for node in groups
+        if _asked_to_guess(node.attrs["provenance"]) and 0 in node["step"][...]
+    )
+    for node in groups:
+        values = marks.of(str(node["problem_set"][...]), node["problem"][...])
+        cube.write(node, GUESSABLE.name, values)
+
+
+def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[str, xr.Dataset]:
+    """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts."""
+    groups = {path: data for path, data in datasets.items() if GUESSABLE.name in data.coords}
+    asked = (data for data in groups.values() if _asked_to_guess(data.attrs["provenance"]))
+    marks = Marks(
+        (
+            Guesses(
+                str(data["problem_set"].item()),
+                data["problem"].values,
+                data["n"].sel(step=0).values,
+                data["c"].sel(step=0).values,
+            )
+            for data in asked
+            if 0 in data["step"].values
+        ),
+        below,
+    )
+    marked = {}
+    for path, data in groups.items():
+        values = marks.of(str(data["problem_set"].item()), data["problem"].values)
+        coordinate = (("problem",), values, dict(GUESSABLE.attrs))
+        marked[path] = data.assign_coords({GUESSABLE.name: coordinate})
+    return {**datasets, **marked}
+
+
+def _asked_to_guess(provenance: Mapping[str, Any]) -> bool:
+    """Whether the samples of a group were drawn with a prompt that forbids reasoning."""
+    return provenance.get(NO_THINK) is True

@@ -1,0 +1,216 @@
+"""Prompts, chosen checkpoints, hours, repeats, positions, a second grader: right and sparing."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from xml.etree.ElementTree import tostring
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
+from rich.console import Console
+
+from rlbhpc.cli.report import report as command
+from rlbhpc.errors import UserError
+from rlbhpc.report.beyond import compared
+from rlbhpc.report.budgets import HOURS, TOKENS, budgets
+from rlbhpc.report.chosen import chosen
+from rlbhpc.report.details import Details, details
+from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.page import page
+from rlbhpc.report.positions import positions
+from rlbhpc.report.prompts import prompts, under_prompts
+from rlbhpc.report.regraded import read_regraded
+from rlbhpc.report.repeats import repeats
+from rlbhpc.report.responses import Responses, responses
+from rlbhpc.report.sections.methods import methods
+from rlbhpc.report.speeds import speeds
+from rlbhpc.report.tables import tables
+from rlbhpc.report.terminal import print_report
+from tests.report.rich import PROBLEMS, SPEEDS, STEPS, N, make_regraded, make_rich
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_rich(tmp_path_factory.mktemp("added") / "run").layout.root
+
+
+@pytest.fixture(scope="module")
+def rich(folder: Path) -> Report:
+    return gather(folder)
+
+
+@pytest.fixture(scope="module")
+def found(rich: Report) -> Details:
+    return details(rich)
+
+
+def last(report: Report) -> list[Responses]:
+    """Responses of the arms that are compared."""
+    return [one for one in responses(report) if any(one.of is m for m in compared(report))]
+
+
+def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
+    found = {(one.model, one.step): one for one in prompts(rich)}
+    assert set(found) == {("start", 0), ("grpo-run", STEPS[-1])}
+    base = found["start", 0]
+    assert base.spread.prompts == ("boxed", "plain"), "no-think asks another question"
+    boxed, plain = (next(m for m in rich.measured if m.arm == a) for a in ("base-boxed", "base"))
+    gap = (plain.counts.c - boxed.counts.c).sum() / (PROBLEMS * N)
+    assert float(base.spread.spread.estimate[0]) == pytest.approx(abs(gap))
+    assert float(base.spread.spread.lower[0]) < abs(gap) < float(base.spread.spread.upper[0])
+
+
+def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
+    rich: Report, found: Details
+) -> None:
+    (one,) = found.matched  # the hot base is more random than the trained model ever is
+    assert one.base.arm == "base" and 0.6 < one.temperature < 1.0
+    cold, hot = (
+        next(m for m in rich.measured if m.arm == arm and m.step == STEPS[-1])
+        for arm in ("grpo", "grpo-hot")
+    )
+    share = (one.temperature - 0.6) / 0.4
+    mean = (1 - share) * cold.counts.c.mean() + share * hot.counts.c.mean()
+    assert float(one.difference.estimate[0]) == pytest.approx((mean - one.base.counts.c.mean()) / N)
+    assert one.difference.lower[0] < one.difference.estimate[0] < one.difference.upper[0]
+
+
+def test_the_answer_under_each_prompt(rich: Report) -> None:
+    said = under_prompts(rich)
+    assert {one.prompt for one in said} == {"plain", "boxed"}
+    assert {one.trained for one in said} == {"grpo, step 150", "grpo-boxed, step 150"}
+
+
+def test_odd_samples_report_what_even_ones_chose(rich: Report) -> None:
+    by_one, by_many = chosen(rich)[:2]
+    assert by_one.k == 1 and by_many.k == N // 2 and by_one.checkpoints == len(STEPS)
+    line = next(line for line in rich.lines if len(line.steps) > 1)
+    right = [one.verdicts == 1 for one in line.steps if one.verdicts is not None]
+    best = int(np.argmax([r[:, ::2].mean() for r in right]))
+    assert by_one.chosen is line.steps[best]
+    assert line.base.verdicts is not None
+    odd = right[best][:, 1::2].mean() - (line.base.verdicts == 1)[:, 1::2].mean()
+    assert float(by_one.on_odd.estimate) == pytest.approx(odd)
+
+
+def test_speeds_count_the_devices_of_a_worker(rich: Report) -> None:
+    found = speeds(rich.folder)
+    assert found["start", 0] == SPEEDS["start"] and found["grpo-run", 50] == SPEEDS["grpo-run"]
+    (rich.folder / "attempts" / "torn.json").write_text("{")
+    assert speeds(rich.folder) == found
+
+
+def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Path) -> None:
+    written = responses(rich)
+    found = [one for one in budgets(rich, written) if one.unit == HOURS]
+    assert {one.of.arm for one in found} >= {"base", "grpo", "ppo"}
+    for arm, model in (("base", "start"), ("ppo", "ppo-run")):
+        one = next(one for one in found if one.of.arm == arm)
+        cost = next(r.cost for r in written if r.of is one.of)
+        at = 10
+        spent = one.spent[at] * 3600 * SPEEDS[model] / PROBLEMS
+        bought = np.minimum(np.floor(spent / cost * (1 + 1e-12)), N).astype(int)
+        values = [
+            1 - np.prod(1 - c / np.arange(N - k + 1, N + 1)) if k else 0.0
+            for c, k in zip(one.of.counts.c.astype(float), bought, strict=True)
+        ]
+        if not np.isnan(one.interval.estimate[at]):
+            assert float(one.interval.estimate[at]) == pytest.approx(float(np.mean(values)))
+    nowhere = replace(rich, folder=tmp_path)
+    assert {one.unit for one in budgets(nowhere, written)} == {TOKENS}, "no worker is known"
+
+
+def test_repeated_responses_are_found(rich: Report) -> None:
+    found = {one.of.arm: one for one in repeats(rich, last(rich))}
+    base = found["base"]
+    assert (base.responses, base.problems) == (PROBLEMS * N, PROBLEMS)
+    # Of one problem of thirty every response came up twice.
+    assert float(base.distinct.estimate) == pytest.approx(1 - 0.5 / PROBLEMS)
+    assert float(base.effective.estimate) == pytest.approx(1 - 0.5 / PROBLEMS)
+    assert base.longest == 10 + N - 1
+    assert found["grpo"].longest == 0 and float(found["grpo"].distinct.estimate) == 1
+
+
+def test_perplexity_by_position_is_that_of_the_tokens(rich: Report) -> None:
+    found = {one.of.arm: one for one in positions(rich, last(rich))}
+    assert set(found) == {"base", "grpo"}, "of no other arm are log-probabilities kept"
+    base = found["base"]
+    assert (base.responses, base.short) == (4 * PROBLEMS, (N - 4) * PROBLEMS)
+    first = np.float16(-1.0 + np.arange(PROBLEMS) / 100).astype(float)
+    assert float(base.parts["first"].estimate) == pytest.approx(np.exp(-first.mean()), rel=1e-3)
+    assert float(base.parts["last"].estimate) == pytest.approx(np.exp(0.1), rel=1e-3)
+    assert found["grpo"].parts["first"].estimate < base.parts["first"].lower
+
+
+def test_a_second_grader_is_compared_sample_by_sample(
+    rich: Report, tmp_path: Path, run: Path
+) -> None:
+    other = make_regraded(tmp_path / "other", rich.folder)
+    found = {one.of.arm: one for one in read_regraded(rich, other).arms}
+    base = found["base"]
+    assert (base.gained, base.lost) == (5, 0)
+    assert base.solved[0] == 0 and base.solved[1] > 0
+    assert float(base.difference.estimate[0]) == pytest.approx(5 / (PROBLEMS * N))
+    assert float(base.difference.estimate[-1]) == pytest.approx(base.solved[1] / PROBLEMS)
+    assert (found["grpo"].gained, found["grpo"].lost) == (0, 0)
+    with pytest.raises(UserError, match="was not written by"):
+        read_regraded(rich, run)
+    (run_note := tmp_path / "strange").mkdir()
+    (run_note / "regraded.json").write_text("{}")
+    with pytest.raises(UserError):
+        read_regraded(rich, run_note)
+
+
+def test_a_run_that_has_none_of_it_shows_none_of_it(run: Path) -> None:
+    plain = gather(run)
+    text = page(plain, details(plain))
+    for part in ("prompt sensitivity", "device-hours", "by position", "Another grader",
+                 "that the data chose"):  # fmt: skip
+        assert part not in text
+
+
+def test_the_tables_are_written(rich: Report, found: Details) -> None:
+    names = set(tables(rich, found))
+    assert names >= {
+        "prompts", "chosen_checkpoints", "budget", "repeats", "perplexity_positions",
+        "equal_entropy",
+    }  # fmt: skip
+    assert "regraded" not in names
+
+
+def test_methods_describe_the_metrics_from_the_registry(rich: Report, found: Details) -> None:
+    nodes = [node for node in methods(rich, found) if not isinstance(node, str)]
+    text = "".join(tostring(node, "unicode") for node in nodes)
+    assert "From the registry of metrics" in text
+    assert "Chen et al. (2021), arXiv:2107.03374" in text and "Bayes@N" in text
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_terminal_shows_the_sections_of_the_page(
+    rich: Report, found: Details, width: int
+) -> None:
+    out = io.StringIO()
+    print_report(rich, found, Console(file=out, width=width, highlight=False))
+    text = " ".join(out.getvalue().split())
+    assert max(map(cell_len, out.getvalue().splitlines())) <= width
+    for part in (
+        "prompt sensitivity", "device-hours", "perplexity by position", "repeated responses",
+        "A checkpoint that the data chose", "majority votes", "beyond the samples",
+        "reliability", "without guessable problems", "Algorithms",
+    ):  # fmt: skip
+        assert part in text, part
+    assert ("What would decide" in text) == bool(found.more)
+
+
+@pytest.mark.slow
+def test_the_command_takes_a_second_grader(folder: Path, tmp_path: Path) -> None:
+    other = make_regraded(tmp_path / "other", folder)
+    words = [str(folder), "--terminal", "--regraded", str(other)]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert "They differ on 5 samples" in " ".join(done.output.split())
+    done = CliRunner().invoke(command, [*words, "--json"], standalone_mode=False)
+    assert "--regraded" in str(done.exception)

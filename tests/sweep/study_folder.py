@@ -1,0 +1,89 @@
+"""The models and problem sets that a study file of `configs/study` names, made small.
+
+Every model is a tiny one with random weights, every problem set a file of its real shape, in the
+places where the study file looks for them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlbhpc.engines.tiny import make_tiny_model
+from tests.problems.shapes import SHAPES, jsonl
+
+# Random weights solve nothing: that responses differ in length is what there is to learn from.
+RECIPE = {
+    "prompts_per_step": 2, "samples_per_prompt": 4, "max_tokens": 64,
+    "options": {
+        "zero_stage": 0, "dtype": "float32", "save_every": 1,
+        "rewards": {"correct": 1, "brevity": 1},
+    },
+}  # fmt: skip
+CONFIGS = Path(__file__).parents[2] / "configs" / "study"
+
+
+def study_folder(folder: Path, name: str) -> Path:
+    """A copy of ``configs/study`` with everything there that the named file asks for."""
+    configs = Path(shutil.copytree(CONFIGS, folder / "configs" / "study"))
+    tiny = make_tiny_model(folder / "tiny", hidden_size=32)
+    for part in (yaml.safe_load(path.read_text()) for path in files_of(configs / f"{name}.yaml")):
+        for entry in (part.get("models") or {}).values():
+            if entry and "path" in entry:
+                model = (configs / entry["path"]).resolve()
+                shutil.copytree(tiny, model, dirs_exist_ok=True)
+                widen(model)
+        for key, entry in (part.get("problem_sets") or {}).items():
+            if entry and "path" in entry:
+                place = (configs / entry["path"]).resolve()
+                if not place.exists():
+                    place.mkdir(parents=True)
+                    jsonl(records(entry.get("set", key)), place)
+    return configs / f"{name}.yaml"
+
+
+def files_of(path: Path) -> list[Path]:
+    """A study file and those that it includes."""
+    more = yaml.safe_load(path.read_text()).get("include")
+    return [path, *(files_of(path.parent / more) if more else [])]
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    found = SHAPES[name][0]
+    if name != "omni-math-rule":
+        return found
+    # The cut of this set is a matter of counts.
+    return [{**found[0], "problem": f"What is {i}?"} for i in range(2821)]
+
+
+def widen(model: Path) -> None:
+    """Let a tiny model say that it holds as many tokens as the real one."""
+    config = json.loads((model / "config.json").read_text())
+    config["max_position_embeddings"] = 4096 if "Math" in model.name else 131_072
+    (model / "config.json").write_text(json.dumps(config))
+
+
+def canary(path: Path) -> Path:
+    """The same study in minutes: every model, arm, recipe and score, at the smallest sizes."""
+    tree: dict[str, Any] = {}
+    for part in reversed([yaml.safe_load(file.read_text()) for file in files_of(path)]):
+        for key in ("models", "problem_sets", "arms", "recipes", "scores"):
+            tree.setdefault(key, {}).update(part.get(key) or {})
+    lines = {name for name, entry in tree["models"].items() if entry and "steps" in entry}
+    there = {key: [name for name, one in tree[key].items() if one] for key in tree}
+    small: dict[str, Any] = {
+        "include": path.name,
+        "models": {name: {"steps": [1, 2]} for name in lines},
+        "problem_sets": {name: {"limit": 2, "n": 2} for name in there["problem_sets"]},
+        "arms": {name: {"max_tokens": 24, "n": 2} for name in there["arms"]},
+        "recipes": dict.fromkeys(there["recipes"], RECIPE),
+        "scores": {name: {"per_problem": 2} for name in there["scores"]},
+        "engine": {"name": "hf", "dtype": "float32", "options": None, "tensor_parallel": 1},
+    }
+    made = path.with_name("canary.yaml")
+    made.write_text(yaml.safe_dump({key: value for key, value in small.items() if value}))
+    return made
