@@ -1,20 +1,30 @@
 #!/usr/bin/env bash
-# A whole study in minutes: train, sample, compact, report. Again goes on from where it stopped.
+# A whole study in minutes: train, sample, score, compact, report. Killed at any moment, the same
+# command goes on; what is there already takes seconds. Arguments are handed to the verbs that read
+# the study: tools/quickstart.sh --set seed=1 --set output=runs/another
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 study=configs/quickstart.yaml
 run=runs/quickstart
+for word in "$@"; do
+    case $word in output=* | --set=output=*) run=${word##*output=} ;; esac
+done
 
-# Exit code 4 says that there was nothing to do: on the second run everything is there.
 step() {
+    local begun=$SECONDS code=0
     echo
     echo "\$ rlbhpc $*"
-    rlbhpc "$@" || [ $? -eq 4 ]
+    rlbhpc "$@" || code=$?
+    # Exit code 4 says that there was nothing to do: on the second run everything is there.
+    [ $code -eq 0 ] || [ $code -eq 4 ] || exit $code
+    echo "($((SECONDS - begun)) s, $SECONDS s since the start)"
 }
 
-step check $study --set output=$run
-step train $study --set output=$run
-step sample $study --set output=$run
-step compact $run
-step report $run --terminal
+step check $study "$@" --set output="$run"
+step train $study "$@" --set output="$run"
+step sample $study "$@" --set output="$run"
+step score $study "$@" --set output="$run"
+step compact "$run"
+step report "$run" --terminal
+step report "$run"

@@ -50,7 +50,21 @@ class Update:
     @property
     def has_signal(self) -> bool:
         """Whether any kept token has an advantage."""
-        return bool((self.advantages[self.kept] != 0).any())
+        return bool(self.bearing.any())
+
+    @property
+    def bearing(self) -> Tensor:
+        """Which responses have a kept token with an advantage, shape (B,)."""
+        return (self.advantages != 0).any(1) & self.kept
+
+    def rows(self, chosen: Tensor) -> Update:
+        """Only some of the responses."""
+        parts = {name: None if x is None else x[chosen] for name, x in self._arrays()}
+        responses = [r for r, taken in zip(self.responses, chosen.tolist(), strict=True) if taken]
+        return Update(responses, **parts)
+
+    def _arrays(self) -> list[tuple[str, Any]]:
+        return [(name, x) for name, x in vars(self).items() if name != "responses"]
 
 
 class Learner:
@@ -141,8 +155,14 @@ class Learner:
         return metrics | self._update_policy(update, step)
 
     def _update_policy(self, update: Update, step: int) -> dict[str, float]:
+        """Update the policy; what is reported of tokens is over the responses that were run."""
         self._set_rate(self.policy, step, self.settings.learning_rate)
         weights = self._row_weights(update)
+        if update.reference is None and not self.settings.entropy_bonus:
+            # A response without an advantage adds exactly 0 to the loss and to its gradient. Its
+            # tokens count in the weights above; nothing is left to compute for it.
+            bearing = update.bearing
+            update, weights = update.rows(bearing), weights[bearing]
         sums = torch.zeros(len(SUMS), dtype=torch.float64)
         for batch, live in self._micro_batches(update.responses):
             w = weights[batch.index.cpu()].to(self.device) * live

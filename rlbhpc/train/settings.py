@@ -37,6 +37,9 @@ class Settings:
         Leave responses that hit ``max_tokens`` out of the loss.
     micro_tokens
         Cells (rows × width) of one micro-batch: the memory knob. The result does not depend on it.
+    half_life
+        Steps in which the learning rate halves once it is warm; 0 keeps it constant. A decay that
+        does not look at the last step lets a run be prolonged without changing what it has done.
     save_every
         Steps between saves of the training state. A kill loses at most this many steps.
     """
@@ -51,6 +54,7 @@ class Settings:
     learning_rate: float = 1e-6
     critic_learning_rate: float = 1e-5
     warmup_steps: int = 0
+    half_life: int = 0
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     kl_loss: float = 0.0
@@ -91,8 +95,12 @@ class Settings:
         return self.mini_batch or self.prompts_per_step * self.samples_per_prompt
 
     def learning_rate_at(self, step: int, peak: float) -> float:
-        """Rate of step 1, 2, …: linear warm-up, then constant."""
-        return peak * min(1.0, step / self.warmup_steps) if self.warmup_steps else peak
+        """Rate of step 1, 2, …: linear warm-up, then constant or halved every ``half_life``."""
+        if step < self.warmup_steps:
+            return peak * step / self.warmup_steps
+        if not self.half_life:
+            return peak
+        return float(peak * 2.0 ** ((self.warmup_steps - step) / self.half_life))
 
 
 def make_settings(given: Mapping[str, Any]) -> Settings:

@@ -42,7 +42,8 @@ class Distillation:
         """Digest of what must stay the same for a run to go on."""
         digest = hashlib.sha256((self.base / "config.json").read_bytes())
         s = self.settings
-        digest.update(repr((s.seed, s.learning_rate, s.warmup_steps, s.weight_decay)).encode())
+        rate = (s.learning_rate, s.warmup_steps, s.half_life)
+        digest.update(repr((s.seed, *rate, s.weight_decay)).encode())
         digest.update(repr((s.prompts_per_step, s.samples_per_prompt, s.zero_stage)).encode())
         for pair in self.pairs:
             digest.update(repr(pair.prompt_ids).encode() + pair.token_ids.tobytes())

@@ -62,14 +62,18 @@ def test_a_batch_without_a_signal_leaves_the_weights_alone(model: Path) -> None:
 
 
 def test_the_reported_norm_is_that_of_the_plain_gradient(model: Path) -> None:
-    """Against autograd on the unpacked loss, without DeepSpeed, clipping or micro-batches."""
+    """Against autograd on the unpacked loss, without DeepSpeed, clipping or micro-batches.
+
+    Two responses have no advantage: they are not run, and their tokens still count.
+    """
     from transformers import AutoModelForCausalLM
 
     from tests.train.step_case import learner, responses, update
 
-    reported = learner(model, 0, 150).update(update(), 1)["actor/grad_norm"]
-    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     step = update()
+    step.advantages[3] = step.advantages[7] = 0
+    reported = learner(model, 0, 150).update(step, 1)["actor/grad_norm"]
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     total = sum(len(r.token_ids) for r in responses())
     loss = torch.zeros(())
     for i, r in enumerate(responses()):

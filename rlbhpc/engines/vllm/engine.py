@@ -89,6 +89,9 @@ class VllmEngine:
             "data_parallel_size": data_parallel,
             "gpu_memory_utilization": memory,
             "enforce_eager": cpu,
+            # Where a prompt is cut in two, vLLM winds the request's generator back, which those
+            # of the CPU cannot do.
+            **({"enable_chunked_prefill": False} if cpu else {}),
             "enable_prefix_caching": True,
             # Sampling is what the request says, not what generation_config.json adds to it.
             "generation_config": "vllm",

@@ -1,0 +1,96 @@
+"""The front door, whole: the quickstart's own script and study, at sizes that take a minute."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[1]
+# What the models learn in so few steps is nothing; that everything is made is what is tested.
+SMALL = [
+    "models.base.steps=[3]",
+    "models.rl.steps=[1, 2]",
+    "models.distilled.steps=[2]",
+    "recipes.pretraining.options.traces.count=500",
+    "recipes.teaching.options.traces.count=500",
+    "recipes.grpo.prompts_per_step=2",
+    "recipes.grpo.options.mini_batch=16",
+    "problem_sets.countdown-rl.limit=20",
+    "problem_sets.countdown-test.limit=5",
+    "sampling.n=16",
+    "arms.base-vllm.n=4",
+]
+
+
+def start(output: Path) -> subprocess.Popen[str]:
+    words = [f"--set={change}" for change in [*SMALL, f"output={output}"]]
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [str(ROOT / "tools" / "quickstart.sh"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def finish(output: Path) -> str:
+    process = start(output)
+    said, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, said[-6000:]
+    return said
+
+
+def numbers(output: Path) -> Any:
+    """What the report says of the arms whose engine is deterministic."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rlbhpc", "report", str(output), "--json"],
+        check=True, capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    said = json.loads(done.stdout)
+    samples = [row for row in said["samples"] if row["arm"] != "base-vllm"]
+    perplexity = (output / "report" / "perplexity.csv").read_text()
+    return said["conclusions"], samples, perplexity
+
+
+@pytest.mark.timeout(3600)
+def test_one_command_answers_and_a_killed_one_answers_the_same(tmp_path: Path, soak: bool) -> None:
+    whole = tmp_path / "whole"
+    begun = time.monotonic()
+    said = finish(whole)
+    duration = time.monotonic() - begun
+    assert said.count("Answer:") == 3
+    assert (whole / "report" / "report.html").is_file()
+    found = numbers(whole)
+
+    again = finish(whole)
+    assert "Nothing to train" in again
+    assert numbers(whole) == found
+
+    killed, rng = tmp_path / "killed", random.Random(3)
+    for _ in range(20 if soak else 2):
+        process = start(killed)
+        try:
+            process.communicate(timeout=rng.uniform(0.1, 0.9) * duration)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    finish(killed)
+    assert numbers(killed) == found

@@ -1,0 +1,25 @@
+"""The learning rate over the steps of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlbhpc.train.settings import Settings
+
+
+def rates(steps: int, **given: int) -> list[float]:
+    settings = Settings(steps=steps, **given)  # type: ignore[arg-type]
+    return [settings.learning_rate_at(step, 1.0) for step in range(1, steps + 1)]
+
+
+def test_rate_warms_up_and_stays() -> None:
+    assert rates(6, warmup_steps=4) == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert rates(3) == [1, 1, 1]
+
+
+def test_rate_halves_from_where_it_is_warm() -> None:
+    assert rates(8, warmup_steps=2, half_life=3)[1::3] == pytest.approx([1, 0.5, 0.25])
+
+
+def test_a_prolonged_run_has_the_rates_of_the_short_one() -> None:
+    assert rates(40, half_life=7, warmup_steps=5)[:20] == rates(20, half_life=7, warmup_steps=5)
