@@ -216,7 +216,7 @@ def read_grid(root: zarr.Group, path: str) -> Grid | None:
             for j, step in enumerate(steps)
             if asked[i, j] >= 0
         },
-        group.attrs["provenance"],
+        provenance=group.attrs["provenance"],
     )
 
 

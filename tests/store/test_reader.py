@@ -38,7 +38,8 @@ def group(layout: Layout) -> xr.Dataset:
 
 
 def plan(layout: Layout, problems: range, n: int, steps: tuple[int, ...] = (0,)) -> Grid:
-    grid = Grid.plan("toy", [Cell(s, problem(p), 7) for s in steps for p in problems], n)
+    cells = [Cell(s, problem(p), 7) for s in steps for p in problems]
+    grid = Grid.plan("toy", cells, n, {"study": "toy", "study_seed": 0, "engine": "hf"})
     grid.save(layout.grid(ARM, SET))
     return grid
 
