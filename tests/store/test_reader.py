@@ -249,6 +249,7 @@ def test_what_cannot_be_read_is_said(layout: Layout) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path, layout: Layout, soak: bool) -> None:
     """Flips in every kind of file of a cube: an error, a finding, or the same values."""
     plan(layout, range(2), 4)
