@@ -272,7 +272,7 @@ def cycle(rng: random.Random) -> Mutation:
     elif which == 2:
         tree["recipes"]["grpo"]["teacher"] = {"arm": "rl"}
     elif which == 3:
-        tree["include"] = rng.choice(["study.yaml", ["./study.yaml"], "../work/study.yaml"])
+        tree["include"] = rng.choice(["study.yaml", ["./study.yaml"], "../other/study.yaml"])
     else:
         tree["models"] |= {
             f"m{i}": {"train": {"from": f"m{(i + 1) % 60}", "recipe": "grpo"}, "steps": [1]}
