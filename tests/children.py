@@ -31,6 +31,10 @@ class Child:
         """Whether it has not ended yet."""
         return self._process.is_alive()
 
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until it ends."""
+        self._process.join(seconds)
+
     def ended(self) -> int:
         """Wait for the end; the exit code, or minus the signal that killed it."""
         self._process.join()

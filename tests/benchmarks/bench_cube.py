@@ -202,6 +202,7 @@ def rows(
         "digest": rng.integers(0, 1 << 62, n),
         "verdict": right.astype(np.int8),
         "finish": (rng.random(n) < 0.1).astype(np.int8),
+        "paper": np.full(n, -1, np.int8),
         "n_tokens": tokens,
         "logprob_sum": -tokens * rng.gamma(4, 0.1, n),
         "entropy_sum": tokens * rng.gamma(4, 0.1, n),

@@ -52,7 +52,8 @@ def sample(problem: int, index: int, text: str, tokens: int = 0) -> Sample:
     seed = hash((problem, index)) & (2**63 - 1)
     return Sample(
         key, problem + 1, seed, int(seed % 7 == 0), 0, TOKENS, -0.3 * TOKENS, 0.5 * TOKENS,
-        str(seed % 50), "rational", "math-1", text, "", ids, values, -values,
+        str(seed % 50), "rational", "math-1", text, token_ids=ids, logprobs=values,
+        entropies=-values,
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def test_killed_sweeps_end_with_the_same_cube(
         while True:
             child = sample_in_child(path, rng.choice([150, 300, 700, 10**9]))
             # A moment anywhere in the run, start-up and shut-down included.
-            time.sleep(rng.uniform(0, 1.1 * duration))
+            child.wait(rng.uniform(0, 1.1 * duration))
             number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
             child.send(number)
             code = child.ended()
