@@ -20,17 +20,21 @@ def init_ranks() -> None:
     """Join the ranks that torchrun or srun started; alone, be a world of one."""
     if dist.is_initialized():
         return
+    alone: dict[str, str] = {}
     if "RANK" not in os.environ:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-        os.environ.update(alone, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+        alone["MASTER_PORT"] = str(port)
+        os.environ.update(alone, LOCAL_RANK="0")  # which DeepSpeed reads later, too
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     # A faster all-reduce between ranks of one CPU host, which DeepSpeed would compile at first use:
     # over a minute, and a compiler on every node, for what only tests and toys run on.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
+    for name in alone:  # a process that this one starts is no rank of its world
+        del os.environ[name]
 
 
 def wrap(

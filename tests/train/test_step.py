@@ -84,3 +84,10 @@ def test_the_reported_norm_is_that_of_the_plain_gradient(model: Path) -> None:
     loss.backward()
     norm = torch.cat([p.grad.flatten() for p in plain.parameters()]).norm()
     assert reported == pytest.approx(float(norm), rel=1e-5)
+
+
+def test_a_world_of_one_is_not_handed_on_to_children(model: Path) -> None:
+    from tests.train.step_case import learner
+
+    learner(model, 0, 200)
+    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
