@@ -33,15 +33,15 @@ fetch() {
 fetch sid apptainer
 fetch trixie libc6 libseccomp2 libsqlite3-0 libsubid5
 
-mkdir -p "$work/root" "$work/libraries" "$prefix/lib"
-dpkg -x "$work"/sid/packages/apptainer_*.deb "$work/root"
+mkdir -p "$work/unpacked" "$work/libraries" "$prefix/lib"
+dpkg -x "$work"/sid/packages/apptainer_*.deb "$work/unpacked"
 for package in "$work"/trixie/packages/*.deb; do dpkg -x "$package" "$work/libraries"; done
 find "$work/libraries" -name '*.so*' -path '*x86_64-linux-gnu*' \
     -exec cp -a -t "$prefix/lib" {} +
 
 # The package's own folders, where it was built to look for them.
-cp -a "$work/root/etc/." /etc/
-cp -a "$work/root/usr/." /usr/
+cp -a "$work/unpacked/etc/." /etc/
+cp -a "$work/unpacked/usr/." /usr/
 mkdir -p /var/lib/apptainer/mnt/session /var/lib/apptainer/mnt/final
 loader=$(find "$prefix/lib" -name 'ld-linux-x86-64.so.2' | head -n 1)
 find /usr/bin/apptainer /usr/lib/x86_64-linux-gnu/apptainer -type f \
