@@ -177,6 +177,12 @@ def save(drawn: Drawn, folder: Path, name: str, about: dict[str, Any]) -> list[P
     return paths
 
 
+def _rounded(path: re.Match[str]) -> str:
+    """A path with its numbers to a hundredth and one blank between its words."""
+    words = " ".join(path[0].split())
+    return " " + re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}", words)
+
+
 def svg(drawn: Drawn, name: str) -> str:
     """Draw a figure as an SVG element for the inside of a page.
 
@@ -207,6 +213,9 @@ def svg(drawn: Drawn, name: str) -> str:
         f'<circle cx="{x:.1f}" cy="{height - y:.1f}" r="5"><title>{escape(value)}</title></circle>'
         for x, y, value in values_of(drawn.figure)
     )
+    # A hundredth of a point cannot be seen, and indentation is a tenth of a large page.
+    text = re.sub(r">\s+<", "><", text)
+    text = re.sub(r' d="[^"]*"', _rounded, text)
     return text.removesuffix("</svg>") + f'<g class="values">{spots}</g></svg>'
 
 
