@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -135,6 +136,14 @@ def pair(base: Measured, trained: Measured) -> Paired:
         np.array([i for _, _, i in kept], np.int64),
         tuple(p for p in everything if p not in shared),
     )
+
+
+def common_problems(measured: Sequence[Measured]) -> tuple[str, ...]:
+    """Problems that all these arms have samples of, in the order of the first."""
+    sampled = [
+        {p for p, has in zip(one.problems, one.sampled, strict=True) if has} for one in measured
+    ]
+    return tuple(p for p in measured[0].problems if all(p in one for one in sampled))
 
 
 def compare(

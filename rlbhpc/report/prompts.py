@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlbhpc.report.compare import pair
+from rlbhpc.report.compare import common_problems
 from rlbhpc.report.gather import Report
 from rlbhpc.report.guesses import PROMPT
 from rlbhpc.report.measured import Measured
@@ -97,16 +97,11 @@ def under_prompts(report: Report) -> list[UnderPrompt]:
 
 
 def _spread(report: Report, by_prompt: dict[str, Measured]) -> Prompts | None:
-    first, *rest = by_prompt.values()
-    kept = set(first.problems)
-    for other in rest:
-        kept &= set(pair(first, other).problems)
-    problems = tuple(p for p in first.problems if p in kept)
+    arms = tuple(by_prompt.values())
+    problems = common_problems(arms)
     if len(problems) < 2:
         return None
     counts = {name: one.counts[one.rows_of(problems)] for name, one in by_prompt.items()}
     reach = min(one.reach for one in counts.values())
     spread = prompt_spread(counts, report.draws.of(problems), k_grid(reach), report.settings.prob)
-    return Prompts(
-        first.problem_set, first.model, first.step, tuple(by_prompt.values()), spread, len(problems)
-    )
+    return Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rlbhpc.report.compare import pair
+from rlbhpc.report.compare import common_problems
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
 from rlbhpc.stats import Interval, k_grid
@@ -62,11 +62,7 @@ def _compare(
     report: Report, base: dict[float, Measured], trained: dict[float, Measured]
 ) -> Temperatures | None:
     every = [*base.values(), *trained.values()]
-    first = every[0]
-    kept = set(first.problems)
-    for other in every:
-        kept &= set(pair(first, other).problems)
-    problems = tuple(p for p in first.problems if p in kept)
+    problems = common_problems(every)
     if len(problems) < 2:
         return None
     weights = report.draws.of(problems)
@@ -77,8 +73,8 @@ def _compare(
         for side in (base, trained)
     )
     return Temperatures(
-        first.problem_set,
-        first.model,
+        every[0].problem_set,
+        every[0].model,
         next(iter(trained.values())).model,
         (tuple(sorted(base.items())), tuple(sorted(trained.items()))),
         (ours, theirs),
