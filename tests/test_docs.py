@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import click
 import yaml
 
+from rlbhpc.cli.main import VERBS, cli
+from rlbhpc.launch.options import SHARED, SIZES
 from rlbhpc.study.expand import expand
 from rlbhpc.study.load import validated
 from rlbhpc.study.tree import parse
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_generated_pages_are_current() -> None:
@@ -51,3 +56,58 @@ def test_every_key_of_the_schema_is_on_the_page() -> None:
         for name, field in entry.model_fields.items():
             assert f"| `{field.alias or name}` |" in page, f"{entry.__name__}.{name}"
             assert field.description, f"{entry.__name__}.{name} is not explained"
+
+
+def test_quoted_symptoms_are_messages_of_the_program() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    source = "".join(p.read_text() for p in sorted((ROOT / "rlbhpc").rglob("*.py")))
+    # Messages are written over several lines; the literals of one message join without quotes.
+    joined = re.sub(r'"\s*\n\s*f?"', "", source)
+    cells = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    quoted = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell) if " " in text]
+    assert len(quoted) > 10
+    assert [text for text in quoted if text not in joined] == []
+
+
+def anchors(page: str) -> set[str]:
+    """What headings can be linked as: a repeated one gets a number, as on GitHub."""
+    seen: Counter[str] = Counter()
+    names = set()
+    for heading in re.findall(r"^#+ (.+)$", page, re.M):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        names.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return names
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for name, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+            target = page.parent / name if name else page
+            if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+                broken.append(f"{page.name}: {name}#{anchor}")
+    assert broken == []
+
+
+def test_the_verbs_and_options_that_pages_name_exist() -> None:
+    unknown = []
+    for page in PAGES:
+        text = page.read_text()
+        for command in (
+            *re.findall(r"`rlbhpc ([a-z][^`]*)`", text),
+            *re.findall(r"^rlbhpc (.+)$", text, re.M),
+        ):
+            verb, *words = command.partition("#")[0].split()
+            named = {word.partition("=")[0].rstrip(".,;") for word in words if word[:2] == "--"}
+            if verb not in VERBS or named - options_of(verb):
+                unknown.append(f"{page.name}: rlbhpc {command}")
+    assert unknown == []
+
+
+def options_of(verb: str) -> set[str]:
+    """The long options of a verb; ``launch`` passes on those that sbatch knows."""
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    passed = {f"--{one}" for one in SHARED | SIZES} if verb == "launch" else set()
+    return passed.union(*(parameter.opts for parameter in command.params))

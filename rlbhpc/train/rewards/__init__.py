@@ -1,7 +1,7 @@
 """Rewards: one small file each, a function from a judged response to a number.
 
 To add one, write ``rewards/<name>.py`` with a function ``reward(judged) -> float`` and put its name
-into the table. A recipe weighs them: ``rewards: {correct: 1.0, format: 0.1}``.
+into the table. A recipe weighs them: ``options: {rewards: {correct: 1.0, format: 0.1}}``.
 """
 
 from __future__ import annotations

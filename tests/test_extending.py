@@ -1,0 +1,96 @@
+"""What docs/extending.md tells to write works when it is written there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.study.folder import write_model
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/extending.md").read_text()
+BLOCKS = re.findall(r"```(python|text|yaml)\n# ([^\n]+)\n(.*?)```", PAGE, re.S)
+EXAMPLES = [code for _, where, code in BLOCKS if where == "try it"]
+
+
+def register(file: Path, table: str, lines: str) -> None:
+    """Add a line to a registry as the page shows it; an import goes to the imports."""
+    text = file.read_text()
+    opening = re.search(rf"^{table}\b.*[{{(]", text, re.M)
+    assert opening, f"{file.name} has no {table}"
+    at, future = opening.end(), "from __future__ import annotations\n"
+    for line in lines.splitlines(keepends=True):
+        if line.startswith("from "):
+            text = text.replace(future, future + line)
+            at += len(line)
+        else:
+            text = text[:at] + line.strip() + text[at:]
+    file.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package with everything that the page adds."""
+    folder = tmp_path_factory.mktemp("extended")
+    shutil.copytree(ROOT / "rlbhpc", folder / "rlbhpc", ignore=shutil.ignore_patterns("*.pyc"))
+    for _, where, code in BLOCKS:
+        if where.startswith("rlbhpc/"):
+            assert not (folder / where).exists(), f"{where} is there already"
+            (folder / where).write_text(code)
+        elif where.startswith("in rlbhpc/"):
+            file, _, table = where.removeprefix("in ").partition(", ")
+            register(folder / file, table, code)
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> None:
+    """Run Python as a user of the copy would."""
+    subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        check=True,
+    )
+
+
+@pytest.mark.parametrize("code", EXAMPLES, ids=lambda code: code.splitlines()[-1][:40])
+def test_an_example_of_the_page_works(extended: Path, code: str) -> None:
+    run(extended, "-c", code)
+
+
+def test_a_study_may_name_what_the_page_adds(extended: Path) -> None:
+    write_model(extended / "models/base")
+    (extended / "sums.jsonl").write_text('{"question": "1 + 1 = ?", "sum": "2"}\n')
+    (extended / "study.yaml").write_text(
+        """
+name: extended
+models: {base: {path: models/base}, rl: {train: {from: base, recipe: sign}, steps: [1]}}
+problem_sets: {sums: {path: sums.jsonl}}
+recipes:
+  sign:
+    algorithm: sign
+    prompt: terse
+    problems: sums
+    options: {scale: 0.5, rewards: {correct: 1.0, short: 0.1}}
+sampling: {prompt: terse, temperature: 1.0, max_tokens: 8, n: 2}
+arms: {base: {model: base}, rl: {model: rl}}
+"""
+    )
+    run(extended, "-m", "rlbhpc", "check", "study.yaml")
+
+
+def test_the_models_of_the_page_are_valid() -> None:
+    from rlbhpc.study.expand import expand
+    from rlbhpc.study.load import validated
+    from rlbhpc.study.tree import parse
+
+    [models] = [code for kind, _, code in BLOCKS if kind == "yaml"]
+    rest = "name: own\nproblem_sets: {gsm8k: {path: data}}\narms: {mine: {model: mine, n: 1}}\n"
+    sampling = "sampling: {prompt: completion, temperature: 1.0, max_tokens: 8}\n"
+    validated(expand(parse(models + rest + sampling, "docs/extending.md")))
