@@ -27,8 +27,10 @@ from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.pass_at_k import log_fail_at_k
 from rlbhpc.stats.priors import RatePrior, fit_prior, gradient
 
-# Problems from which on the analytic variance holds its level up to k = n/2.
-_MANY: Final = 100
+# Problems that must carry an interval's width. In simulations (tests/stats/calibration.py) it holds
+# its level from five on, at any k up to n/2, and loses it below three.
+LEAST_EFFECTIVE: Final = 5
+# Problems that a fitted prior must stand on.
 _ENOUGH: Final = 20
 
 
@@ -73,21 +75,22 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     sizes = as_sizes(counts.reach if k is None else k)
     estimate = counts.pass_at_k(sizes).mean(axis=0)
     model_based = 2 * sizes > counts.reach
-    error = np.sqrt(np.maximum(sampling_variance(counts, sizes), 0))
+    variances, times = _problem_variances(counts, sizes)
+    carried = _effective(variances, times)
+    error = np.sqrt(times @ variances) / len(counts)
     half = special.ndtri((1 + check_prob(prob)) / 2) * error
     lower, upper = np.maximum(estimate - half, 0), np.minimum(estimate + half, 1)
     if model_based.any():
-        low, high = _envelope(counts, sizes[model_based], prob)
+        low, high, carried[model_based] = _envelope(counts, sizes[model_based], prob)
         inside = estimate[model_based]
         lower[model_based] = np.where(np.isnan(inside), np.nan, np.fmin(low, inside))
         upper[model_based] = np.where(np.isnan(inside), np.nan, np.fmax(high, inside))
-    few = (4 * sizes > counts.reach) & ~model_based & (len(counts) < _MANY)
-    sound = ~few & (len(counts) >= _ENOUGH)
+    sound = (carried >= LEAST_EFFECTIVE) & ~(model_based & (len(counts) < _ENOUGH))
     notes = []
     if model_based.any():
         notes.append("beyond k = n/2 the bounds are model-based: two fitted priors, their envelope")
     if not sound.all():
-        notes.append("with few problems the bounds may be too short beyond k = n/4")
+        notes.append(f"too short where fewer than {LEAST_EFFECTIVE} problems carry the width")
     interval = Interval(
         estimate,
         lower,
@@ -103,13 +106,34 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
 
 def sampling_variance(counts: Counts, k: NDArray[np.int64]) -> NDArray[np.float64]:
     """Unbiased variance of mean pass@k over these problems; NaN where 2k > n for one of them."""
+    variances, times = _problem_variances(counts, k)
+    return np.asarray(times @ variances / len(counts) ** 2)
+
+
+def effective_problems(counts: Counts, k: NDArray[np.int64]) -> NDArray[np.float64]:
+    r"""How many problems carry the noise of mean pass@k: :math:`(\sum_i v_i)^2 / \sum_i v_i^2`.
+
+    Kish's effective number, of the sampling variances. At large k most problems are solved for
+    certain or not at all, and a mean over hundreds hangs on a few; 0 where no variance is seen.
+    """
+    return _effective(*_problem_variances(counts, k))
+
+
+def _problem_variances(
+    counts: Counts, k: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Variance of pass@k of each distinct (n, c), and how many problems have it."""
     counts.refuse_stopped("variance of pass@k")
     width = int(counts.n.max()) + 1
     pairs, times = np.unique(counts.n * width + counts.c, return_counts=True)
     n, c = np.divmod(pairs[:, None], width)
     once, twice = log_fail_at_k(n, c, k), log_fail_at_k(n, c, 2 * k)
-    per_problem = np.exp(2 * once) - np.exp(twice)
-    return np.asarray(times @ per_problem / len(counts) ** 2)
+    return np.maximum(np.exp(2 * once) - np.exp(twice), 0), times
+
+
+def _effective(variances: NDArray[np.float64], times: NDArray[np.int64]) -> NDArray[np.float64]:
+    squares = times @ variances**2
+    return np.asarray((times @ variances) ** 2 / np.where(squares > 0, squares, 1))
 
 
 def posterior_curve(
@@ -117,12 +141,25 @@ def posterior_curve(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and variance of pass@k over these problems under a fitted prior, at any k."""
     sizes = np.asarray(k, np.float64)
-    n, c = counts.n[:, None], counts.c[:, None]
-    first, second = prior.fail(n, c, sizes), prior.fail(n, c, 2 * sizes)
-    within = (second - first**2).sum(axis=0) / len(counts) ** 2
+    mean, variances = _posterior(counts, prior, sizes)
     slope = gradient(prior, counts, sizes)
     fitted = np.einsum("ik,ij,jk->k", slope, prior.covariance, slope)
-    return 1 - first.mean(axis=0), np.maximum(within, 0) + np.maximum(fitted, 0)
+    return mean, variances.sum(axis=0) / len(counts) ** 2 + np.maximum(fitted, 0)
+
+
+def effective_under(counts: Counts, prior: RatePrior, k: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How many problems carry the posterior's width, as :func:`effective_problems` counts them."""
+    _, variances = _posterior(counts, prior, k.astype(np.float64))
+    return _effective(variances, np.ones(len(counts), np.int64))
+
+
+def _posterior(
+    counts: Counts, prior: RatePrior, k: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean pass@k, and the variance of each problem's, under the fitted prior itself."""
+    n, c = counts.n[:, None], counts.c[:, None]
+    first, second = prior.fail(n, c, k), prior.fail(n, c, 2 * k)
+    return 1 - first.mean(axis=0), np.maximum(second - first**2, 0)
 
 
 def beta_bounds(
@@ -138,11 +175,12 @@ def beta_bounds(
 
 def _envelope(
     counts: Counts, k: NDArray[np.int64], prob: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Outer bounds of the posteriors under the Beta without and with zeros."""
-    both = [
-        beta_bounds(*posterior_curve(counts, fit_prior(counts, zeros), k), prob)
-        for zeros in (False, True)
-    ]
-    lower = np.minimum(both[0][0], both[1][0])
-    return lower, np.maximum(both[0][1], both[1][1])
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Outer bounds of the posteriors under the Beta without and with zeros, and what carries them.
+
+    The third is the effective number of problems, the lesser of the two priors'.
+    """
+    priors = [fit_prior(counts, zeros) for zeros in (False, True)]
+    bounds = [beta_bounds(*posterior_curve(counts, prior, k), prob) for prior in priors]
+    carried = np.min([effective_under(counts, prior, k) for prior in priors], axis=0)
+    return np.minimum(bounds[0][0], bounds[1][0]), np.maximum(bounds[0][1], bounds[1][1]), carried

@@ -40,7 +40,10 @@ REPLICATES = 600
 
 @dataclass(frozen=True)
 class Cell:
-    """Coverage of one interval in one regime, elementwise over k."""
+    """Coverage of one interval in one regime, elementwise over k.
+
+    ``when_sound`` is the coverage among the studies that call the interval sound.
+    """
 
     interval: str
     truth: str
@@ -49,6 +52,7 @@ class Cell:
     k: tuple[int, ...]
     coverage: NDArray[np.float64]
     sound: NDArray[np.float64]
+    when_sound: NDArray[np.float64]
     studies: int
 
 
@@ -64,9 +68,11 @@ class Tally:
         self.sound.append(np.atleast_1d(interval.sound))
 
     def cell(self, interval: str, truth: str, problems: int, n: int, k: tuple[int, ...]) -> Cell:
+        held, sound = np.asarray(self.held), np.asarray(self.sound)
+        when_sound = (held & sound).sum(axis=0) / np.maximum(sound.sum(axis=0), 1)
         return Cell(
             interval, truth, problems, n, k,
-            np.mean(self.held, axis=0), np.mean(self.sound, axis=0), len(self.held),
+            held.mean(axis=0), sound.mean(axis=0), when_sound, len(held),
         )  # fmt: skip
 
 
@@ -84,16 +90,25 @@ def population_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
 
 
 def fixed_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """pass@k of exactly these problems."""
-    n, k = 256, (1, 16, 64, 128, 256)
-    for truth in ("beta", "fifth unsolvable", "hard", "skewed"):
+    """pass@k of exactly these problems, as far as the samples alone bound it."""
+    yield from _fixed("pass@k, these problems", (1, 4, 16, 32, 64, 128), studies, rng)
+
+
+def prior_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """pass@n of exactly these problems, under fitted priors."""
+    yield from _fixed("pass@n, these problems", (256,), studies, rng)
+
+
+def _fixed(name: str, k: tuple[int, ...], studies: int, rng: np.random.Generator) -> Iterator[Cell]:
+    n = 256
+    for truth in ("beta", "fifth unsolvable", "hard", "skewed", "nearly solved"):
         for problems in (30, 128):
             tally = Tally()
             for _ in range(studies):
                 rates = one_model(truth, problems, rng)
                 counts = Counts.of(n, rng.binomial(n, rates))
                 tally.add(fixed_curve(counts, k).interval, mean_pass(rates, np.asarray(k)))
-            yield tally.cell("pass@k, these problems", truth, problems, n, k)
+            yield tally.cell(name, truth, problems, n, k)
 
 
 def difference_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
@@ -158,7 +173,7 @@ def extrapolation_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell
     """pass@10n of these problems, the envelope of the models."""
     n = 128
     k = (n, 4 * n, 10 * n)
-    for truth in ("beta", "fifth unsolvable", "skewed"):
+    for truth in ("beta", "fifth unsolvable", "skewed", "nearly solved"):
         for problems in (64, 256):
             tally = Tally()
             for _ in range(studies):
@@ -192,8 +207,8 @@ def _arms(name: str, problems: int, n: int, rng: np.random.Generator) -> tuple[C
 
 
 ALL = (
-    population_cells, fixed_cells, difference_cells, beyond_cells, gap_cells, extrapolation_cells,
-    support_cells,
+    population_cells, fixed_cells, prior_cells, difference_cells, beyond_cells, gap_cells,
+    extrapolation_cells, support_cells,
 )  # fmt: skip
 
 
@@ -201,7 +216,8 @@ def main() -> None:
     """Print the coverage of every interval in every regime, and the range of each interval.
 
     Arguments are the number of studies and, if not all, names of families. Elements that fewer
-    than 95 % of studies call sound are marked and stay out of the range.
+    than 95 % of studies call sound are marked and stay out of the range; behind them stands the
+    coverage among those that do.
     """
     studies = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     chosen = sys.argv[2:]
@@ -211,8 +227,10 @@ def main() -> None:
             continue
         for cell in family(studies, np.random.default_rng(20)):
             held = []
-            for share, sound in zip(cell.coverage.tolist(), cell.sound.tolist(), strict=True):
-                held.append(f"{share:.3f}{'' if sound > 0.95 else '*'}")
+            for share, sound, when in zip(
+                cell.coverage.tolist(), cell.sound.tolist(), cell.when_sound.tolist(), strict=True
+            ):
+                held.append(f"{share:.3f}" if sound > 0.95 else f"{share:.3f}*({when:.3f})")
                 if sound > 0.95:
                     ranges.setdefault(cell.interval, []).append(share)
             line = f"{cell.interval} | {cell.truth} | {cell.problems} | {cell.n} |"
