@@ -69,7 +69,8 @@ class Tally:
 
     def cell(self, interval: str, truth: str, problems: int, n: int, k: tuple[int, ...]) -> Cell:
         held, sound = np.asarray(self.held), np.asarray(self.sound)
-        when_sound = (held & sound).sum(axis=0) / np.maximum(sound.sum(axis=0), 1)
+        trusted = sound.sum(axis=0)
+        when_sound = (held & sound).sum(axis=0) / np.where(trusted, trusted, np.nan)
         return Cell(
             interval, truth, problems, n, k,
             held.mean(axis=0), sound.mean(axis=0), when_sound, len(held),
