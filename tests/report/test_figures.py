@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
+from matplotlib.collections import PathCollection
 
 from rlbhpc.report.figures.coverage import coverage_figure
 from rlbhpc.report.figures.curves import pass_at_k_figure
@@ -29,6 +32,24 @@ def test_curves_draw_their_frame_base_dashed_and_trained_solid(report: Report) -
         np.testing.assert_array_equal(line.get_xdata(), part["k"])
     assert axes.get_ylim() == (0, 100)
     assert {text.get_text() for text in axes.texts} >= {"base", "rl, step 100"}
+
+
+def test_the_hatched_range_is_that_of_the_longest_curve(report: Report) -> None:
+    base, trained = (one for one in report.measured if one.curve is not None)
+    assert trained.curve is not None
+    few = trained.curve.k <= 16
+    short = replace(
+        trained, curve=replace(trained.curve, **{k: v[few] for k, v in vars(trained.curve).items()})
+    )
+    assert base.curve is not None
+    drawn = pass_at_k_figure([base, short], bases_of(report), colours_of(report))
+    (axes,) = drawn.figure.axes
+    [hatched] = axes.patches
+    assert hatched.get_extents().transformed(axes.transData.inverted()).x0 == pytest.approx(
+        base.curve.k[-1] / 4
+    )
+    [tick] = [one for one in axes.collections if isinstance(one, PathCollection)]
+    assert np.asarray(tick.get_offsets())[0, 0] == 4
 
 
 def test_difference_draws_both_bands_and_the_crossing(report: Report) -> None:

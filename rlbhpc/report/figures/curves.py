@@ -47,9 +47,14 @@ def pass_at_k_figure(shown: Sequence[Measured], bases: set[str], colours: Colour
             )
             axes.plot(k, values, dash, color=colour, label=one.label)
             ends.append((float(values[-1]), one.label, colour))
+            if 4 < k[-1] < reach:
+                # The hatching is that of the longest curve; a shorter one has a mark of its own.
+                quarter = k[-1] / 4
+                height = np.interp(quarter, k, values)
+                axes.scatter(quarter, height, 80, color=colour, marker="|")
         axes.set_ylim(0, 100)
         axes.set_ylabel("pass@k, %")
-        mark_uninformative(axes, min(int(one.curve.k[-1]) for one in shown if one.curve))
+        mark_uninformative(axes, reach)
         end_labels(axes, ends)
     return Drawn(figure, frame)
 

@@ -30,7 +30,8 @@ def curves(report: Report, details: Details, pen: Pen) -> list[Node]:
                 f"curves-{set_name}",
                 f"pass@k with {level} intervals for problems like these. Base dashed, trained "
                 "solid; of a line of checkpoints the last one. Hatched: k above a quarter of the "
-                "samples, where a value is little more than one draw.",
+                "samples, where a value is little more than one draw; an arm with fewer samples "
+                "has a tick at its own quarter.",
                 pass_at_k_figure,
                 drawn,
                 pen.bases,
