@@ -120,6 +120,7 @@ class Site:
         self.until("slurmctld", self.answers)
         self.root("scancel", f"--user={USER}")
         self.root("sacctmgr", "-iQ", "modify", "user", USER, "set", "MaxSubmitJobs=-1")
+        self.root("sacctmgr", "-iQ", "delete", "qos", "closed")
         for node in NODES:
             self.root("scontrol", "update", f"nodename={node}", "state=resume")
         self.idle()

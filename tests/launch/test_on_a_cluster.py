@@ -165,6 +165,28 @@ def test_a_limit_of_the_queue_is_told_and_then_kept(site: Site) -> None:
     assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
 
 
+def test_a_qos_that_refuses_is_told_and_leaves_nothing_in_the_queue(site: Site) -> None:
+    study = study_at(site, samples=2)
+    words = (str(study), "--cluster", str(site.cluster()), "--submit")
+
+    def refused(qos: str) -> subprocess.CompletedProcess[str]:
+        done = site.run(site.python, "-m", "rlbhpc", "launch", *words, "-q", qos)
+        assert not site.queue()
+        return done
+
+    unknown = refused("no-such-qos")
+    assert unknown.returncode == 64
+    assert "Invalid qos" in unknown.stderr and "then run this script again" in unknown.stderr
+    site.root("sacctmgr", "-iQ", "add", "qos", "closed", "set", "MaxSubmitJobsPerUser=0")
+    site.root("sacctmgr", "-iQ", "modify", "user", USER, "set", "qos+=closed")
+    full = refused("closed")
+    assert full.returncode == 75
+    assert "not with this qos" in full.stderr
+    site.rlbhpc("launch", *words)
+    site.idle()
+    assert site.status(str(site.folder / "runs" / "tiny"))["missing"] == 0
+
+
 class Disturbances:
     """What goes wrong on clusters; each at a moment that nobody chose."""
 
