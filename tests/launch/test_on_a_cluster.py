@@ -125,21 +125,21 @@ def test_training_and_sampling_in_one_launch(site: Site) -> None:
     assert (run / "report" / "report.html").is_file()
 
 
-def test_a_study_inside_an_image(site: Site) -> None:
+def test_training_and_sampling_inside_an_image(site: Site) -> None:
     if not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
-    study = study_at(site, samples=2)
+    study = study_at(site, samples=2, text=TRAINED)
     # The image has Python alone; what the tests run on is bound into it.
     binds = [str(ROOT), site.packages]
     inside = {"image": str(IMAGE), "binds": binds}
     stage = site.folder / "stage"
     table = site.cluster(container=inside, rlbhpc=["python3", "-m", "rlbhpc"], stage=str(stage))
-    words = ("--cluster", str(table), "--shard-tokens", shard_tokens(study, 2))
-    site.rlbhpc("launch", str(study), *words, "--submit")
+    site.rlbhpc("launch", str(study), "--cluster", str(table), "--submit")
     site.idle()
     run = site.folder / "runs" / "tiny"
-    assert site.status(str(run))["failures"] == []
-    assert [path.name for path in stage.glob("*/*.safetensors")] == ["model.safetensors"]
+    found = site.status(str(run))
+    assert (found["missing"], found["failures"]) == (0, [])
+    assert {path.name for path in stage.glob("*/*.safetensors")} == {"model.safetensors"}
     assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
     assert (run / "report" / "report.html").is_file()
 
