@@ -99,6 +99,51 @@ def test_the_published_counts_to_every_printed_digit(model: str) -> None:
     assert [f"{value:.10f}" for value in got] == [f"{value:.10f}" for value in expected]
 
 
+# The other four models of that table. Their counts are not published as text; these are the means
+# over 128 problems at PYTHIA_K, and how many problems were never solved.
+PYTHIA_MEANS = {
+    "160M": (
+        [0.0026734375, 0.0385893889, 0.2688262931, 0.4122690224, 0.5300080463, 0.5703125], 55,
+    ),
+    "410M": (
+        [0.0062187500, 0.0747356961, 0.3330801354, 0.4841921549, 0.6100476278, 0.65625], 44,
+    ),
+    "1B": (
+        [0.0083335937, 0.0945925494, 0.3945125969, 0.5484605808, 0.6818736355, 0.7421875], 33,
+    ),
+    "12B": (
+        [0.0231914063, 0.2105818665, 0.6046720008, 0.7251066565, 0.8345523638, 0.875], 16,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", PYTHIA_MEANS)
+def test_published_means_are_those_of_some_counts(model: str) -> None:
+    """What the means alone allow to check.
+
+    pass@1 and pass@n follow from the total and from the zeros, whatever the counts. In between the
+    estimator is concave in c, so that counts as equal, and as unequal, as total and zeros allow
+    give the largest and the smallest mean.
+    """
+    means, zeros = PYTHIA_MEANS[model]
+    solved, total = 128 - zeros, round(means[0] * 128 * 10_000)
+    equal = [total // solved + (i < total % solved) for i in range(solved)]
+    spare, unequal = total - solved, []
+    for _ in range(solved):
+        more = min(spare, 9_999)
+        unequal.append(1 + more)
+        spare -= more
+    largest, smallest = (
+        pass_at_k(10_000, np.array(c + [0] * zeros)[:, None], PYTHIA_K).mean(axis=0)
+        for c in (equal, unequal)
+    )
+    for end in (0, -1):
+        assert largest[end] == pytest.approx(means[end], abs=6e-11)
+        assert smallest[end] == pytest.approx(means[end], abs=6e-11)
+    assert np.all(smallest[1:-1] < means[1:-1])
+    assert np.all(means[1:-1] < largest[1:-1])
+
+
 def test_the_published_pair_crosses_once_at_23() -> None:
     gain = np.nanmean(pass_curves(10_000, PYTHIA_6_9B) - pass_curves(10_000, PYTHIA_2_8B), axis=0)
     assert int(np.argmax(gain >= 0)) + 1 == 23
