@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,10 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+
+if TYPE_CHECKING:
+    from rlbhpc.engines.engine import Engine
+    from rlbhpc.train.settings import Settings
 
 
 @click.command(epilog="Example: rlbhpc train math.yaml rl")
@@ -47,7 +52,6 @@ def train(
 
 
 def _train_one(study: Study, model: str, drain: object) -> int:
-    from rlbhpc.engines.engine import make_engine
     from rlbhpc.sweep.drain import Drain
     from rlbhpc.train.loop import train as train_rl
     from rlbhpc.train.prepare import prepare
@@ -60,9 +64,22 @@ def _train_one(study: Study, model: str, drain: object) -> int:
     if isinstance(run, Distillation):
         code = fine_tune(run, drain, line.show)
     else:
-        code = train_rl(run, lambda base: make_engine("hf", base), drain, line.show)
+        code = train_rl(run, lambda base: _sampler(base, run.settings), drain, line.show)
     line.finish()
     return code
+
+
+def _sampler(base: Path, settings: Settings) -> Engine:
+    """What rollouts are sampled with, beside the learner on its device."""
+    import torch
+
+    from rlbhpc.engines.engine import make_engine
+
+    if not torch.cuda.is_available():
+        return make_engine("hf", base)
+    # The learner has made its rank's GPU the current one.
+    device = f"cuda:{torch.cuda.current_device()}"
+    return make_engine("hf", base, device=device, dtype=settings.dtype)
 
 
 def _has_gpu() -> bool:
