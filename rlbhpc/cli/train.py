@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study
@@ -19,13 +21,37 @@ if TYPE_CHECKING:
     from rlbhpc.train.settings import Settings
 
 
-@click.command(epilog="Example: rlbhpc train math.yaml rl")
+@click.command(
+    epilog="Examples: rlbhpc train math.yaml rl; rlbhpc train math.yaml --dry-run --ranks 8"
+)
 @click.argument("study", type=click.Path(path_type=Path))
 @click.argument("models", nargs=-1)
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
 @click.option("--minutes", type=click.FloatRange(min=0), help="Stop by itself after so long.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done and held; write nothing.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="For --dry-run: ranks that share the training.",
+)
+@click.option(
+    "--memory",
+    metavar="GIB",
+    type=click.FloatRange(min=0, min_open=True),
+    help="For --dry-run: refuse what does not fit one rank. Default: this GPU's.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For --dry-run: print as JSON.")
 def train(
-    study: Path, models: tuple[str, ...], overrides: tuple[str, ...], minutes: float | None
+    study: Path,
+    models: tuple[str, ...],
+    overrides: tuple[str, ...],
+    minutes: float | None,
+    dry_run: bool,
+    ranks: int,
+    memory: float | None,
+    as_json: bool,
 ) -> int:
     """Train MODELS of STUDY, or all that it trains, each after the one it starts from.
 
@@ -41,6 +67,8 @@ def train(
         click.echo("Nothing to train: every checkpoint is there.")
         return NOTHING_TO_DO
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if _has_gpu() else "cpu")
+    if dry_run:
+        return _forecast(resolved, waiting, ranks, memory, as_json)
     from rlbhpc.sweep.drain import Drain
 
     with Drain(limit=None if minutes is None else minutes * 60) as drain:
@@ -48,6 +76,31 @@ def train(
             code = _train_one(resolved, name, drain)
             if code != DONE:
                 return code
+    return DONE
+
+
+def _forecast(
+    study: Study, models: Sequence[str], ranks: int, memory: float | None, as_json: bool
+) -> int:
+    """Print what each training will do and hold; refuse what cannot fit."""
+    from rlbhpc.train.forecast import device_memory, forecast
+
+    found = [forecast(study, name, ranks) for name in models]
+    if as_json:
+        print_json([{**vars(one), "total": one.total} for one in found])
+    for one in found if not as_json else []:
+        print_table(
+            f"{one.model}: {one.algorithm}, {one.parameters:,} parameters",
+            ["work", "in the whole run"],
+            [(name, f"{count:,}") for name, count in one.work.items()]
+            + ([("operations at most", f"{one.flop:.2e}")] if one.flop else []),
+        )
+        parts = [*one.memory.items(), ("together, at least", one.total)]
+        title = f"{one.model}: memory of each of {one.ranks} ranks"
+        print_table(title, ["part", "MiB"], [(p, f"{b / 2**20:,.1f}") for p, b in parts])
+    limit = device_memory() if memory is None else int(memory * 2**30)
+    for one in found if limit else []:
+        one.refuse_above(limit)
     return DONE
 
 

@@ -43,7 +43,23 @@ def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes:
         peaked the random distributions are.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    config, tokenizer = tiny_config(family, **sizes), byte_tokenizer()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [config.eos_token_id]})
+    )
+    return folder
+
+
+def tiny_config(family: str = "qwen2", **sizes: Any) -> Any:
+    """Configuration of a model for :func:`byte_tokenizer`, with ``sizes`` in place of ours."""
+    from transformers import AutoConfig
 
     tokenizer = byte_tokenizer()
     end = tokenizer.convert_tokens_to_ids(SPECIAL[0])
@@ -56,18 +72,11 @@ def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes:
         **sizes,
     }
     try:
-        config = AutoConfig.for_model(family, **settings)
+        return AutoConfig.for_model(family, **settings)
     except ValueError:
         raise UserError(
             f"tiny model: {family!r} is no model type that transformers knows"
         ) from None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end]}))
-    return folder
 
 
 def byte_tokenizer() -> Any:

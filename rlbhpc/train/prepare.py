@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +48,17 @@ def prepare(study: Study, model: str) -> Run | Distillation:
             step: study.layout.checkpoint(model, step) for step in study.models[model].steps or []
         },
     }
-    last = study.last_step(model)
-    if recipe.algorithm == "sft":
-        options = {name: v for name, v in recipe.options.items() if name != "traces"}
-        settings = _settings(recipe, last, options)
+    settings, algorithm = settings_of(recipe, study.last_step(model)), algorithm_of(recipe)
+    if algorithm is None:
         pairs = tuple(learning_pairs(study, recipe, Tokens(base), settings))
         if not pairs:
             raise UserError(f"recipe {training.recipe}: there is no response to learn from")
         return Distillation(settings=settings, pairs=pairs, **common)
-    algorithm, rest = _algorithm(recipe)
     return Run(
-        settings=_settings(recipe, last, rest),
+        settings=settings,
         algorithm=algorithm,
         prompts=_prompts(study, recipe, Tokens(base)),
-        judge=Judge(_verify, make_reward(_settings(recipe, last, rest).rewards)),
+        judge=Judge(_verify, make_reward(settings.rewards)),
         **common,
     )
 
@@ -85,19 +81,27 @@ def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
     return base
 
 
-def _algorithm(recipe: Recipe) -> tuple[Algorithm, dict[str, Any]]:
-    """The algorithm with those options that are its own, and the rest of the options."""
-    fields = set(make_algorithm(recipe.algorithm).__dataclass_fields__)
-    own = {name: value for name, value in recipe.options.items() if name in fields}
-    rest = {name: value for name, value in recipe.options.items() if name not in fields}
-    return make_algorithm(recipe.algorithm, recipe.preset, **own), rest
+def algorithm_of(recipe: Recipe) -> Algorithm | None:
+    """The algorithm with those options that are its own; None for supervised training."""
+    if recipe.algorithm == "sft":
+        return None
+    own = _own_options(recipe)
+    chosen = {name: value for name, value in recipe.options.items() if name in own}
+    return make_algorithm(recipe.algorithm, recipe.preset, **chosen)
 
 
-def _settings(recipe: Recipe, steps: int, options: Mapping[str, Any]) -> Settings:
+def settings_of(recipe: Recipe, steps: int) -> Settings:
+    """Settings of the loop: keys of the recipe, and those options that are not the algorithm's."""
     given = {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
     if recipe.kl is not None:
         given["kl_loss"] = recipe.kl
+    own = {"traces"} if recipe.algorithm == "sft" else _own_options(recipe)
+    options = {name: value for name, value in recipe.options.items() if name not in own}
     return make_settings({**given, "steps": steps, **options})
+
+
+def _own_options(recipe: Recipe) -> set[str]:
+    return set(make_algorithm(recipe.algorithm).__dataclass_fields__)
 
 
 def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:

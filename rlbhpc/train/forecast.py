@@ -1,0 +1,224 @@
+"""What a training run will do and hold, told before it starts.
+
+Memory is what a rank keeps for certain, part by part. Activations are counted by running one
+micro-batch on tensors without data, so any architecture's are right as far as attention does not
+keep its matrix; fragmentation and libraries come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlbhpc.engines.tiny import tiny_config
+from rlbhpc.errors import UserError
+from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.study import Study
+from rlbhpc.train.algorithms.algorithm import Algorithm
+from rlbhpc.train.batch import Response, assemble
+from rlbhpc.train.deepspeed_engine import BUCKET
+from rlbhpc.train.learner import DTYPES
+from rlbhpc.train.policy import Policy
+from rlbhpc.train.prepare import algorithm_of, settings_of
+from rlbhpc.train.settings import Settings
+
+BYTES = {"float32": 4, "bfloat16": 2}
+# One mode for a model and what is run on it: views of weights are known by their storage.
+FAKE = FakeTensorMode(allow_non_fake_inputs=True)
+# Responses that the rollout engine runs side by side, and the type of its cache.
+ROWS = 256
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One training run, before it starts.
+
+    Attributes
+    ----------
+    work
+        What is sampled and updated, by name: counts over the whole run.
+    memory
+        Bytes that one rank holds, by part.
+    flop
+        Operations of the whole run at most: 2 per parameter and token that is read or sampled, 6
+        that is trained on (Kaplan et al. 2020, arXiv 2001.08361), attention left out. None for
+        supervised training, whose texts have the length that they have.
+    """
+
+    model: str
+    algorithm: str
+    parameters: int
+    ranks: int
+    work: Mapping[str, int]
+    memory: Mapping[str, int]
+    flop: float | None
+
+    @property
+    def total(self) -> int:
+        """Bytes of one rank in all."""
+        return sum(self.memory.values())
+
+    def refuse_above(self, limit: int) -> None:
+        """Refuse what cannot fit, with the numbers and what would make it smaller."""
+        if self.total > limit:
+            parts = sorted(self.memory.items(), key=lambda part: -part[1])
+            largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
+            raise UserError(
+                f"model {self.model}: one rank holds {self.total / 2**30:.1f} GiB at least and has "
+                f"{limit / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
+                "`zero_stage: 3`, `offload: true` or fewer `micro_tokens` make it smaller"
+            )
+
+
+def forecast(study: Study, model: str, ranks: int) -> Forecast:
+    """Tell what training ``model`` on so many ranks will do and hold."""
+    training = study.models[model].train
+    if training is None:
+        raise UserError(f"model {model} is not trained by this study")
+    recipe = study.file.recipes[training.recipe]
+    steps = study.last_step(model)
+    algorithm, settings = algorithm_of(recipe), settings_of(recipe, steps)
+    config = _config(study, model)
+    parameters = sum(p.numel() for p in _without_data(config, settings).parameters())
+    work = _work(settings, algorithm)
+    return Forecast(
+        model, recipe.algorithm, parameters, ranks, work,
+        memory_of(config, settings, algorithm, ranks),
+        _flop(parameters, work, settings, algorithm),
+    )  # fmt: skip
+
+
+def _without_data(config: Any, settings: Settings) -> Policy:
+    """The policy with shapes and types alone: a model of any size costs nothing."""
+    with FAKE:
+        return Policy(AutoModelForCausalLM.from_config(config, dtype=DTYPES[settings.dtype]))
+
+
+def _work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
+    per_step = settings.prompts_per_step * settings.samples_per_prompt
+    updates = settings.epochs * (per_step // settings.responses_per_update)
+    work = {"steps": settings.steps}
+    if algorithm is None:
+        return work | {"pairs": settings.steps * per_step, "updates": settings.steps}
+    greedy = settings.prompts_per_step if algorithm.NEEDS_GREEDY else 0
+    return work | {
+        "prompts": settings.steps * settings.prompts_per_step,
+        "responses": settings.steps * (per_step + greedy),
+        "updates": settings.steps * updates,
+        "response tokens at most": settings.steps * (per_step + greedy) * settings.max_tokens,
+    }
+
+
+def _flop(
+    parameters: int, work: Mapping[str, int], settings: Settings, algorithm: Algorithm | None
+) -> float | None:
+    if algorithm is None:
+        return None
+    tokens = work["responses"] * settings.max_tokens
+    # Old log-probs are read again where an update is not exactly on-policy.
+    read = settings.epochs > 1 or settings.responses_per_update < work["responses"] // work["steps"]
+    reference = bool(settings.kl_loss or algorithm.kl_beta)
+    trained = 6.0 * settings.epochs * (2 if algorithm.NEEDS_CRITIC else 1)
+    return parameters * tokens * (2.0 + 2 * read + 2 * reference + trained)
+
+
+def memory_of(
+    config: Any, settings: Settings, algorithm: Algorithm | None, ranks: int
+) -> dict[str, int]:
+    """Bytes that one rank of a training holds, by part."""
+    policy = _without_data(config, settings)
+    parameters = sum(p.numel() for p in policy.parameters())
+    memory = _states("policy", parameters, settings, ranks)
+    width = settings.micro_tokens
+    if algorithm is not None:
+        width = min(width, settings.max_tokens)
+        if algorithm.NEEDS_CRITIC:
+            body = sum(p.numel() for p in policy.model.base_model.parameters())
+            memory |= _states("critic", body + config.hidden_size, settings, ranks)
+        if settings.kl_loss or algorithm.kl_beta:
+            memory["reference weights"] = parameters * BYTES[settings.dtype]
+        memory["sampler weights"] = parameters * BYTES[settings.dtype]
+        memory["sampler cache"] = _cache(config, settings)
+    memory["activations"] = _activations(policy, settings, width)
+    return memory
+
+
+def _states(name: str, parameters: int, settings: Settings, ranks: int) -> dict[str, int]:
+    """Weights, gradients and optimiser of one trained module, as the ZeRO stage divides them.
+
+    DeepSpeed keeps 32-bit master weights beside 16-bit ones, and gradients are added up in 32 bits
+    wherever a ZeRO stage or 16-bit weights ask for it (Rajbhandari et al. 2020, arXiv 1910.02054).
+    """
+    stage, size = settings.zero_stage, BYTES[settings.dtype]
+
+    def share(byte: int, from_stage: int) -> int:
+        return parameters * byte // (ranks if stage >= from_stage else 1)
+
+    moments = share(8 if size == 4 and not stage else 12, 1)
+    return {
+        f"{name} weights": share(size, 3),
+        f"{name} gradients": share(4, 2),
+        f"{name} optimiser": 0 if settings.offload else moments,
+        f"{name} buffer": min(BUCKET, parameters) * size if stage else 0,
+    }
+
+
+def _cache(config: Any, settings: Settings) -> int:
+    """Keys and values of all rows at their longest, the prompts left out."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rows = min(ROWS, settings.prompts_per_step * settings.samples_per_prompt)
+    tokens = rows * settings.max_tokens
+    return int(2 * config.num_hidden_layers * heads * head * tokens * BYTES[settings.dtype])
+
+
+def _activations(policy: Policy, settings: Settings, width: int) -> int:
+    """Bytes that autograd keeps of one full micro-batch, counted on tensors without data."""
+    kept: dict[int, int] = {}
+    # The graph's tensors are held here, so that an address stands for one of them only.
+    held: list[torch.Tensor] = []
+    own = {p.untyped_storage()._cdata for p in policy.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            held.append(tensor)
+            kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    rows = max(1, settings.micro_tokens // width)
+    ids = np.zeros(width - 1, np.int32)
+    batch = assemble([Response((0,), ids)] * rows, np.arange(rows))
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with FAKE, hooks:
+        policy(batch, settings.temperature).logprobs.sum()
+    return sum(kept.values())
+
+
+def _config(study: Study, model: str) -> Any:
+    """Configuration of the model that a training starts from, trained itself or not yet."""
+    training = study.models[model].train
+    while training is not None and training.from_ is not None:
+        start = training.from_
+        folder = study.folder(start, study.last_step(start))
+        if (folder / "config.json").is_file():
+            return AutoConfig.from_pretrained(folder)
+        training = study.models[start].train
+        if training is None:
+            raise UserError(f"{folder}: no config.json; stage {start} first")
+    if training is None:
+        raise UserError(f"model {model} is not trained by this study")
+    recipe: Recipe = study.file.recipes[training.recipe]
+    shape = dict(recipe.architecture)
+    return tiny_config(shape.pop("model_type", "qwen2"), **shape)
+
+
+def device_memory() -> int:
+    """Bytes of this process's GPU; 0 where there is none."""
+    return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 0

@@ -1,0 +1,104 @@
+"""What `rlbhpc train --dry-run` says a rank will hold is what it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+STUDY = """
+name: tried
+models:
+  base: {train: {recipe: traces}, steps: [10]}
+  rl: {train: {from: base, recipe: grpo}, steps: [3]}
+problem_sets: {countdown: {subset: train, limit: 4}}
+recipes:
+  traces:
+    algorithm: sft
+    problems: countdown
+    prompt: countdown
+    architecture: {hidden_size: 128, num_hidden_layers: 3}
+    prompts_per_step: 8
+    samples_per_prompt: 1
+    options: {traces: {hit: 0.5, count: 64}}
+  grpo:
+    algorithm: ALGORITHM
+    problems: countdown
+    prompt: countdown
+    prompts_per_step: 4
+    samples_per_prompt: 6
+    max_tokens: 60
+    options: {mini_batch: 12, epochs: 2, micro_tokens: 640, OPTIONS}
+sampling: {prompt: countdown, temperature: 1.0, max_tokens: 60, n: 2}
+arms: {base: {model: base}, rl: {model: rl}}
+"""
+
+
+def dry_run(
+    folder: Path,
+    *words: str,
+    algorithm: str = "grpo",
+    options: str = "zero_stage: 0",
+    code: int = 0,
+) -> subprocess.CompletedProcess[str]:
+    file = folder / "study.yaml"
+    file.write_text(STUDY.replace("ALGORITHM", algorithm).replace("OPTIONS", options))
+    done = subprocess.run(
+        [sys.executable, "-m", "rlbhpc", "train", str(file), "--dry-run", *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.mark.engine
+def test_a_chain_that_is_not_trained_yet_is_foretold_and_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    base, rl = json.loads(dry_run(tmp_path, "--json").stdout)
+    assert [path.name for path in tmp_path.iterdir()] == ["study.yaml"]
+    assert base["work"] == {"steps": 10, "pairs": 80, "updates": 10}
+    assert rl["work"] == {
+        "steps": 3, "prompts": 12, "responses": 72, "updates": 12,
+        "response tokens at most": 72 * 60,
+    }  # fmt: skip
+    assert rl["parameters"] == base["parameters"]
+    assert rl["total"] == sum(rl["memory"].values())
+    # Rollouts and old log-probs read, two epochs train.
+    assert rl["flop"] == rl["parameters"] * 72 * 60 * (2 + 2 + 12)
+
+
+@pytest.mark.engine
+def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    done = dry_run(tmp_path, "rl", "--memory", "0.001", code=64)
+    assert "one rank holds 0." in done.stderr and "zero_stage: 3" in done.stderr
+    whole = json.loads(dry_run(tmp_path, "rl", "--json").stdout)[-1]["memory"]
+    halved = json.loads(
+        dry_run(tmp_path, "rl", "--json", "--ranks", "2", options="zero_stage: 3").stdout
+    )[-1]["memory"]
+    assert halved["policy weights"] * 2 == whole["policy weights"]
+    assert halved["activations"] == whole["activations"]
+    critic = json.loads(dry_run(tmp_path, "rl", "--json", algorithm="ppo").stdout)[-1]["memory"]
+    assert 0 < critic["critic weights"] < critic["policy weights"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("stage", "dtype"), [(0, "float32"), (0, "bfloat16"), (2, "bfloat16")])
+def test_a_learner_holds_what_was_foretold(tmp_path: Path, stage: int, dtype: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.train.memory_case", str(tmp_path), str(stage), dtype],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    case = json.loads(done.stdout.splitlines()[-1])
+    # Gradients and the buffer that they are reduced in come and go within a step.
+    passing = case["foretold"]["policy gradients"] + case["foretold"]["policy buffer"]
+    whole = sum(case["foretold"].values())
+    assert 0.98 * (whole - passing) <= case["held"] <= 1.02 * whole
+    assert case["activations"] == pytest.approx(case["activations foretold"], rel=0.05)
