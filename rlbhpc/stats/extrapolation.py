@@ -20,7 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import k_grid
-from rlbhpc.stats.fixed import LEAST_EFFECTIVE, beta_bounds, effective_under, posterior_curve
+from rlbhpc.stats.fixed import (
+    LEAST_EFFECTIVE,
+    beta_bounds,
+    effective_under,
+    posterior_curve,
+    supported,
+)
 from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.priors import RatePrior, fit_prior
 
@@ -154,12 +160,14 @@ def extrapolate(
     middle = np.median([*(m.estimate for m in models.values()), *line], axis=0)
     lower = np.min([*(m.lower for m in models.values()), *line], axis=0)
     upper = np.max([*(m.upper for m in models.values()), *line], axis=0)
-    carried = np.min([effective_under(counts, p, sizes) for p in priors.values()], axis=0)
+    fitted = tuple(priors.values())
+    sound = (sizes <= reach) & (effective_under(counts, fitted, sizes) >= LEAST_EFFECTIVE)
+    sound &= supported(counts, fitted)
     notes = ["model-based: the envelope of two fitted distributions and a power law"]
     if sizes.max(initial=0) > reach:
         notes.append(f"beyond {FACTOR} n no check supports it")
-    if (carried < LEAST_EFFECTIVE).any():
-        notes.append(f"too short where fewer than {LEAST_EFFECTIVE} problems carry the width")
+    if not sound[sizes <= reach].all():
+        notes.append("where few problems carry the width it may be too short")
     if not all(prior.converged for prior in priors.values()):
         notes.append("a fit ended on the edge of what is allowed: too few right samples")
     band = Interval(
@@ -169,7 +177,7 @@ def extrapolate(
         Target.FIXED,
         "envelope of Beta, zero-inflated Beta and power law",
         prob,
-        (sizes <= reach) & (carried >= LEAST_EFFECTIVE),
+        sound,
         tuple(notes),
     )
     return Extrapolation(sizes, models, law, band, priors)

@@ -14,6 +14,7 @@ of the Beta with and without zeros, and is labelled model-based.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,11 +28,15 @@ from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.pass_at_k import log_fail_at_k
 from rlbhpc.stats.priors import RatePrior, fit_prior, gradient
 
-# Problems that must carry an interval's width. In simulations (tests/stats/calibration.py) it holds
-# its level from five on, at any k up to n/2, and loses it below three.
+# Problems that must carry an interval's width. In simulations (tests/stats/calibration.py) it loses
+# its level below three.
 LEAST_EFFECTIVE: Final = 5
+# Draws of k that must have succeeded, and that must have failed, as if the samples were cut into
+# such draws. Where problems are alike, the number above is large by luck exactly where no rare
+# count was drawn; this one is small there.
+_LEAST_DRAWS: Final = 10
 # Problems that a fitted prior must stand on.
-_ENOUGH: Final = 20
+ENOUGH: Final = 20
 
 
 @dataclass(frozen=True)
@@ -80,17 +85,23 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     error = np.sqrt(times @ variances) / len(counts)
     half = special.ndtri((1 + check_prob(prob)) / 2) * error
     lower, upper = np.maximum(estimate - half, 0), np.minimum(estimate + half, 1)
+    fitted = False
     if model_based.any():
-        low, high, carried[model_based] = _envelope(counts, sizes[model_based], prob)
+        priors = [fit_prior(counts, zeros) for zeros in (False, True)]
+        fitted = supported(counts, priors)
+        low, high = _envelope(counts, priors, sizes[model_based], prob)
+        carried[model_based] = effective_under(counts, priors, sizes[model_based])
         inside = estimate[model_based]
         lower[model_based] = np.where(np.isnan(inside), np.nan, np.fmin(low, inside))
         upper[model_based] = np.where(np.isnan(inside), np.nan, np.fmax(high, inside))
-    sound = (carried >= LEAST_EFFECTIVE) & ~(model_based & (len(counts) < _ENOUGH))
+    draws = counts.n.sum() / sizes * np.minimum(estimate, 1 - estimate)
+    sound = np.where(model_based, fitted, draws >= _LEAST_DRAWS)
+    sound &= (carried >= LEAST_EFFECTIVE) & ~np.isnan(estimate)
     notes = []
     if model_based.any():
         notes.append("beyond k = n/2 the bounds are model-based: two fitted priors, their envelope")
     if not sound.all():
-        notes.append(f"too short where fewer than {LEAST_EFFECTIVE} problems carry the width")
+        notes.append("where few problems or few draws of k carry the width it may be too short")
     interval = Interval(
         estimate,
         lower,
@@ -147,10 +158,18 @@ def posterior_curve(
     return mean, variances.sum(axis=0) / len(counts) ** 2 + np.maximum(fitted, 0)
 
 
-def effective_under(counts: Counts, prior: RatePrior, k: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many problems carry the posterior's width, as :func:`effective_problems` counts them."""
-    _, variances = _posterior(counts, prior, k.astype(np.float64))
-    return _effective(variances, np.ones(len(counts), np.int64))
+def supported(counts: Counts, priors: Sequence[RatePrior]) -> bool:
+    """Whether fitted priors have enough problems, and right samples, to stand on."""
+    return len(counts) >= ENOUGH and all(prior.converged for prior in priors)
+
+
+def effective_under(
+    counts: Counts, priors: Sequence[RatePrior], k: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """How many problems carry the posterior's width, under the prior where they are fewest."""
+    once = np.ones(len(counts), np.int64)
+    posteriors = [_posterior(counts, prior, k.astype(np.float64)) for prior in priors]
+    return np.asarray(np.min([_effective(v, once) for _, v in posteriors], axis=0))
 
 
 def _posterior(
@@ -174,13 +193,10 @@ def beta_bounds(
 
 
 def _envelope(
-    counts: Counts, k: NDArray[np.int64], prob: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Outer bounds of the posteriors under the Beta without and with zeros, and what carries them.
-
-    The third is the effective number of problems, the lesser of the two priors'.
-    """
-    priors = [fit_prior(counts, zeros) for zeros in (False, True)]
-    bounds = [beta_bounds(*posterior_curve(counts, prior, k), prob) for prior in priors]
-    carried = np.min([effective_under(counts, prior, k) for prior in priors], axis=0)
-    return np.minimum(bounds[0][0], bounds[1][0]), np.maximum(bounds[0][1], bounds[1][1]), carried
+    counts: Counts, priors: Sequence[RatePrior], k: NDArray[np.int64], prob: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Outer bounds of the posteriors."""
+    lower, upper = zip(
+        *(beta_bounds(*posterior_curve(counts, prior, k), prob) for prior in priors), strict=True
+    )
+    return np.min(lower, axis=0), np.max(upper, axis=0)

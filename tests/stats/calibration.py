@@ -92,17 +92,20 @@ def population_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
 
 def fixed_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
     """pass@k of exactly these problems, as far as the samples alone bound it."""
-    yield from _fixed("pass@k, these problems", (1, 4, 16, 32, 64, 128), studies, rng)
+    for n in (64, 256):
+        k = (1, 2, n // 16, n // 8, n // 4, n // 2)
+        yield from _fixed("pass@k, these problems", n, k, studies, rng)
 
 
 def prior_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
     """pass@n of exactly these problems, under fitted priors."""
-    yield from _fixed("pass@n, these problems", (256,), studies, rng)
+    yield from _fixed("pass@n, these problems", 256, (256,), studies, rng)
 
 
-def _fixed(name: str, k: tuple[int, ...], studies: int, rng: np.random.Generator) -> Iterator[Cell]:
-    n = 256
-    for truth in ("beta", "fifth unsolvable", "hard", "skewed", "nearly solved"):
+def _fixed(
+    name: str, n: int, k: tuple[int, ...], studies: int, rng: np.random.Generator
+) -> Iterator[Cell]:
+    for truth in ("beta", "fifth unsolvable", "hard", "skewed", "nearly solved", "alike"):
         for problems in (30, 128):
             tally = Tally()
             for _ in range(studies):

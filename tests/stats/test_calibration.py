@@ -53,12 +53,14 @@ def test_fixed_problem_intervals(soak: bool) -> None:
     cells = run(calibration.fixed_cells, soak, 6000)
     for cell in cells:
         for k, sound, coverage in zip(cell.k, cell.sound, cell.when_sound, strict=True):
-            if sound > 0.5:
-                error = 4 * np.sqrt(0.05 * 0.95 / (sound * cell.studies))
+            # Also where only some studies call it sound: those must not be the lucky ones.
+            if (trusted := sound * cell.studies) >= 100:
+                error = 4 * np.sqrt(0.05 * 0.95 / trusted)
                 assert 0.93 - error <= coverage <= 0.97 + error, (cell.truth, cell.problems, k)
     assert sum((cell.sound > 0.95).sum() for cell in cells) > 30
     # Where a handful of problems carry the width the interval does not hold, and says so.
-    assert all(cell.sound[-1] < 0.1 for cell in cells if cell.truth == "nearly solved")
+    few = [cell for cell in cells if cell.truth in ("nearly solved", "alike")]
+    assert all(cell.sound[-1] < 0.1 for cell in few if cell.n == 256)
 
 
 def test_fixed_problem_intervals_under_a_prior(soak: bool) -> None:
@@ -67,6 +69,9 @@ def test_fixed_problem_intervals_under_a_prior(soak: bool) -> None:
     for cell in run(calibration.prior_cells, soak, 600):
         if cell.truth == "nearly solved":
             assert cell.sound[0] < 0.1
+        elif cell.truth == "alike":
+            # Rates without any spread lie at the edge of what a Beta can be fitted to.
+            assert cell.sound[0] < 0.9
         else:
             assert cell.sound[0] > 0.7
             assert cell.when_sound[0] >= 0.93 - room(cell), cell

@@ -231,6 +231,21 @@ def test_extrapolation_of_all_zero_counts_says_it_is_no_estimate() -> None:
     assert nothing.power_law is None
     assert any("too few right samples" in note for note in nothing.band.notes)
     assert nothing.band.lower[1] < 1e-3
+    assert not nothing.band.sound.any()
+
+
+@pytest.mark.parametrize("count", [0, 64])
+def test_an_interval_of_no_width_is_not_called_sound(count: int) -> None:
+    sure = fixed_curve(Counts.of(64, [count] * 30), [1, 16, 32, 48, 64]).interval
+    assert not sure.sound.any()
+
+
+def test_a_missing_value_and_a_prior_of_few_problems_are_not_called_sound() -> None:
+    whole = fixed_curve(Counts.of(64, [0, 1, 9] * 10), [1, 64, 65]).interval
+    assert whole.sound.tolist() == [True, True, False]
+    few = fixed_curve(Counts.of(64, [0, 1, 9] * 5), [1, 64]).interval
+    assert few.sound.tolist() == [True, False]
+    assert not extrapolate(Counts.of(64, [0, 1, 9] * 5), [64, 640]).band.sound.any()
 
 
 def test_the_two_token_entropies_differ_with_length() -> None:

@@ -21,6 +21,8 @@ def one_model(name: str, problems: int, rng: np.random.Generator) -> Rates:
         return rng.beta(0.1, 4, problems)
     if name == "skewed":
         return rng.beta(0.25, 8, problems)
+    if name == "alike":
+        return np.full(problems, 0.1)
     if name == "nearly solved":
         return rng.beta(2, 0.5, problems)
     raise KeyError(name)
