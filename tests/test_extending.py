@@ -67,8 +67,7 @@ def test_an_example_of_the_page_works(extended: Path, code: str) -> None:
 def test_a_study_may_name_what_the_page_adds(extended: Path) -> None:
     write_model(extended / "models/base")
     (extended / "sums.jsonl").write_text('{"question": "1 + 1 = ?", "sum": "2"}\n')
-    (extended / "study.yaml").write_text(
-        """
+    study = """
 name: extended
 models: {base: {path: models/base}, rl: {train: {from: base, recipe: sign}, steps: [1]}}
 problem_sets: {sums: {path: sums.jsonl}}
@@ -81,8 +80,15 @@ recipes:
 sampling: {prompt: terse, temperature: 1.0, max_tokens: 8, n: 2}
 arms: {base: {model: base}, rl: {model: rl}}
 """
-    )
+    (extended / "study.yaml").write_text(study)
     run(extended, "-m", "rlbhpc", "check", "study.yaml")
+    for known, unknown in (("algorithm: sign", "algorithm: sgn"), ("short: 0.1", "shrt: 0.1"),
+                           ("scale: 0.5", "scael: 0.5")):  # fmt: skip
+        assert known in study
+        (extended / "misspelt.yaml").write_text(study.replace(known, unknown))
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            run(extended, "-m", "rlbhpc", "check", "misspelt.yaml")
+        assert failed.value.returncode == 64
 
 
 def test_the_models_of_the_page_are_valid() -> None:

@@ -35,6 +35,10 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         return check_cube(study, as_json)
     with waiting("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
+        if any(model.train for model in resolved.models.values()):
+            from rlbhpc.train.recipes import check_recipes  # loads torch where it is
+
+            check_recipes(resolved)
     changed = since_last_run(resolved)
     if as_json:
         print_json(expansion(resolved) | {"since_last_run": changed and changed.as_dict()})

@@ -25,7 +25,7 @@ from rlbhpc.train.batch import Response, assemble
 from rlbhpc.train.deepspeed_engine import BUCKET
 from rlbhpc.train.learner import DTYPES
 from rlbhpc.train.policy import Policy
-from rlbhpc.train.prepare import algorithm_of, settings_of
+from rlbhpc.train.recipes import algorithm_of, settings_of
 from rlbhpc.train.settings import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}

@@ -13,21 +13,14 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
-from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.loop import Run
 from rlbhpc.train.pairs import learning_pairs
+from rlbhpc.train.recipes import algorithm_of, settings_of
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Judge, Prompt
-from rlbhpc.train.settings import Settings, make_settings
 from rlbhpc.train.sft import Distillation
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Verdict
-
-# Recipe keys that are settings of the loop under the same name.
-SHARED = (
-    "seed", "prompts_per_step", "samples_per_prompt", "temperature", "max_tokens", "learning_rate",
-)  # fmt: skip
 
 
 def prepare(study: Study, model: str) -> Run | Distillation:
@@ -79,29 +72,6 @@ def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
         make_tiny_model(partial, shape.pop("model_type", "qwen2"), recipe.seed, **shape)
         partial.rename(base)
     return base
-
-
-def algorithm_of(recipe: Recipe) -> Algorithm | None:
-    """The algorithm with those options that are its own; None for supervised training."""
-    if recipe.algorithm == "sft":
-        return None
-    own = _own_options(recipe)
-    chosen = {name: value for name, value in recipe.options.items() if name in own}
-    return make_algorithm(recipe.algorithm, recipe.preset, **chosen)
-
-
-def settings_of(recipe: Recipe, steps: int) -> Settings:
-    """Settings of the loop: keys of the recipe, and those options that are not the algorithm's."""
-    given = {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
-    if recipe.kl is not None:
-        given["kl_loss"] = recipe.kl
-    own = {"traces"} if recipe.algorithm == "sft" else _own_options(recipe)
-    options = {name: value for name, value in recipe.options.items() if name not in own}
-    return make_settings({**given, "steps": steps, **options})
-
-
-def _own_options(recipe: Recipe) -> set[str]:
-    return set(make_algorithm(recipe.algorithm).__dataclass_fields__)
 
 
 def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:

@@ -6,11 +6,14 @@ To add one, write ``algorithms/<name>.py`` with a frozen dataclass derived from
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlbhpc.errors import UserError
-from rlbhpc.train.algorithms.algorithm import Algorithm
+
+if TYPE_CHECKING:  # torch, which a look at the names does not need
+    from rlbhpc.train.algorithms.algorithm import Algorithm
 
 # Name in a recipe -> module and class.
 ALGORITHMS = {
@@ -34,8 +37,7 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
     >>> make_algorithm("grpo", preset="trl").eps
     0.0001
     """
-    if name not in ALGORITHMS:
-        raise UserError(f"algorithm: found {name!r}; allowed: {', '.join(ALGORITHMS)}")
+    check_algorithm(name)
     module, class_name = ALGORITHMS[name]
     cls = getattr(importlib.import_module(f"rlbhpc.train.algorithms.{module}"), class_name)
     if preset is not None and preset not in cls.PRESETS:
@@ -46,6 +48,14 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
     if unknown:
         allowed = ", ".join(sorted(cls.__dataclass_fields__))
         raise UserError(f"{name}: unknown setting {unknown[0]!r}; allowed: {allowed}")
-    algorithm = cls(**chosen)
-    assert isinstance(algorithm, Algorithm)
+    algorithm: Algorithm = cls(**chosen)
     return algorithm
+
+
+def check_algorithm(name: str) -> None:
+    """Refuse the name of an algorithm that does not exist."""
+    if name not in ALGORITHMS:
+        near = difflib.get_close_matches(name, ALGORITHMS, n=1)
+        hint = f"; nearest: {near[0]}" if near else ""
+        known = ", ".join(ALGORITHMS)
+        raise UserError(f"algorithm: found {name!r}{hint}; allowed: sft, {known}")

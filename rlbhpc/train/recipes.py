@@ -1,0 +1,65 @@
+"""What a recipe of a study says to training: an algorithm, and the settings of the loop."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from rlbhpc.errors import UserError
+from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.study import Study
+from rlbhpc.train.algorithms import check_algorithm, make_algorithm
+from rlbhpc.train.rewards import make_reward
+from rlbhpc.train.settings import Settings, make_settings
+
+if TYPE_CHECKING:
+    from rlbhpc.train.algorithms.algorithm import Algorithm
+
+# Recipe keys that are settings of the loop under the same name.
+SHARED = (
+    "seed", "prompts_per_step", "samples_per_prompt", "temperature", "max_tokens", "learning_rate",
+)  # fmt: skip
+
+
+def check_recipes(study: Study) -> None:
+    """Refuse what training a model of the study would refuse at its start.
+
+    Options of an algorithm are known to its class alone, which needs torch: without it (a login
+    node) only names are looked up.
+    """
+    for model, entry in study.models.items():
+        if entry.train is None:
+            continue
+        recipe = study.file.recipes[entry.train.recipe]
+        try:
+            if recipe.algorithm != "sft":
+                check_algorithm(recipe.algorithm)
+            make_reward(recipe.options.get("rewards", {}))
+            if importlib.util.find_spec("torch") is not None:
+                algorithm_of(recipe)
+                settings_of(recipe, study.last_step(model))
+        except UserError as error:
+            raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
+
+
+def algorithm_of(recipe: Recipe) -> Algorithm | None:
+    """The algorithm with those options that are its own; None for supervised training."""
+    if recipe.algorithm == "sft":
+        return None
+    own = _own_options(recipe)
+    chosen = {name: value for name, value in recipe.options.items() if name in own}
+    return make_algorithm(recipe.algorithm, recipe.preset, **chosen)
+
+
+def settings_of(recipe: Recipe, steps: int) -> Settings:
+    """Settings of the loop: keys of the recipe, and those options that are not the algorithm's."""
+    given = {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
+    if recipe.kl is not None:
+        given["kl_loss"] = recipe.kl
+    own = {"traces"} if recipe.algorithm == "sft" else _own_options(recipe)
+    options = {name: value for name, value in recipe.options.items() if name not in own}
+    return make_settings({**given, "steps": steps, **options})
+
+
+def _own_options(recipe: Recipe) -> set[str]:
+    return set(make_algorithm(recipe.algorithm).__dataclass_fields__)
