@@ -26,6 +26,7 @@ from rlbhpc.stats.fixed import (
     effective_under,
     posterior_curve,
     supported,
+    undecided,
 )
 from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.priors import RatePrior, fit_prior
@@ -162,7 +163,7 @@ def extrapolate(
     upper = np.max([*(m.upper for m in models.values()), *line], axis=0)
     fitted = tuple(priors.values())
     sound = (sizes <= reach) & (effective_under(counts, fitted, sizes) >= LEAST_EFFECTIVE)
-    sound &= supported(counts, fitted)
+    sound &= supported(counts, fitted) & undecided(counts, middle)
     notes = ["model-based: the envelope of two fitted distributions and a power law"]
     if sizes.max(initial=0) > reach:
         notes.append(f"beyond {FACTOR} n no check supports it")

@@ -95,7 +95,7 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
         lower[model_based] = np.where(np.isnan(inside), np.nan, np.fmin(low, inside))
         upper[model_based] = np.where(np.isnan(inside), np.nan, np.fmax(high, inside))
     draws = counts.n.sum() / sizes * np.minimum(estimate, 1 - estimate)
-    sound = np.where(model_based, fitted, draws >= _LEAST_DRAWS)
+    sound = np.where(model_based, fitted & undecided(counts, estimate), draws >= _LEAST_DRAWS)
     sound &= (carried >= LEAST_EFFECTIVE) & ~np.isnan(estimate)
     notes = []
     if model_based.any():
@@ -161,6 +161,14 @@ def posterior_curve(
 def supported(counts: Counts, priors: Sequence[RatePrior]) -> bool:
     """Whether fitted priors have enough problems, and right samples, to stand on."""
     return len(counts) >= ENOUGH and all(prior.converged for prior in priors)
+
+
+def undecided(counts: Counts, estimate: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether at least one problem's worth is solved and one is not.
+
+    Where all are solved, or none, a posterior is as narrow as its prior is sure of itself.
+    """
+    return np.asarray(len(counts) * np.minimum(estimate, 1 - estimate) >= 1)
 
 
 def effective_under(
