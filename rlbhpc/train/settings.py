@@ -76,6 +76,11 @@ class Settings:
         for name in ("steps", "prompts_per_step", "samples_per_prompt", "epochs", "save_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: found {getattr(self, name)}; allowed: at least 1")
+        for name, allowed in (("kl_kind", ("k2", "k3")), ("dtype", ("float32", "bfloat16"))):
+            if getattr(self, name) not in allowed:
+                raise UserError(
+                    f"{name}: found {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
+                )
         if self.mini_batch and rollout % self.mini_batch:
             divisors = [d for d in range(1, rollout + 1) if rollout % d == 0]
             nearest = min(divisors, key=lambda d: abs(d - self.mini_batch))

@@ -31,7 +31,7 @@ recipes:
     prompt: r1-verl
     learning_rate: 1e-6
     max_tokens: 512
-    options: {clip: 0.2, note: plain}
+    options: {clip_low: 0.2, kl_kind: k3}
 sampling:
   prompt: qwen-boxed
   temperature: 0.6

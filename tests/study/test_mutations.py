@@ -138,7 +138,6 @@ def test_every_text_with_shell_characters(study_file: Path, soak: bool) -> None:
     assert allowed <= {
         ("question",),
         ("models", "far", "endpoint", "model"),
-        ("recipes", "grpo", "options", "note"),
         ("sampling", "stop", 0),
     }
 
