@@ -119,7 +119,7 @@ PYTHIA_MEANS = {
 
 @pytest.mark.parametrize("model", PYTHIA_MEANS)
 def test_published_means_are_those_of_some_counts(model: str) -> None:
-    """What the means alone allow to check.
+    """What the means alone allow to check: the table, more than the estimator.
 
     pass@1 and pass@n follow from the total and from the zeros, whatever the counts. In between the
     estimator is concave in c, so that counts as equal, and as unequal, as total and zeros allow
