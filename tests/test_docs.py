@@ -12,6 +12,7 @@ import click
 import yaml
 
 from rlbhpc.cli.main import VERBS, cli
+from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.options import SHARED, SIZES
 from rlbhpc.study.expand import expand
 from rlbhpc.study.load import validated
@@ -40,6 +41,17 @@ def test_the_study_on_the_reference_page_is_valid() -> None:
     for block in blocks:
         assert isinstance(yaml.safe_load(block), dict)
         validated(expand(parse(block, "docs/study-file.md")))
+
+
+def test_entries_of_a_cluster_on_the_pages_are_valid() -> None:
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(r"```yaml\n# in a cluster's file\n(.*?)```", page.read_text(), re.S)
+    ]
+    assert len(blocks) == 2
+    for block in blocks:
+        Cluster.model_validate(yaml.safe_load(block))
 
 
 def test_every_key_of_the_schema_is_on_the_page() -> None:
