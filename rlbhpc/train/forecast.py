@@ -24,7 +24,7 @@ from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import Response, assemble
 from rlbhpc.train.deepspeed_engine import BUCKET
 from rlbhpc.train.learner import DTYPES
-from rlbhpc.train.policy import Policy
+from rlbhpc.train.policy import Policy, recompute_layers
 from rlbhpc.train.recipes import algorithm_of, settings_of
 from rlbhpc.train.settings import Settings
 
@@ -72,7 +72,7 @@ class Forecast:
             raise UserError(
                 f"model {self.model}: one rank holds {self.total / 2**30:.1f} GiB at least and has "
                 f"{limit / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
-                "`zero_stage: 3`, `offload: true` or fewer `micro_tokens` make it smaller"
+                "`zero_stage: 3`, `offload: true`, `recompute: true` or fewer `micro_tokens` make it less"
             )
 
 
@@ -146,6 +146,12 @@ def memory_of(
         memory["sampler weights"] = parameters * BYTES[settings.dtype]
         memory["sampler cache"] = _cache(config, settings)
     memory["activations"] = _activations(policy, settings, width)
+    if settings.recompute:
+        recompute_layers(policy.model)
+        between = _activations(policy, settings, width)
+        # The layer whose gradient is due has its own again.
+        inside = (memory["activations"] - between) // config.num_hidden_layers
+        memory["activations"] = between + inside
     return memory
 
 

@@ -24,7 +24,7 @@ from rlbhpc.train.losses import (
     surrogate,
     value_loss,
 )
-from rlbhpc.train.policy import Critic, Policy
+from rlbhpc.train.policy import Critic, Policy, recompute_layers
 from rlbhpc.train.settings import Settings
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -76,12 +76,16 @@ class Learner:
         self.algorithm = algorithm
         dtype = DTYPES[settings.dtype]
         policy = Policy.load(model, dtype)
+        if settings.recompute:
+            recompute_layers(policy.model)
         policy.entropy_gradient = settings.entropy_bonus > 0
         self.policy = self._wrap(policy, settings.learning_rate)
         self.policy_norm = ds.GradNorm(self.policy, settings.grad_clip)
         self.critic: Any = None
         if algorithm.NEEDS_CRITIC:
             critic = Critic.load(model, dtype)
+            if settings.recompute:
+                recompute_layers(critic.body)
             self.critic = self._wrap(critic, settings.critic_learning_rate)
             self.critic_norm = ds.GradNorm(self.critic, settings.grad_clip)
         self.reference: Policy | None = None

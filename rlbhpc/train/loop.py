@@ -64,7 +64,7 @@ class Run:
         """
         parts = [
             self.name,
-            repr(replace(self.settings, steps=1, micro_tokens=1, save_every=1)),
+            repr(replace(self.settings, steps=1, micro_tokens=1, save_every=1, recompute=False)),
             repr(self.algorithm),
             *(f"{p.problem.content_hash} {p.ids}" for p in self.prompts),
             (self.base / "config.json").read_text(),

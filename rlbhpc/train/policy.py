@@ -21,6 +21,21 @@ class Scored(NamedTuple):
     entropies: Tensor
 
 
+def recompute_layers(model: nn.Module) -> None:
+    """Let a transformers model keep nothing of a layer but what goes into it.
+
+    transformers does so in training mode alone, which would also wake dropout: a policy's log-probs
+    must be those of the weights, so it is taken out.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+
+
 class Policy(nn.Module):
     """A causal language model that returns only what the losses need.
 

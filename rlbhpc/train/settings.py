@@ -37,6 +37,9 @@ class Settings:
         Leave responses that hit ``max_tokens`` out of the loss.
     micro_tokens
         Cells (rows × width) of one micro-batch: the memory knob. The result does not depend on it.
+    recompute
+        Keep the hidden states between layers alone, and compute a layer again when its gradient is
+        due: a quarter more work, and a small part of the memory. The result does not depend on it.
     half_life
         Steps in which the learning rate halves once it is warm; 0 keeps it constant. A decay that
         does not look at the last step lets a run be prolonged without changing what it has done.
@@ -63,6 +66,7 @@ class Settings:
     sampler_cap: float = 2.0
     mask_truncated: bool = False
     micro_tokens: int = 4096
+    recompute: bool = False
     zero_stage: int = 0
     offload: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"

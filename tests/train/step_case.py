@@ -47,7 +47,13 @@ def update(signal: float = 1.0) -> Update:
     )
 
 
-def learner(model: Path, zero_stage: int, micro_tokens: int, aggregation: str = "token") -> Learner:
+def learner(
+    model: Path,
+    zero_stage: int,
+    micro_tokens: int,
+    aggregation: str = "token",
+    recompute: bool = False,
+) -> Learner:
     settings = Settings(
         steps=1,
         prompts_per_step=2,
@@ -56,6 +62,7 @@ def learner(model: Path, zero_stage: int, micro_tokens: int, aggregation: str = 
         sampler_cap=0.0,
         zero_stage=zero_stage,
         micro_tokens=micro_tokens,
+        recompute=recompute,
         max_tokens=64,
     )
     return Learner(model, settings, make_algorithm("grpo", aggregation=aggregation))
@@ -86,8 +93,8 @@ def main() -> None:
     model, out, *cases = sys.argv[1:]
     results = []
     for case in cases:
-        stage, budget = map(int, case.split(":"))
-        trained = learner(Path(model), stage, budget)
+        stage, budget, *again = case.split(":")
+        trained = learner(Path(model), int(stage), int(budget), recompute=bool(again))
         metrics = trained.update(update(), 1)
         results.append((metrics["actor/grad_norm"], gradient(trained).tolist()))
     if int(os.environ.get("RANK", "0")) == 0:

@@ -84,6 +84,10 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
     )[-1]["memory"]
     assert halved["policy weights"] * 2 == whole["policy weights"]
     assert halved["activations"] == whole["activations"]
+    again = json.loads(dry_run(tmp_path, "rl", "--json", options="recompute: true").stdout)[-1][
+        "memory"
+    ]
+    assert again["activations"] < whole["activations"] / 1.5
     critic = json.loads(dry_run(tmp_path, "rl", "--json", algorithm="ppo").stdout)[-1]["memory"]
     assert 0 < critic["critic weights"] < critic["policy weights"]
 

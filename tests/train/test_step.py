@@ -40,8 +40,9 @@ def run(model: Path, out: Path, ranks: int, cases: list[str]) -> list[tuple[floa
 
 
 def test_the_step_does_not_depend_on_how_it_is_cut(model: Path, tmp_path: Path) -> None:
-    """Micro-batches of one response, of a few, of all; ZeRO 0 to 3; one rank and two."""
+    """Micro-batches of one response, of a few, of all; ZeRO 0 to 3; recomputed; one rank, two."""
     cases = [f"{stage}:{budget}" for stage in (0, 2, 3) for budget in (1, 150, 100_000)]
+    cases += ["0:150:recompute", "3:150:recompute"]
     alone = run(model, tmp_path / "1.json", 1, cases)
     pair = run(model, tmp_path / "2.json", 2, ["0:150", "2:150", "3:150"])
     norm, gradient = alone[0]
