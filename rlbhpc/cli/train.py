@@ -109,6 +109,7 @@ def _train_one(study: Study, model: str, drain: object) -> int:
     from rlbhpc.train.loop import train as train_rl
     from rlbhpc.train.prepare import prepare
     from rlbhpc.train.progress import TrainingLine
+    from rlbhpc.train.recipes import rollout_rows
     from rlbhpc.train.sft import Distillation, fine_tune
 
     assert isinstance(drain, Drain)
@@ -117,22 +118,24 @@ def _train_one(study: Study, model: str, drain: object) -> int:
     if isinstance(run, Distillation):
         code = fine_tune(run, drain, line.show)
     else:
-        code = train_rl(run, lambda base: _sampler(base, run.settings), drain, line.show)
+        code = train_rl(
+            run, lambda base: _sampler(base, run.settings, rollout_rows(study)), drain, line.show
+        )
     line.finish()
     return code
 
 
-def _sampler(base: Path, settings: Settings) -> Engine:
+def _sampler(base: Path, settings: Settings, rows: int) -> Engine:
     """What rollouts are sampled with, beside the learner on its device."""
     import torch
 
     from rlbhpc.engines.engine import make_engine
 
     if not torch.cuda.is_available():
-        return make_engine("hf", base)
+        return make_engine("hf", base, rows=rows)
     # The learner has made its rank's GPU the current one.
     device = f"cuda:{torch.cuda.current_device()}"
-    return make_engine("hf", base, device=device, dtype=settings.dtype)
+    return make_engine("hf", base, rows=rows, device=device, dtype=settings.dtype)
 
 
 def _has_gpu() -> bool:

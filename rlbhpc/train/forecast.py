@@ -25,14 +25,12 @@ from rlbhpc.train.batch import Response, assemble
 from rlbhpc.train.deepspeed_engine import BUCKET
 from rlbhpc.train.learner import DTYPES
 from rlbhpc.train.policy import Policy, recompute_layers
-from rlbhpc.train.recipes import algorithm_of, settings_of
+from rlbhpc.train.recipes import algorithm_of, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}
 # One mode for a model and what is run on it: views of weights are known by their storage.
 FAKE = FakeTensorMode(allow_non_fake_inputs=True)
-# Responses that the rollout engine runs side by side, and the type of its cache.
-ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,8 @@ class Forecast:
             raise UserError(
                 f"model {self.model}: one rank holds {self.total / 2**30:.1f} GiB at least and has "
                 f"{limit / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
-                "`zero_stage: 3`, `offload: true`, `recompute: true` or fewer `micro_tokens` make it less"
+                "`zero_stage: 3`, `offload: true`, `recompute: true`, fewer `micro_tokens` or, for "
+                "the sampler, fewer `rows` under `engine.options` make it less"
             )
 
 
@@ -89,7 +88,7 @@ def forecast(study: Study, model: str, ranks: int) -> Forecast:
     work = _work(settings, algorithm)
     return Forecast(
         model, recipe.algorithm, parameters, ranks, work,
-        memory_of(config, settings, algorithm, ranks),
+        memory_of(config, settings, algorithm, ranks, rollout_rows(study)),
         _flop(parameters, work, settings, algorithm),
     )  # fmt: skip
 
@@ -129,9 +128,9 @@ def _flop(
 
 
 def memory_of(
-    config: Any, settings: Settings, algorithm: Algorithm | None, ranks: int
+    config: Any, settings: Settings, algorithm: Algorithm | None, ranks: int, rows: int
 ) -> dict[str, int]:
-    """Bytes that one rank of a training holds, by part."""
+    """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time."""
     policy = _without_data(config, settings)
     parameters = sum(p.numel() for p in policy.parameters())
     memory = _states("policy", parameters, settings, ranks)
@@ -144,7 +143,7 @@ def memory_of(
         if settings.kl_loss or algorithm.kl_beta:
             memory["reference weights"] = parameters * BYTES[settings.dtype]
         memory["sampler weights"] = parameters * BYTES[settings.dtype]
-        memory["sampler cache"] = _cache(config, settings)
+        memory["sampler cache"] = _cache(config, settings, rows)
     memory["activations"] = _activations(policy, settings, width)
     if settings.recompute:
         recompute_layers(policy.model)
@@ -175,11 +174,11 @@ def _states(name: str, parameters: int, settings: Settings, ranks: int) -> dict[
     }
 
 
-def _cache(config: Any, settings: Settings) -> int:
+def _cache(config: Any, settings: Settings, rows: int) -> int:
     """Keys and values of all rows at their longest, the prompts left out."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    rows = min(ROWS, settings.prompts_per_step * settings.samples_per_prompt)
+    rows = min(rows, settings.prompts_per_step * settings.samples_per_prompt)
     tokens = rows * settings.max_tokens
     return int(2 * config.num_hidden_layers * heads * head * tokens * BYTES[settings.dtype])
 

@@ -63,3 +63,8 @@ def settings_of(recipe: Recipe, steps: int) -> Settings:
 
 def _own_options(recipe: Recipe) -> set[str]:
     return set(make_algorithm(recipe.algorithm).__dataclass_fields__)
+
+
+def rollout_rows(study: Study) -> int:
+    """Responses of a rollout side by side: ``rows`` of the study's engine options, or 256."""
+    return int(study.file.engine.options.get("rows", 256))

@@ -64,7 +64,7 @@ def main(folder: Path, stage: int, dtype: str) -> None:
     learner.imitate(responses, 1)
     after = held()
     policy = Policy.load(model, getattr(torch, dtype))
-    foretold = memory_of(AutoConfig.from_pretrained(model), settings, GRPO(), 1)
+    foretold = memory_of(AutoConfig.from_pretrained(model), settings, GRPO(), ranks=1, rows=1)
     result = {
         "held": after - before,
         "foretold": {k: v for k, v in foretold.items() if k.startswith("policy")},
