@@ -121,15 +121,6 @@ def sampling_variance(counts: Counts, k: NDArray[np.int64]) -> NDArray[np.float6
     return np.asarray(times @ variances / len(counts) ** 2)
 
 
-def effective_problems(counts: Counts, k: NDArray[np.int64]) -> NDArray[np.float64]:
-    r"""How many problems carry the noise of mean pass@k: :math:`(\sum_i v_i)^2 / \sum_i v_i^2`.
-
-    Kish's effective number, of the sampling variances. At large k most problems are solved for
-    certain or not at all, and a mean over hundreds hangs on a few; 0 where no variance is seen.
-    """
-    return _effective(*_problem_variances(counts, k))
-
-
 def _problem_variances(
     counts: Counts, k: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -143,6 +134,11 @@ def _problem_variances(
 
 
 def _effective(variances: NDArray[np.float64], times: NDArray[np.int64]) -> NDArray[np.float64]:
+    r"""How many problems carry the noise: Kish's :math:`(\sum_i v_i)^2 / \sum_i v_i^2`.
+
+    At large k most problems are solved for certain or not at all, and a mean over hundreds hangs on
+    a few; 0 where no variance is seen.
+    """
     squares = times @ variances**2
     return np.asarray((times @ variances) ** 2 / np.where(squares > 0, squares, 1))
 

@@ -18,7 +18,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
-from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import Response, assemble
@@ -83,17 +82,20 @@ def forecast(study: Study, model: str, ranks: int) -> Forecast:
     recipe = study.file.recipes[training.recipe]
     steps = study.last_step(model)
     algorithm, settings = algorithm_of(recipe), settings_of(recipe, steps)
-    config = _config(study, model)
-    parameters = sum(p.numel() for p in _without_data(config, settings).parameters())
-    work = _work(settings, algorithm)
+    policy = without_data(_config(study, model), settings)
+    parameters, work = _size(policy), _work(settings, algorithm)
     return Forecast(
         model, recipe.algorithm, parameters, ranks, work,
-        memory_of(config, settings, algorithm, ranks, rollout_rows(study)),
+        memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
         _flop(parameters, work, settings, algorithm),
     )  # fmt: skip
 
 
-def _without_data(config: Any, settings: Settings) -> Policy:
+def _size(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def without_data(config: Any, settings: Settings) -> Policy:
     """The policy with shapes and types alone: a model of any size costs nothing."""
     with FAKE:
         return Policy(AutoModelForCausalLM.from_config(config, dtype=DTYPES[settings.dtype]))
@@ -121,24 +123,23 @@ def _flop(
         return None
     tokens = work["responses"] * settings.max_tokens
     # Old log-probs are read again where an update is not exactly on-policy.
-    read = settings.epochs > 1 or settings.responses_per_update < work["responses"] // work["steps"]
+    read = settings.epochs * work["steps"] < work["updates"] or settings.epochs > 1
     reference = bool(settings.kl_loss or algorithm.kl_beta)
     trained = 6.0 * settings.epochs * (2 if algorithm.NEEDS_CRITIC else 1)
     return parameters * tokens * (2.0 + 2 * read + 2 * reference + trained)
 
 
 def memory_of(
-    config: Any, settings: Settings, algorithm: Algorithm | None, ranks: int, rows: int
+    policy: Policy, settings: Settings, algorithm: Algorithm | None, ranks: int, rows: int
 ) -> dict[str, int]:
     """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time."""
-    policy = _without_data(config, settings)
-    parameters = sum(p.numel() for p in policy.parameters())
+    config, parameters = policy.model.config, _size(policy)
     memory = _states("policy", parameters, settings, ranks)
     width = settings.micro_tokens
     if algorithm is not None:
         width = min(width, settings.max_tokens)
         if algorithm.NEEDS_CRITIC:
-            body = sum(p.numel() for p in policy.model.base_model.parameters())
+            body = _size(policy.model.base_model)
             memory |= _states("critic", body + config.hidden_size, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
             memory["reference weights"] = parameters * BYTES[settings.dtype]
@@ -208,19 +209,14 @@ def _activations(policy: Policy, settings: Settings, width: int) -> int:
 
 def _config(study: Study, model: str) -> Any:
     """Configuration of the model that a training starts from, trained itself or not yet."""
-    training = study.models[model].train
-    while training is not None and training.from_ is not None:
-        start = training.from_
-        folder = study.folder(start, study.last_step(start))
+    while (training := study.models[model].train) is not None and training.from_ is not None:
+        model = training.from_
+        folder = study.folder(model, study.last_step(model))
         if (folder / "config.json").is_file():
             return AutoConfig.from_pretrained(folder)
-        training = study.models[start].train
-        if training is None:
-            raise UserError(f"{folder}: no config.json; stage {start} first")
     if training is None:
-        raise UserError(f"model {model} is not trained by this study")
-    recipe: Recipe = study.file.recipes[training.recipe]
-    shape = dict(recipe.architecture)
+        raise UserError(f"model {model}: no config.json in its folder; bring it there first")
+    shape = dict(study.file.recipes[training.recipe].architecture)
     return tiny_config(shape.pop("model_type", "qwen2"), **shape)
 
 

@@ -18,7 +18,7 @@ from transformers import AutoConfig
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import Response, assemble
-from rlbhpc.train.forecast import memory_of
+from rlbhpc.train.forecast import memory_of, without_data
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.policy import Policy
 from rlbhpc.train.settings import Settings
@@ -64,7 +64,8 @@ def main(folder: Path, stage: int, dtype: str) -> None:
     learner.imitate(responses, 1)
     after = held()
     policy = Policy.load(model, getattr(torch, dtype))
-    foretold = memory_of(AutoConfig.from_pretrained(model), settings, GRPO(), ranks=1, rows=1)
+    shapes = without_data(AutoConfig.from_pretrained(model), settings)
+    foretold = memory_of(shapes, settings, GRPO(), ranks=1, rows=1)
     result = {
         "held": after - before,
         "foretold": {k: v for k, v in foretold.items() if k.startswith("policy")},

@@ -34,17 +34,20 @@ recipes:
     prompts_per_step: 4
     samples_per_prompt: 6
     max_tokens: 60
-    options: {mini_batch: 12, epochs: 2, micro_tokens: 640, OPTIONS}
+    options: {micro_tokens: 640, OPTIONS}
 sampling: {prompt: countdown, temperature: 1.0, max_tokens: 60, n: 2}
 arms: {base: {model: base}, rl: {model: rl}}
 """
+
+
+TWICE = "mini_batch: 12, epochs: 2"
 
 
 def dry_run(
     folder: Path,
     *words: str,
     algorithm: str = "grpo",
-    options: str = "zero_stage: 0",
+    options: str = TWICE,
     code: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     file = folder / "study.yaml"
@@ -72,6 +75,12 @@ def test_a_chain_that_is_not_trained_yet_is_foretold_and_nothing_is_written(
     assert rl["total"] == sum(rl["memory"].values())
     # Rollouts and old log-probs read, two epochs train.
     assert rl["flop"] == rl["parameters"] * 72 * 60 * (2 + 2 + 12)
+    once = "mini_batch: 24, epochs: 1, zero_stage: 0"
+    words = {"algorithm": "remax", "options": once}
+    greedy = json.loads(dry_run(tmp_path, "rl", "--json", **words).stdout)[-1]
+    # One greedy answer a prompt beside its samples; an update of the whole rollout reads nothing.
+    assert greedy["work"]["responses"] == 72 + 12
+    assert greedy["flop"] == greedy["parameters"] * 84 * 60 * (2 + 6)
 
 
 @pytest.mark.engine
