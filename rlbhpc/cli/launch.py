@@ -72,6 +72,10 @@ def launch(
     if not made.samples and not training:
         click.echo("Nothing is missing.")
         return NOTHING_TO_DO
+    if training:
+        from rlbhpc.train.recipes import check_recipes  # loads torch where it is
+
+        check_recipes(resolved)
     made.save(resolved.layout.plans)
     words = (str(study.absolute()), *(w for pair in overrides for w in ("--set", pair)))
     one = Launch(resolved, words, made.name, "", entry, name, options)

@@ -18,7 +18,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.plan import Plan
-from tests.launch.made import Stubs, study_in
+from tests.launch.made import TRAINED, Stubs, study_in
 from tests.sweep.test_plan import row, store
 
 
@@ -162,6 +162,13 @@ def test_slurm_is_asked_when_jobs_would_start(tmp_path: Path, stubs: Stubs) -> N
     assert "sample: Job 9 to start at 2031-01-01T00:00:00" in result.stdout
     assert all(words[0] == "--test-only" for words in stubs.calls("sbatch"))
     assert len(stubs.calls("sbatch")) == 3
+
+
+def test_a_recipe_that_training_would_refuse_writes_nothing(tmp_path: Path, stubs: Stubs) -> None:
+    path, study = study_in(tmp_path / "s", TRAINED.replace("algorithm: grpo", "algorithm: gprs"))
+    with pytest.raises(UserError, match=r"recipes\.grpo: .*gprs"):
+        call("launch", path)
+    assert not study.layout.launches.exists()
 
 
 def test_a_second_launch_waits_for_the_first(run: tuple[Path, Study], stubs: Stubs) -> None:
