@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
@@ -54,6 +54,36 @@ def draw_runs(asked: argparse.Namespace, draw: Draw) -> None:
             if not drawn_any:
                 raise UserError(f"{run}: has nothing for this figure; its first lines say what "
                                 "it shows (--help)", NOTHING_TO_DO)  # fmt: skip
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.code)
+
+
+def main_published(
+    about: str,
+    draw: Callable[[Sequence[Report]], Iterator[tuple[str, Drawn]]],
+    runs: bool = False,
+) -> None:
+    """Run a script that draws published numbers.
+
+    Parameters
+    ----------
+    about
+        The documentation of the script.
+    draw
+        Draws the numbers, with these runs laid over them.
+    runs
+        Whether it can lay runs over them.
+    """
+    parser = argparse.ArgumentParser(description=about.strip().partition("\n")[0])
+    if runs:
+        parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="runs to lay over")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write to")
+    asked = parser.parse_args()
+    try:
+        reports = [gather(run) for run in asked.runs] if runs else []
+        for name, drawn in draw(reports):
+            print(save(drawn, asked.out, name, {"runs": [report.name for report in reports]})[0])
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(error.code)

@@ -98,7 +98,9 @@ def scripts(folder: Path) -> Iterator[Row]:
     here = Path(__file__).parents[2] / "analysis"
     for path in sorted(here.glob("*.py")):
         out = ["-o", str(folder / "figures")]
-        words = out if path.stem == "published" else [str(folder / "cube.zarr"), *pairs, *out]
+        words = (
+            out if path.stem.startswith("published") else [str(folder / "cube.zarr"), *pairs, *out]
+        )
         command = [sys.executable, "-c", SCRIPT, str(path), *words]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode in NOTHING:
