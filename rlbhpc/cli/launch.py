@@ -21,6 +21,7 @@ from rlbhpc.launch.write import submit as submit_all
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.load import check_engines
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import remember
@@ -72,6 +73,7 @@ def launch(
     if not made.samples and not training:
         click.echo("Nothing is missing.")
         return NOTHING_TO_DO
+    check_engines(resolved)
     if training:
         from rlbhpc.train.recipes import check_recipes  # loads torch where it is
 

@@ -8,6 +8,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+#: Tokens, and the images that they mark.
+Prompt = tuple[tuple[int, ...], tuple[bytes, ...]]
+
 
 class Finish(IntEnum):
     """Why a response ended. The codes are stored."""
@@ -26,6 +29,11 @@ class Request:
     prompt_ids: tuple[int, ...]
     seed: int
     images: tuple[bytes, ...] = ()
+
+    @property
+    def prompt(self) -> Prompt:
+        """What the model is shown: the same for every sample of a problem."""
+        return self.prompt_ids, self.images
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,6 +47,8 @@ class Engine(Protocol):
         Tokeniser of the model: encode a prompt once, detokenise, end-of-text ids.
     max_length
         Prompt and response tokens together that the model can hold.
+    sees
+        Whether the model is shown the images of a request.
     deterministic
         Whether a sample's bits depend only on (model, prompt, seed, sampling), whatever runs
         beside it in the batch.
@@ -54,6 +56,7 @@ class Engine(Protocol):
 
     tokens: Tokens
     max_length: int
+    sees: bool
     deterministic: bool
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
@@ -96,9 +99,14 @@ ENGINES: dict[str, tuple[str, str]] = {
 def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
     """Make the engine ``kind`` for a model folder (for ``endpoint``: the server's model name).
 
-    ``settings`` are the engine's own keyword arguments; an unknown one is refused with the list
-    of those that exist.
+    ``settings`` are the engine's own keyword arguments; see :func:`check_settings`.
     """
+    engine: Engine = check_settings(kind, settings)(model, **settings)
+    return engine
+
+
+def check_settings(kind: str, settings: Mapping[str, Any]) -> Any:
+    """Find the class of an engine; refuse an unknown setting with the list of those it has."""
     if kind not in ENGINES:
         raise UserError(f"engine: {kind!r} is none of {', '.join(ENGINES)}")
     module, name = ENGINES[kind]
@@ -113,8 +121,7 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
             raise UserError(
                 f"engine {kind}: no setting {setting!r}; it has {', '.join(known) or 'none'}"
             )
-    engine: Engine = maker(model, **settings)
-    return engine
+    return maker
 
 
 def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:

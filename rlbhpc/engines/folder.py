@@ -28,6 +28,11 @@ def context_length(folder: Path) -> int:
     raise UserError(f"{folder}/config.json: does not say how many positions the model has")
 
 
+def sees(folder: Path) -> bool:
+    """Whether a model has a vision tower."""
+    return "vision_config" in configuration(folder)
+
+
 def end_ids(folder: Path) -> set[int]:
     """End-of-text ids that the configuration files name; chat models have several."""
     found: set[int] = set()

@@ -27,6 +27,17 @@ SIZES: dict[str, Any] = {
 }
 
 
+# How the Qwen2-VL family marks an image, and the smallest tower that vLLM's kernels take.
+MARKS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+MARK_NAMES = ("vision_start", "vision_end", "image", "video")
+TOWER: dict[str, Any] = {
+    "depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "patch_size": 14,
+    "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 56,
+    "fullatt_block_indexes": [1],
+}  # fmt: skip
+PIXELS = {"min_pixels": 28 * 28, "max_pixels": 16 * 28 * 28}
+
+
 def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes: Any) -> Path:
     """Write a random causal model with a byte tokeniser into ``folder`` and return the folder.
 
@@ -35,7 +46,8 @@ def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes:
     folder
         Where to write; made if it does not exist.
     family
-        A transformers model type: ``qwen2``, ``llama``, ``mistral``, ``gpt2``, …
+        A transformers model type: ``qwen2``, ``llama``, ``mistral``, ``gpt2``, …; or
+        ``qwen2_5_vl``, which sees.
     seed
         Seed of the weights: the same seed gives the same bytes.
     sizes
@@ -43,16 +55,20 @@ def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes:
         peaked the random distributions are.
     """
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    config, tokenizer = tiny_config(family, **sizes), byte_tokenizer()
+    config, sees = tiny_config(family, **sizes), family == "qwen2_5_vl"
+    tokenizer = byte_tokenizer(MARKS if sees else ())
+    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = kind.from_config(config, dtype=torch.float32)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if sees:
+        _save_processor(folder)
     (folder / "generation_config.json").write_text(
-        json.dumps({"eos_token_id": [config.eos_token_id]})
+        json.dumps({"eos_token_id": [config.get_text_config().eos_token_id]})
     )
     return folder
 
@@ -61,7 +77,7 @@ def tiny_config(family: str = "qwen2", **sizes: Any) -> Any:
     """Configuration of a model for :func:`byte_tokenizer`, with ``sizes`` in place of ours."""
     from transformers import AutoConfig
 
-    tokenizer = byte_tokenizer()
+    tokenizer = byte_tokenizer(MARKS if family == "qwen2_5_vl" else ())
     end = tokenizer.convert_tokens_to_ids(SPECIAL[0])
     settings = {
         **SIZES,
@@ -71,6 +87,8 @@ def tiny_config(family: str = "qwen2", **sizes: Any) -> Any:
         "pad_token_id": end,
         **sizes,
     }
+    if family == "qwen2_5_vl":
+        settings = _with_tower(settings, tokenizer)
     try:
         return AutoConfig.for_model(family, **settings)
     except ValueError:
@@ -79,7 +97,39 @@ def tiny_config(family: str = "qwen2", **sizes: Any) -> Any:
         ) from None
 
 
-def byte_tokenizer() -> Any:
+def _with_tower(text: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """Put a vision tower in front of a language model's settings."""
+    half = text["hidden_size"] // text["num_attention_heads"] // 2
+    rotation = {"rope_type": "default", "rope_theta": 1e4}
+    height = (half + 1) // 3
+    return {
+        "text_config": {
+            **text,
+            "rope_parameters": {**rotation, "mrope_section": [half - 2 * height, height, height]},
+        },
+        "vision_config": {**TOWER, "out_hidden_size": text["hidden_size"]},
+        "tie_word_embeddings": text["tie_word_embeddings"],
+        **{
+            f"{name}_token_id": tokenizer.convert_tokens_to_ids(mark)
+            for name, mark in zip(MARK_NAMES, MARKS, strict=True)
+        },
+    }
+
+
+def _save_processor(folder: Path) -> None:
+    """Write how images are cut into patches, as such models come with it."""
+    sizes = {k: TOWER[k] for k in ("patch_size", "temporal_patch_size")}
+    settings = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "processor_class": "Qwen2_5_VLProcessor",
+        "merge_size": TOWER["spatial_merge_size"],
+        **sizes,
+        **PIXELS,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+def byte_tokenizer(marks: tuple[str, ...] = ()) -> Any:
     """Make a tokeniser with one token per byte, so that it holds any text and needs no training."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -88,7 +138,7 @@ def byte_tokenizer() -> Any:
     tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens([*SPECIAL, *marks])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=SPECIAL[0], pad_token=SPECIAL[0]
     )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from rlbhpc.problems.deferred import Deferred
@@ -45,6 +46,11 @@ class Problem:
     def set_name(self) -> str:
         """The problem set that this problem belongs to."""
         return self.id.partition("/")[0]
+
+    @property
+    def pictures(self) -> tuple[bytes, ...]:
+        """The images as bytes."""
+        return tuple(i if isinstance(i, bytes) else Path(i).read_bytes() for i in self.images)
 
     @cached_property
     def content_hash(self) -> str:

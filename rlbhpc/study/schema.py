@@ -194,7 +194,7 @@ class Engine(Entry):
     tensor_parallel: Annotated[int, Field(ge=1, le=1_024)] = 1
     """Devices that share one copy of the model."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Handed to the engine as they are, such as gpu_memory_utilization: 0.9."""
+    """Handed to the engine as they are, such as rows: 512."""
 
 
 class Storage(Entry):

@@ -158,6 +158,11 @@ def texts(
     arm, chosen = study.arms[condition.source], set(keys)
     problems = {p.id: p for p in study.problems(condition.set_name)}
     template = study.prompts[arm.prompt]
+    if shown := next((p.id for p in problems.values() if p.images), None):
+        raise UserError(
+            f"scores.{condition.score}: {shown} has images, and answers are scored by their text "
+            "alone; leave arms with images out (`of`)"
+        )
     names = iter(dict.fromkeys(problem for problem, _ in keys))
     columns = ("problem", "sample", "fingerprint", "finish", "text")
     while band := set(islice(names, BAND)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 from rlbhpc.engines.checkpoints import model_folder, needs_base
-from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.engine import Engine, check_settings, make_engine
 from rlbhpc.engines.staging import staged
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
@@ -22,12 +23,26 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
     entry = study.models[model].endpoint
     if entry is not None:
         return make_engine("endpoint", entry.model, **entry.model_dump(exclude={"model"}))
+    return make_engine(kind, staged(model_to_load(study, model, step)), **_settings(study, kind))
+
+
+def check_engines(study: Study) -> None:
+    """Refuse engine options that an engine of the study would refuse in its job.
+
+    What the ``hf`` engine takes is known where torch is; a login node may have none.
+    """
+    for kind in sorted({study.engine(arm) for arm in study.arms} - {"endpoint"}):
+        if kind != "hf" or importlib.util.find_spec("torch") is not None:
+            check_settings(kind, _settings(study, kind))
+
+
+def _settings(study: Study, kind: str) -> dict[str, Any]:
     settings: dict[str, Any] = dict(study.file.engine.options)
     if study.file.engine.dtype != "auto":
         settings["dtype"] = study.file.engine.dtype
     if kind == "vllm":
         settings["tensor_parallel"] = study.file.engine.tensor_parallel
-    return make_engine(kind, staged(model_to_load(study, model, step)), **settings)
+    return settings
 
 
 def model_to_load(study: Study, model: str, step: int) -> Path:

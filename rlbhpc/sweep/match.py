@@ -133,9 +133,12 @@ def mean_entropy(
     def requests() -> Iterator[Request]:
         prompts = [render(study.prompts[arm.prompt], problem) for problem in problems]
         for number, ids in enumerate(engine.tokens.encode_all(prompts)):
+            problem = problems[number]
+            images = problem.pictures
             for index in range(asked.n):
-                key = SampleKey(name, arm.steps[-1], problems[number].id, index)
-                yield Request(number * asked.n + index, ids, sample_seed(asked.seed, key))
+                key = SampleKey(name, arm.steps[-1], problem.id, index)
+                seed = sample_seed(asked.seed, key)
+                yield Request(number * asked.n + index, ids, seed, images)
 
     total, tokens = 0.0, 0
     for done in engine.generate(requests(), sampling):

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
-from rlbhpc.errors import DONE, TRY_AGAIN
+from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
 from rlbhpc.store.sample import Sample
@@ -90,6 +89,7 @@ def work(job: Work, shard: Shard) -> int:
         engine = job.make_engine(shard)
         attempt.loaded()
         try:
+            _refuse_unseen(job, engine, spans)
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
                 for arm, group in groupby(spans, key=lambda span: span.arm):
                     _sample_arm(job, engine, recorder, arm, list(group))
@@ -132,6 +132,17 @@ def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, spans: 
         recorder.put(wanted, _alone(engine, request, job, arm))
 
 
+def _refuse_unseen(job: Work, engine: Engine, spans: list[Span]) -> None:
+    """A model that is not shown the figure of a question would only seem to fail at it."""
+    shown = next((s for s in spans if job.problems[s.problem].images), None)
+    if shown is not None and not engine.sees:
+        model = job.study.arms[shown.arm].model
+        raise UserError(
+            f"arm {shown.arm}: {shown.problem} has images, and model {model} cannot be shown any "
+            "by this engine; take a vision model with the vllm engine"
+        )
+
+
 def _alone(engine: Engine, request: Request, job: Work, arm: str) -> Completion:
     """Try a request that failed by itself; what fails every time becomes a row that says so."""
     sampling = job.study.arms[arm].sampling
@@ -154,7 +165,7 @@ def _requests(
         step, name = problem_id
         problem = job.problems[name]
         prompt_ids = engine.tokens.encode(render(prompt, problem))
-        images = tuple(_image(image) for image in problem.images)
+        images = problem.pictures
         fingerprint = study.request_fingerprint(arm, step, name)
         for span in group:
             for index in range(span.start, span.stop):
@@ -162,7 +173,3 @@ def _requests(
                 seed = sample_seed(study.seed, key)
                 yield Asked(key, seed, fingerprint), Request(tag, prompt_ids, seed, images)
                 tag += 1
-
-
-def _image(image: str | bytes) -> bytes:
-    return image if isinstance(image, bytes) else Path(image).read_bytes()

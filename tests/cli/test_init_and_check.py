@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlbhpc.cli.main import cli, main
+from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study
 from rlbhpc.study.templates import menu, template
 from tests.study.folder import write_folder
@@ -43,6 +44,12 @@ def test_json_says_the_same_and_more(study_file: Path) -> None:
     assert shown["comparisons"][0] == {"base": "base", "trained": "rl"}
     assert shown["since_last_run"] is None
     assert shown["resolved"]["arms"]["rl"]["stop"] == ["</answer>"]
+
+
+def test_what_an_engine_does_not_know_is_refused_before_its_job(study_file: Path) -> None:
+    words = ("check", str(study_file), "--set", "engine.options.gpu_memory_utilization=0.9")
+    with pytest.raises(UserError, match=r"engine \w+: no setting 'gpu_memory_utilization'; it has"):
+        run(*words)
 
 
 def test_set_wins_over_the_file(study_file: Path) -> None:

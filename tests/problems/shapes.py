@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Callable
@@ -14,7 +15,10 @@ import pyarrow.parquet as pq
 
 Records = list[dict[str, Any]]
 
-PNG = b"\x89PNG\r\n\x1a\n\x00figure"
+# Eight by four grey pixels.
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAECAAAAACWpiEsAAAAEElEQVR4nGM8wQABTAw4GQAcDADQ5bJf7gAAAABJRU5ErkJggg=="
+)
 
 LCB_BASE: dict[str, Any] = {
     "question_title": "Find the Peaks",

@@ -54,7 +54,7 @@ match_entropy:
 analysis:
   compare: [{base: base, trained: rl}, {base: base, trained: hot}]
   k: [1, 8]
-engine: {name: hf, dtype: float32, options: {threads: 2}}
+engine: {name: hf, dtype: float32, options: {rows: 64}}
 storage: {tokens: all}
 cluster: dev
 """

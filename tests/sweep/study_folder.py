@@ -31,11 +31,12 @@ def study_folder(folder: Path, name: str) -> Path:
     """A copy of ``configs/study`` with everything there that the named file asks for."""
     configs = Path(shutil.copytree(CONFIGS, folder / "configs" / "study"))
     tiny = make_tiny_model(folder / "tiny", hidden_size=32)
+    seeing = make_tiny_model(folder / "seeing", "qwen2_5_vl")
     for part in (yaml.safe_load(path.read_text()) for path in files_of(configs / f"{name}.yaml")):
         for entry in (part.get("models") or {}).values():
             if entry and "path" in entry:
                 model = (configs / entry["path"]).resolve()
-                shutil.copytree(tiny, model, dirs_exist_ok=True)
+                shutil.copytree(seeing if "-VL-" in model.name else tiny, model, dirs_exist_ok=True)
                 widen(model)
         for key, entry in (part.get("problem_sets") or {}).items():
             if entry and "path" in entry:
@@ -63,7 +64,8 @@ def records(name: str) -> list[dict[str, Any]]:
 def widen(model: Path) -> None:
     """Let a tiny model say that it holds as many tokens as the real one."""
     config = json.loads((model / "config.json").read_text())
-    config["max_position_embeddings"] = 4096 if "Math" in model.name else 131_072
+    text = config.get("text_config", config)
+    text["max_position_embeddings"] = 4096 if "Math" in model.name else 131_072
     (model / "config.json").write_text(json.dumps(config))
 
 

@@ -70,6 +70,7 @@ class EndpointEngine:
     """
 
     deterministic = False
+    sees = False
 
     def __init__(
         self, model: str | Path, *, url: str, chat: bool = False, key_env: str | None = None,

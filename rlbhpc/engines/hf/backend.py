@@ -9,15 +9,23 @@ from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    DynamicCache,
+)
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from rlbhpc.engines.completion import Request
 from rlbhpc.engines.hf.slots import Layers, Window, as_cache, prefix_layers
 from rlbhpc.errors import UserError
 
 ATTENTION = "rlbhpc"
+# Model types whose images can be shown; see hf/vision.py.
+SEEING = {"qwen2_vl", "qwen2_5_vl"}
 
 
 def attend(
@@ -88,9 +96,13 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     text = config.get_text_config()
     # Capped scores are computed by transformers' own eager attention only.
     attention = "eager" if getattr(text, "attn_logit_softcapping", None) else ATTENTION
+    # A vision tower looks both ways, which PyTorch's own attention does.
+    per_part = {"text_config": attention, "vision_config": "sdpa"}
     try:
-        module = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=attention
+        module = _kind_of(config).from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation=per_part if config.model_type in SEEING else attention,
         )
     except (OSError, ValueError) as error:
         raise UserError(
@@ -105,13 +117,20 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     return module.eval().requires_grad_(False).to(device)
 
 
+def _kind_of(config: Any) -> Any:
+    """The loader of a model: with its vision tower, where it has one."""
+    seeing = config.model_type in SEEING
+    return AutoModelForImageTextToText if seeing else AutoModelForCausalLM
+
+
 def copy_weights(module: Any, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
     """Overwrite a module's weights in place from a model folder or named tensors."""
     mine = module.state_dict()
     if isinstance(weights, Path):
         # transformers' own loader knows every layout that a checkpoint folder can have.
         dtype = next(module.parameters()).dtype
-        named = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype).state_dict().items()
+        kind = _kind_of(module.config)
+        named = kind.from_pretrained(weights, dtype=dtype).state_dict().items()
     else:
         named = weights
     missing = set(mine) - set(getattr(module, "all_tied_weights_keys", None) or ())
@@ -140,6 +159,21 @@ class Backend:
         parameter = next(module.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
 
+    def expand(self, request: Request) -> Request:
+        """Give each image of a request as many tokens as the model sees of it."""
+        if request.images:
+            raise UserError(
+                f"the hf engine shows images to {', '.join(sorted(SEEING))} models, not to "
+                f"{self.module.config.model_type}; use the vllm engine"
+            )
+        return request
+
+    def prefill_shown(
+        self, ids: tuple[int, ...], images: tuple[bytes, ...]
+    ) -> tuple[torch.Tensor, Layers, int]:
+        """Run one expanded prompt with its images: hidden states, cache and shift."""
+        raise NotImplementedError  # `expand` lets no image come so far
+
     def prefill(self, ids: torch.Tensor) -> tuple[torch.Tensor, Layers]:
         """Run right-padded prompts ``[n, length]``: hidden states ``[n, length, d]`` and cache."""
         cache = DynamicCache()
@@ -157,7 +191,7 @@ class Backend:
             mask = {"full_attention": mask, "sliding_attention": near} if kinds else near
         hidden: torch.Tensor = self.module.base_model(
             input_ids=tokens[:, None],
-            position_ids=window.positions[:, None],
+            position_ids=window.turns[:, None],
             attention_mask=mask,
             past_key_values=as_cache(window),
             use_cache=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,11 +12,12 @@ from rlbhpc.engines.ahead import Ahead, Shared
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Score
 from rlbhpc.engines.folder import context_length
-from rlbhpc.engines.hf.backend import Backend, copy_weights, load_module
+from rlbhpc.engines.hf.backend import SEEING, Backend, copy_weights, load_module
 from rlbhpc.engines.hf.lean import LeanBackend, fits
 from rlbhpc.engines.hf.rows import Finished
 from rlbhpc.engines.hf.sampler import Sampler
 from rlbhpc.engines.hf.slots import round_up
+from rlbhpc.engines.hf.vision import VisionBackend
 from rlbhpc.engines.measure import entropy, log_distribution
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
@@ -59,7 +61,8 @@ class HfEngine:
         self.tokens = Tokens(folder)
         self.deterministic = device == "cpu" and dtype in ("float32", "float64")
         module = load_module(folder, getattr(torch, dtype), torch.device(device))
-        self._backend = LeanBackend(module) if fits(module) else Backend(module)
+        self._backend = _backend(module, folder)
+        self.sees = isinstance(self._backend, VisionBackend)
         small = sum(parameter.numel() for parameter in module.parameters()) < SMALL
         self._cores = torch.get_num_threads()
         batches = self._cores if small and device == "cpu" else 1
@@ -144,3 +147,9 @@ class HfEngine:
         """Free the cache and the model."""
         self._samplers.clear()
         del self._backend
+
+
+def _backend(module: Any, folder: Path) -> Backend:
+    if module.config.model_type in SEEING:
+        return VisionBackend(module, folder)
+    return LeanBackend(module) if fits(module) else Backend(module)

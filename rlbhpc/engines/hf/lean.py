@@ -89,7 +89,7 @@ class LeanBackend(Backend):
         """Feed one token per row at the window's positions; the hidden states ``[rows, d]``."""
         rows = len(tokens)
         hidden = self.module.model.embed_tokens(tokens)
-        turn = self._rotations(window.width)[window.positions][:, None]
+        turn = self._rotations(window.width)[window.turns][:, None]
         mask = window.additive(self.dtype).repeat_interleave(self.kv_heads, 0)
         split = (self.heads + self.kv_heads) * self.head_dim
         for i, layer in enumerate(self.layers):

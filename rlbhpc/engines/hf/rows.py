@@ -27,9 +27,9 @@ class Finished(NamedTuple):
 class Rows:
     """Slots of a running batch; ``requests[slot]`` is None where a slot is free.
 
-    ``positions`` is the column at which a row's latest token goes, ``counts`` the number of
-    tokens that a row has sampled. Free slots below the highest used one run along as dummies, so
-    that the batch keeps its shape.
+    ``positions`` is the column at which a row's latest token goes, ``shifts`` what its rotary
+    position differs from that by, ``counts`` the number of tokens that a row has sampled. Free
+    slots below the highest used one run along as dummies, so that the batch keeps its shape.
     """
 
     capacity: int
@@ -46,6 +46,7 @@ class Rows:
         )
         self.positions = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
         self.counts = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
+        self.shifts = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
         # One where a request runs, so that a dummy stays at the start of its slot.
         self.active = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
         self.lengths = np.zeros(self.capacity, np.int64)  # the host's copy of positions,
@@ -71,12 +72,15 @@ class Rows:
         used = self.used()
         return min(self.capacity, round_up(used[-1] + 1)) if used else 0
 
-    def admit(self, slots: list[int], requests: list[Request], hidden: torch.Tensor) -> None:
+    def admit(
+        self, slots: list[int], requests: list[Request], hidden: torch.Tensor, shift: int
+    ) -> None:
         """Put requests into slots; ``hidden`` is the state after their prompts' last tokens."""
         where = torch.tensor(slots, device=self.device)
         lengths = [len(request.prompt_ids) - 1 for request in requests]
         self.hidden[where] = hidden
         self.positions[where] = torch.tensor(lengths, device=self.device)
+        self.shifts[where] = shift
         self.counts[where] = 0
         self.active[where] = 1
         self.busy[slots] = 1
@@ -128,7 +132,7 @@ class Rows:
         s = torch.tensor(sources, device=self.device)
         t = torch.tensor(targets, device=self.device)
         for state in (
-            self.hidden, self.positions, self.counts, self.active, self.uniform,
+            self.hidden, self.positions, self.shifts, self.counts, self.active, self.uniform,
             self.tokens, self.logprobs, self.entropies,
         ):  # fmt: skip
             state[t] = state[s]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 
-from rlbhpc.engines.completion import Completion, Request
+from rlbhpc.engines.completion import Completion, Prompt, Request
 from rlbhpc.engines.engine import failed, too_long
 from rlbhpc.engines.hf.backend import Backend
 from rlbhpc.engines.hf.draw import draw
@@ -16,6 +17,7 @@ from rlbhpc.engines.hf.rows import Finished, Rows
 from rlbhpc.engines.hf.slots import Layers, Slots, Window, round_up
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
+from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
 # Prompt tokens that one prefill pass runs together, prompts whose cache is kept for their next
@@ -25,7 +27,14 @@ PREFILL_TOKENS = 2048
 KEPT_PROMPTS = 64
 HANDFUL = 16
 
-Prefix = tuple[torch.Tensor, Layers, int]
+
+class Prefix(NamedTuple):
+    """A prompt that has been run: row ``row`` of states and a cache that it may share."""
+
+    ends: torch.Tensor
+    layers: Layers
+    row: int
+    shift: int
 
 
 class Sampler:
@@ -36,7 +45,7 @@ class Sampler:
         self.tokens = tokens
         self.rows = rows
         self.max_length = max_length
-        self._kept: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
+        self._kept: OrderedDict[Prompt, Prefix] = OrderedDict()
 
     def forget(self) -> None:
         """Drop what was computed with the old weights."""
@@ -85,7 +94,7 @@ class Sampler:
             live = rows.live()
             if live:
                 width = round_up(int(rows.lengths[:live].max()) + 1)
-                window = Window(slots, rows.positions[:live], width)
+                window = Window(slots, rows.positions[:live], width, rows.shifts[:live])
                 rows.hidden[:live] = backend.step(drawn.tokens[:live], window)
 
     def _admit(
@@ -94,33 +103,43 @@ class Sampler:
         """Prefill what has not been seen lately, fill free slots; yield what cannot be run."""
         fits: list[Request] = []
         for request in requests:
-            why = too_long(len(request.prompt_ids), sampling, self.max_length)
+            try:
+                shown = self.backend.expand(request)
+            except UserError as error:
+                yield failed(request, str(error))
+                continue
+            why = too_long(len(shown.prompt_ids), sampling, self.max_length)
             if why:
                 yield failed(request, why)
             else:
-                fits.append(request)
+                fits.append(shown)
         where = dict(zip(map(id, fits), rows.free(), strict=False))
-        prefixes = self._prefixes({request.prompt_ids for request in fits})
+        prefixes = self._prefixes({request.prompt for request in fits})
         together: dict[int, list[Request]] = {}
         for request in fits:
-            together.setdefault(id(prefixes[request.prompt_ids][1]), []).append(request)
+            together.setdefault(id(prefixes[request.prompt].layers), []).append(request)
         for group in together.values():
-            hidden, layers, _ = prefixes[group[0].prompt_ids]
+            hidden, layers, _, shift = prefixes[group[0].prompt]
             which = torch.tensor(
-                [prefixes[request.prompt_ids][2] for request in group], device=hidden.device
+                [prefixes[request.prompt].row for request in group], device=hidden.device
             )
             longest = max(len(request.prompt_ids) for request in group)
             slots.reserve(max(longest + sampling.max_tokens, layers[0][0].shape[2]), layers)
             chosen = [where[id(request)] for request in group]
             slots.place(torch.tensor(chosen, device=hidden.device), layers, which)
-            rows.admit(chosen, group, hidden[which])
+            rows.admit(chosen, group, hidden[which], shift)
 
-    def _prefixes(self, prompts: set[tuple[int, ...]]) -> dict[tuple[int, ...], Prefix]:
+    def _prefixes(self, prompts: set[Prompt]) -> dict[Prompt, Prefix]:
         """Look up or compute the final state and cache of each prompt."""
         out = {prompt: self._kept[prompt] for prompt in prompts if prompt in self._kept}
         by_length: dict[int, list[tuple[int, ...]]] = {}
         for prompt in sorted(prompts - set(out)):
-            by_length.setdefault(round_up(len(prompt)), []).append(prompt)
+            ids, images = prompt
+            if images:
+                hidden, layers, shift = self.backend.prefill_shown(ids, images)
+                out[prompt] = Prefix(hidden[:, len(ids) - 1], layers, 0, shift)
+            else:
+                by_length.setdefault(round_up(len(ids)), []).append(ids)
         for length, group in by_length.items():
             size = max(1, PREFILL_TOKENS // length)
             for start in range(0, len(group), size):
@@ -134,14 +153,14 @@ class Sampler:
 
     def _prefill(
         self, prompts: list[tuple[int, ...]], length: int
-    ) -> Iterator[tuple[tuple[int, ...], Prefix]]:
+    ) -> Iterator[tuple[Prompt, Prefix]]:
         ids = torch.zeros((len(prompts), length), dtype=torch.long)
         for i, prompt in enumerate(prompts):
             ids[i, : len(prompt)] = torch.tensor(prompt)
         hidden, layers = self.backend.prefill(ids.to(self.backend.device))
         last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=hidden.device)
         ends = hidden[torch.arange(len(prompts), device=hidden.device), last]
-        return ((prompt, (ends, layers, i)) for i, prompt in enumerate(prompts))
+        return (((prompt, ()), Prefix(ends, layers, i, 0)) for i, prompt in enumerate(prompts))
 
 
 def _stopped(stop: StopText, rows: Rows, slot: int) -> bool:

@@ -66,11 +66,15 @@ class Slots:
 class Window:
     """One decoding step's view of the slots: where each row writes and what each row sees."""
 
-    def __init__(self, slots: Slots, positions: torch.Tensor, width: int) -> None:
+    def __init__(
+        self, slots: Slots, positions: torch.Tensor, width: int, shifts: torch.Tensor | int = 0
+    ) -> None:
         self.slots = slots
         self.live = len(positions)
         self.width = width
         self.positions = positions
+        # What a rotary embedding counts; an image takes more columns than turns.
+        self.turns = positions + shifts
         self._index: dict[int, torch.Tensor] = {}
         columns = torch.arange(width, device=positions.device)
         self.seen = columns <= positions[:, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import numpy as np
 from rlbhpc.engines.ahead import Ahead
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Score, failed, too_long
-from rlbhpc.engines.folder import context_length, refuse_partial
+from rlbhpc.engines.folder import context_length, refuse_partial, sees
+from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
@@ -71,6 +72,7 @@ class VllmEngine:
             raise UserError(f"engine vllm: max_length {max_length}, but {folder} holds {longest}")
         self.max_length = max_length or longest
         self.tokens = Tokens(folder)
+        self.sees = sees(folder)
         self._folder = folder
         self._rows = rows
         self._count = 0
@@ -97,6 +99,9 @@ class VllmEngine:
             "generation_config": "vllm",
             "disable_log_stats": True,
             "worker_extension_cls": "rlbhpc.engines.vllm.worker.Extension",
+            # Pixels as the model's own processor makes them: normalised on the device, those of
+            # vLLM 0.32 come out wrong without a word.
+            **({"mm_device_do_normalize": False} if self.sees else {}),
             **(options or {}),
         }
         self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
@@ -123,21 +128,36 @@ class VllmEngine:
 
         def feed() -> Iterator[tuple[str, Any, SamplingParams]]:
             for request in requests:
+                try:
+                    prompt = _prompt(request)
+                except UserError as error:
+                    refused.append(failed(request, str(error)))
+                    continue
                 why = too_long(len(request.prompt_ids), sampling, self.max_length)
                 if why:
                     refused.append(failed(request, why))
                 else:
                     name = self._name()
                     asked[name] = request
-                    yield name, _prompt(request.prompt_ids), self._params(sampling, request.seed)
+                    yield name, prompt, self._params(sampling, request.seed)
 
-        for output in self._run(feed()):
+        def refuse(name: str, why: str) -> None:
+            refused.append(failed(asked.pop(name), why))
+
+        for output in self._run(feed(), refuse):
             yield from refused
             refused.clear()
-            yield asked.pop(output.request_id), output
+            request = asked.pop(output.request_id)
+            # Only vLLM knows how many tokens an image is, and it cuts responses short for them.
+            why = too_long(len(output.prompt_token_ids or ()), sampling, self.max_length)
+            yield failed(request, why) if why else (request, output)
         yield from refused
 
-    def _run(self, feed: Iterator[tuple[str, Any, SamplingParams]]) -> Iterator[RequestOutput]:
+    def _run(
+        self,
+        feed: Iterator[tuple[str, Any, SamplingParams]],
+        refuse: Callable[[str, str], None],
+    ) -> Iterator[RequestOutput]:
         """Keep the engine full from ``feed`` and hand out what has finished."""
         engine = self._engine
         running: set[str] = set()
@@ -150,8 +170,12 @@ class VllmEngine:
                     if entry is None:
                         more = False
                         break
-                    engine.add_request(*entry)
-                    running.add(entry[0])
+                    try:
+                        engine.add_request(*entry)
+                    except ValueError as error:  # an image, or too many tokens with it
+                        refuse(entry[0], str(error))
+                    else:
+                        running.add(entry[0])
                 for output in engine.step() if running else ():
                     if output.finished:
                         running.discard(output.request_id)
@@ -226,10 +250,14 @@ class VllmEngine:
                     )
                 name = self._name()
                 responses[name] = len(response)
-                yield name, _prompt(prompt + response), params
+                yield name, {"prompt_token_ids": [*prompt, *response]}, params
 
         ready: dict[str, Score] = {}
-        for output in self._run(feed()):
+
+        def refuse(_: str, why: str) -> None:
+            raise UserError(f"score: {why}")
+
+        for output in self._run(feed(), refuse):
             n = responses[output.request_id]
             # The first prompt token has no entry; every other has two numbers.
             measured = np.asarray(output.prompt_logprobs.logprobs, np.float32).reshape(-1, 2)[-n:]
@@ -272,5 +300,8 @@ def _environment() -> None:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 
-def _prompt(ids: tuple[int, ...]) -> dict[str, Any]:
-    return {"prompt_token_ids": list(ids)}
+def _prompt(request: Request) -> dict[str, Any]:
+    prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
+    if request.images:
+        prompt["multi_modal_data"] = {"image": list(opened(request.images))}
+    return prompt

@@ -1,0 +1,116 @@
+"""Prompts with images: what the model is shown is what transformers would show it."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageTextToText
+
+from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.study.arm import Sampling
+from tests.engines.support import by_tag, requests, same
+
+pytestmark = pytest.mark.engine
+
+TEXT = "See <|vision_start|><|image_pad|><|vision_end|> What is x?"
+GREEDY = Sampling(0, 1, 12)
+# vLLM imports its vision models only where torchvision is there, which has no build for every
+# processor.
+ENGINES = ["hf", "vllm"] if importlib.util.find_spec("torchvision") else ["hf"]
+
+
+def png(seed: int, height: int, width: int) -> bytes:
+    out = io.BytesIO()
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(noise).save(out, "PNG")
+    return out.getvalue()
+
+
+# No resizing: torchvision and Pillow differ in it, and engines may use either.
+FIGURES = [png(0, 28, 56), png(1, 56, 56), png(2, 112, 56), png(3, 56, 56)]
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "vl"
+    return make_tiny_model(folder, "qwen2_5_vl", initializer_range=0.1)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest, seeing: Path) -> Iterator[Engine]:
+    made = make_engine(request.param, seeing, rows=32)
+    yield made
+    made.close()
+
+
+def truth(folder: Path, ids: list[int], figure: bytes) -> tuple[list[int], list[float]]:
+    """Greedy tokens and their log-probs by transformers alone."""
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    shown = AutoImageProcessor.from_pretrained(folder, backend="pil")(
+        images=[Image.open(io.BytesIO(figure))], return_tensors="pt"
+    )
+    mark = model.config.image_token_id
+    at, size = ids.index(mark), int(shown["image_grid_thw"].prod()) // 4
+    prompt = torch.tensor([[*ids[:at], *[mark] * size, *ids[at + 1 :]]])
+    out = model.generate(
+        input_ids=prompt, attention_mask=torch.ones_like(prompt), **shown,
+        mm_token_type_ids=(prompt == mark).int(), max_new_tokens=GREEDY.max_tokens,
+        do_sample=False, output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    tokens = out.sequences[0, prompt.shape[1] :].tolist()
+    logp = [torch.log_softmax(row[0], -1)[t] for row, t in zip(out.logits, tokens, strict=True)]
+    return tokens, [float(value) for value in logp]
+
+
+def test_greedy_text_is_that_of_transformers(engine: Engine, seeing: Path) -> None:
+    ids = engine.tokens.encode(TEXT)
+    asked = [Request(i, ids, i, (figure,)) for i, figure in enumerate(FIGURES)]
+    done = by_tag(engine, asked, GREEDY)
+    assert len({done[i].token_ids.tobytes() for i in range(len(FIGURES))}) > 1
+    for i, figure in enumerate(FIGURES):
+        tokens, logprobs = truth(seeing, list(ids), figure)
+        assert done[i].token_ids.tolist() == tokens
+        np.testing.assert_allclose(done[i].logprobs, logprobs, atol=1e-4, rtol=0)
+
+
+def test_a_bad_image_fails_alone(engine: Engine) -> None:
+    ids = engine.tokens.encode(TEXT)
+    huge = Sampling(1, 1, engine.max_length - len(ids))  # fits without the figure's tokens
+    done = by_tag(engine, [Request(0, ids, 0, (b"not a picture",)), Request(1, ids, 1)], GREEDY)
+    assert done[0].finish is Finish.ERROR and "cannot be read" in done[0].error
+    (too_long,) = engine.generate([Request(0, ids, 0, (FIGURES[1],))], huge)
+    assert too_long.finish is Finish.ERROR and "lower max_tokens" in too_long.error
+
+
+def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:
+    engine = make_engine("hf", seeing, rows=32)
+    ids = engine.tokens.encode(TEXT)
+    shown = [Request(i, ids, 900 + i, (FIGURES[i % 4],)) for i in range(12)]
+    texts = [Request(100 + r.tag, r.prompt_ids, r.seed) for r in requests(40)]
+    sampling = Sampling(1.0, 0.9, 40)
+
+    def sampled(asked: list[Request]) -> dict[int, Completion]:
+        return by_tag(engine, asked, sampling)
+
+    together = sampled([*texts[:20], *shown, *texts[20:]])
+    for request in shown:
+        engine.load_weights(seeing)  # the same weights; nothing of an earlier prompt is left
+        assert same(sampled([request])[request.tag], together[request.tag])
+    engine.close()
+
+
+def test_a_model_without_eyes_says_so(tiny: Path) -> None:
+    engine = make_engine("hf", tiny, rows=32)
+    assert not engine.sees
+    (done,) = engine.generate([Request(0, (1, 2, 3), 0, (FIGURES[0],))], GREEDY)
+    assert done.finish is Finish.ERROR and "vllm" in done.error
+    engine.close()
