@@ -79,6 +79,7 @@ def wrap(
             "type": "AdamW",
             "params": {
                 "lr": lr, "weight_decay": weight_decay, "betas": [0.9, 0.999], "torch_adam": True,
+                "fused": True,
             },
         },
         "steps_per_print": 10**9,
