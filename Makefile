@@ -35,6 +35,7 @@ soak: $(STAMP) ## the long tests, whole
 
 docs: $(STAMP) ## regenerate the generated pages of docs/
 	$(RUN) python tools/make_docs.py
+	$(RUN) python -m tools.sizing
 
 quickstart: $(STAMP) ## the most that exists, end to end
 	$(RUN) tools/quickstart.sh

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,17 @@ RECIPE = {
 CONFIGS = Path(__file__).parents[2] / "configs" / "study"
 
 
-def study_folder(folder: Path, name: str) -> Path:
+def records(name: str) -> list[dict[str, Any]]:
+    found = SHAPES[name][0]
+    if name != "omni-math-rule":
+        return found
+    # The cut of this set is a matter of counts.
+    return [{**found[0], "problem": f"What is {i}?"} for i in range(2821)]
+
+
+def study_folder(
+    folder: Path, name: str, records: Callable[[str], list[dict[str, Any]]] = records
+) -> Path:
     """A copy of ``configs/study`` with everything there that the named file asks for."""
     configs = Path(shutil.copytree(CONFIGS, folder / "configs" / "study"))
     tiny = make_tiny_model(folder / "tiny", hidden_size=32)
@@ -51,14 +62,6 @@ def files_of(path: Path) -> list[Path]:
     """A study file and those that it includes."""
     more = yaml.safe_load(path.read_text()).get("include")
     return [path, *(files_of(path.parent / more) if more else [])]
-
-
-def records(name: str) -> list[dict[str, Any]]:
-    found = SHAPES[name][0]
-    if name != "omni-math-rule":
-        return found
-    # The cut of this set is a matter of counts.
-    return [{**found[0], "problem": f"What is {i}?"} for i in range(2821)]
 
 
 def widen(model: Path) -> None:

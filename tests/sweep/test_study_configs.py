@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,11 @@ def rlbhpc(*words: object, codes: tuple[int, ...] = (0,)) -> str:
 def test_a_file_of_the_study_is_in_order(name: str, tmp_path: Path) -> None:
     found = json.loads(rlbhpc("check", study_folder(tmp_path, name), "--json"))
     assert len(found["comparisons"]) == PAIRS[name]
+
+
+def test_the_page_on_sizes_has_a_row_for_each() -> None:
+    page = (CONFIGS.parents[1] / "docs" / "sizing.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)\.yaml`", page, re.M)) == NAMES
 
 
 @pytest.mark.engine

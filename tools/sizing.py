@@ -1,0 +1,96 @@
+"""Write docs/sizing.md: what each file of ``configs/study`` asks for when its sets are whole.
+
+Models and problem sets are stand-ins of the right number, so nothing has to be downloaded.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlbhpc.launch.cluster import load_cluster
+from rlbhpc.launch.predict import Rates, predict
+from rlbhpc.study.load import load_study
+from rlbhpc.sweep.plan import Plan, make_plan
+from rlbhpc.sweep.presence import presence
+from tests.problems.shapes import SHAPES
+from tests.sweep import study_folder as made
+
+#: Problems of each set as it is published, before a study takes its part.
+PROBLEMS = {
+    "gsm8k": 1319, "math": 500, "math500": 500, "minerva": 272, "olympiadbench": 675,
+    "aime24": 30, "aime25": 30, "amc23": 40, "omni-math-rule": 2821, "humaneval+": 164,
+    "mbpp+": 378, "livecodebench": 279, "geometry3k": 601, "mathvista": 460, "mathvision": 114,
+}  # fmt: skip
+#: Mean response tokens that the table assumes.
+LENGTHS = {
+    "ablations": 800, "algorithms": 800, "code": 800, "distillation": 4000, "magistral": 12000,
+    "math": 800, "perplexity": 800, "temperature": 800, "vision": 400,
+}  # fmt: skip
+RATE, START, SHARD, WIDTH = 3000.0, 120.0, 50_000_000, 64
+TEXTS, NAMES = (
+    ("problem", "question", "prompt", "question_content"),
+    ("id", "pid", "unique_id", "idx"),
+)
+ROOT = Path(__file__).parents[1]
+
+
+def table() -> Iterator[str]:
+    """Lines of the table."""
+    yield (
+        "| file | arms | samples | mean length | tokens | GPU-hours | shards | sbatch calls | "
+        "files before `compact` | GB |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for name, length in LENGTHS.items():
+        yield row(name, length)
+
+
+def row(name: str, length: int) -> str:
+    """One study, planned with nothing there."""
+    cluster = load_cluster(ROOT / "configs" / "clusters" / "generic.yaml")
+    with tempfile.TemporaryDirectory() as folder:
+        study = load_study(made.study_folder(Path(folder), name, whole), ())
+        there = presence(study.layout, list(study.blocks()))
+        asked = make_plan(study, there, SHARD)
+        # A plan expects responses as long as they may be; here they have the length assumed.
+        shorter = asked.samples * length / asked.tokens
+        plan = make_plan(study, there, round(SHARD / shorter))
+        arms = len(study.arms)
+    cost = predict(plan, Rates(RATE / shorter, START, ""), cluster, WIDTH, 256)
+    cells = [
+        f"`{name}.yaml`", arms, f"{plan.samples:,}", f"{length:,}", f"{in_billions(plan, shorter)}",
+        f"{cost.gpu_hours:,.0f}", len(plan.shards), cost.sbatch_calls, cost.files,
+        f"{megabytes(plan, length) / 1000:,.0f}",
+    ]  # fmt: skip
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def in_billions(plan: Plan, shorter: float) -> str:
+    return f"{plan.tokens * shorter / 1e9:,.1f} billion"
+
+
+def megabytes(plan: Plan, length: int) -> float:
+    return plan.samples * (120 + 6.0 * length) / 1e6
+
+
+def whole(name: str) -> list[dict[str, Any]]:
+    """As many different records as the set has, all like the first of its shape."""
+    first = SHAPES[name][0][0]
+    return [different(first, i) for i in range(PROBLEMS[name])]
+
+
+def different(record: dict[str, Any], number: int) -> dict[str, Any]:
+    changed = {key: f"{record[key]} {number}" for key in TEXTS if key in record}
+    changed |= {key: f"{number}" for key in NAMES if key in record}
+    for key in ("task_id", "question_id"):
+        if key in record:
+            changed[key] = f"{str(record[key]).partition('/')[0]}/{number}"
+    return record | changed
+
+
+if __name__ == "__main__":
+    head = (ROOT / "tools" / "pages" / "sizing.md").read_text()
+    (ROOT / "docs" / "sizing.md").write_text("\n".join([head, *table(), ""]))
