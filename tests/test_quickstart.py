@@ -58,6 +58,31 @@ def finish(output: Path) -> str:
     return said
 
 
+@pytest.mark.timeout(600)
+def test_models_that_were_trained_before_give_an_answer(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            str(ROOT / "tools" / "quickstart.sh"), "--no-train", "--set", "sampling.n=8",
+            "--set", "problem_sets.countdown-test.limit=12", "--set", f"output={tmp_path / 'run'}",
+        ],
+        check=False, capture_output=True, text=True,
+        env={
+            **os.environ, "PYTHONPATH": str(ROOT),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.count("Answer:") == 1
+    # Models that learnt nothing would hardly be right once in 96 answers.
+    counts = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "rlbhpc", "report", str(tmp_path / "run"), "--json"],
+            check=True, capture_output=True, text=True, cwd=ROOT,
+        ).stdout
+    )["samples"]  # fmt: skip
+    assert all(row["right"] > 0 for row in counts), counts
+
+
 def numbers(output: Path) -> Any:
     """What the report says of the arms whose engine is deterministic."""
     done = subprocess.run(

@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # A whole study in minutes: train, sample, score, compact, report. Killed at any moment, the same
-# command goes on; what is there already takes seconds. Arguments are handed to the verbs that read
-# the study: tools/quickstart.sh --set seed=1 --set output=runs/another
+# command goes on; what is there already takes seconds. With --no-train as the first word, models
+# that were trained before and lie beside the study are compared. Other arguments are handed to the
+# verbs that read the study: tools/quickstart.sh --set seed=1 --set output=runs/another
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 study=configs/quickstart.yaml
 run=runs/quickstart
+if [ "${1-}" = --no-train ]; then
+    study=configs/quickstart-no-train.yaml run=runs/quickstart-no-train
+    shift
+fi
 for word in "$@"; do
     case $word in output=* | --set=output=*) run=${word##*output=} ;; esac
 done
