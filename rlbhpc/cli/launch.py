@@ -65,6 +65,7 @@ def launch(
     resolved = load_study(study, overrides)
     name, entry = choose(cluster or resolved.file.cluster)
     _refuse_live(resolved)
+    check_engines(resolved)
     remember(resolved)
     made = make_plan(
         resolved, presence(resolved.layout, list(resolved.blocks())), shard_tokens, retry_failed
@@ -73,7 +74,6 @@ def launch(
     if not made.samples and not training:
         click.echo("Nothing is missing.")
         return NOTHING_TO_DO
-    check_engines(resolved)
     if training:
         from rlbhpc.train.recipes import check_recipes  # loads torch where it is
 

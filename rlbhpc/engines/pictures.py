@@ -6,6 +6,8 @@ import io
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rlbhpc.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,14 +18,22 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=16)
 def opened(images: tuple[bytes, ...]) -> tuple[Image, ...]:
     """Decode images to RGB; transparent places become white, as paper is."""
-    from PIL import Image, UnidentifiedImageError
+    return tuple(_opened(number, data) for number, data in enumerate(images, 1))
 
-    out = []
-    for number, data in enumerate(images, 1):
-        try:
-            picture = Image.open(io.BytesIO(data)).convert("RGBA")
-        except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
-            raise UserError(f"image {number} of the problem cannot be read: {error}") from None
-        paper = Image.new("RGBA", picture.size, "white")
-        out.append(Image.alpha_composite(paper, picture).convert("RGB"))
-    return tuple(out)
+
+def _opened(number: int, data: bytes) -> Image:
+    from PIL import Image
+
+    try:
+        read = Image.open(io.BytesIO(data))
+        if read.mode.startswith("I"):
+            # Sixteen bits of grey, which Pillow would cut off at 255: nearly all of it white.
+            grey = np.clip(np.asarray(read, np.int64) // 257, 0, 255).astype(np.uint8)
+            return Image.fromarray(grey).convert("RGB")
+        if read.mode == "F":
+            raise ValueError("its pixels are numbers without a scale")
+        picture = read.convert("RGBA")
+    except Exception as error:  # a decoder on bytes from anywhere may raise anything
+        raise UserError(f"image {number} of the problem cannot be read: {error}") from None
+    paper = Image.new("RGBA", picture.size, "white")
+    return Image.alpha_composite(paper, picture).convert("RGB")

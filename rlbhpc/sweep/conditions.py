@@ -68,6 +68,7 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
             found += [Condition(name, source, TEXTS, 0, model, step) for step in steps]
             continue
         arm = study.arms[request.responses]
+        _refuse_images(study, name, arm.name)
         found += [
             Condition(name, arm.name, set_name, step, model, scorer_step)
             for set_name in study.sets(arm.name)
@@ -76,6 +77,15 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
             if arm.model != model or step == scorer_step
         ]
     return found
+
+
+def _refuse_images(study: Study, score: str, arm: str) -> None:
+    for set_name in study.sets(arm):
+        if shown := next((p.id for p in study.problems(set_name) if p.images), None):
+            raise UserError(
+                f"scores.{score}: {shown} has images, and answers are scored by their text alone; "
+                "name `responses` of an arm without images"
+            )
 
 
 def _slug(study: Study, request: ScoreRequest) -> str:
@@ -158,11 +168,6 @@ def texts(
     arm, chosen = study.arms[condition.source], set(keys)
     problems = {p.id: p for p in study.problems(condition.set_name)}
     template = study.prompts[arm.prompt]
-    if shown := next((p.id for p in problems.values() if p.images), None):
-        raise UserError(
-            f"scores.{condition.score}: {shown} has images, and answers are scored by their text "
-            "alone; leave arms with images out (`of`)"
-        )
     names = iter(dict.fromkeys(problem for problem, _ in keys))
     columns = ("problem", "sample", "fingerprint", "finish", "text")
     while band := set(islice(names, BAND)):

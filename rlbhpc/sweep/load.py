@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import Engine, check_settings, make_engine
 from rlbhpc.engines.staging import staged
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
 
@@ -31,7 +34,10 @@ def check_engines(study: Study) -> None:
 
     What the ``hf`` engine takes is known where torch is; a login node may have none.
     """
-    for kind in sorted({study.engine(arm) for arm in study.arms} - {"endpoint"}):
+    kinds = {study.engine(arm) for arm in study.arms}
+    if study.file.scores:
+        kinds.add(study.file.engine.name)
+    for kind in sorted(kinds - {"endpoint"}):
         if kind != "hf" or importlib.util.find_spec("torch") is not None:
             check_settings(kind, _settings(study, kind))
 
@@ -43,6 +49,16 @@ def _settings(study: Study, kind: str) -> dict[str, Any]:
     if kind == "vllm":
         settings["tensor_parallel"] = study.file.engine.tensor_parallel
     return settings
+
+
+def refuse_unseen(engine: Engine, arm: str, problems: Iterable[Problem]) -> None:
+    """A model that is not shown the figure of a question would only seem to fail at it."""
+    shown = next((problem.id for problem in problems if problem.images), None)
+    if shown is not None and not engine.sees:
+        raise UserError(
+            f"arm {arm}: {shown} has images, and this engine cannot show its model any; take a "
+            "vision model with the vllm engine"
+        )
 
 
 def model_to_load(study: Study, model: str, step: int) -> Path:

@@ -20,7 +20,7 @@ from rlbhpc.problems.prompts import render
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.requests import EntropyMatch
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.load import load_engine
+from rlbhpc.sweep.load import load_engine, refuse_unseen
 
 T = TypeVar("T")
 
@@ -140,6 +140,7 @@ def mean_entropy(
                 seed = sample_seed(asked.seed, key)
                 yield Request(number * asked.n + index, ids, seed, images)
 
+    refuse_unseen(engine, name, problems)
     total, tokens = 0.0, 0
     for done in engine.generate(requests(), sampling):
         if done.finish is Finish.ERROR:

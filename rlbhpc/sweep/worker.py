@@ -12,7 +12,7 @@ from itertools import groupby
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
-from rlbhpc.errors import DONE, TRY_AGAIN, UserError
+from rlbhpc.errors import DONE, TRY_AGAIN
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
 from rlbhpc.store.sample import Sample
@@ -21,6 +21,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.judge import Asked, Judge
+from rlbhpc.sweep.load import refuse_unseen
 from rlbhpc.sweep.plan import Plan, Shard, Span
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.progress import Progress
@@ -89,7 +90,9 @@ def work(job: Work, shard: Shard) -> int:
         engine = job.make_engine(shard)
         attempt.loaded()
         try:
-            _refuse_unseen(job, engine, spans)
+            for arm in dict.fromkeys(span.arm for span in spans):
+                mine = (job.problems[span.problem] for span in spans if span.arm == arm)
+                refuse_unseen(engine, arm, mine)
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
                 for arm, group in groupby(spans, key=lambda span: span.arm):
                     _sample_arm(job, engine, recorder, arm, list(group))
@@ -130,17 +133,6 @@ def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, spans: 
         if job.drain.requested:
             return
         recorder.put(wanted, _alone(engine, request, job, arm))
-
-
-def _refuse_unseen(job: Work, engine: Engine, spans: list[Span]) -> None:
-    """A model that is not shown the figure of a question would only seem to fail at it."""
-    shown = next((s for s in spans if job.problems[s.problem].images), None)
-    if shown is not None and not engine.sees:
-        model = job.study.arms[shown.arm].model
-        raise UserError(
-            f"arm {shown.arm}: {shown.problem} has images, and model {model} cannot be shown any "
-            "by this engine; take a vision model with the vllm engine"
-        )
 
 
 def _alone(engine: Engine, request: Request, job: Work, arm: str) -> Completion:

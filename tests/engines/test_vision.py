@@ -15,6 +15,7 @@ from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.study.arm import Sampling
 from tests.engines.support import by_tag, requests, same
@@ -85,10 +86,29 @@ def test_greedy_text_is_that_of_transformers(engine: Engine, seeing: Path) -> No
 def test_a_bad_image_fails_alone(engine: Engine) -> None:
     ids = engine.tokens.encode(TEXT)
     huge = Sampling(1, 1, engine.max_length - len(ids))  # fits without the figure's tokens
-    done = by_tag(engine, [Request(0, ids, 0, (b"not a picture",)), Request(1, ids, 1)], GREEDY)
-    assert done[0].finish is Finish.ERROR and "cannot be read" in done[0].error
+    broken = FIGURES[0][:60] + b"\0\1\2" + FIGURES[0][63:90]
+    bad = [b"not a picture", b"", broken, png(0, 4, 1000)]  # the last is too long for its height
+    asked = [Request(i, ids, i, (figure,)) for i, figure in enumerate([*bad, FIGURES[0]])]
+    done = by_tag(engine, asked, GREEDY)
+    assert {done[i].finish for i in range(len(bad))} == {Finish.ERROR}
+    assert "cannot be read" in done[0].error
+    assert done[len(bad)].finish is not Finish.ERROR
     (too_long,) = engine.generate([Request(0, ids, 0, (FIGURES[1],))], huge)
     assert too_long.finish is Finish.ERROR and "lower max_tokens" in too_long.error
+
+
+def test_sixteen_bits_of_grey_are_not_cut_off() -> None:
+    out = io.BytesIO()
+    ramp = np.linspace(0, 65535, 256, dtype=np.uint16).reshape(16, 16)
+    Image.fromarray(ramp).save(out, "PNG")
+    (picture,) = opened((out.getvalue(),))
+    np.testing.assert_array_equal(np.asarray(picture)[..., 0].ravel(), np.arange(256))
+
+
+def test_transparent_places_are_paper() -> None:
+    out = io.BytesIO()
+    Image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(out, "PNG")
+    assert (np.asarray(opened((out.getvalue(),))[0]) == 255).all()
 
 
 def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:

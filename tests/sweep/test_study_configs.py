@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.sweep.study_folder import CONFIGS, canary, study_folder
 
@@ -41,6 +42,17 @@ def test_a_file_of_the_study_is_in_order(name: str, tmp_path: Path) -> None:
 def test_the_page_on_sizes_has_a_row_for_each() -> None:
     page = (CONFIGS.parents[1] / "docs" / "sizing.md").read_text()
     assert sorted(re.findall(r"^\| `(\w+)\.yaml`", page, re.M)) == NAMES
+
+
+@pytest.mark.slow
+def test_training_on_figures_that_it_would_not_show_is_refused(tmp_path: Path) -> None:
+    path = study_folder(tmp_path, "vision")
+    tree = yaml.safe_load(path.read_text())
+    tree["models"]["rl"] = {"train": {"from": "base", "recipe": "blind"}, "steps": [1]}
+    tree["recipes"] = {"blind": {"algorithm": "grpo", "problems": "mathvista", "prompt": "easyr1"}}
+    path.write_text(yaml.safe_dump(tree))
+    with pytest.raises(AssertionError, match=r"64\n.*recipes\.blind: mathvista/.* has images"):
+        rlbhpc("check", path)
 
 
 @pytest.mark.engine

@@ -21,10 +21,12 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
 # Prompt tokens that one prefill pass runs together, prompts whose cache is kept for their next
-# sample, and the share of slots that must be free before new rows are admitted: a prefill costs
-# about as much as a step whatever its size, so rows are let in by the handful.
+# sample and the tokens of them all, and the share of slots that must be free before new rows are
+# admitted: a prefill costs about as much as a step whatever its size, so rows are let in by the
+# handful.
 PREFILL_TOKENS = 2048
 KEPT_PROMPTS = 64
+KEPT_TOKENS = 2**15
 HANDFUL = 16
 
 
@@ -137,7 +139,7 @@ class Sampler:
             ids, images = prompt
             if images:
                 hidden, layers, shift = self.backend.prefill_shown(ids, images)
-                out[prompt] = Prefix(hidden[:, len(ids) - 1], layers, 0, shift)
+                out[prompt] = Prefix(hidden[:, len(ids) - 1].clone(), layers, 0, shift)
             else:
                 by_length.setdefault(round_up(len(ids)), []).append(ids)
         for length, group in by_length.items():
@@ -147,8 +149,10 @@ class Sampler:
         for prompt, prefix in out.items():
             self._kept[prompt] = prefix
             self._kept.move_to_end(prompt)
-        while len(self._kept) > KEPT_PROMPTS:
-            self._kept.popitem(last=False)
+        tokens = sum(len(ids) for ids, _ in self._kept)
+        while len(self._kept) > KEPT_PROMPTS or tokens > KEPT_TOKENS:
+            (ids, _), _ = self._kept.popitem(last=False)
+            tokens -= len(ids)
         return out
 
     def _prefill(

@@ -8,6 +8,7 @@ after merging, the vision tower's features take their places, and positions run 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,8 @@ from rlbhpc.engines.hf.slots import Layers, prefix_layers, round_up
 from rlbhpc.engines.pictures import opened
 from rlbhpc.errors import UserError
 
-# Problems whose pixels are kept for their next samples.
-KEPT = 64
+# Problems whose pixels are kept for their next samples; a large image takes hundreds of megabytes.
+KEPT = 4
 
 #: Pixels as the vision tower takes them, and each image's patches in time, height and width.
 Pixels = tuple[torch.Tensor, torch.Tensor]
@@ -38,6 +39,7 @@ class VisionBackend(Backend):
         self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
         self._mark: int = module.config.image_token_id
         self._kept: OrderedDict[tuple[bytes, ...], Pixels] = OrderedDict()
+        self._lock = threading.Lock()  # batches that run side by side share this
 
     def expand(self, request: Request) -> Request:
         """Give each image of a request as many tokens as the model sees of it."""
@@ -62,7 +64,9 @@ class VisionBackend(Backend):
         padded[0, : len(ids)] = torch.tensor(ids)
         kinds = (padded == self._mark).int()
         model = self.module.base_model
-        positions, deltas = model.get_rope_index(padded, kinds, image_grid_thw=grids)
+        positions, deltas = model.get_rope_index(
+            padded, mm_token_type_ids=kinds, image_grid_thw=grids
+        )
         cache = DynamicCache()
         hidden = model(
             input_ids=padded,
@@ -79,10 +83,14 @@ class VisionBackend(Backend):
         return torch.nn.functional.linear(hidden, self.module.lm_head.weight)
 
     def _pixels(self, images: tuple[bytes, ...]) -> Pixels:
-        # Batches side by side may both work an image out; they find the same.
-        if images not in self._kept:
-            made = self._processor(images=list(opened(images)), return_tensors="pt")
-            self._kept[images] = made["pixel_values"], made["image_grid_thw"]
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return self._kept[images]
+        with self._lock:
+            if images not in self._kept:
+                try:
+                    made = self._processor(images=list(opened(images)), return_tensors="pt")
+                except ValueError as error:  # such as one that is 300 times as wide as high
+                    raise UserError(f"an image that the model cannot be shown: {error}") from None
+                self._kept[images] = made["pixel_values"], made["image_grid_thw"]
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(images)
+            return self._kept[images]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # Completions that wait for a slow reader, and how far admission runs ahead of the free rows.
 AHEAD = 1024
 QUEUED = 1.25
+# An engine argument that older versions of vLLM do not have.
+NORMALISE = "mm_device_do_normalize"
 
 
 class VllmEngine:
@@ -82,6 +85,7 @@ class VllmEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         cpu = current_platform.is_cpu()
+        known = {field.name for field in dataclasses.fields(EngineArgs)}
         arguments: dict[str, Any] = {
             "model": str(folder),
             "dtype": "float32" if cpu and dtype == "auto" else dtype,
@@ -101,7 +105,7 @@ class VllmEngine:
             "worker_extension_cls": "rlbhpc.engines.vllm.worker.Extension",
             # Pixels as the model's own processor makes them: normalised on the device, those of
             # vLLM 0.32 come out wrong without a word.
-            **({"mm_device_do_normalize": False} if self.sees else {}),
+            **({NORMALISE: False} if self.sees and NORMALISE in known else {}),
             **(options or {}),
         }
         self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
