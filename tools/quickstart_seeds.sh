@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 for seed in "$@"; do
     sets=("seed=$seed" "output=runs/seeds/$seed")
     # The teacher's traces must be others than those of pre-training.
-    sets+=("recipes.pretraining.seed=$((2 * seed))" "recipes.teaching.seed=$((2 * seed + 1))")
+    sets+=("recipes.pretraining.seed=$((2 * 10#$seed))" "recipes.teaching.seed=$((2 * 10#$seed + 1))")
     sets+=("recipes.grpo.seed=$seed")
     for problems in train rl test; do
         sets+=("problem_sets.countdown-$problems.seed=$seed")

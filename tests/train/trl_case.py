@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import tempfile
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ def fixed(kind: type) -> type:
 
 def main(model: str, out: str, case: str) -> None:
     shared: dict[str, Any] = {
-        "output_dir": tempfile.mkdtemp(), "max_steps": STEPS, "learning_rate": RATE,
+        "output_dir": f"{out}.trl", "max_steps": STEPS, "learning_rate": RATE,
         "per_device_train_batch_size": GROUP * PROMPTS, "num_generations": GROUP,
         "max_completion_length": LONGEST, "lr_scheduler_type": "constant", "beta": 0.0,
         "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none",
