@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc.launch.cluster import load_cluster
-from rlbhpc.launch.predict import Rates, predict
+from rlbhpc.launch.predict import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Rates, predict
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
@@ -73,7 +73,7 @@ def in_billions(plan: Plan, shorter: float) -> str:
 
 
 def megabytes(plan: Plan, length: int) -> float:
-    return plan.samples * (120 + 6.0 * length) / 1e6
+    return plan.samples * (BYTES_PER_SAMPLE + BYTES_PER_TOKEN * length) / 1e6
 
 
 def whole(name: str) -> list[dict[str, Any]]:

@@ -208,6 +208,17 @@ class Study:
         """Ids of a set's problems, in the order of the set; reads no file."""
         return tuple(self.problem_hashes[set_name])
 
+    def first_shown(self, set_name: str) -> str | None:
+        """Id of a set's first problem with an image; the set is read once to find out."""
+        if set_name not in self._shown:
+            problems = self.problems(set_name)
+            self._shown[set_name] = next((p.id for p in problems if p.images), None)
+        return self._shown[set_name]
+
+    @cached_property
+    def _shown(self) -> dict[str, str | None]:
+        return {}
+
     def problems(self, set_name: str) -> list[Problem]:
         """Read the problems of a set and compare them with what the study knows."""
         loaded = load_problems(set_name, self.problem_sets[set_name])

@@ -81,7 +81,7 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
 
 def _refuse_images(study: Study, score: str, arm: str) -> None:
     for set_name in study.sets(arm):
-        if shown := next((p.id for p in study.problems(set_name) if p.images), None):
+        if shown := study.first_shown(set_name):
             raise UserError(
                 f"scores.{score}: {shown} has images, and answers are scored by their text alone; "
                 "name `responses` of an arm without images"

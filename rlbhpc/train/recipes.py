@@ -45,9 +45,7 @@ def check_recipes(study: Study) -> None:
 
 def _refuse_images(study: Study, recipe: Recipe) -> None:
     """A policy that is not shown the figure of a question learns to guess."""
-    problems = study.problems(recipe.problems) if recipe.problems else ()
-    shown = next((p.id for p in problems if p.images), None)
-    if shown is not None:
+    if recipe.problems and (shown := study.first_shown(recipe.problems)):
         raise UserError(
             f"{shown} has images, and training shows none; train elsewhere and name the "
             "checkpoint's folder as the model's `path`"

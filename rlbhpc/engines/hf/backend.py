@@ -162,17 +162,20 @@ class Backend:
     def expand(self, request: Request) -> Request:
         """Give each image of a request as many tokens as the model sees of it."""
         if request.images:
-            raise UserError(
-                f"the hf engine shows images to {', '.join(sorted(SEEING))} models, not to "
-                f"{self.module.config.model_type}; use the vllm engine"
-            )
+            raise self._unseeing()
         return request
 
     def prefill_shown(
         self, ids: tuple[int, ...], images: tuple[bytes, ...]
     ) -> tuple[torch.Tensor, Layers, int]:
         """Run one expanded prompt with its images: hidden states, cache and shift."""
-        raise NotImplementedError  # `expand` lets no image come so far
+        raise self._unseeing()
+
+    def _unseeing(self) -> UserError:
+        return UserError(
+            f"the hf engine shows images to {', '.join(sorted(SEEING))} models, not to "
+            f"{self.module.config.model_type}; use the vllm engine"
+        )
 
     def prefill(self, ids: torch.Tensor) -> tuple[torch.Tensor, Layers]:
         """Run right-padded prompts ``[n, length]``: hidden states ``[n, length, d]`` and cache."""
