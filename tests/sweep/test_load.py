@@ -8,9 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.load import load_engine, model_to_load
+from rlbhpc.sweep.load import load_engine, model_to_load, refuse_unseen
 from tests.engines.test_checkpoints import adapter
 
 pytestmark = pytest.mark.engine
@@ -54,3 +57,13 @@ def test_every_step_of_a_line_is_the_model_that_it_means(tmp_path: Path) -> None
     old = load_file(base / "model.safetensors")[name]
     torch.testing.assert_close(top[name] - old, 2 * (found[name] - old))
     load_engine(study, "hf", "lora", 1).close()
+
+
+def test_a_model_that_cannot_be_shown_a_figure_is_not_asked_about_it(tmp_path: Path) -> None:
+    engine = make_engine("hf", make_tiny_model(tmp_path / "base"))
+    text = Problem("made/1", {"question": "x?"}, "3", "math")
+    figure = Problem("made/2", {"question": "x?"}, "3", "math", images=(b"...",))
+    refuse_unseen(engine, "base", [text])
+    with pytest.raises(UserError, match="arm base: made/2 has images"):
+        refuse_unseen(engine, "base", [text, figure])
+    engine.close()

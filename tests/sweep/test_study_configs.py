@@ -55,6 +55,16 @@ def test_training_on_figures_that_it_would_not_show_is_refused(tmp_path: Path) -
         rlbhpc("check", path)
 
 
+@pytest.mark.slow
+def test_scores_of_answers_to_figures_are_refused(tmp_path: Path) -> None:
+    path = study_folder(tmp_path, "vision")
+    tree = yaml.safe_load(path.read_text())
+    tree["scores"] = {"own": {"responses": "base", "model": "base"}}
+    path.write_text(yaml.safe_dump(tree))
+    with pytest.raises(AssertionError, match=r"64\n.*scores\.own: mathv\w+/.* has images"):
+        rlbhpc("score", path)
+
+
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.timeout(900)
