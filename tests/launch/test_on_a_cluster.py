@@ -15,7 +15,7 @@ from rlbhpc.launch.slurm import Row
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
-from tests.launch.site import IMAGE, NODES, ROOT, STATE, USER, Site, site
+from tests.launch.site import IMAGE, NODES, STATE, USER, Site, site
 
 __all__ = ["site"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -129,11 +129,8 @@ def test_training_and_sampling_inside_an_image(site: Site) -> None:
     if not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
     study = study_at(site, samples=2, text=TRAINED)
-    # The image has Python alone; what the tests run on is bound into it.
-    binds = [str(ROOT), site.packages]
-    inside = {"image": str(IMAGE), "binds": binds}
     stage = site.folder / "stage"
-    table = site.cluster(container=inside, rlbhpc=["python3", "-m", "rlbhpc"], stage=str(stage))
+    table = site.cluster(**site.image(), stage=str(stage))
     site.rlbhpc("launch", str(study), "--cluster", str(table), "--submit")
     site.idle()
     run = site.folder / "runs" / "tiny"
