@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from rlbhpc.errors import UserError
 ROOT: Final = Path(__file__).parents[2]
 KINDS: Final = ("gpu", "cpu", "verify")
 PROGRAMS: Final = ("apptainer", "singularity")
+# Apptainer colours its messages, and switches back on a line of its own.
+_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ def verify(path: Path) -> Image:
     command = [program(), "exec", "--cleanenv", str(path), "rlbhpc", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        said = [line for line in _COLOUR.sub("", done.stderr).splitlines() if line.strip()]
+        last = said[-1] if said else f"exit code {done.returncode}"
         raise UserError(f"{path}: rlbhpc does not start in it: {last}; see `rlbhpc doctor`")
     return Image(path, digest(path), labels, done.stdout.strip())
 

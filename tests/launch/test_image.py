@@ -74,7 +74,10 @@ def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
     [
         ('echo \'{"data": {"attributes": {"labels": {}}}}\'', "not an image of rlbhpc"),
         ("echo broken; exit 1", "cannot be read as an image"),
-        (f"case $1 in inspect) echo '{INSPECT}';; *) echo no GLIBC >&2; exit 1;; esac", "no GLIBC"),
+        (
+            f"case $1 in inspect) echo '{INSPECT}';; *) printf 'no GLIBC\\n\\033[0m' >&2; exit 1;; esac",
+            "no GLIBC",
+        ),
     ],
 )
 def test_an_image_that_will_not_do_is_told_why(

@@ -1,0 +1,175 @@
+"""One side of the comparison with TRL, as a process of its own: ``SIDE MODEL WORK DTYPE``.
+
+Both sides take the same steps: the same model, prompts, lengths, group size and loss. ``WORK`` is
+``fixed`` (every response as long as allowed), ``uneven`` (lengths uniform from 8 to the longest),
+or ``sampled`` (each side samples with its own engine). Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+MARK = "side: "
+STEPS, GROUP, PROMPTS = 5, 8, 8
+ROWS = GROUP * PROMPTS
+PROMPT = "Add 0123456789 to 98765."
+LONGEST = {"fixed": 64, "sampled": 64, "uneven": 256}
+RATE = 1e-5
+
+
+def completions(work: str, step: int) -> list[list[int]]:
+    """What both sides train on in a step."""
+    draw = torch.Generator().manual_seed(step)
+    shortest = 8 if work == "uneven" else LONGEST[work]
+    lengths = torch.randint(shortest, LONGEST[work] + 1, (ROWS,), generator=draw).tolist()
+    return [torch.randint(0, 256, (n,), generator=draw).tolist() for n in lengths]
+
+
+def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """Any reward that differs within groups."""
+    return [float(sum(ids) % 3) / 2 for ids in completion_ids]
+
+
+def by_trl(model: Path, work: str, dtype: str) -> dict[str, float]:
+    """TRL's GRPO trainer; its first step warms up."""
+    datasets, transformers, trl = map(importlib.import_module, ("datasets", "transformers", "trl"))
+
+    class Timed(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.seconds: list[float] = []
+
+        def _generate_single_turn(self, prompt_ids: list[list[int]], *words: Any) -> Any:
+            if work == "sampled":
+                return super()._generate_single_turn(prompt_ids, *words)
+            return completions(work, len(self.seconds)), None
+
+        def training_step(self, *words: Any, **more: Any) -> Any:
+            begun = time.perf_counter()
+            loss = super().training_step(*words, **more)
+            self.seconds.append(time.perf_counter() - begun)
+            return loss
+
+    class Stepped(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
+        """The optimiser's part of a step, which `training_step` leaves out."""
+
+        begun = 0.0
+
+        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+            self.begun = time.perf_counter()
+
+        def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+            trainer.seconds[-1] += time.perf_counter() - self.begun
+
+    config = trl.GRPOConfig(
+        output_dir=f"{model}.trl", max_steps=STEPS + 1, learning_rate=RATE, loss_type="dapo",
+        per_device_train_batch_size=ROWS, num_generations=GROUP, beta=0.0, use_cpu=True,
+        max_completion_length=LONGEST[work], lr_scheduler_type="constant",
+        bf16=dtype == "bfloat16", gradient_checkpointing=False, report_to="none",
+        save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = Timed(
+        model=transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
+        reward_funcs=reward, args=config, callbacks=[Stepped()],
+        train_dataset=datasets.Dataset.from_dict({"prompt": [PROMPT] * (STEPS + 1) * PROMPTS}),
+        processing_class=transformers.AutoTokenizer.from_pretrained(model),
+    )  # fmt: skip
+    trainer.train()
+    return {"step_s": statistics.median(trainer.seconds[1:])}
+
+
+def by_us(model: Path, work: str, dtype: str) -> dict[str, float]:
+    """The training loop's own parts: engine, advantages, learner, weights back to the engine."""
+    from rlbhpc.engines.completion import Request
+    from rlbhpc.engines.engine import make_engine
+    from rlbhpc.engines.tokens import Tokens
+    from rlbhpc.study.arm import Sampling
+    from rlbhpc.train.algorithms import make_algorithm
+    from rlbhpc.train.algorithms.algorithm import Signals
+    from rlbhpc.train.batch import Response
+    from rlbhpc.train.learner import Learner, Update, padded
+    from rlbhpc.train.settings import make_settings
+
+    algorithm = make_algorithm("grpo", "trl", aggregation="token")
+    settings = make_settings({
+        "steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": GROUP,
+        "learning_rate": RATE, "max_tokens": LONGEST[work], "dtype": dtype,
+    })  # fmt: skip
+    learner = Learner(model, settings, algorithm)
+    prompt = Tokens(model).encode(PROMPT)
+    engine = make_engine("hf", model) if work == "sampled" else None
+
+    def made(step: int) -> list[tuple[list[int], Any]]:
+        if engine is None:
+            return [(ids, np.zeros(len(ids))) for ids in completions(work, step)]
+        asked = [Request(i, prompt, step * ROWS + i) for i in range(ROWS)]
+        found = engine.generate(asked, Sampling(1.0, 1.0, LONGEST[work]))
+        in_order = sorted(found, key=lambda completion: completion.tag)
+        return [(c.token_ids.tolist(), c.logprobs) for c in in_order]
+
+    def step(number: int) -> None:
+        rows, sampler = zip(*made(number), strict=True)
+        signals = Signals(
+            rewards=torch.tensor(reward(list(rows)), dtype=torch.float64),
+            groups=torch.arange(ROWS) // GROUP,
+            lengths=torch.tensor([len(ids) for ids in rows]),
+        )
+        learner.update(
+            Update(
+                responses=[Response(prompt, np.array(ids, np.int32)) for ids in rows],
+                advantages=algorithm.advantages(signals).float(),
+                sampler=padded(sampler),
+                kept=torch.ones(ROWS, dtype=torch.bool),
+            ),
+            number,
+        )
+        if engine is not None:
+            engine.load_weights(learner.named_weights())
+
+    seconds = []
+    for number in range(STEPS + 1):
+        begun = time.perf_counter()
+        step(number)
+        seconds.append(time.perf_counter() - begun)
+    figures = {"step_s": statistics.median(seconds[1:])}
+    if engine is None:
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter:
+            step(1)
+        figures["flops"] = float(counter.get_total_flops())
+        figures["peak"] = matmul_peak(torch.float32 if dtype == "float32" else torch.bfloat16)
+    else:
+        engine.close()
+    return figures
+
+
+def matmul_peak(dtype: torch.dtype, size: int = 2048, runs: int = 9) -> float:
+    """Operations a second of a large square product, the best of a few."""
+    a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
+    best = 0.0
+    for _ in range(runs):
+        begun = time.perf_counter()
+        a @ b
+        best = max(best, 2 * size**3 / (time.perf_counter() - begun))
+    return best
+
+
+def main(side: str, model: str, work: str, dtype: str) -> None:
+    figures = (by_trl if side == "trl" else by_us)(Path(model), work, dtype)
+    figures["mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(MARK + json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
