@@ -13,7 +13,7 @@ help: ## list the targets
 
 install: $(STAMP) ## set up .venv with the CPU builds (about 4 minutes, 3 GB)
 
-$(STAMP): pyproject.toml constraints.txt tools/install.sh tools/install_torch.sh
+$(STAMP): pyproject.toml constraints.txt $(wildcard tools/install*.sh)
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" tools/install.sh
 	@rm -f $(VENV)/.installed-*
 	@touch $@

@@ -14,6 +14,7 @@ command -v "$PYTHON" >/dev/null || PYTHON=python3
     exit 64
 }
 
+tools/install_libnuma.sh
 echo "install: torch, vLLM and DeepSpeed as CPU builds into $VENV (about 3 GB, 4 minutes)"
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
 pip() { "$VENV/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +75,20 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     name = "model.norm.weight"
     with pytest.raises(UserError, match=rf"{name} is \(3,\)"):
         engine.load_weights([(name, torch.zeros(3))])
+
+
+def test_vllm_without_its_kernels_says_what_is_missing(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model", max_position_embeddings=64)
+    # The loader takes this one, finds no library in it, and vLLM goes on without its kernels.
+    (tmp_path / "libnuma.so.1").touch()
+    lines = [
+        "from rlbhpc.engines.engine import make_engine",
+        f"make_engine('vllm', {str(model)!r})",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], check=False, capture_output=True, text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("rlbhpc.errors.UserError: engine vllm")
+    assert "apt-get install libnuma1" in last
