@@ -17,6 +17,7 @@ from tests.launch.made import Stubs
 
 LABELS = {"rlbhpc.version": "0.1.0", "rlbhpc.revision": "abc"}
 INSPECT = json.dumps({"data": {"attributes": {"labels": LABELS}}})
+INSPECTED = f"case $1 in inspect) echo '{INSPECT}';;"
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_failed_build_leaves_nothing_and_says_where_else(tmp_path: Path, stubs
 def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
     stubs.add(
         "apptainer",
-        f"case $1 in inspect) echo '{INSPECT}';; *) echo 'rlbhpc, version 0.1.0';; esac",
+        f"{INSPECTED} *) echo 'rlbhpc, version 0.1.0';; esac",
     )
     sif = tmp_path / "one.sif"
     sif.write_bytes(b"sif")
@@ -74,10 +75,7 @@ def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
     [
         ('echo \'{"data": {"attributes": {"labels": {}}}}\'', "not an image of rlbhpc"),
         ("echo broken; exit 1", "cannot be read as an image"),
-        (
-            f"case $1 in inspect) echo '{INSPECT}';; *) printf 'no GLIBC\\n\\033[0m' >&2; exit 1;; esac",
-            "no GLIBC",
-        ),
+        (f"{INSPECTED} *) printf 'no GLIBC\\n\\033[0m' >&2; exit 1;; esac", "no GLIBC"),
     ],
 )
 def test_an_image_that_will_not_do_is_told_why(
