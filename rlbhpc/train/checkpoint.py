@@ -18,6 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from rlbhpc.errors import UserError
+from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
 
 KEPT_STATES = 2
@@ -71,15 +72,9 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
             f"{found[-1]}: this state was made with other settings, another base model or other "
             f"problems; go on with those, or remove {folder} to start anew"
         )
-    ranks = dist.get_world_size()
-    if progress["ranks"] != ranks:
-        raise UserError(
-            f"{found[-1]}: saved by {progress['ranks']} ranks, found {ranks}; "
-            f"start with {progress['ranks']} ranks"
-        )
-    learner.policy.load_checkpoint(str(found[-1]), tag="policy")
+    ds.load(learner.policy, found[-1], "policy", progress["ranks"])
     if learner.critic is not None:
-        learner.critic.load_checkpoint(str(found[-1]), tag="critic")
+        ds.load(learner.critic, found[-1], "critic", progress["ranks"])
     return progress
 
 

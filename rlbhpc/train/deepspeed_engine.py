@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
-from contextlib import nullcontext
+from argparse import Namespace
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed import ops
+from deepspeed.checkpoint.ds_to_universal import main as convert
 from torch import Tensor, nn
 
 from rlbhpc.errors import UserError
@@ -135,6 +140,34 @@ def gathered(engine: Any, parameters: list[nn.Parameter]) -> Any:
     if engine.zero_optimization_stage() < 3:
         return nullcontext()
     return deepspeed.zero.GatheredParameters(parameters)
+
+
+def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
+    """Load the state ``tag`` that ``saved_ranks`` ranks saved, on however many there are now.
+
+    ZeRO's files hold one rank's part each. For another number of ranks they are put together into
+    DeepSpeed's universal form first, which any number can read; it is removed again.
+    """
+    if saved_ranks == dist.get_world_size() or engine.zero_optimization_stage() == 0:
+        engine.load_checkpoint(str(folder), tag=tag)
+        return
+    whole = folder / f"{tag}-universal"
+    if dist.get_rank() == 0:
+        shutil.rmtree(whole, ignore_errors=True)
+        wanted = Namespace(
+            input_folder=str(folder / tag), output_folder=str(whole), num_extract_workers=1,
+            num_merge_workers=1, keep_temp_folder=False, strict=True, inject_missing_state=True,
+        )  # fmt: skip
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            convert(wanted)
+    dist.barrier()
+    engine._config.load_universal_checkpoint = True
+    engine.load_checkpoint(str(folder), tag=whole.name)
+    engine._config.load_universal_checkpoint = False
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(whole)
+        (folder / "latest_universal").unlink()
 
 
 def all_sum(values: Tensor) -> Tensor:

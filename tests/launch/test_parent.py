@@ -24,10 +24,9 @@ READY = "touch ready; "
 
 def old_python() -> str:
     """Python 3.9 where there is one; the parent may not need more."""
-    found = shutil.which("python3.9")
-    roots = [*Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9"), Path("/usr/bin/python3.9")]
-    candidates = [found, *map(str, roots), sys.executable]
-    for one in filter(None, candidates):
+    named = ["python3.9", *Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9"), sys.executable]
+    for one in filter(None, map(shutil.which, named)):
+        # A version manager's name for it may be there without it.
         if subprocess.run([one, "-c", ""], capture_output=True, check=False).returncode == 0:
             return one
     raise AssertionError("no Python")

@@ -1,0 +1,50 @@
+"""Two steps of training from the newest state in a folder, on any number of ranks.
+
+Run as a program by `test_ranks`: ``MODEL FOLDER STAGE...`` does so for each ZeRO stage, saves, and
+writes the weights beside the states.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+import torch
+import torch.distributed as dist
+
+from rlbhpc.train import checkpoint
+from rlbhpc.train.algorithms import make_algorithm
+from rlbhpc.train.learner import Learner
+from rlbhpc.train.settings import Settings
+from tests.train.step_case import update, weights
+
+IDENTITY = "the same run"
+
+
+def steps(model: Path, folder: Path, stage: int) -> None:
+    """Policy and critic, from where they stand, two steps on."""
+    settings = Settings(steps=6, learning_rate=1e-2, sampler_cap=0.0, zero_stage=stage)
+    trained = Learner(model, replace(settings, micro_tokens=150), make_algorithm("ppo"))
+    saved = checkpoint.load_state(trained, folder, IDENTITY) or {"step": 0}
+    last = saved["step"] + 2
+    for step in (last - 1, last):
+        given = update(signal=float(step))
+        values = trained.values(given.responses)
+        trained.update(replace(given, values=values, returns=values + given.advantages), step)
+    checkpoint.save_state(trained, folder, last, {"identity": IDENTITY})
+    after = torch.cat([weights(trained), trained.values(update().responses).flatten()])
+    if dist.get_rank() == 0:
+        torch.save(after, folder / f"after-{last}.pt")
+
+
+def main(model: str, folder: str, *stages: str) -> None:
+    for stage in stages:
+        steps(Path(model), Path(folder) / stage, int(stage))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

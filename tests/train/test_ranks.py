@@ -1,0 +1,52 @@
+"""A state that was saved by some ranks goes on on fewer and on more, whatever the ZeRO stage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlbhpc.engines.tiny import make_tiny_model
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+STAGES = ("0", "2", "3")
+
+
+def go_on(model: Path, folder: Path, ranks: int) -> None:
+    root = Path(__file__).parents[2]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    launcher += ["--nproc-per-node", str(ranks)]
+    case = str(Path(__file__).with_name("reshard_case.py"))
+    done = subprocess.run(
+        [sys.executable, *launcher, case, str(model), str(folder), *STAGES],
+        check=False, capture_output=True, text=True, timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert "Universal" not in done.stdout
+
+
+@pytest.mark.timeout(900)
+def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    always, moved = tmp_path / "always-two", tmp_path / "two-one-two"
+    go_on(model, always, ranks=2)
+    shutil.copytree(always, moved)
+    for ranks in (1, 2):
+        go_on(model, moved, ranks)
+        go_on(model, always, ranks=2)
+    for stage in STAGES:
+        for step in (4, 6):
+            expected, found = (
+                torch.load(folder / stage / f"after-{step}.pt") for folder in (always, moved)
+            )
+            assert (expected - found).abs().max() < 1e-6, (stage, step)
+        assert not torch.equal(expected, torch.load(moved / stage / "after-2.pt"))
+        # A state is as it was before it was read.
+        assert not list(moved.rglob("*universal*"))
