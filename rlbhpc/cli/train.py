@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +14,6 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-
-if TYPE_CHECKING:
-    from rlbhpc.engines.engine import Engine
-    from rlbhpc.train.settings import Settings
 
 
 @click.command(
@@ -110,6 +105,7 @@ def _train_one(study: Study, model: str, drain: object) -> int:
     from rlbhpc.train.prepare import prepare
     from rlbhpc.train.progress import TrainingLine
     from rlbhpc.train.recipes import rollout_rows
+    from rlbhpc.train.sampler import rollout_engine
     from rlbhpc.train.sft import Distillation, fine_tune
 
     assert isinstance(drain, Drain)
@@ -118,24 +114,10 @@ def _train_one(study: Study, model: str, drain: object) -> int:
     if isinstance(run, Distillation):
         code = fine_tune(run, drain, line.show)
     else:
-        code = train_rl(
-            run, lambda base: _sampler(base, run.settings, rollout_rows(study)), drain, line.show
-        )
+        rows = rollout_rows(study)
+        code = train_rl(run, lambda: rollout_engine(run, rows), drain, line.show)
     line.finish()
     return code
-
-
-def _sampler(base: Path, settings: Settings, rows: int) -> Engine:
-    """What rollouts are sampled with, beside the learner on its device."""
-    import torch
-
-    from rlbhpc.engines.engine import make_engine
-
-    if not torch.cuda.is_available():
-        return make_engine("hf", base, rows=rows)
-    # The learner has made its rank's GPU the current one.
-    device = f"cuda:{torch.cuda.current_device()}"
-    return make_engine("hf", base, rows=rows, device=device, dtype=settings.dtype)
 
 
 def _has_gpu() -> bool:

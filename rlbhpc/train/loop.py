@@ -74,7 +74,7 @@ class Run:
 
 def train(
     run: Run,
-    make_engine: Callable[[Path], Engine],
+    make_engine: Callable[[], Engine],
     drain: Drain,
     progress: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
 ) -> int:
@@ -85,7 +85,7 @@ def train(
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step, cursor = int(saved.get("step", 0)), int(saved.get("cursor", 0))
     dynamics = Dynamics(run.folder / "dynamics.jsonl", step) if dist.get_rank() == 0 else None
-    engine = make_engine(run.base)
+    engine = make_engine()
     try:
         if step:
             engine.load_weights(learner.named_weights())

@@ -25,6 +25,10 @@ class Settings:
     temperature, max_tokens
         Of the rollouts. top-p is always 1: the trainer's log-probs are those of the full
         distribution, and a nucleus would bias every ratio by the mass it drops.
+    rollouts, rollout_memory
+        Engine of the rollouts: ``hf`` repeats itself bit for bit on the CPU, ``vllm`` is faster for
+        models of more than some millions of parameters; and the share of a GPU that vLLM may take
+        beside the learner.
     kl_loss, kl_kind
         Weight and estimator of a reference penalty in the loss (the penalty in the reward belongs
         to the algorithm).
@@ -54,6 +58,8 @@ class Settings:
     epochs: int = 1
     temperature: float = 1.0
     max_tokens: int = 8192
+    rollouts: Literal["hf", "vllm"] = "hf"
+    rollout_memory: float = 0.3
     learning_rate: float = 1e-6
     critic_learning_rate: float = 1e-5
     warmup_steps: int = 0
@@ -80,7 +86,11 @@ class Settings:
         for name in ("steps", "prompts_per_step", "samples_per_prompt", "epochs", "save_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: found {getattr(self, name)}; allowed: at least 1")
-        for name, allowed in (("kl_kind", ("k2", "k3")), ("dtype", ("float32", "bfloat16"))):
+        for name, allowed in (
+            ("kl_kind", ("k2", "k3")),
+            ("dtype", ("float32", "bfloat16")),
+            ("rollouts", ("hf", "vllm")),
+        ):
             if getattr(self, name) not in allowed:
                 raise UserError(
                     f"{name}: found {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
