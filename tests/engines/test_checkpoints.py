@@ -112,6 +112,7 @@ def test_a_zero_checkpoint_of_two_ranks_becomes_the_model_it_holds(
     command += ["--master-addr", "127.0.0.1", "--master-port", str(port), str(script)]
     arguments = [str(base), str(tmp_path / "ckpt"), str(tmp_path / "plain.pt"), str(stage)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, check=False
     )

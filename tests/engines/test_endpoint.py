@@ -161,6 +161,8 @@ def port(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         "VLLM_CPU_OMP_THREADS_BIND": "auto",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_HOST_IP": "127.0.0.1",
+        # vLLM's own sampler would compile a function at its first request, with a C++ compiler.
+        "TORCH_COMPILE_DISABLE": "1",
     }
     environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
     with (folder / "log").open("w") as log:

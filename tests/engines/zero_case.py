@@ -15,9 +15,11 @@ import deepspeed
 import torch
 from transformers import AutoModelForCausalLM
 
+from rlbhpc.train.deepspeed_engine import init_ranks
+
 
 def main(model: str, checkpoint: str, plain: str, stage: int) -> None:
-    deepspeed.init_distributed("gloo")
+    init_ranks()
     module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     engine, *_ = deepspeed.initialize(
         model=module,
