@@ -5,12 +5,14 @@ set -euo pipefail
 
 [ "$(uname -s)" = Linux ] || exit 0
 PATH=$PATH:/sbin:/usr/sbin
-if ldconfig -p | grep -q 'libnuma\.so\.1 '; then exit 0; fi
+case "$(ldconfig -p 2>/dev/null)" in *'libnuma.so.1 '*) exit 0 ;; esac
+by_apt() {
+    apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libnuma1
+}
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "install: libnuma1 (apt-get), which vLLM's CPU build loads"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libnuma1
-    exit 0
+    if by_apt; then exit 0; fi
 fi
 echo "install: libnuma.so.1 is not here, so the engine vllm will not start; install it with" \
     "'sudo apt-get install libnuma1' (Debian, Ubuntu) or 'sudo dnf install numactl-libs' (Fedora," \

@@ -7,10 +7,12 @@ import shutil
 import socket
 from argparse import Namespace
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import click
 import deepspeed
 import torch
 import torch.distributed as dist
@@ -23,6 +25,8 @@ from rlbhpc.errors import UserError
 # Elements of the buffer in which ZeRO reduces gradients: DeepSpeed's own choice, 2 GB in 32 bits. A
 # smaller model takes no more than it has.
 BUCKET: Final = 500_000_000
+# Elements that ZeRO-3 steps at a time: DeepSpeed's own choice.
+GROUP: int = 1_000_000_000
 
 
 def init_ranks() -> None:
@@ -67,6 +71,7 @@ def wrap(
     zero: dict[str, Any] = {
         "stage": zero_stage,
         "reduce_bucket_size": min(BUCKET, sum(p.numel() for p in trained)),
+        "sub_group_size": GROUP,
     }
     if offload:
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -148,26 +153,48 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
     ZeRO's files hold one rank's part each. For another number of ranks they are put together into
     DeepSpeed's universal form first, which any number can read; it is removed again.
     """
+    whole = folder / f"{tag}-universal"
+    _remove(whole)
     if saved_ranks == dist.get_world_size() or engine.zero_optimization_stage() == 0:
         engine.load_checkpoint(str(folder), tag=tag)
         return
-    whole = folder / f"{tag}-universal"
+    # The others wait for as long as it takes, which for a large state is longer than for a step.
+    patient = dist.new_group(backend="gloo", timeout=timedelta(hours=12))
     if dist.get_rank() == 0:
-        shutil.rmtree(whole, ignore_errors=True)
-        wanted = Namespace(
-            input_folder=str(folder / tag), output_folder=str(whole), num_extract_workers=1,
-            num_merge_workers=1, keep_temp_folder=False, strict=True, inject_missing_state=True,
-        )  # fmt: skip
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            convert(wanted)
-    dist.barrier()
+        click.echo(f"{folder}: putting the parts of {saved_ranks} ranks together", err=True)
+        _put_together(folder / tag, whole, saved_ranks)
+    dist.barrier(patient)
     engine._config.load_universal_checkpoint = True
     engine.load_checkpoint(str(folder), tag=whole.name)
     engine._config.load_universal_checkpoint = False
+    for parameter, state in engine.optimizer.optimizer.state.items():
+        # DeepSpeed leaves one count of steps, on the CPU, to all groups of ZeRO-3 together: a fused
+        # optimiser wants it on the device, and would count it up once per group.
+        state["step"] = state["step"].to(parameter.device, copy=True)
     dist.barrier()
+    _remove(whole)
+
+
+def _put_together(parts: Path, whole: Path, ranks: int) -> None:
+    wanted = Namespace(
+        input_folder=str(parts), output_folder=str(whole), num_extract_workers=1,
+        num_merge_workers=1, keep_temp_folder=False, strict=True, inject_missing_state=True,
+    )  # fmt: skip
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            convert(wanted)
+    except KeyError:
+        raise UserError(
+            f"{parts}: no optimiser step was taken before this state was saved, and such a state "
+            f"cannot be dealt out to other ranks; go on with {ranks} ranks for a step"
+        ) from None
+
+
+def _remove(whole: Path) -> None:
+    """Remove a universal form, be it used up or left by a run that was killed in between."""
     if dist.get_rank() == 0:
-        shutil.rmtree(whole)
-        (folder / "latest_universal").unlink()
+        shutil.rmtree(whole, ignore_errors=True)
+        whole.with_name("latest_universal").unlink(missing_ok=True)
 
 
 def all_sum(values: Tensor) -> Tensor:

@@ -46,6 +46,8 @@ class Forecast:
         Operations of the whole run at most: 2 per parameter and token that is read or sampled, 6
         that is trained on (Kaplan et al. 2020, arXiv 2001.08361), attention left out. None for
         supervised training, whose texts have the length that they have.
+    share
+        Share of a device's memory that is left to training: vLLM takes the rest of it for rollouts.
     """
 
     model: str
@@ -55,6 +57,7 @@ class Forecast:
     work: Mapping[str, int]
     memory: Mapping[str, int]
     flop: float | None
+    share: float = 1.0
 
     @property
     def total(self) -> int:
@@ -63,14 +66,16 @@ class Forecast:
 
     def refuse_above(self, limit: int) -> None:
         """Refuse what cannot fit, with the numbers and what would make it smaller."""
-        if self.total > limit:
+        left = limit * self.share
+        if self.total > left:
             parts = sorted(self.memory.items(), key=lambda part: -part[1])
             largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
             raise UserError(
                 f"model {self.model}: one rank holds {self.total / 2**30:.1f} GiB at least and has "
-                f"{limit / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
+                f"{left / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
                 "`zero_stage: 3`, `offload: true`, `recompute: true`, fewer `micro_tokens` or, for "
-                "the sampler, fewer `rows` under `engine.options` make it less"
+                "the sampler, fewer `rows` under `engine.options` make it less (with `rollouts: "
+                "vllm`, a smaller `rollout_memory` leaves more)"
             )
 
 
@@ -88,6 +93,7 @@ def forecast(study: Study, model: str, ranks: int) -> Forecast:
         model, recipe.algorithm, parameters, ranks, work,
         memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
         _flop(parameters, work, settings, algorithm),
+        share=1 - settings.rollout_memory if settings.rollouts == "vllm" else 1.0,
     )  # fmt: skip
 
 
@@ -143,8 +149,9 @@ def memory_of(
             memory |= _states("critic", body + config.hidden_size, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
             memory["reference weights"] = parameters * BYTES[settings.dtype]
-        memory["sampler weights"] = parameters * BYTES[settings.dtype]
-        memory["sampler cache"] = _cache(config, settings, rows)
+        if settings.rollouts == "hf":
+            memory["sampler weights"] = parameters * BYTES[settings.dtype]
+            memory["sampler cache"] = _cache(config, settings, rows)
     memory["activations"] = _activations(policy, settings, width)
     if settings.recompute:
         recompute_layers(policy.model)

@@ -58,13 +58,10 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """Digest of what must stay the same for a run to go on.
-
-        How long it goes on, how it is cut into micro-batches and how often it is saved may change.
-        """
+        """Digest of what must stay the same for a run to go on."""
         parts = [
             self.name,
-            repr(replace(self.settings, steps=1, micro_tokens=1, save_every=1, recompute=False)),
+            self.settings.essence,
             repr(self.algorithm),
             *(f"{p.problem.content_hash} {p.ids}" for p in self.prompts),
             (self.base / "config.json").read_text(),

@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.folder import context_length
+from rlbhpc.errors import UserError
 
 if TYPE_CHECKING:
     from rlbhpc.train.loop import Run
@@ -15,17 +17,28 @@ if TYPE_CHECKING:
 
 def rollout_engine(run: Run, rows: int) -> Engine:
     """The engine of this rank, with ``rows`` responses side by side."""
-    settings = run.settings
-    if settings.rollouts == "vllm":
-        longest = max(len(prompt.ids) for prompt in run.prompts) + settings.max_tokens
-        # Beside other ranks an engine joins the world that they have made.
-        joined = {"distributed_executor_backend": "external_launcher"}
-        return make_engine(
-            "vllm", run.base, rows=rows, dtype=settings.dtype, max_length=longest,
-            memory=settings.rollout_memory, options=joined if dist.get_world_size() > 1 else {},
-        )  # fmt: skip
+    if run.settings.rollouts == "vllm":
+        return _vllm(run, rows)
     if not torch.cuda.is_available():
         return make_engine("hf", run.base, rows=rows)
     # The learner has made its rank's GPU the current one.
     device = f"cuda:{torch.cuda.current_device()}"
-    return make_engine("hf", run.base, rows=rows, device=device, dtype=settings.dtype)
+    return make_engine("hf", run.base, rows=rows, device=device, dtype=run.settings.dtype)
+
+
+def _vllm(run: Run, rows: int) -> Engine:
+    settings = run.settings
+    longest = max(len(prompt.ids) for prompt in run.prompts) + settings.max_tokens
+    # Beside other ranks an engine joins the world that they have made.
+    joined = {"distributed_executor_backend": "external_launcher"}
+    try:
+        return make_engine(
+            "vllm", run.base, rows=rows, dtype=settings.dtype, memory=settings.rollout_memory,
+            max_length=min(longest, context_length(run.base)),
+            options=joined if dist.get_world_size() > 1 else {},
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(
+            "vLLM does not start beside the learner with rollout_memory "
+            f"{settings.rollout_memory}: {error}"
+        ) from error

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from rlbhpc.errors import UserError
 
+# What may change when a run goes on: its length, its pieces, its memory, its saves.
+FREE = frozenset({"steps", "micro_tokens", "recompute", "rollout_memory", "save_every"})
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -103,6 +106,11 @@ class Settings:
                 f"{self.prompts_per_step} × {self.samples_per_prompt} = {rollout} responses; "
                 f"the nearest that does is {nearest}"
             )
+        if not 0 < self.rollout_memory < 1:
+            raise UserError(
+                f"rollout_memory: found {self.rollout_memory}; allowed: a share of a GPU, above 0 "
+                "and below 1"
+            )
         if self.temperature <= 0:
             raise UserError(
                 f"temperature: found {self.temperature}; RL needs a sampling temperature above 0"
@@ -112,6 +120,19 @@ class Settings:
     def responses_per_update(self) -> int:
         """Responses in one optimiser step."""
         return self.mini_batch or self.prompts_per_step * self.samples_per_prompt
+
+    @property
+    def essence(self) -> str:
+        """What must stay the same for a run to go on.
+
+        A setting at its default is left out, so that one that is added later changes no old run.
+        """
+        given = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.name not in FREE and getattr(self, field.name) != _default(field)
+        ]
+        return " ".join(given)
 
     def learning_rate_at(self, step: int, peak: float) -> float:
         """Rate of step 1, 2, …: linear warm-up, then constant or halved every ``half_life``."""
@@ -129,3 +150,9 @@ def make_settings(given: Mapping[str, Any]) -> Settings:
         if name not in known:
             raise UserError(f"training setting {name!r} is unknown; allowed: {', '.join(known)}")
     return Settings(**given)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default

@@ -85,9 +85,10 @@ def test_vllm_without_its_kernels_says_what_is_missing(tmp_path: Path) -> None:
         "from rlbhpc.engines.engine import make_engine",
         f"make_engine('vllm', {str(model)!r})",
     ]
+    folders = f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], check=False, capture_output=True, text=True,
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, cwd=Path(__file__).parents[2],
+        env={**os.environ, "LD_LIBRARY_PATH": folders}, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("rlbhpc.errors.UserError: engine vllm")

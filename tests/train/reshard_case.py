@@ -1,6 +1,6 @@
 """Two steps of training from the newest state in a folder, on any number of ranks.
 
-Run as a program by `test_ranks`: ``MODEL FOLDER STAGE...`` does so for each ZeRO stage, saves, and
+Run as a program by `test_ranks`: ``MODEL FOLDER STAGE-DTYPE...`` does so for each case, saves, and
 writes the weights beside the states.
 """
 
@@ -10,6 +10,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
@@ -17,18 +18,24 @@ import torch
 import torch.distributed as dist
 
 from rlbhpc.train import checkpoint
+from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.settings import Settings
 from tests.train.step_case import update, weights
 
 IDENTITY = "the same run"
+# ZeRO-3 steps the parameters in groups; a tiny model has several of so many elements.
+ds.GROUP = 20_000
 
 
-def steps(model: Path, folder: Path, stage: int) -> None:
+def steps(model: Path, folder: Path, stage: int, dtype: Literal["float32", "bfloat16"]) -> None:
     """Policy and critic, from where they stand, two steps on."""
-    settings = Settings(steps=6, learning_rate=1e-2, sampler_cap=0.0, zero_stage=stage)
-    trained = Learner(model, replace(settings, micro_tokens=150), make_algorithm("ppo"))
+    settings = Settings(
+        steps=6, learning_rate=1e-2, sampler_cap=0.0, zero_stage=stage, dtype=dtype,
+        micro_tokens=150,
+    )  # fmt: skip
+    trained = Learner(model, settings, make_algorithm("ppo"))
     saved = checkpoint.load_state(trained, folder, IDENTITY) or {"step": 0}
     last = saved["step"] + 2
     for step in (last - 1, last):
@@ -41,9 +48,10 @@ def steps(model: Path, folder: Path, stage: int) -> None:
         torch.save(after, folder / f"after-{last}.pt")
 
 
-def main(model: str, folder: str, *stages: str) -> None:
-    for stage in stages:
-        steps(Path(model), Path(folder) / stage, int(stage))
+def main(model: str, folder: str, *cases: str) -> None:
+    for case in cases:
+        stage, dtype = case.split("-")
+        steps(Path(model), Path(folder) / case, int(stage), dtype)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

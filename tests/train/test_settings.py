@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rlbhpc.errors import UserError
 from rlbhpc.train.settings import Settings
 
 
@@ -23,3 +24,17 @@ def test_rate_halves_from_where_it_is_warm() -> None:
 
 def test_a_prolonged_run_has_the_rates_of_the_short_one() -> None:
     assert rates(40, half_life=7, warmup_steps=5)[:20] == rates(20, half_life=7, warmup_steps=5)
+
+
+def test_a_run_goes_on_longer_and_in_other_pieces_but_not_with_other_settings() -> None:
+    short = Settings(steps=3)
+    longer = Settings(steps=9, micro_tokens=9, recompute=True, rollout_memory=0.5, save_every=1)
+    assert longer.essence == short.essence
+    for other in ({"rollouts": "vllm"}, {"seed": 1}, {"rewards": {"correct": 2.0}}):
+        assert Settings(steps=3, **other).essence != short.essence  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [0, -1, 1, 1.7])
+def test_a_share_of_memory_is_a_share(share: float) -> None:
+    with pytest.raises(UserError, match="rollout_memory"):
+        Settings(steps=1, rollout_memory=share)

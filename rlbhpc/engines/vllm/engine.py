@@ -30,9 +30,10 @@ AHEAD = 1024
 QUEUED = 1.25
 # An engine argument that older versions of vLLM do not have.
 NORMALISE = "mm_device_do_normalize"
-NO_KERNELS = (
-    "engine vllm: its compiled part is not loaded ({error}); mostly libnuma.so.1 is missing: "
-    "apt-get install libnuma1, or dnf install numactl-libs, or take the engine hf"
+NO_KERNELS = "engine vllm: its compiled part is not loaded ({error})"
+NO_LIBNUMA = (
+    "; mostly libnuma.so.1 is missing: apt-get install libnuma1, or dnf install numactl-libs, or "
+    "take the engine hf"
 )
 
 
@@ -118,7 +119,7 @@ class VllmEngine:
             # vLLM goes on without its kernels until it needs the first of them.
             if "_OpNamespace" not in str(error):
                 raise
-            raise UserError(NO_KERNELS.format(error=error)) from error
+            raise UserError(NO_KERNELS.format(error=error) + NO_LIBNUMA * cpu) from error
         self._engine.collective_rpc("measure")
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
