@@ -1,20 +1,23 @@
 """From responses to the micro-batches that a model is run on.
 
-Responses of similar total length share a micro-batch, several short ones share a row, and a row is
-padded on the right only. Under causal attention a token never sees what stands to its right, so
-padding cannot reach it; positions restart with every response, which is what keeps neighbours in
-one row from attending to each other.
+A micro-batch is one line of tokens without padding. Responses to the same prompt that stand in it
+share the prompt: it is read once, and its gradient is the sum of theirs. Only attention needs to
+know which tokens make a response, so it alone is given rows (:mod:`rlbhpc.train.attention`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+# Rows of attention are cut into groups in which none is longer than so many times the shortest:
+# each group is a call of its own, and within it rows are padded to the longest.
+SPREAD = 1.5
 
 
 @dataclass(frozen=True)
@@ -26,27 +29,33 @@ class Response:
 
     @property
     def size(self) -> int:
-        """Prompt and response tokens."""
-        return len(self.prompt_ids) + len(self.token_ids)
+        """Tokens that are read to score it: the last one of a response predicts nothing."""
+        return len(self.prompt_ids) + len(self.token_ids) - 1
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows of packed responses, and where in them each response's tokens are predicted.
+    """One line of prompts and responses, and where in it each response's tokens are predicted.
 
     Attributes
     ----------
     index
         Which responses of the batch stand here, shape (b,).
     input_ids, positions
-        What the model reads, shape (rows, width).
+        What the model reads, shape (1, cells).
     cells
-        Flat cell ``row · width + column`` of the position that predicts each response token, one
-        response after the other, shape (sum of lengths,).
+        The cell that predicts each response token, one response after the other, shape (sum of
+        lengths,). Responses to one prompt share the cell of its last token.
     targets
         The response tokens themselves, in the same order.
     lengths
         Response length of each of the b responses.
+    rows
+        Cells that attention sees together: one tensor (responses, width) for each group of
+        responses of similar size, a row being a whole prompt with one response. What fills a row
+        up on the right is seen by nothing.
+    home
+        For each cell, its place in ``rows`` laid end to end.
     """
 
     index: Tensor
@@ -55,10 +64,14 @@ class MicroBatch:
     cells: Tensor
     targets: Tensor
     lengths: Tensor
+    rows: tuple[Tensor, ...]
+    home: Tensor
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same micro-batch on another device."""
-        return MicroBatch(**{k: v.to(device) for k, v in vars(self).items()})
+        rows = tuple(row.to(device) for row in self.rows)
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+        return MicroBatch(**{name: part.to(device) for name, part in rest.items()}, rows=rows)
 
     def by_response(self, flat: Tensor) -> Tensor:
         """Spread values of response tokens into a (b, longest response) array, 0 elsewhere."""
@@ -70,70 +83,80 @@ class MicroBatch:
 
 
 def split(
-    responses: Sequence[Response], token_budget: int, ranks: int = 1, pack: bool = True
+    responses: Sequence[Response], token_budget: int, ranks: int = 1
 ) -> list[list[NDArray[np.int64]]]:
     """Which responses go into which micro-batch of which rank.
 
-    Responses are sorted by size and cut where ``token_budget`` cells are full; every rank gets the
-    same number of micro-batches, since ranks meet in collective operations in each of them. A rank
-    that would have fewer gets empty ones. The cut depends on nothing but sizes.
+    Responses to the same prompt stay side by side, and cuts are placed so that all micro-batches
+    are about equally large and none has more than ``token_budget`` tokens, shared prompts counted
+    as if they were not. Every rank gets the same number of micro-batches, since ranks meet in
+    collective operations in each of them; a rank that would have fewer gets empty ones.
     """
-    sizes = np.array([r.size for r in responses])
-    order = np.argsort(-sizes, kind="stable")
-    batches: list[NDArray[np.int64]] = []
-    start = 0
-    while start < len(order):
-        stop = start + 1
-        cells = width = int(sizes[order[start]])
-        while stop < len(order):
-            used = int(sizes[order[start : stop + 1]].sum()) if pack else width * (stop + 1 - start)
-            # A packed row is filled to about its width; what is left over costs a row at most.
-            cells = -(-used // width) * width
-            if cells > token_budget:
-                break
-            stop += 1
-        batches.append(order[start:stop])
-        start = stop
-    return [
-        [batches[i] if i < len(batches) else order[:0] for i in range(rank, full, ranks)]
-        for full in [-(-len(batches) // ranks) * ranks]
-        for rank in range(ranks)
-    ]
+    first: dict[tuple[int, ...], int] = {}
+    order = np.argsort([first.setdefault(r.prompt_ids, i) for i, r in enumerate(responses)],
+                       kind="stable")  # fmt: skip
+    sizes = np.array([responses[i].size for i in order])
+    middle = np.cumsum(sizes) - sizes / 2
+    count = -(-int(sizes.sum()) // (token_budget * ranks)) * ranks
+    while True:
+        part = (middle * count // sizes.sum()).astype(np.int64)
+        several = np.bincount(part) > 1
+        if (np.bincount(part, weights=sizes)[several] <= token_budget).all():
+            break
+        count += max(1, count // (8 * ranks)) * ranks
+    batches = [order[part == i] for i in np.unique(part)]
+    batches += [order[:0]] * (-len(batches) % ranks)
+    return [batches[rank::ranks] for rank in range(ranks)]
 
 
-def assemble(
-    responses: Sequence[Response], index: NDArray[np.int64], pack: bool = True
-) -> MicroBatch:
-    """Lay the responses ``index`` out in rows, first fit by falling size."""
+def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBatch:
+    """Lay the responses ``index`` out in one line, a prompt before the first of its responses."""
     chosen = [responses[i] for i in index]
-    width = max(r.size for r in chosen)
-    rows: list[list[int]] = []
-    room: list[int] = []
-    for i in sorted(range(len(chosen)), key=lambda i: -chosen[i].size):
-        size = chosen[i].size
-        row = next((j for j, free in enumerate(room) if free >= size), None) if pack else None
-        if row is None:
-            row = len(rows)
-            rows.append([])
-            room.append(width)
-        rows[row].append(i)
-        room[row] -= size
+    line: list[NDArray[np.int64]] = []
+    positions: list[NDArray[np.int64]] = []
+    prompts: dict[tuple[int, ...], NDArray[np.int64]] = {}
+    read: list[NDArray[np.int64]] = []
+    used = 0
+    for r in chosen:
+        parts = [(r.token_ids[:-1], len(r.prompt_ids))]
+        if r.prompt_ids not in prompts:
+            parts.insert(0, (np.array(r.prompt_ids), 0))
+            prompts[r.prompt_ids] = np.arange(used, used + len(r.prompt_ids))
+        for ids, begin in parts:
+            line.append(ids.astype(np.int64))
+            positions.append(np.arange(begin, begin + len(ids)))
+            used += len(ids)
+        own = np.arange(used - len(r.token_ids) + 1, used)
+        read.append(np.concatenate([prompts[r.prompt_ids], own]))
 
-    input_ids = np.zeros((len(rows), width), np.int64)
-    # Padding counts on from the last position, so that it does not look like one more response.
-    positions = np.zeros((len(rows), width), np.int64)
-    first_cell = np.zeros(len(chosen), np.int64)
-    for j, members in enumerate(rows):
-        column = 0
-        for i in members:
-            r = chosen[i]
-            input_ids[j, column : column + r.size] = [*r.prompt_ids, *r.token_ids]
-            positions[j, column:] = np.arange(width - column)
-            first_cell[i] = j * width + column + len(r.prompt_ids) - 1
-            column += r.size
     lengths = np.array([len(r.token_ids) for r in chosen])
-    cells = np.concatenate([f + np.arange(n) for f, n in zip(first_cell, lengths, strict=True)])
+    cells = np.concatenate([row[len(row) - n :] for row, n in zip(read, lengths, strict=True)])
     targets = np.concatenate([r.token_ids for r in chosen]).astype(np.int64)
+    rows = _rows(read)
+    # A prompt's cells are the same in all its rows, and padding repeats a row's last cell: the
+    # first place of a cell is always a true one.
+    home = np.unique(np.concatenate([row.ravel() for row in rows]), return_index=True)[1]
     return MicroBatch(
-        *(torch.from_numpy(a) for a in (index, input_ids, positions, cells, targets, lengths))
+        index=torch.from_numpy(index),
+        input_ids=torch.from_numpy(np.concatenate(line)[None]),
+        positions=torch.from_numpy(np.concatenate(positions)[None]),
+        cells=torch.from_numpy(cells),
+        targets=torch.from_numpy(targets),
+        lengths=torch.from_numpy(lengths),
+        rows=tuple(map(torch.from_numpy, rows)),
+        home=torch.from_numpy(home),
     )
+
+
+def _rows(read: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """Cells of each response, in groups of similar size, padded to a group's longest."""
+    longest_first = sorted(read, key=len, reverse=True)
+    groups: list[list[NDArray[np.int64]]] = []
+    for row in longest_first:
+        if not groups or len(groups[-1][0]) > SPREAD * len(row):
+            groups.append([])
+        groups[-1].append(row)
+    return [
+        np.stack([np.pad(row, (0, len(group[0]) - len(row)), mode="edge") for row in group])
+        for group in groups
+    ]

@@ -20,7 +20,7 @@ from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms.algorithm import Algorithm
-from rlbhpc.train.batch import Response, assemble
+from rlbhpc.train.batch import SPREAD, MicroBatch, Response, assemble
 from rlbhpc.train.deepspeed_engine import BUCKET
 from rlbhpc.train.learner import DTYPES
 from rlbhpc.train.policy import Policy, recompute_layers
@@ -151,11 +151,13 @@ def memory_of(
             memory["reference weights"] = parameters * BYTES[settings.dtype]
         if settings.rollouts == "hf":
             memory["sampler weights"] = parameters * BYTES[settings.dtype]
-            memory["sampler cache"] = _cache(config, settings, rows)
-    memory["activations"] = _activations(policy, settings, width)
+            most = min(rows, settings.responses_per_rank(ranks))
+            memory["sampler cache"] = _cache(config, settings, most)
+    batch = _largest_batch(settings, width, ranks)
+    memory["activations"] = _activations(policy, settings, batch)
     if settings.recompute:
         recompute_layers(policy.model)
-        between = _activations(policy, settings, width)
+        between = _activations(policy, settings, batch)
         # The layer whose gradient is due has its own again.
         inside = (memory["activations"] - between) // config.num_hidden_layers
         memory["activations"] = between + inside
@@ -186,13 +188,23 @@ def _cache(config: Any, settings: Settings, rows: int) -> int:
     """Keys and values of all rows at their longest, the prompts left out."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    rows = min(rows, settings.prompts_per_step * settings.samples_per_prompt)
     tokens = rows * settings.max_tokens
     return int(2 * config.num_hidden_layers * heads * head * tokens * BYTES[settings.dtype])
 
 
-def _activations(policy: Policy, settings: Settings, width: int) -> int:
-    """Bytes that autograd keeps of one full micro-batch, counted on tensors without data."""
+def _largest_batch(settings: Settings, width: int, ranks: int) -> MicroBatch:
+    """The full micro-batch that takes most: prompts apart, and as much padding as there can be."""
+    shorter = max(1, int(width / SPREAD))
+    room = max(0, settings.micro_tokens - width) // shorter
+    others = min(room, -(-settings.responses_per_update // ranks) - 1)
+    responses = [
+        Response((i,), np.zeros(n, np.int32)) for i, n in enumerate([width] + [shorter] * others)
+    ]
+    return assemble(responses, np.arange(len(responses)))
+
+
+def _activations(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
+    """Bytes that autograd keeps of a micro-batch, counted on tensors without data."""
     kept: dict[int, int] = {}
     # The graph's tensors are held here, so that an address stands for one of them only.
     held: list[torch.Tensor] = []
@@ -205,9 +217,6 @@ def _activations(policy: Policy, settings: Settings, width: int) -> int:
             kept[storage._cdata] = storage.nbytes()
         return tensor
 
-    rows = max(1, settings.micro_tokens // width)
-    ids = np.zeros(width - 1, np.int32)
-    batch = assemble([Response((0,), ids)] * rows, np.arange(rows))
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     with FAKE, hooks:
         policy(batch, settings.temperature).logprobs.sum()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from rlbhpc.train.losses import (
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
 from rlbhpc.train.settings import Settings
 
+# Share of the median length of an embedding below which a token counts as never trained.
+FAINT = 0.1
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -101,6 +103,18 @@ class Learner:
         return ds.wrap(
             module, lr, s.weight_decay, s.grad_clip, s.zero_stage, s.dtype, s.offload
         )  # fmt: skip
+
+    def faint_tokens(self, ids: Collection[int]) -> list[int]:
+        """Those tokens whose embedding is far shorter than is usual: nothing has trained them.
+
+        Weight decay alone has moved such a row; a prompt that holds it makes nonsense (the
+        `<think>` of some base models). Every rank must ask.
+        """
+        table = self.policy.module.model.get_input_embeddings().weight
+        with ds.gathered(self.policy, [table]), torch.no_grad():
+            length = torch.linalg.vector_norm(table, dim=1, dtype=torch.float32)
+        faint = (length < FAINT * length.median()).tolist()
+        return [i for i in sorted(ids) if faint[i]]
 
     # ---- scoring without a gradient ------------------------------------------------------------
 
@@ -213,7 +227,7 @@ class Learner:
             ratio = (logp - old).exp()
             outside = (ratio > 1 + a.clip_high) & (advantages > 0)
             outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
-            gap = (logp - sampler) * mask
+            gap = (old - sampler) * mask
             tokens = mask * (weights > 0)[:, None]
             parts = torch.stack([
                 tokens.sum(),

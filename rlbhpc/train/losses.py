@@ -2,7 +2,7 @@
 
 All are pure functions of (B, T) tensors. One optimiser step is one masked sum over one global
 constant: :func:`row_weights` puts that constant into a weight per response, so the sum of the
-parts is the whole however the batch is cut into micro-batches, packs and ranks.
+parts is the whole however the batch is cut into micro-batches and ranks.
 """
 
 from __future__ import annotations

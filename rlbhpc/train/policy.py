@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlbhpc.engines.staging import staged
+from rlbhpc.train.attention import attend_in_rows, hidden_states
 from rlbhpc.train.batch import MicroBatch
 from rlbhpc.train.losses import token_entropies, token_logprobs
 
@@ -39,12 +40,13 @@ def recompute_layers(model: nn.Module) -> None:
 class Policy(nn.Module):
     """A causal language model that returns only what the losses need.
 
-    The output layer runs on response positions alone: prompts and padding never meet the
-    vocabulary, which for short prompts and large vocabularies is most of the memory.
+    The output layer runs on response positions alone: prompts never meet the vocabulary, which for
+    short prompts and large vocabularies is most of the memory.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
+        attend_in_rows(model)
         self.model = model
         self.entropy_gradient = False
 
@@ -59,11 +61,8 @@ class Policy(nn.Module):
         Entropies are computed where the loss wants their gradient (``entropy_gradient``) and are 0
         elsewhere: the sampler has measured them already.
         """
-        hidden = self.model.base_model(
-            input_ids=batch.input_ids, position_ids=batch.positions, use_cache=False
-        ).last_hidden_state
-        chosen = hidden.reshape(-1, hidden.shape[-1])[batch.cells]
-        logits = self.model.get_output_embeddings()(chosen)
+        hidden = hidden_states(self.model.base_model, batch)
+        logits = self.model.get_output_embeddings()(hidden)
         logprobs = token_logprobs(logits, batch.targets, temperature)
         if not self.entropy_gradient:
             return Scored(logprobs, torch.zeros_like(logprobs))
@@ -73,8 +72,9 @@ class Policy(nn.Module):
 class Critic(nn.Module):
     """The same body with one output a token: the value before it."""
 
-    def __init__(self, body: nn.Module, hidden_size: int) -> None:
+    def __init__(self, body: PreTrainedModel, hidden_size: int) -> None:
         super().__init__()
+        attend_in_rows(body)
         self.body = body
         self.head = nn.Linear(hidden_size, 1, bias=False)
         # Start at 0: before it has learnt anything a critic should not bias a single advantage.
@@ -88,8 +88,4 @@ class Critic(nn.Module):
 
     def forward(self, batch: MicroBatch) -> Tensor:
         """Value before each response token, flat."""
-        hidden = self.body(
-            input_ids=batch.input_ids, position_ids=batch.positions, use_cache=False
-        ).last_hidden_state
-        chosen = hidden.reshape(-1, hidden.shape[-1])[batch.cells]
-        return self.head(chosen).squeeze(-1).float()
+        return self.head(hidden_states(self.body, batch)).squeeze(-1).float()

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 
 def rollout_engine(run: Run, rows: int) -> Engine:
-    """The engine of this rank, with ``rows`` responses side by side."""
-    if run.settings.rollouts == "vllm":
+    """The engine of this rank, with at most ``rows`` responses side by side."""
+    settings = run.settings
+    rows = min(rows, settings.responses_per_rank(dist.get_world_size()))
+    if settings.rollouts == "vllm":
         return _vllm(run, rows)
     if not torch.cuda.is_available():
         return make_engine("hf", run.base, rows=rows)
     # The learner has made its rank's GPU the current one.
     device = f"cuda:{torch.cuda.current_device()}"
-    return make_engine("hf", run.base, rows=rows, device=device, dtype=run.settings.dtype)
+    return make_engine("hf", run.base, rows=rows, device=device, dtype=settings.dtype)
 
 
 def _vllm(run: Run, rows: int) -> Engine:

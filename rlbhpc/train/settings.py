@@ -43,7 +43,8 @@ class Settings:
     mask_truncated
         Leave responses that hit ``max_tokens`` out of the loss.
     micro_tokens
-        Cells (rows × width) of one micro-batch: the memory knob. The result does not depend on it.
+        Tokens of one micro-batch, a prompt counted with each of its responses: the memory knob.
+        The result does not depend on it.
     recompute
         Keep the hidden states between layers alone, and compute a layer again when its gradient is
         due: a quarter more work, and a small part of the memory. The result does not depend on it.
@@ -120,6 +121,10 @@ class Settings:
     def responses_per_update(self) -> int:
         """Responses in one optimiser step."""
         return self.mini_batch or self.prompts_per_step * self.samples_per_prompt
+
+    def responses_per_rank(self, ranks: int) -> int:
+        """Most responses that one rank samples in a step: prompts are dealt out whole."""
+        return -(-self.prompts_per_step // ranks) * self.samples_per_prompt
 
     @property
     def essence(self) -> str:

@@ -15,7 +15,7 @@ from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import Response
-from rlbhpc.train.dynamics import Dynamics
+from rlbhpc.train.dynamics import StepLog
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.rollout import draw_order
 from rlbhpc.train.settings import Settings
@@ -60,7 +60,7 @@ def fine_tune(
     learner = Learner(run.base, s, Algorithm())
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step = int(saved.get("step", 0))
-    dynamics = Dynamics(run.folder / "dynamics.jsonl", step) if dist.get_rank() == 0 else None
+    dynamics = StepLog(run.folder / "dynamics.jsonl", step) if dist.get_rank() == 0 else None
     per_step = s.prompts_per_step * s.samples_per_prompt
     try:
         while step < s.steps:

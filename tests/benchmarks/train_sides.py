@@ -107,7 +107,7 @@ def by_us(model: Path, work: str, dtype: str) -> dict[str, float]:
     })  # fmt: skip
     learner = Learner(model, settings, algorithm)
     prompt = Tokens(model).encode(PROMPT)
-    engine = make_engine("hf", model) if work == "sampled" else None
+    engine = make_engine("hf", model, rows=ROWS) if work == "sampled" else None
 
     def made(step: int) -> list[tuple[list[int], Any]]:
         if engine is None:

@@ -17,7 +17,7 @@ from transformers import AutoConfig
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.train.algorithms.grpo import GRPO
-from rlbhpc.train.batch import Response, assemble
+from rlbhpc.train.batch import SPREAD, Response, assemble
 from rlbhpc.train.forecast import memory_of, without_data
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.policy import Policy
@@ -55,10 +55,13 @@ def main(folder: Path, stage: int, dtype: str) -> None:
         folder / "model", hidden_size=256, intermediate_size=512, num_hidden_layers=4
     )
     settings = Settings(
-        steps=1, prompts_per_step=ROWS, samples_per_prompt=1, zero_stage=stage, dtype=dtype,  # type: ignore[arg-type]
+        steps=1, prompts_per_step=2 * ROWS, samples_per_prompt=1, zero_stage=stage, dtype=dtype,  # type: ignore[arg-type]
         max_tokens=WIDTH, micro_tokens=ROWS * WIDTH,
     )  # fmt: skip
-    responses = [Response((0,), np.zeros(WIDTH - 1, np.int32))] * ROWS
+    # The most padding that rows are given: one response is half as long again as the others.
+    shorter = int(WIDTH / SPREAD)
+    lengths = [WIDTH] + [shorter] * ((ROWS - 1) * WIDTH // shorter)
+    responses = [Response((i,), np.zeros(n, np.int32)) for i, n in enumerate(lengths)]
     before = held()
     learner = Learner(model, settings, GRPO())
     learner.imitate(responses, 1)

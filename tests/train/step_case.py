@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
@@ -53,6 +54,7 @@ def learner(
     micro_tokens: int,
     aggregation: str = "token",
     recompute: bool = False,
+    dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> Learner:
     settings = Settings(
         steps=1,
@@ -63,6 +65,7 @@ def learner(
         zero_stage=zero_stage,
         micro_tokens=micro_tokens,
         recompute=recompute,
+        dtype=dtype,
         max_tokens=64,
     )
     return Learner(model, settings, make_algorithm("grpo", aggregation=aggregation))

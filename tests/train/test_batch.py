@@ -1,4 +1,4 @@
-"""Micro-batches: every response once, every token predicted from the right place."""
+"""Micro-batches: every response once, every token predicted from what stood before it."""
 
 from __future__ import annotations
 
@@ -24,41 +24,66 @@ def responses(sizes: list[tuple[int, int]]) -> list[Response]:
     ]
 
 
-@given(sizes=SIZES, budget=st.integers(1, 400), ranks=st.integers(1, 4), pack=st.booleans())
+@given(sizes=SIZES, budget=st.integers(1, 400), ranks=st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_every_response_is_in_one_micro_batch_and_ranks_stay_together(
-    sizes: list[tuple[int, int]], budget: int, ranks: int, pack: bool
-) -> None:
-    shares = split(responses(sizes), budget, ranks, pack)
-    assert len({len(share) for share in shares}) == 1
-    everyone = [i for share in shares for part in share for i in part.tolist()]
-    assert sorted(everyone) == list(range(len(sizes)))
-
-
-@given(sizes=SIZES, pack=st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_cells_point_at_the_position_before_each_token(
-    sizes: list[tuple[int, int]], pack: bool
+    sizes: list[tuple[int, int]], budget: int, ranks: int
 ) -> None:
     every = responses(sizes)
-    batch = assemble(every, np.arange(len(every)), pack)
-    flat, positions = batch.input_ids.flatten(), batch.positions.flatten()
-    assert torch.equal(flat[batch.cells + 1], batch.targets)
+    shares = split(every, budget, ranks)
+    assert len({len(share) for share in shares}) == 1
+    parts = [part.tolist() for share in shares for part in share]
+    assert sorted(i for part in parts for i in part) == list(range(len(sizes)))
+    for part in parts:
+        assert len(part) < 2 or sum(every[i].size for i in part) <= budget
+
+
+def test_micro_batches_are_about_equally_large() -> None:
+    every = responses([(4, 60)] * 64)
+    cut = [[len(part) for part in share] for share in split(every, 46 * 63, ranks=2)]
+    assert cut == [[32], [32]]
+
+
+def test_responses_to_one_prompt_stay_together() -> None:
+    asked, other = responses([(9, 1), (7, 1)])
+    every = [Response(r.prompt_ids, np.arange(1, 6, dtype=np.int32)) for r in (asked, other) * 4]
+    together, rest = (part.tolist() for (part,) in split(every, 4 * every[0].size, ranks=2))
+    assert [together, rest] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert assemble(every, np.array(together)).input_ids.shape == (1, 9 + 4 * 4)
+
+
+@given(sizes=SIZES, copies=st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_every_token_is_predicted_by_what_stood_before_it(
+    sizes: list[tuple[int, int]], copies: int
+) -> None:
+    every = [
+        Response(r.prompt_ids, np.roll(r.token_ids, i)) for r in responses(sizes)
+        for i in range(copies)
+    ]  # fmt: skip
+    batch = assemble(every, np.arange(len(every)))
+    ids, positions = batch.input_ids[0], batch.positions[0]
+    places = torch.cat([row.flatten() for row in batch.rows])
+    assert torch.equal(places[batch.home], torch.arange(len(ids)))
+    # What attention puts before a cell, where its output is taken from: the row up to there.
+    columns = torch.cat([torch.arange(row.shape[1]).repeat(len(row)) for row in batch.rows])
     start = 0
     for r in every:
         cells = batch.cells[start : start + len(r.token_ids)]
+        assert batch.targets[start : start + len(r.token_ids)].tolist() == r.token_ids.tolist()
         start += len(r.token_ids)
         first = len(r.prompt_ids) - 1
         assert positions[cells].tolist() == list(range(first, first + len(r.token_ids)))
-        before = flat[int(cells[0]) - first : int(cells[0]) + 1]
-        assert tuple(before.tolist()) == r.prompt_ids
+        read = (*r.prompt_ids, *r.token_ids.tolist())
+        for n, cell in enumerate(cells.tolist()):
+            place = int(batch.home[cell])
+            before = places[place - int(columns[place]) : place + 1]
+            assert tuple(ids[before].tolist()) == read[: first + n + 1]
 
 
-def test_packing_wastes_less() -> None:
-    every = responses([(4, 60)] + [(4, 4)] * 8)
-    index = np.arange(9)
-    assert assemble(every, index, pack=True).input_ids.shape[0] == 2
-    assert assemble(every, index, pack=False).input_ids.shape[0] == 9
+def test_attention_pads_little_where_lengths_differ() -> None:
+    batch = assemble(responses([(4, 60)] + [(4, 4)] * 8), np.arange(9))
+    assert [tuple(row.shape) for row in batch.rows] == [(1, 63), (8, 7)]
 
 
 def test_by_response_spreads_and_masks() -> None:

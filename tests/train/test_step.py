@@ -1,4 +1,4 @@
-"""One optimiser step is the same step however it is cut, packed, sharded and spread over ranks."""
+"""One optimiser step is the same step however it is cut, sharded and spread over ranks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_batch_without_a_signal_leaves_the_weights_alone(model: Path) -> None:
 
 
 def test_the_reported_norm_is_that_of_the_plain_gradient(model: Path) -> None:
-    """Against autograd on the unpacked loss, without DeepSpeed, clipping or micro-batches.
+    """Against autograd on the plain loss, without DeepSpeed, clipping or micro-batches.
 
     Two responses have no advantage: they are not run, and their tokens still count.
     """
@@ -92,3 +92,47 @@ def test_a_world_of_one_is_not_handed_on_to_children(model: Path) -> None:
 
     learner(model, 0, 200)
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
+
+
+def test_bfloat16_gradients_add_up_in_float32(model: Path) -> None:
+    """In bfloat16 a sum of ten terms would be off by more than each of them is rounded."""
+    from tests.train.step_case import gradient, learner, update
+
+    found = []
+    for budget in (1, 100_000):
+        trained = learner(model, 2, budget, dtype="bfloat16")
+        trained.update(update(), 1)
+        found.append(gradient(trained))
+    many, one = found
+    assert (many - one).norm() < 0.01 * one.norm()
+
+
+def test_a_prompt_of_tokens_that_nothing_has_trained_is_told(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    from transformers import AutoModelForCausalLM
+
+    from rlbhpc.problems.problem import Problem
+    from rlbhpc.sweep.drain import Drain
+    from rlbhpc.train.algorithms import make_algorithm
+    from rlbhpc.train.loop import Judge, Prompt, Run, train
+    from rlbhpc.train.settings import Settings
+
+    base = tmp_path / "base"
+    shutil.copytree(model, base)
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    plain.get_input_embeddings().weight.data[5] *= 0.01
+    plain.save_pretrained(base)
+    problem = Problem("toy/1", {"question": "?"}, "4", "math")
+    judge = Judge(lambda *_: pytest.fail("nothing is judged"), lambda _: 0.0)
+    run = Run("m", base, tmp_path / "run", {}, Settings(steps=1), make_algorithm("grpo"),
+              [Prompt(problem, (4, 5, 6))], judge)  # fmt: skip
+
+    def no_engine() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError), Drain() as drain:
+        train(run, no_engine, drain)  # type: ignore[arg-type]
+    assert "never to have been trained on (ids 5)" in capsys.readouterr().err

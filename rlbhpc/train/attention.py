@@ -1,0 +1,107 @@
+"""Attention over responses that stand in one line and share their prompts.
+
+Everything else in a transformer looks at one token at a time and can read the line as it is.
+Attention is given its rows back: a prompt's keys and values are laid before each of its responses,
+which is then plain causal attention; without a window it needs no mask, and for that the fastest
+kernels are made. What rows are padded with stands on their right, where under causal attention no
+token looks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from rlbhpc.engines.hf.backend import near_sight
+from rlbhpc.errors import UserError
+from rlbhpc.train.batch import MicroBatch
+
+NAME = "responses"
+REFUSED = (
+    "{} models cannot be trained here: {}; take one of plain attention layers, such as qwen2, "
+    "qwen3, llama or mistral"
+)
+
+
+def attend_in_rows(model: PreTrainedModel) -> None:
+    """Let a transformers model attend with :func:`attention`, or refuse what that would change."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    plain = kinds <= {"full_attention", "sliding_attention"} and not model._is_stateful
+    if not plain or not model._supports_sdpa or getattr(config, "attn_logit_softcapping", None):
+        why = "a layer is more than plain attention (a recurrent state, capped scores, sinks)"
+        raise UserError(REFUSED.format(config.model_type, why))
+    model.set_attn_implementation(NAME)
+    if model.config.get_text_config()._attn_implementation != NAME:
+        raise UserError(REFUSED.format(config.model_type, "it has an attention of its own"))
+
+
+def hidden_states(body: nn.Module, batch: MicroBatch) -> Tensor:
+    """Last hidden state of each response token's predicting cell, (response tokens, hidden)."""
+    hidden = body(
+        input_ids=batch.input_ids,
+        position_ids=batch.positions,
+        use_cache=False,
+        rows=batch.rows,
+        home=batch.home,
+    ).last_hidden_state
+    return embedding(batch.cells, hidden[0])
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    rows: tuple[Tensor, ...] | None = None,
+    home: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attend row by row; takes (1, heads, cells, size) and gives (1, cells, heads, size)."""
+    if rows is None or home is None or attention_mask is not None:
+        raise UserError(REFUSED.format(type(module).__name__, "it is not told of rows"))
+    if "sliding_window" not in options and near_sight(module.config) is not None:
+        raise UserError(REFUSED.format(type(module).__name__, "it is not told of its window"))
+    sliding_window: int | None = options.pop("sliding_window", None)
+    heads, size = query.shape[1], value.shape[-1]
+    table = [_table(x) for x in (query, key, value)]
+    seen = []
+    for group in rows:
+        laid = [
+            _laid(t, group, x.shape[1]) for t, x in zip(table, (query, key, value), strict=True)
+        ]
+        mask = _window(group.shape[1], sliding_window, query.device)
+        out, _ = sdpa_attention_forward(module, *laid, mask, **options)
+        seen.append(out.reshape(-1, heads * size))
+    return embedding(home, torch.cat(seen)).view(1, -1, heads, size), None
+
+
+def _table(x: Tensor) -> Tensor:
+    """(1, heads, cells, size) as (cells, heads · size)."""
+    return x[0].transpose(0, 1).reshape(x.shape[2], -1)
+
+
+def _laid(table: Tensor, group: Tensor, heads: int) -> Tensor:
+    """Cells of a table laid out in rows: (rows, heads, width, size).
+
+    ``embedding`` is the one gather whose gradient is added up in parallel and in a fixed order.
+    """
+    return embedding(group, table).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _window(width: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Mask of a sliding window that is narrower than the rows; None where causal is all."""
+    if window is None or window >= width:
+        return None
+    at = torch.arange(width, device=device)
+    return ((at[:, None] >= at) & (at[:, None] < at + window))[None, None]
+
+
+AttentionInterface.register(NAME, attention)
