@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pandas as pd
 
@@ -26,10 +27,14 @@ METRICS: Final = {
 
 @dataclass(frozen=True)
 class Training:
-    """Metrics of one model over optimizer steps; ``frame`` has ``train_step`` and METRICS."""
+    """Metrics of one model over optimizer steps; ``frame`` has ``train_step`` and METRICS.
+
+    ``written`` are responses of the first and the last step, as the trainer kept them.
+    """
 
     model: str
     frame: pd.DataFrame
+    written: tuple[dict[str, Any], ...] = ()
 
 
 def training(report: Report) -> list[Training]:
@@ -38,7 +43,7 @@ def training(report: Report) -> list[Training]:
     They stand in the cube where they were imported, and beside the training state where the run
     trained its models itself.
     """
-    found = {}
+    found, written = {}, {}
     for node in open_cube(report.folder).subtree:
         if node.attrs.get("kind") == TRAINING:
             group = node.to_dataset()
@@ -46,12 +51,27 @@ def training(report: Report) -> list[Training]:
             frame = group[["train_step", *names]].to_dataframe().reset_index()
             found[str(group["model"].item())] = frame
     for model, path in sorted(Layout(report.folder).dynamics().items()):
-        lines = path.read_text().splitlines()
-        # A line that a trainer is writing at this moment has no end yet.
-        rows = [json.loads(line) for line in lines if line.endswith("}")]
-        frame = pd.DataFrame(rows).rename(columns={"step": "train_step"})
+        frame = pd.DataFrame(_lines(path)).rename(columns={"step": "train_step"})
         found[model] = frame.rename(columns=lambda name: str(name).replace("/", "."))
-    return [Training(model, _shown(frame)) for model, frame in found.items() if len(frame)]
+        kept = _lines(path.with_name("rollouts.jsonl"))
+        ends = {kept[0]["step"], kept[-1]["step"]} if kept else set()
+        written[model] = tuple(row for row in kept if row["step"] in ends)
+    return [
+        Training(model, _shown(frame), written.get(model, ()))
+        for model, frame in found.items()
+        if len(frame)
+    ]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Rows of a trainer's log, up to a line that is being written at this moment."""
+    rows: list[dict[str, Any]] = []
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
 
 
 def _shown(frame: pd.DataFrame) -> pd.DataFrame:

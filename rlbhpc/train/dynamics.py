@@ -1,15 +1,18 @@
 """What a training step is described by, and the file those descriptions are kept in.
 
 Names follow verl's, so that curves can be laid over each other. Only what the same run always gives
-again stands in this file; times and speeds belong to an attempt and are kept apart.
+again stands in dynamics.jsonl and rollouts.jsonl; times and speeds belong to an attempt and stand
+apart, in timings.jsonl.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,8 +41,23 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
     }
 
 
-class Dynamics:
-    """One JSON line per training step.
+def excerpt(rollouts: Sequence[Rollout], count: int = 2) -> list[dict[str, Any]]:
+    """The first responses of a rollout, for people to read."""
+    return [
+        {
+            "problem": r.problem,
+            "text": r.text,
+            "correct": r.correct,
+            "reward": r.reward,
+            "tokens": len(r.response.token_ids),
+            "truncated": r.truncated,
+        }
+        for r in rollouts[:count]
+    ]
+
+
+class StepLog:
+    """A file of JSON lines, each with the training step that it belongs to.
 
     A run that goes on from step s first drops the lines after s: it will write them again, the
     same.
@@ -54,20 +72,65 @@ class Dynamics:
         partial.replace(path)
         self._file = path.open("a", buffering=1)
 
-    def append(self, step: int, metrics: dict[str, float]) -> None:
-        """Add one step."""
-        self._file.write(json.dumps({"step": step, **dict(sorted(metrics.items()))}) + "\n")
+    def append(self, step: int, row: Mapping[str, Any]) -> None:
+        """Add one line."""
+        self._file.write(json.dumps({"step": step, **dict(sorted(row.items()))}) + "\n")
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def read(path: Path) -> list[dict[str, float]]:
+class Clock:
+    """Seconds of the parts of one step, in the order in which they end."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = self._last = time.monotonic()
+
+    def lap(self, part: str) -> None:
+        """Close a part."""
+        now = time.monotonic()
+        self.seconds[part] = now - self._last
+        self._last = now
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start of the step to the last lap."""
+        return self._last - self._start
+
+
+class Logs:
+    """The files that a run leaves beside its training state; rank 0 alone writes them."""
+
+    def __init__(self, folder: Path, resumed_at: int) -> None:
+        names = ("dynamics", "rollouts", "timings")
+        self._files = {name: StepLog(folder / f"{name}.jsonl", resumed_at) for name in names}
+
+    def results(self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Rollout]) -> None:
+        """What the step found; the same run gives the same again."""
+        self._files["dynamics"].append(step, metrics)
+        for row in excerpt(rollouts):
+            self._files["rollouts"].append(step, row)
+
+    def times(self, step: int, clock: Clock, rollouts: Sequence[Rollout]) -> None:
+        """How long the step took: per part, and tokens (prompts included) per second in all."""
+        tokens = sum(len(r.response.prompt_ids) + len(r.response.token_ids) for r in rollouts)
+        row = {f"timing_s/{part}": seconds for part, seconds in clock.seconds.items()}
+        row |= {"timing_s/step": clock.total, "perf/throughput": tokens / clock.total}
+        self._files["timings"].append(step, row)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
     """All whole lines; a line that a kill tore off is the last one and is left out."""
     if not path.is_file():
         return []
-    rows: list[dict[str, float]] = []
+    rows: list[dict[str, Any]] = []
     for line in path.read_text().splitlines():
         try:
             rows.append(json.loads(line))

@@ -8,12 +8,12 @@ only the micro-batches of the update are shared out.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 import torch.distributed as dist
 
@@ -25,7 +25,7 @@ from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals
 from rlbhpc.train.algorithms.dapo import DAPO
 from rlbhpc.train.algorithms.ppo import PPO
-from rlbhpc.train.dynamics import Dynamics, describe
+from rlbhpc.train.dynamics import Clock, Logs, describe
 from rlbhpc.train.learner import Learner, Update, padded
 from rlbhpc.train.rollout import Draw, Judge, Prompt, Rollout, draw_order, roll_out
 from rlbhpc.train.settings import Settings
@@ -81,33 +81,52 @@ def train(
         learner.load_reference(run.base)
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step, cursor = int(saved.get("step", 0)), int(saved.get("cursor", 0))
-    dynamics = Dynamics(run.folder / "dynamics.jsonl", step) if dist.get_rank() == 0 else None
+    if not step:
+        _tell_untrained_tokens(run, learner)
+    logs = Logs(run.folder, step) if dist.get_rank() == 0 else None
     engine = make_engine()
     try:
         if step:
             engine.load_weights(learner.named_weights())
         while step < run.settings.steps:
-            started = time.monotonic()
+            clock = Clock()
             rollouts, cursor, metrics = _collect(run, engine, step + 1, cursor)
             step += 1
+            clock.lap("gen")
             metrics |= describe(rollouts) | _learn(run, learner, rollouts, step)
+            clock.lap("update")
             engine.load_weights(learner.named_weights())
-            if dynamics is not None:
-                dynamics.append(step, metrics)
+            clock.lap("sync")
+            if logs is not None:
+                logs.results(step, metrics, rollouts)
             if step in run.exports:
                 checkpoint.export_model(learner, run.base, run.exports[step])
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
                 state = {"identity": run.identity, "cursor": cursor}
                 checkpoint.save_state(learner, run.folder / "state", step, state)
-            progress(step, metrics | {"timing_s/step": time.monotonic() - started})
+            clock.lap("save")
+            if logs is not None:
+                logs.times(step, clock, rollouts)
+            progress(step, metrics)
             if stopping and step < run.settings.steps:
                 return TRY_AGAIN
     finally:
         engine.close()
-        if dynamics is not None:
-            dynamics.close()
+        if logs is not None:
+            logs.close()
     return DONE
+
+
+def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
+    faint = learner.faint_tokens({i for prompt in run.prompts for i in prompt.ids})
+    if faint and dist.get_rank() == 0:
+        ids = ", ".join(map(str, faint[:8]))
+        click.echo(
+            f"the prompts hold tokens that {run.base} seems never to have been trained on (ids "
+            f"{ids}): their embeddings are next to 0, and what it answers may be noise",
+            err=True,
+        )
 
 
 def _collect(
@@ -207,11 +226,19 @@ def _learn(run: Run, learner: Learner, rollouts: list[Rollout], step: int) -> di
         values=values,
         returns=algorithm.returns(signals).float() if isinstance(algorithm, PPO) else None,
     )
-    metrics: dict[str, float] = {}
-    for _ in range(s.epochs):
-        for start in range(0, len(rollouts), size):
-            metrics = learner.update(_slice(whole, start, start + size), step)
-    return metrics
+    updates = [
+        learner.update(_slice(whole, start, start + size), step)
+        for _ in range(s.epochs)
+        for start in range(0, len(rollouts), size)
+    ]
+    return _means(updates)
+
+
+def _means(updates: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Mean of each metric over the updates that have it."""
+    names = dict.fromkeys(name for one in updates for name in one)
+    having = {name: [one[name] for one in updates if name in one] for name in names}
+    return {name: sum(values) / len(values) for name, values in having.items()}
 
 
 def _slice(update: Update, start: int, stop: int) -> Update:

@@ -18,6 +18,13 @@ SHOWN = {
     "actor/grad_norm": "grad",
 }
 
+# KL between sampler and trainer, nat per token, from which on they are no longer one policy.
+MISMATCH = 1e-2
+WARNING = (
+    "\nsampler and trainer disagree since step {}: rollout_corr/kl is {:.2g}. Train in a wider "
+    "`dtype`, or sample with `rollouts: hf`\n"
+)
+
 
 class TrainingLine:
     """Steps done, what the last one looked like, and time to go; rank 0 alone speaks."""
@@ -30,6 +37,7 @@ class TrainingLine:
         self._first: int | None = None
         self._start = self._said = time.monotonic()
         self._text = ""
+        self._warned = False
 
     def show(self, step: int, metrics: dict[str, float]) -> None:
         """Take note of one finished step."""
@@ -40,6 +48,10 @@ class TrainingLine:
         self._text = " · ".join(
             [f"{self._model}: step {step}/{self._steps}", *shown, f"{duration(left)} to go"]
         )
+        if metrics.get("rollout_corr/kl", 0.0) > MISMATCH and not (self._quiet or self._warned):
+            self._warned = True
+            self._write()
+            self._stream.write(WARNING.format(step, metrics["rollout_corr/kl"]))
         if not self._quiet and now - self._said >= (0.2 if self._live else LINE_SECONDS):
             self._said = now
             self._write()

@@ -31,6 +31,7 @@ class Prompt:
 class Rollout:
     """One response of a rollout, ready to be trained on."""
 
+    problem: str
     group: int
     response: Response
     sampler_logprobs: NDArray[np.float32]
@@ -118,6 +119,7 @@ def _judged(completion: Completion, draw: Draw, prompt: int) -> Rollout:
         verdict=verdict,
     )
     return Rollout(
+        problem=problem.id,
         group=draw.first_group + prompt,
         response=Response(draw.prompts[prompt].ids, completion.token_ids),
         sampler_logprobs=completion.logprobs,

@@ -79,13 +79,17 @@ def test_a_line_that_is_being_written_is_not_read(tmp_path: Path, report: Report
     folder.mkdir(parents=True)
     row = json.dumps({"step": 1, "critic/rewards/mean": 0.5})
     (folder / "dynamics.jsonl").write_text(f'{row}\n{{"step": 2, "critic/rew')
+    kept = [json.dumps({"step": step, "text": f"at {step}"}) for step in (1, 2, 3, 3)]
+    (folder / "rollouts.jsonl").write_text("\n".join([*kept, '{"step": 4, "text": "\\\\boxed{4}']))
     (report.folder / "training").mkdir()
     (folder).rename(report.folder / "training" / "m")
     try:
         (found,) = training(report)
         assert found.frame["reward"].tolist() == [0.5]
+        assert [row["text"] for row in found.written] == ["at 1", "at 3", "at 3"]
     finally:
-        (report.folder / "training" / "m" / "dynamics.jsonl").unlink()
+        for name in ("dynamics", "rollouts"):
+            (report.folder / "training" / "m" / f"{name}.jsonl").unlink()
 
 
 def test_scores_are_kept_apart_by_text_model_and_both_steps(rich: Report) -> None:

@@ -62,9 +62,10 @@ def write(folder: Path, model: Path, algorithm: str) -> Path:
 
 
 def outcome(study: Path) -> dict[str, str]:
-    """Digests of every exported model and of the dynamics."""
+    """Digests of every exported model, of the dynamics and of the rollouts that were kept."""
     layout = load_study(study).layout
-    files = [*layout.root.glob("models/**/*.safetensors"), *layout.root.glob("**/dynamics.jsonl")]
+    patterns = ("models/**/*.safetensors", "**/dynamics.jsonl", "**/rollouts.jsonl")
+    files = [path for pattern in patterns for path in layout.root.glob(pattern)]
     return {
         str(path.relative_to(layout.root)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(files)
@@ -82,7 +83,7 @@ def test_killed_training_ends_with_the_same_weights(
     assert Child("train", str(write(straight, model, algorithm))).ended() == DONE
     duration = time.monotonic() - start
     expected = outcome(straight / "toy.yaml")
-    assert len(expected) == 5  # one model taught, two of RL, and two dynamics
+    assert len(expected) == 6  # one model taught, two of RL, two dynamics, rollouts of RL
 
     rng = random.Random(7)
     kills = runs = 0

@@ -19,6 +19,9 @@ from rlbhpc.report.scored import Evolution
 from rlbhpc.report.sections.parts import Pen
 from rlbhpc.report.training import METRICS, Training
 
+# Characters of a response that a table shows.
+WRITTEN = 400
+
 
 def over_training(report: Report, details: Details, pen: Pen) -> list[Node]:
     """Show what changes with training; nothing for a run of one checkpoint and no curves."""
@@ -29,6 +32,7 @@ def over_training(report: Report, details: Details, pen: Pen) -> list[Node]:
             el("h3", "Training"),
             pen.figure("training", caption, training_figure, details.training, pen.colours),
             _training(details.training),
+            *_written(details.training),
         ]
     for line, last in zip(report.lines, report.final, strict=True):
         if len(line.steps) > 1:
@@ -76,6 +80,18 @@ def _training(shown: tuple[Training, ...]) -> Node:
                 rows.append([one.model, name, len(values), first, last])
     heads = ["model", "metric", "steps", "first tenth, mean", "last tenth, mean"]
     return table("Training curves from their first to their last tenth", heads, rows)
+
+
+def _written(shown: tuple[Training, ...]) -> list[Node]:
+    """What models wrote while they were trained, first and last: a reward is not all to look at."""
+    rows: list[list[Cell]] = [
+        [one.model, row["step"], row["problem"], row["text"][:WRITTEN], row["tokens"],
+         "right" if row["correct"] else "wrong", row["reward"]]
+        for one in shown
+        for row in one.written
+    ]  # fmt: skip
+    heads = ["model", "step", "problem", "response", "tokens", "verdict", "reward"]
+    return [table("Responses of the first and the last step", heads, rows)] if rows else []
 
 
 def _chosen(shown: tuple[Chosen, ...]) -> list[Node]:

@@ -1,0 +1,57 @@
+"""What is trained on is what was sampled, and no two responses of a run have one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.problems.problem import Problem
+from rlbhpc.study.arm import Sampling
+from rlbhpc.train.rollout import Draw, Judge, Prompt, Rollout, roll_out
+from rlbhpc.verify.verdict import Status, Verdict
+
+pytestmark = pytest.mark.engine
+
+
+class Odd:
+    """An engine whose text does not lead back to its tokens, and that keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    def generate(self, requests: Iterable[Request], _: Sampling) -> Iterator[Completion]:
+        self.asked = list(requests)
+        for request in reversed(self.asked):
+            ids = np.array([request.tag, 7, 7, 0], np.int32)
+            numbers = np.zeros(4, np.float32)
+            yield Completion(request.tag, ids, numbers, numbers, "the same", Finish.EOS)
+
+
+def rolled(engine: Any, first_group: int = 0, step: int = 1) -> list[Rollout]:
+    """Two groups of the same problem, which a short pass over the data can draw in one step."""
+    prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
+    judge = Judge(lambda problem, text: Verdict(Status.RIGHT), lambda judged: 1.0)
+    draw = Draw(engine, [prompt, prompt], first_group, (0, "m", step), 8, judge)
+    return roll_out(draw, samples=3, temperature=1.0)
+
+
+def test_the_sampled_ids_are_the_ids_that_are_trained_on() -> None:
+    found = rolled(Odd())
+    assert [r.response.token_ids.tolist() for r in found] == [[i, 7, 7, 0] for i in range(6)]
+    assert {r.response.prompt_ids for r in found} == {(3, 1, 4)}
+    assert [r.group for r in found] == [0, 0, 0, 1, 1, 1]
+
+
+def test_no_two_responses_share_a_seed() -> None:
+    """Within a group, of a problem drawn twice, on another rank, at another step."""
+    engine, seeds = Odd(), []
+    for first_group, step in ((0, 1), (2, 1), (0, 2)):
+        rolled(engine, first_group, step)
+        seeds += [request.seed for request in engine.asked]
+    assert len(set(seeds)) == len(seeds) == 18
+    rolled(engine)
+    assert [request.seed for request in engine.asked] == seeds[:6]
