@@ -104,7 +104,7 @@ def associations() -> list[tuple[str, str]]:
         parts = line.split("|")
         if len(parts) == 4:
             account, qos, submit, jobs = parts
-            limits = f"qos {qos or '-'}, submits at most {submit or 'any'}, runs {jobs or 'any'}"
+            limits = f"qos {qos or '-'}, submits {_up_to(submit)}, runs {_up_to(jobs)}"
             found.append((f"account {account}", limits))
     return found
 
@@ -218,6 +218,10 @@ def _probes(own: Path) -> Iterator[Finding]:
     yield Finding("clock against the file server", f"{skew:.1f} s", verdict, advice)
 
 
+def _up_to(limit: str) -> str:
+    return f"at most {limit}" if limit else "any number"
+
+
 def first_entry() -> dict[str, Any]:
     """A table entry for this site, as far as Slurm tells; to be read and filled in."""
     found = settings()
@@ -225,7 +229,7 @@ def first_entry() -> dict[str, Any]:
     accounts = associations()
     if len(accounts) == 1:
         entry["account"] = accounts[0][0].removeprefix("account ")
-        submit = re.search(r"at most (\d+)", accounts[0][1])
+        submit = re.search(r"submits at most (\d+)", accounts[0][1])
         if submit:
             entry["max_jobs"] = int(submit[1])
     for name, key in (("MaxArraySize", "max_array_size"), ("KillWait", "kill_wait")):
@@ -237,6 +241,8 @@ def first_entry() -> dict[str, Any]:
             entry["light"] = {"partition": name, "time": "01:00:00", "cpus": 2}
         if "gpu" in one.get("TRES", "") and "sample" not in entry:
             entry["sample"] = {"partition": name, "time": "04:00:00", "gpus": 1, "cpus": 8}
+    if "sample" not in entry and "light" in entry:  # a site without GPUs
+        entry |= {kind: {**entry["light"], "gpus": 0} for kind in ("sample", "train")}
     python = shutil.which("rlbhpc")
     entry["rlbhpc"] = [python] if python else [sys.executable, "-m", "rlbhpc"]
     return entry

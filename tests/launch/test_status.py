@@ -252,6 +252,19 @@ def test_doctor_reads_a_site_and_writes_an_entry_that_can_be_used(
         call("doctor", tmp_path / "runs", "--write", "here")
 
 
+def test_on_a_site_without_gpus_jobs_ask_for_none(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs.add("scontrol", "echo 'PartitionName=all Default=YES MaxTime=12:00:00'")
+    stubs.add("sacctmgr", "echo 'proj|normal||'")
+    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "tables"))
+    result = call("doctor", tmp_path / "runs", "--write", "here")[1]
+    assert "submits any number, runs any number" in " ".join(result.stdout.split())
+    entry = load_cluster(tmp_path / "tables" / "here.yaml")
+    for kind in (entry.sample, entry.train):
+        assert (kind.partition, kind.gpus) == ("all", 0)
+
+
 def test_doctor_without_slurm_says_where_to_run_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
