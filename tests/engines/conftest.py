@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,13 +8,23 @@ import pytest
 
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
+from tests.engines.support import SECOND_END
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Qwen2 whose next-token distributions are neither flat nor certain."""
+    """A random Qwen2 whose next-token distributions are neither flat nor certain.
+
+    Its generation_config.json asks for what no request asks for, as those of real models do: no
+    engine may listen. It has two tokens that end a response, to which all must.
+    """
     folder = tmp_path_factory.mktemp("models") / "qwen2"
-    return make_tiny_model(folder, initializer_range=0.1)
+    make_tiny_model(folder, initializer_range=0.1)
+    asked = json.loads((folder / "generation_config.json").read_text())
+    asked["eos_token_id"].append(SECOND_END)
+    asked |= {"repetition_penalty": 1.5, "do_sample": True, "temperature": 0.1, "top_k": 3}
+    (folder / "generation_config.json").write_text(json.dumps(asked))
+    return folder
 
 
 @pytest.fixture(scope="session")

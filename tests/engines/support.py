@@ -15,6 +15,9 @@ from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.engine import Engine
 from rlbhpc.study.arm import Sampling
 
+# A byte that ends a response as well.
+SECOND_END = 200
+
 
 def requests(n: int, seed: int = 0, prompts: int = 10) -> list[Request]:
     """``n`` requests over a few prompts of different lengths."""

@@ -14,7 +14,7 @@ from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine
 from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
-from tests.engines.support import Truth, by_tag, requests
+from tests.engines.support import SECOND_END, Truth, by_tag, requests
 
 pytestmark = pytest.mark.engine
 
@@ -111,6 +111,10 @@ def test_every_ending_is_named_and_leaves_its_text(engine: Engine) -> None:
             assert c.finish is (Finish.EOS if ended else Finish.LENGTH)
             assert ended or len(c.token_ids) == sampling.max_tokens
     assert {c.finish for c in done.values()} == {Finish.EOS, Finish.STOP_STRING, Finish.LENGTH}
+    ends = {int(c.token_ids[-1]) for c in done.values() if c.finish is Finish.EOS}
+    assert ends == engine.tokens.eos and SECOND_END in ends
+    # An end that was sampled is a token to learn from like any other.
+    assert all(SECOND_END not in c.token_ids[:-1] for c in done.values())
 
 
 def test_a_request_that_does_not_fit_fails_alone(engine: Engine) -> None:

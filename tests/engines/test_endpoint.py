@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.endpoint.read import bound, completion
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -140,6 +141,15 @@ class Proxy:
         self.over.set()
         self.server.shutdown()
         self.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with one end, so that a text leads back to its tokens, and no wishes of its own.
+
+    A server takes sampling settings that no request names from generation_config.json.
+    """
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "qwen2", initializer_range=0.1)
 
 
 @pytest.fixture(scope="module")
