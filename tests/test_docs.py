@@ -123,3 +123,12 @@ def options_of(verb: str) -> set[str]:
     assert command is not None
     passed = {f"--{one}" for one in SHARED | SIZES} if verb == "launch" else set()
     return passed.union(*(parameter.opts for parameter in command.params))
+
+
+def test_every_pitfall_names_a_test_that_exists_or_says_why_not() -> None:
+    rows = re.findall(r"^\| (\d+) \|.*\| (.+) \|$", (ROOT / "docs/pitfalls.md").read_text(), re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, 31))
+    named = {test for _, text in rows for test in re.findall(r"`(tests/[^`]+)`", text)}
+    for test in named:
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(), test
