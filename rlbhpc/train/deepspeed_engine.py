@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import socket
@@ -46,6 +47,10 @@ def init_ranks() -> None:
     # over a minute, and a compiler on every node, for what only tests and toys run on.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
+    if backend == "gloo":
+        # A rank that ends while gloo's threads run is aborted now and then, its work done. NCCL
+        # bears it, and would make a rank that failed wait for those that did not.
+        atexit.register(dist.destroy_process_group)
     for name in alone:  # a process that this one starts is no rank of its world
         del os.environ[name]
 
@@ -172,6 +177,7 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
         # optimiser wants it on the device, and would count it up once per group.
         state["step"] = state["step"].to(parameter.device, copy=True)
     dist.barrier()
+    dist.destroy_process_group(patient)
     _remove(whole)
 
 
