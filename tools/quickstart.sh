@@ -31,5 +31,4 @@ step train $study "$@" --set output="$run"
 step sample $study "$@" --set output="$run"
 step score $study "$@" --set output="$run"
 step compact "$run"
-step report "$run" --terminal
-step report "$run"
+step report "$run" --terminal -o "$run/report"

@@ -25,7 +25,7 @@ from rlbhpc.study.load import load_study
     "rlbhpc report runs/math --regraded runs/math-paper"
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--terminal", is_flag=True, help="Print the report and write nothing.")
+@click.option("--terminal", is_flag=True, help="Print the report; write it only with -o.")
 @click.option("--json", "as_json", is_flag=True, help="Print the conclusions, write nothing.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="Folder to write to. Default: RUN/report."
@@ -57,15 +57,18 @@ def report(
     verdicts = None if regraded is None else read_regraded(found, regraded, pairs)
     if as_json:
         click.echo(as_records(found))
-    elif terminal:
+        return exit_code(found)
+    more = details(found, verdicts)
+    if terminal:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = WIDTH_OF_A_PIPE
-        print_report(found, details(found, verdicts), console)
+        print_report(found, more, console)
     else:
         for one in found.final:
             click.echo(f"{plain(one.title)}: {one.conclusion.headline}.")
-        paths = write_report(found, out, verdicts)
+    if out is not None or not terminal:
+        paths = write_report(found, out, more)
         click.echo(f"{paths[0]} and {several(len(paths) - 1, 'table')} beside it.")
     return exit_code(found)
 

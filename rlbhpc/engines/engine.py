@@ -7,8 +7,7 @@ A new engine is one file (or folder) that has the methods of :class:`Engine`, pl
 from __future__ import annotations
 
 import importlib
-import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -88,12 +87,28 @@ class Engine(Protocol):
         ...
 
 
-# name: (module, class). Each is imported only when it is asked for.
-ENGINES: dict[str, tuple[str, str]] = {
-    "hf": ("rlbhpc.engines.hf.engine", "HfEngine"),
-    "vllm": ("rlbhpc.engines.vllm.engine", "VllmEngine"),
-    "endpoint": ("rlbhpc.engines.endpoint.engine", "EndpointEngine"),
-}
+@dataclass(frozen=True)
+class Kind:
+    """Where an engine is, and the settings that it takes: its keyword arguments."""
+
+    module: str
+    name: str
+    settings: tuple[str, ...]
+
+
+# Settings stand here as well, so that a study is checked in no time and where there is no torch.
+# Each module is imported only when its engine is asked for.
+ENGINES: dict[str, Kind] = {
+    "hf": Kind("rlbhpc.engines.hf.engine", "HfEngine", ("rows", "dtype", "device")),
+    "vllm": Kind(
+        "rlbhpc.engines.vllm.engine", "VllmEngine",
+        ("rows", "dtype", "max_length", "tensor_parallel", "data_parallel", "memory", "options"),
+    ),
+    "endpoint": Kind(
+        "rlbhpc.engines.endpoint.engine", "EndpointEngine",
+        ("url", "chat", "key_env", "context", "concurrency", "tries", "timeout", "top_logprobs"),
+    ),
+}  # fmt: skip
 
 
 def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
@@ -101,27 +116,20 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
 
     ``settings`` are the engine's own keyword arguments; see :func:`check_settings`.
     """
-    engine: Engine = check_settings(kind, settings)(model, **settings)
+    check_settings(kind, settings)
+    maker = getattr(importlib.import_module(ENGINES[kind].module), ENGINES[kind].name)
+    engine: Engine = maker(model, **settings)
     return engine
 
 
-def check_settings(kind: str, settings: Mapping[str, Any]) -> Any:
-    """Find the class of an engine; refuse an unknown setting with the list of those it has."""
+def check_settings(kind: str, settings: Iterable[str]) -> None:
+    """Refuse an unknown engine, and an unknown setting with the list of those it has."""
     if kind not in ENGINES:
         raise UserError(f"engine: {kind!r} is none of {', '.join(ENGINES)}")
-    module, name = ENGINES[kind]
-    maker = getattr(importlib.import_module(module), name)
-    known = [
-        parameter.name
-        for parameter in inspect.signature(maker).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
+    known = ENGINES[kind].settings
     for setting in settings:
         if setting not in known:
-            raise UserError(
-                f"engine {kind}: no setting {setting!r}; it has {', '.join(known) or 'none'}"
-            )
-    return maker
+            raise UserError(f"engine {kind}: no setting {setting!r}; it has {', '.join(known)}")
 
 
 def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.details import details
+from rlbhpc.report.details import Details, details
 from rlbhpc.report.gather import Report
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import page
-from rlbhpc.report.regraded import Verdicts
 from rlbhpc.report.tables import tables
 from rlbhpc.study.layout import Layout
 
@@ -19,18 +18,18 @@ LATEX = "tables.tex"
 
 
 def write_report(
-    report: Report, folder: Path | None = None, verdicts: Verdicts | None = None
+    report: Report, folder: Path | None = None, found: Details | None = None
 ) -> list[Path]:
     """Write the page and the tables into a folder, the run's own where none is given.
 
-    Files of an earlier report are replaced, each in one step. ``verdicts`` are those of another
-    grader on the same samples.
+    Files of an earlier report are replaced, each in one step. ``found`` is what was worked out of
+    the report before, if it was.
     """
     if folder is None:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
-    found = details(report, verdicts)
+    found = found or details(report)
     frames = tables(report, found)
     files = {PAGE: page(report, found).encode(), LATEX: latex(report).encode()}
     for name, frame in frames.items():

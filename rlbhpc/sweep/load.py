@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,16 +29,12 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
 
 
 def check_engines(study: Study) -> None:
-    """Refuse engine options that an engine of the study would refuse in its job.
-
-    What the ``hf`` engine takes is known where torch is; a login node may have none.
-    """
+    """Refuse engine options that an engine of the study would refuse in its job."""
     kinds = {study.engine(arm) for arm in study.arms}
     if study.file.scores:
         kinds.add(study.file.engine.name)
     for kind in sorted(kinds - {"endpoint"}):
-        if kind != "hf" or importlib.util.find_spec("torch") is not None:
-            check_settings(kind, _settings(study, kind))
+        check_settings(kind, _settings(study, kind))
 
 
 def _settings(study: Study, kind: str) -> dict[str, Any]:

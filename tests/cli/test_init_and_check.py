@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,19 @@ def test_what_an_engine_does_not_know_is_refused_before_its_job(study_file: Path
     words = ("check", str(study_file), "--set", "engine.options.gpu_memory_utilization=0.9")
     with pytest.raises(UserError, match=r"engine \w+: no setting 'gpu_memory_utilization'; it has"):
         run(*words)
+
+
+def test_a_study_is_checked_without_reading_an_engine(study_file: Path) -> None:
+    """Both take many seconds to be read, and a login node may have neither."""
+    words = [
+        "import sys; from rlbhpc.cli.main import cli; cli(sys.argv[1:], standalone_mode=False)",
+        "assert not {'transformers', 'vllm'} & set(sys.modules)",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "; ".join(words), "check", str(study_file)],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_set_wins_over_the_file(study_file: Path) -> None:

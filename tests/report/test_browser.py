@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlbhpc.report.details import details
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.regraded import read_regraded
 from rlbhpc.report.write import write_report
@@ -55,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_rich(folder / "run")
     found = gather(folder / "run")
     other = read_regraded(found, make_regraded(folder / "other", folder / "run"))
-    return write_report(found, folder / "page", other)[0]
+    return write_report(found, folder / "page", details(found, other))[0]
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])

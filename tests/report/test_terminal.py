@@ -50,6 +50,14 @@ def test_exit_code_3_while_samples_are_missing(run: Path) -> None:
     assert "Did the boundary move?" in done.output
 
 
+def test_printed_and_written_at_once(run: Path, tmp_path: Path) -> None:
+    words = [str(run), "--terminal", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert "Did the boundary move?" in done.output
+    assert done.output.rstrip().endswith("beside it.")
+    assert "Did the boundary move?" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_a_wrong_pair_is_told(run: Path) -> None:
     done = CliRunner().invoke(command, [str(run), "--compare", "base,rl"], standalone_mode=False)
     assert "BASE:TRAINED" in str(done.exception)
