@@ -113,6 +113,11 @@ def _why(conclusion: Conclusion) -> str:
             f"The boundary is the same within {conclusion.margin * 100:g} points, but no "
             "difference at smaller k is established."
         )
+    if int(conclusion.at_reach.sign):
+        return (
+            "This interval leaves 0 out by itself, but no difference there is established over "
+            "all k together: more problems or more samples are needed."
+        )
     return (
         "The interval holds 0 and more than a margin of "
         f"{conclusion.margin * 100:g} points: more problems or more samples are needed."

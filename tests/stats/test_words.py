@@ -174,6 +174,15 @@ def test_words_refuse_a_curve_beyond_the_samples() -> None:
         conclude(curve, weights)
 
 
+def test_an_undecided_difference_whose_own_interval_leaves_0_out_is_not_said_to_hold_it() -> None:
+    base = Counts.of(256, [0] * 12 + [1] * 12 + [40] * 72)
+    trained = Counts.of(256, [0] * 5 + [1] * 7 + [2] * 12 + [60] * 72)
+    found, said = concluded(base, trained)
+    assert found.headline is Headline.UNDECIDED and found.catches_up is None
+    assert found.at_reach.lower > 0
+    assert "leaves 0 out by itself" in said[-1] and "holds 0" not in said[-1]
+
+
 def test_sentences_leave_coverage_out_for_unequal_budgets() -> None:
     base, trained = Counts.of(64, [1, 2, 3] * 20), Counts.of(32, [1, 2, 3] * 20)
     _, said = concluded(base, trained)
