@@ -7,6 +7,7 @@ keep its matrix; fragmentation and libraries come on top.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -194,7 +195,7 @@ def _cache(config: Any, settings: Settings, rows: int) -> int:
 
 def _largest_batch(settings: Settings, width: int, ranks: int) -> MicroBatch:
     """The full micro-batch that takes most: prompts apart, and as much padding as there can be."""
-    shorter = max(1, int(width / SPREAD))
+    shorter = math.ceil(width / SPREAD)
     room = max(0, settings.micro_tokens - width) // shorter
     others = min(room, -(-settings.responses_per_update // ranks) - 1)
     responses = [

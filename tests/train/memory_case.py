@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import sys
 import warnings
@@ -59,9 +60,10 @@ def main(folder: Path, stage: int, dtype: str) -> None:
         max_tokens=WIDTH, micro_tokens=ROWS * WIDTH,
     )  # fmt: skip
     # The most padding that rows are given: one response is half as long again as the others.
-    shorter = int(WIDTH / SPREAD)
+    shorter = math.ceil(WIDTH / SPREAD)
     lengths = [WIDTH] + [shorter] * ((ROWS - 1) * WIDTH // shorter)
     responses = [Response((i,), np.zeros(n, np.int32)) for i, n in enumerate(lengths)]
+    assert len(assemble(responses, np.arange(len(responses))).rows) == 1
     before = held()
     learner = Learner(model, settings, GRPO())
     learner.imitate(responses, 1)
