@@ -170,7 +170,7 @@ class Learner:
         )
         if warming or idle:
             return metrics | {"actor/skipped": 1.0}
-        return metrics | self._update_policy(update, step)
+        return metrics | self._update_policy(update, step) | {"actor/skipped": 0.0}
 
     def _update_policy(self, update: Update, step: int) -> dict[str, float]:
         """Update the policy; what is reported of tokens is over the responses that were run."""
