@@ -241,7 +241,8 @@ def first_entry() -> dict[str, Any]:
             entry["light"] = {"partition": name, "time": "01:00:00", "cpus": 2}
         if "gpu" in one.get("TRES", "") and "sample" not in entry:
             entry["sample"] = {"partition": name, "time": "04:00:00", "gpus": 1, "cpus": 8}
-    if "sample" not in entry and "light" in entry:  # a site without GPUs
+    # A partition tells its GPUs only where the site counts them.
+    if "sample" not in entry and "light" in entry and "gpu" not in found.get("GresTypes", ""):
         entry |= {kind: {**entry["light"], "gpus": 0} for kind in ("sample", "train")}
     python = shutil.which("rlbhpc")
     entry["rlbhpc"] = [python] if python else [sys.executable, "-m", "rlbhpc"]

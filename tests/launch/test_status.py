@@ -265,6 +265,18 @@ def test_on_a_site_without_gpus_jobs_ask_for_none(
         assert (kind.partition, kind.gpus) == ("all", 0)
 
 
+def test_partitions_that_do_not_count_their_gpus_are_no_site_without(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs.add("scontrol", "echo 'GresTypes = gpu'; echo 'PartitionName=all Default=YES'")
+    stubs.add("sacctmgr", "echo 'proj|normal||'")
+    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "tables"))
+    call("doctor", tmp_path / "runs", "--write", "here")
+    entry = load_cluster(tmp_path / "tables" / "here.yaml")
+    assert entry.light.partition == "all"
+    assert (entry.sample.gpus, entry.train.gpus) == (1, 1)
+
+
 def test_doctor_without_slurm_says_where_to_run_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
