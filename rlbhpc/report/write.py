@@ -18,20 +18,20 @@ LATEX = "tables.tex"
 
 
 def write_report(
-    report: Report, folder: Path | None = None, found: Details | None = None
+    report: Report, folder: Path | None = None, more: Details | None = None
 ) -> list[Path]:
     """Write the page and the tables into a folder, the run's own where none is given.
 
-    Files of an earlier report are replaced, each in one step. ``found`` is what was worked out of
-    the report before, if it was.
+    Files of an earlier report are replaced, each in one step. ``more`` are the report's
+    details, where they are known already.
     """
     if folder is None:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
-    found = found or details(report)
-    frames = tables(report, found)
-    files = {PAGE: page(report, found).encode(), LATEX: latex(report).encode()}
+    more = more or details(report)
+    frames = tables(report, more)
+    files = {PAGE: page(report, more).encode(), LATEX: latex(report).encode()}
     for name, frame in frames.items():
         files[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
         files[f"{name}.parquet"] = frame.to_parquet(index=False)

@@ -50,9 +50,14 @@ def init_ranks() -> None:
     if backend == "gloo":
         # A rank that ends while gloo's threads run is aborted now and then, its work done. NCCL
         # bears it, and would make a rank that failed wait for those that did not.
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_leave)
     for name in alone:  # a process that this one starts is no rank of its world
         del os.environ[name]
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def wrap(

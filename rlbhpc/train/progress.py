@@ -21,7 +21,7 @@ SHOWN = {
 # KL between sampler and trainer, nat per token, from which on they are no longer one policy.
 MISMATCH = 1e-2
 WARNING = (
-    "\nsampler and trainer disagree since step {}: rollout_corr/kl is {:.2g}. Train in a wider "
+    "\nsampler and trainer disagree at step {}: rollout_corr/kl is {:.2g}. Train in a wider "
     "`dtype`, or sample with `rollouts: hf`\n"
 )
 

@@ -14,5 +14,5 @@ def test_a_mismatch_of_sampler_and_trainer_is_said_once() -> None:
         line.show(step, {"critic/rewards/mean": 0.5, "rollout_corr/kl": mismatch})
     line.finish()
     said = stream.getvalue()
-    assert said.count("disagree since step 2: rollout_corr/kl is 0.02") == said.count("disagree")
+    assert said.count("disagree at step 2: rollout_corr/kl is 0.02") == said.count("disagree")
     assert "rl: step 3/3 · reward 0.5" in said

@@ -82,10 +82,14 @@ def _training(shown: tuple[Training, ...]) -> Node:
     return table("Training curves from their first to their last tenth", heads, rows)
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= WRITTEN else f"{text[:WRITTEN]} …"
+
+
 def _written(shown: tuple[Training, ...]) -> list[Node]:
     """What models wrote while they were trained, first and last: a reward is not all to look at."""
     rows: list[list[Cell]] = [
-        [one.model, row["step"], row["problem"], row["text"][:WRITTEN], row["tokens"],
+        [one.model, row["step"], row["problem"], _cut(row["text"]), row["tokens"],
          "right" if row["correct"] else "wrong", row["reward"]]
         for one in shown
         for row in one.written
