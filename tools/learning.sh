@@ -18,4 +18,4 @@ for seed in "$@"; do
     done
     rlbhpc compact "runs/learning/$seed"
 done
-python -m tools.learning runs/learning/*/
+python -m tools.learning "${@/#/runs/learning/}"
