@@ -9,9 +9,10 @@ import torch
 
 from rlbhpc.engines.completion import Request
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.hf.backend import Backend, load_module
+from rlbhpc.engines.hf.backend import Backend, attend, load_module
 from rlbhpc.engines.hf.draw import uniforms
 from rlbhpc.engines.hf.lean import LeanBackend, fits
+from rlbhpc.engines.hf.slots import NARROWEST, STRIDE
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -35,6 +36,21 @@ def test_bits_do_not_depend_on_the_batch(tiny: Path, hf: Engine) -> None:
     for request in asked[:8]:
         (alone,) = narrow.generate([request], sampling)
         assert same(alone, whole[request.tag])
+
+
+@pytest.mark.parametrize("heads, kv_heads, dim", [(2, 1, 32), (4, 4, 16), (14, 2, 64), (8, 2, 128)])
+def test_bits_do_not_depend_on_masked_columns(heads: int, kv_heads: int, dim: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    query = torch.randn(16, heads, dim, generator=draw)
+    key, value = torch.randn(2, 16, kv_heads, 256, dim, generator=draw)
+    for seen in (5, 16, NARROWEST):
+        found = []
+        for width in range(NARROWEST, 257, STRIDE):
+            mask = torch.zeros(16 * kv_heads, 1, width)
+            mask[:, :, seen:] = -torch.inf
+            narrow = key[:, :, :width], value[:, :, :width]
+            found.append(attend(query, *narrow, mask, dim**-0.5))
+        assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_bits_do_not_depend_on_the_number_of_cores(tiny: Path, hf: Engine) -> None:

@@ -14,7 +14,7 @@ from rlbhpc.engines.engine import failed, too_long
 from rlbhpc.engines.hf.backend import Backend
 from rlbhpc.engines.hf.draw import draw
 from rlbhpc.engines.hf.rows import Finished, Rows
-from rlbhpc.engines.hf.slots import Layers, Slots, Window, round_up
+from rlbhpc.engines.hf.slots import Layers, Slots, Window, round_up, width_for
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
@@ -95,7 +95,7 @@ class Sampler:
                 yield from rows.take(done)
             live = rows.live()
             if live:
-                width = round_up(int(rows.lengths[:live].max()) + 1)
+                width = width_for(int(rows.lengths[:live].max()) + 1)
                 window = Window(slots, rows.positions[:live], width, rows.shifts[:live])
                 rows.hidden[:live] = backend.step(drawn.tokens[:live], window)
 

@@ -14,6 +14,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 # Columns are allocated and attended to in multiples of this.
 STRIDE = 16
+# And no fewer than this: processors with AVX-512 have kernels of their own for products of up to 16
+# columns, which round differently, and a row would feel how long its neighbours are.
+NARROWEST = 32
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -21,6 +24,11 @@ Layers = list[tuple[torch.Tensor, torch.Tensor]]
 def round_up(n: int, multiple: int = STRIDE) -> int:
     """Smallest multiple that is at least ``n``."""
     return -(-n // multiple) * multiple
+
+
+def width_for(n: int) -> int:
+    """Columns that are allocated and attended to for rows of up to ``n`` tokens."""
+    return max(NARROWEST, round_up(n))
 
 
 class Slots:
@@ -33,7 +41,7 @@ class Slots:
 
     def reserve(self, width: int, like: Layers) -> None:
         """Make room for ``width`` columns, keeping what is there; shapes follow ``like``."""
-        width = round_up(width)
+        width = width_for(width)
         if width <= self.width:
             return
         grown: Layers = []
