@@ -252,29 +252,21 @@ def test_doctor_reads_a_site_and_writes_an_entry_that_can_be_used(
         call("doctor", tmp_path / "runs", "--write", "here")
 
 
-def test_on_a_site_without_gpus_jobs_ask_for_none(
-    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("types", "gpus"), [("(null)", 0), ("gpu", 1)])
+def test_jobs_ask_for_gpus_unless_the_site_has_none(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, types: str, gpus: int
 ) -> None:
-    stubs.add("scontrol", "echo 'PartitionName=all Default=YES MaxTime=12:00:00'")
+    """Its partitions tell their GPUs only where the site counts them."""
+    partition = "PartitionName=all Default=YES MaxTime=12:00:00"
+    stubs.add("scontrol", f"echo 'GresTypes = {types}'; echo '{partition}'")
     stubs.add("sacctmgr", "echo 'proj|normal||'")
     monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "tables"))
     result = call("doctor", tmp_path / "runs", "--write", "here")[1]
     assert "submits any number, runs any number" in " ".join(result.stdout.split())
     entry = load_cluster(tmp_path / "tables" / "here.yaml")
-    for kind in (entry.sample, entry.train):
-        assert (kind.partition, kind.gpus) == ("all", 0)
-
-
-def test_partitions_that_do_not_count_their_gpus_are_no_site_without(
-    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stubs.add("scontrol", "echo 'GresTypes = gpu'; echo 'PartitionName=all Default=YES'")
-    stubs.add("sacctmgr", "echo 'proj|normal||'")
-    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "tables"))
-    call("doctor", tmp_path / "runs", "--write", "here")
-    entry = load_cluster(tmp_path / "tables" / "here.yaml")
     assert entry.light.partition == "all"
-    assert (entry.sample.gpus, entry.train.gpus) == (1, 1)
+    for kind in (entry.sample, entry.train):
+        assert (kind.partition, kind.gpus) == (None if gpus else "all", gpus)
 
 
 def test_doctor_without_slurm_says_where_to_run_it(
