@@ -15,19 +15,20 @@ from rlbhpc.launch.predict import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Rates, pred
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
-from tests.problems.shapes import SHAPES
 from tests.sweep import study_folder as made
 
-#: Problems of each set as it is published, before a study takes its part.
+#: Problems of each set as it is published, before a study takes its part. LiveCodeBench: those of
+#: the benchmark's window, and one older.
 PROBLEMS = {
-    "gsm8k": 1319, "math": 500, "math500": 500, "minerva": 272, "olympiadbench": 675,
-    "aime24": 30, "aime25": 30, "amc23": 40, "omni-math-rule": 2821, "humaneval+": 164,
-    "mbpp+": 378, "livecodebench": 279, "geometry3k": 601, "mathvista": 460, "mathvision": 114,
+    "gsm8k": 1319, "math": 12_000, "dapo-math": 14_000, "math500": 500, "minerva": 272,
+    "olympiadbench": 675, "aime24": 30, "aime25": 30, "amc23": 40, "omni-math-rule": 2821,
+    "humaneval+": 164, "mbpp+": 378, "livecodebench": 280, "geometry3k": 601, "mathvista": 460,
+    "mathvision": 114,
 }  # fmt: skip
 #: Mean response tokens that the table assumes.
 LENGTHS = {
     "ablations": 800, "algorithms": 800, "code": 800, "distillation": 4000, "magistral": 12000,
-    "math": 800, "perplexity": 800, "temperature": 800, "vision": 400,
+    "math": 800, "perplexity": 800, "recipes": 800, "temperature": 800, "vision": 400,
 }  # fmt: skip
 RATE, START, SHARD, WIDTH = 3000.0, 120.0, 50_000_000, 64
 TEXTS, NAMES = (
@@ -77,17 +78,23 @@ def megabytes(plan: Plan, length: int) -> float:
 
 
 def whole(name: str) -> list[dict[str, Any]]:
-    """As many different records as the set has, all like the first of its shape."""
-    first = SHAPES[name][0][0]
-    return [different(first, i) for i in range(PROBLEMS[name])]
+    """As many different records as the set has, all like the first of its shape.
+
+    One is like the last where recipes train on a part that the first does not belong to.
+    """
+    first, *_, last = made.records(name) * 2
+    others = [last] if name in ("math", "livecodebench") else []
+    return [*others, *(different(first, i) for i in range(PROBLEMS[name] - len(others)))]
 
 
 def different(record: dict[str, Any], number: int) -> dict[str, Any]:
-    changed = {key: f"{record[key]} {number}" for key in TEXTS if key in record}
+    changed: dict[str, Any] = {key: f"{record[key]} {number}" for key in TEXTS if key in record}
     changed |= {key: f"{number}" for key in NAMES if key in record}
     for key in ("task_id", "question_id"):
         if key in record:
             changed[key] = f"{str(record[key]).partition('/')[0]}/{number}"
+    if "extra_info" in record:
+        changed["extra_info"] = {"index": f"{number}"}
     return record | changed
 
 

@@ -12,6 +12,7 @@ from rlbhpc.problems.problemset import ProblemSet
 from rlbhpc.problems.sets import (
     competition,
     countdown,
+    dapo_math,
     evalplus,
     geometry3k,
     gsm8k,
@@ -34,6 +35,7 @@ SETS: Final[dict[str, ProblemSet]] = {
     "aime25": competition.AIME25,
     "amc23": competition.AMC23,
     "omni-math-rule": omni.SET,
+    "dapo-math": dapo_math.SET,
     "humaneval+": evalplus.HUMANEVAL,
     "mbpp+": evalplus.MBPP,
     "livecodebench": livecodebench.SET,

@@ -135,6 +135,27 @@ SHAPES: dict[str, tuple[Records, list[str]]] = {
         ],
         ["27", "0.5"],
     ),
+    "dapo-math": (
+        [
+            {
+                "data_source": "math_dapo",
+                "prompt": "How many primes are below 10?",
+                "solution": "4",
+                "ability": "MATH",
+                "reward_model": {"ground_truth": "4", "style": "rule-lighteval/MATH_v2"},
+                "extra_info": {"index": "b8a1c2d0"},
+            },
+            {
+                "data_source": "math_dapo",
+                "prompt": "Find $n$.",
+                "solution": "34",
+                "ability": "MATH",
+                "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"},
+                "extra_info": {"index": "b8a1c2d1"},
+            },
+        ],
+        ["4", "34"],
+    ),
     "omni-math-rule": (
         [
             {

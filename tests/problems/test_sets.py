@@ -256,3 +256,33 @@ def test_the_page_names_every_set_and_prompt() -> None:
     page = (Path(__file__).parents[2] / "docs" / "problem-sets.md").read_text()
     for name in (*set_names(), *prompt_names()):
         assert f"`{name}`" in page
+
+
+def test_a_problem_of_dapo_inside_its_prompt_is_the_same_problem(tmp_path: Path) -> None:
+    """The authors' file has whole prompts in the shape of a conversation."""
+    records = SHAPES["dapo-math"][0]
+    template = get_prompt("dapo").text
+    asked = template[template.rindex("user\n") + 5 : template.rindex("<|im_end|>")]
+    wrapped = [
+        {
+            **record,
+            "prompt": [{"role": "user", "content": asked.replace("{question}", record["prompt"])}],
+        }
+        for record in records
+    ]
+    (tmp_path / "b").mkdir()
+    plain = load("dapo-math", shapes.jsonl(records, tmp_path))
+    assert load("dapo-math", shapes.jsonl(wrapped, tmp_path / "b")) == plain
+    assert [problem.id for problem in plain] == ["dapo-math/b8a1c2d0", "dapo-math/b8a1c2d1"]
+
+
+def test_math_by_levels(tmp_path: Path) -> None:
+    made = [
+        {"problem": f"{level}?", "answer": "1", "level": level}
+        for level in ("Level 1", "Level 3", 4, "Level 5", "Level ?")
+    ]
+    path = shapes.jsonl(made, tmp_path)
+    found = load_set("math", path, "levels[3-5]")
+    assert [problem.fields["question"] for problem in found] == ["Level 3?", "4?", "Level 5?"]
+    with pytest.raises(UserError, match=r"no subset 'levels\[3-9\]'"):
+        load_set("math", path, "levels[3-9]")

@@ -21,7 +21,7 @@ from tests.problems.shapes import SHAPES, jsonl
 RECIPE = {
     "prompts_per_step": 2, "samples_per_prompt": 4, "max_tokens": 64,
     "options": {
-        "zero_stage": 0, "dtype": "float32", "save_every": 1,
+        "zero_stage": 0, "dtype": "float32", "save_every": 1, "mini_batch": 4,
         "rewards": {"correct": 1, "brevity": 1},
     },
 }  # fmt: skip
@@ -30,10 +30,13 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "study"
 
 def records(name: str) -> list[dict[str, Any]]:
     found = SHAPES[name][0]
-    if name != "omni-math-rule":
-        return found
-    # The cut of this set is a matter of counts.
-    return [{**found[0], "problem": f"What is {i}?"} for i in range(2821)]
+    match name:
+        case "omni-math-rule":  # its cut is a matter of counts
+            return [{**found[0], "problem": f"What is {i}?"} for i in range(2821)]
+        case "livecodebench":  # the benchmark's window, and older problems to train on
+            older = {"question_id": "2977", "contest_date": "2024-03-02T00:00:00"}
+            return [*found, {**found[0], **older}]
+    return found
 
 
 def study_folder(
@@ -54,7 +57,9 @@ def study_folder(
                 place = (configs / entry["path"]).resolve()
                 if not place.exists():
                     place.mkdir(parents=True)
-                    jsonl(records(entry.get("set", key)), place)
+                    file = jsonl(records(entry.get("set", key)), place)
+                    if place.name == "math":
+                        file.rename(file.with_name("train.jsonl"))
     return configs / f"{name}.yaml"
 
 

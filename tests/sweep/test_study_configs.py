@@ -19,7 +19,7 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "com
 # the pairs that it compares.
 PAIRS = {
     "ablations": 3, "algorithms": 6, "code": 3, "distillation": 4, "magistral": 1, "math": 6,
-    "perplexity": 1, "temperature": 3, "vision": 1,
+    "perplexity": 1, "recipes": 4, "temperature": 3, "vision": 1,
 }  # fmt: skip
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Final
+
 from rlbhpc.problems.boxed import last_boxed
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
 from rlbhpc.problems.record import Record
+
+_LEVELS: Final = re.compile(r"levels\[([1-5])-([1-5])\]")
 
 
 def parse(name: str, record: Record) -> Problem:
@@ -26,9 +32,21 @@ def parse(name: str, record: Record) -> Problem:
     )
 
 
+def narrow(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
+    """``levels[3-5]`` is what several recipes train on; a few problems have no level at all."""
+    match = _LEVELS.fullmatch(subset)
+    if match is None:
+        return None
+    easiest, hardest = map(int, match.groups())
+    wanted = {str(level) for level in range(easiest, hardest + 1)}
+    return [p for p in problems if p.extras.get("level", "").removeprefix("Level ") in wanted]
+
+
 MATH = FileSet(
     parse,
     Source("nlile/hendrycks-MATH-benchmark", ("data/*.parquet",)),
     splits=("train", "test"),
+    narrow=narrow,
+    subsets=("levels[3-5]",),
 )
 MATH500 = FileSet(parse, Source("HuggingFaceH4/MATH-500", ("test.jsonl",)))
