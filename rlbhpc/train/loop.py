@@ -8,6 +8,7 @@ only the micro-batches of the update are shared out.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from rlbhpc.train.algorithms.dapo import DAPO
 from rlbhpc.train.algorithms.ppo import PPO
 from rlbhpc.train.dynamics import Clock, Logs, describe
 from rlbhpc.train.learner import Learner, Update, padded
+from rlbhpc.train.losses import explained_variance
 from rlbhpc.train.rollout import Draw, Judge, Prompt, Rollout, draw_order, roll_out
 from rlbhpc.train.settings import Settings
 
@@ -231,7 +233,15 @@ def _learn(run: Run, learner: Learner, rollouts: list[Rollout], step: int) -> di
         for _ in range(s.epochs)
         for start in range(0, len(rollouts), size)
     ]
-    return _means(updates)
+    return _means(updates) | _critic(whole, signals.mask)
+
+
+def _critic(update: Update, mask: torch.Tensor) -> dict[str, float]:
+    """How well the critic foresaw the rewards, before it learnt from them."""
+    if update.values is None or update.returns is None:
+        return {}
+    share = explained_variance(update.values, update.returns, mask)
+    return {} if math.isnan(share) else {"critic/vf_explained_var": share}
 
 
 def _means(updates: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -115,6 +115,17 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float)
     return 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
 
 
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
+    """1 − Var(R − V) / Var(R) over the tokens: 0 for a constant critic, 1 for a perfect one.
+
+    The value loss cannot tell how good a critic is: it rises with the returns' own variance, which
+    RL changes. NaN where all returns are the same and there is nothing to explain.
+    """
+    told, left = returns[mask].double(), (returns - values)[mask].double()
+    spread = float(told.var(correction=0))
+    return 1 - float(left.var(correction=0)) / spread if spread else float("nan")
+
+
 def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:
     """Log-probability of each id under softmax(logits / T), in float32.
 

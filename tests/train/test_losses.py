@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rlbhpc.train.losses import (
+    explained_variance,
     off_policy_weights,
     reference_penalty,
     row_weights,
@@ -130,6 +131,18 @@ def test_off_policy_weights_are_truncated_and_detached() -> None:
 def test_value_loss(clip: float, expected: float) -> None:
     values = torch.tensor([0.45, 0.0, 0.5])
     assert float(value_loss(values[0], values[1], values[2], clip)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "share"),
+    [([0.0, 0, 1, 1], 1.0), ([0.3, 0.3, 0.3, 0.3], 0.0), ([0.25, 0.25, 0.75, 0.75], 0.75)],
+)
+def test_explained_variance_is_of_the_tokens_alone(values: list[float], share: float) -> None:
+    returns = torch.tensor([[0.0, 0, 1, 1, 99]])
+    mask = torch.tensor([[True, True, True, True, False]])
+    padded = torch.tensor([[*values, 7.0]])
+    assert explained_variance(padded, returns, mask) == pytest.approx(share)
+    assert math.isnan(explained_variance(padded, torch.ones(1, 5), mask))
 
 
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, -0.126928), (0.5, -0.018150)])

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,24 @@ def test_a_batch_without_a_signal_leaves_the_weights_alone(model: Path) -> None:
     before = weights(trained)
     assert trained.update(update(signal=0.0), 2) == {"actor/skipped": 1.0}
     assert torch.equal(weights(trained), before)
+
+
+def test_a_warm_up_moves_the_critic_alone(model: Path) -> None:
+    from rlbhpc.train.algorithms import make_algorithm
+    from rlbhpc.train.learner import Learner
+    from rlbhpc.train.settings import Settings
+    from tests.train.step_case import update, weights
+
+    settings = Settings(critic_learning_rate=1e-2, learning_rate=1e-2, sampler_cap=0.0)
+    trained = Learner(model, settings, make_algorithm("ppo", critic_warmup=3))
+    before, given, losses = weights(trained), update(), []
+    returns = (given.advantages != 0).float()
+    for step in (1, 2, 3, 4):
+        values = trained.values(given.responses)
+        losses.append(trained.update(replace(given, values=values, returns=returns), step))
+        assert torch.equal(weights(trained), before) == (step <= 3)
+    assert [loss["actor/skipped"] for loss in losses] == [1.0, 1.0, 1.0, 0.0]
+    assert losses[3]["critic/vf_loss"] < losses[0]["critic/vf_loss"] / 2
 
 
 def test_the_reported_norm_is_that_of_the_plain_gradient(model: Path) -> None:
