@@ -17,13 +17,14 @@ from rlbhpc.store.reader import open_cube
 
 ROOT = Path(__file__).parents[1]
 BASE = "base"
-SETS = {"learnt": "the 128 problems trained on", "others": "96 other problems"}
+SETS = {"learnt": "1,500 problems to train on", "others": "400 other problems"}
 PAGE = """# What each algorithm learns
 
-Nine algorithms train the quickstart's distilled model on the same 128 Countdown problems with one
-budget (`configs/learning.yaml`: {steps} steps of 16 prompts × 16 responses in two mini-batches, the
-same learning rate), with {seeds} seeds of the rollouts each. Greedy answers (temperature 0) tell
-what came of it. Made by `make quickstart` and `tools/learning.sh {names}`.
+Nine algorithms train the quickstart's distilled model on the same 1,500 Countdown problems with the
+quickstart's budget (`configs/learning.yaml`: {steps} steps of 32 prompts × 16 responses, two epochs
+in two mini-batches each, the same learning rate), with {seeds} seeds of the rollouts each. Greedy
+answers (temperature 0) tell what came of it. Made by `make quickstart` and
+`tools/learning.sh {names}`.
 
 ![Greedy accuracy over steps](learning.png)
 
@@ -32,23 +33,22 @@ what came of it. Made by `make quickstart` and `tools/learning.sh {names}`.
 {accuracy}
 
 Lift: points above the base, mean over seeds, each seed in brackets. Noise: standard deviation of
-the lift between seeds. The base has {base_learnt:.1f} % on the problems that are trained on, and
-{base_others:.1f} % on the 96 others, which tell how much of the lift carries over.
+the lift between seeds. The base has {base_learnt:.1f} % on the problems to train on, and
+{base_others:.1f} % on the 400 others, of which none was ever trained on.
 
 ## What moved inside
 
 {inside}
 
-PPO's critic starts at 0. DAPO may refill a step {refills} times, and throws no group away that has
-a signal; it samples more prompts for as many updates.
+The first two pairs are of one critic while the policy is held (`critic_warmup`): the rewards stay
+as they are, and the loss tells of the critic alone. In PPO itself rewards grow, and with them the
+loss of any critic; the share of the rewards' variance that the critic foresaw tells what it knows.
+Critics start at 0. DAPO may refill a step {refills} times, and throws no group away that has a
+signal; it samples more prompts for as many updates.
 
 ## What it says
 
 {verdict}
-
-On the other problems the lift is between {worst:+.1f} and {best:+.1f} points: so few
-problems, seen so often, are learnt by heart. [The quickstart](quickstart.md) trains GRPO on 1,500
-at half the rate, and there it carries over.
 """
 
 
@@ -82,49 +82,67 @@ def at_end(frame: pd.DataFrame, arm: str, name: str) -> pd.Series:
     return chosen[chosen["step"] == chosen["step"].max()].set_index("seed")["accuracy"]
 
 
+def lifts(frame: pd.DataFrame, arm: str, name: str) -> pd.Series:
+    """Points of each seed above the base."""
+    return 100 * (at_end(frame, arm, name) - at_end(frame, BASE, name))
+
+
 def accuracy_table(frame: pd.DataFrame, arms: list[str]) -> str:
     """One line per algorithm."""
-    heads = ("algorithm", "trained on", "lift", "noise", "lift / noise", "others", "lift")
+    of_set = ("lift", "noise", "lift / noise")
+    heads = ("algorithm", "to train on", *of_set, "others", *of_set)
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm in arms:
         cells = [f"`{arm}`"]
         for name in SETS:
-            end = at_end(frame, arm, name)
-            lift = 100 * (end - at_end(frame, BASE, name))
+            lift = lifts(frame, arm, name)
+            noise = float(lift.std(ddof=1))
             each = ", ".join(f"{value:+.1f}" for value in lift)
-            cells += [f"{100 * end.mean():.1f}", f"{lift.mean():+.1f} ({each})"]
-            if name == "learnt":
-                noise = float(lift.std(ddof=1))
-                cells += [f"{noise:.1f}", f"{lift.mean() / noise:.1f}"]
+            cells += [f"{100 * at_end(frame, arm, name).mean():.1f}"]
+            cells += [f"{lift.mean():+.1f} ({each})", f"{noise:.1f}", f"{lift.mean() / noise:.1f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def verdict(frame: pd.DataFrame, arms: list[str]) -> str:
-    """Which algorithms lift the problems trained on by more than twice the noise of one seed."""
-    lifts = {arm: at_end(frame, arm, "learnt") - at_end(frame, BASE, "learnt") for arm in arms}
-    clear = {arm for arm, lift in lifts.items() if lift.mean() > 2 * lift.std(ddof=1)}
-    words = [f"Beyond twice the noise: {', '.join(f'`{a}`' for a in arms if a in clear)}."]
-    if rest := [f"`{a}`" for a in arms if a not in clear]:
-        words.append(f"Not so: {', '.join(rest)}.")
-    return " ".join(words)
+    """Which algorithms lift greedy accuracy by more than twice the noise of one seed."""
+    lines = []
+    for name, words in SETS.items():
+        lift = {arm: lifts(frame, arm, name) for arm in arms}
+        clear = [arm for arm in arms if lift[arm].mean() > 2 * lift[arm].std(ddof=1)]
+        rest = [f"`{arm}`" for arm in arms if arm not in clear]
+        lines.append(
+            f"- On {words}, lifted by more than twice the noise: {len(clear)} of {len(arms)}"
+            + (f"; not {', '.join(rest)}." if rest else ".")
+        )
+    return "\n".join(lines)
 
 
 def inside_table(runs: list[Path]) -> str:
-    """Value loss of PPO, refills of DAPO: one line per seed."""
+    """Value loss and explained variance of critics, refills of DAPO: a line per seed."""
     heads = (
         "seed",
-        "PPO: value loss, first step, first five, last five",
+        "critic alone: value loss, first five and last five steps",
+        "variance explained",
+        "PPO: value loss, first five and last five",
+        "variance explained",
         "DAPO: refills, mean and most",
-        "prompts drawn for 16",
+        "prompts drawn for 32",
     )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for run, ppo, dapo in zip(runs, dynamics(runs, "ppo"), dynamics(runs, "dapo"), strict=True):
-        loss, refills = ppo["critic/vf_loss"], dapo["dapo/refills"]
-        lines.append(
-            f"| {run.name} | {loss.iloc[0]:.3f}, {loss[:5].mean():.3f}, {loss[-5:].mean():.3f} | "
-            f"{refills.mean():.1f} and {refills.max():.0f} | {dapo['dapo/prompts'].mean():.0f} |"
-        )
+    frames = (dynamics(runs, model) for model in ("critic", "ppo", "dapo"))
+    for run, critic, ppo, dapo in zip(runs, *frames, strict=True):
+        cells = [run.name]
+        for each in (critic, ppo):
+            loss, share = each["critic/vf_loss"], each["critic/vf_explained_var"]
+            cells += [f"{loss[:5].mean():.3f}, {loss[-5:].mean():.3f}"]
+            cells += [f"{share[:5].mean():.2f}, {share[-5:].mean():.2f}"]
+        refills = dapo["dapo/refills"]
+        cells += [
+            f"{refills.mean():.1f} and {refills.max():.0f}",
+            f"{dapo['dapo/prompts'].mean():.0f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -160,9 +178,6 @@ def main(folders: list[str]) -> None:
     frame = accuracies(runs)
     arms = [arm for arm in dict.fromkeys(frame["arm"]) if arm != BASE]
     draw(frame, arms, ROOT / "docs" / "learning.png")
-    others = [
-        100 * (at_end(frame, a, "others") - at_end(frame, BASE, "others")).mean() for a in arms
-    ]
     page = PAGE.format(
         steps=frame["step"].max(),
         seeds=len(runs),
@@ -173,8 +188,6 @@ def main(folders: list[str]) -> None:
         base_others=100 * at_end(frame, BASE, "others").mean(),
         refills=max_refills(),
         verdict=verdict(frame, arms),
-        worst=min(others),
-        best=max(others),
     )
     (ROOT / "docs" / "learning.md").write_text(page)
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 study=configs/learning.yaml
 for seed in "$@"; do
     sets=(--set "output=runs/learning/$seed" --set "seed=$seed")
-    for recipe in ppo grpo dr_grpo reinforce++ reinforce++_baseline rloo remax dapo maxrl; do
+    for recipe in ppo critic grpo dr_grpo reinforce++ reinforce++_baseline rloo remax dapo maxrl; do
         sets+=(--set "recipes.$recipe.seed=$seed")
     done
     for verb in train sample; do
