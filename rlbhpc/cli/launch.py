@@ -18,6 +18,7 @@ from rlbhpc.launch.options import read_options
 from rlbhpc.launch.script import Launch
 from rlbhpc.launch.write import start_estimates, write_launch
 from rlbhpc.launch.write import submit as submit_all
+from rlbhpc.study.expand import with_absolute_paths
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -79,7 +80,8 @@ def launch(
 
         check_recipes(resolved)
     made.save(resolved.layout.plans)
-    words = (str(study.absolute()), *(w for pair in overrides for w in ("--set", pair)))
+    there = with_absolute_paths(study, overrides)
+    words = (str(study.absolute()), *(w for pair in there for w in ("--set", pair)))
     one = Launch(resolved, words, made.name, "", entry, name, options)
     jobs = _chosen(jobs_of(resolved, made, entry, width), only)
     folder = write_launch(one, jobs)

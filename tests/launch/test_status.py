@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,29 @@ def test_a_recipe_that_training_would_refuse_writes_nothing(tmp_path: Path, stub
     with pytest.raises(UserError, match=r"recipes\.grpo: .*gprs"):
         call("launch", path)
     assert not study.layout.launches.exists()
+
+
+def test_paths_of_the_command_line_mean_the_same_in_a_job(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job has another current folder, and not every variable of the login node."""
+    path, _ = study_in(tmp_path / "s", TRAINED)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("NIGHT", "one")
+    changes = ("output=runs/$NIGHT", "arms.base.temperature=0.5", "arms.base.prompt=own.txt")
+    Path("own.txt").write_text("{question}")
+    code, _ = call("launch", path, *(f"--set={change}" for change in changes))
+    assert code == DONE
+    (script,) = (tmp_path / "here/runs/one").glob("launches/*/train-rl.sbatch")
+    said = shlex.split(script.read_text().replace("\\\n", ""), comments=True)
+    given = [said[i + 1] for i, word in enumerate(said) if word == "--set"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NIGHT")
+    study = load_study(path, given)
+    assert study.layout.root == tmp_path / "here/runs/one"
+    assert study.arms["base"].sampling.temperature == 0.5
+    assert study.prompts[study.arms["base"].prompt].text == "{question}"
 
 
 def test_a_second_launch_waits_for_the_first(run: tuple[Path, Study], stubs: Stubs) -> None:
