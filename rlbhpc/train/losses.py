@@ -119,11 +119,12 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
     """1 − Var(R − V) / Var(R) over the tokens: 0 for a constant critic, 1 for a perfect one.
 
     The value loss cannot tell how good a critic is: it rises with the returns' own variance, which
-    RL changes. NaN where all returns are the same and there is nothing to explain.
+    RL changes. With λ = 1 the returns are the rewards; below, they hold the critic's own values and
+    a critic may explain itself. NaN where all returns are the same to rounding.
     """
     told, left = returns[mask].double(), (returns - values)[mask].double()
     spread = float(told.var(correction=0))
-    return 1 - float(left.var(correction=0)) / spread if spread else float("nan")
+    return 1 - float(left.var(correction=0)) / spread if spread > 1e-12 else float("nan")
 
 
 def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -276,6 +277,20 @@ def test_a_problem_of_dapo_inside_its_prompt_is_the_same_problem(tmp_path: Path)
     assert [problem.id for problem in plain] == ["dapo-math/b8a1c2d0", "dapo-math/b8a1c2d1"]
 
 
+@pytest.mark.parametrize("prompt", [[], [{"role": "user"}], [{"role": "user", "content": 3}]])
+def test_a_conversation_without_a_question_is_told(prompt: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="record 1: `prompt` is neither a text nor a conv"):
+        load("dapo-math", shapes.jsonl([{"prompt": prompt, "solution": "1"}], tmp_path))
+
+
+def test_an_answer_of_0_and_an_index_that_is_missing(tmp_path: Path) -> None:
+    rest = {"reward_model": {"ground_truth": 0}, "extra_info": {"index": None}}
+    records = [{"prompt": question, **rest} for question in ("1 - 1?", "2 - 2?")]
+    one, two = load("dapo-math", shapes.jsonl(records, tmp_path))
+    assert (one.gold, two.gold) == ("0", "0")
+    assert one.id != two.id
+
+
 def test_math_by_levels(tmp_path: Path) -> None:
     made = [
         {"problem": f"{level}?", "answer": "1", "level": level}
@@ -284,5 +299,8 @@ def test_math_by_levels(tmp_path: Path) -> None:
     path = shapes.jsonl(made, tmp_path)
     found = load_set("math", path, "levels[3-5]")
     assert [problem.fields["question"] for problem in found] == ["Level 3?", "4?", "Level 5?"]
-    with pytest.raises(UserError, match=r"no subset 'levels\[3-9\]'"):
-        load_set("math", path, "levels[3-9]")
+    for wrong in ("levels[3-9]", "levels[5-3]"):
+        with pytest.raises(UserError, match=rf"no subset {re.escape(repr(wrong))}"):
+            load_set("math", path, wrong)
+    with pytest.raises(UserError, match=r"no problem of .* is in 'levels\[2-2\]'"):
+        load_set("math", path, "levels[2-2]")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.tree import read_tree
 from tests.sweep.study_folder import CONFIGS, canary, study_folder
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "common")
@@ -30,6 +32,48 @@ def rlbhpc(*words: object, codes: tuple[int, ...] = (0,)) -> str:
     )  # fmt: skip
     assert done.returncode in codes, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+# From hkust-nlp/simpleRL-reason (README, train_grpo_math_tune_ray.sh), sail-sg/understand-r1-zero
+# (examples/qwen2.5-math-7b.sh), verl's recipe/dapo at 2bb42ba~1, and Code-R1's main_grpo.sh.
+PUBLISHED = {
+    "simplerl": {
+        "rollout": 8192, "updates": 4, "max_tokens": 8192, "learning_rate": 5e-7, "kl_loss": 1e-4,
+        "kl_kind": "k3", "entropy_bonus": 1e-3, "weight_decay": 0.01, "warmup_steps": 0,
+        "scale": "group", "clip_high": 0.2, "aggregation": "token",
+    },
+    "oat": {
+        "rollout": 1024, "updates": 8, "max_tokens": 3000, "learning_rate": 1e-6, "kl_loss": 0,
+        "entropy_bonus": 0, "weight_decay": 0, "warmup_steps": 0, "scale": "none",
+        "aggregation": "constant",
+    },
+    "dapo": {
+        "rollout": 8192, "updates": 16, "max_tokens": 20480, "learning_rate": 1e-6, "kl_loss": 0,
+        "weight_decay": 0.1, "warmup_steps": 10, "clip_low": 0.2, "clip_high": 0.28,
+        "dual_clip": 10, "overlong_buffer": 4096, "max_refills": 10, "aggregation": "token",
+        # Half of what lies between right and wrong.
+        "rewards": {"correct": 2.0}, "overlong_factor": 1.0,
+    },
+    "code-r1": {
+        "rollout": 256, "updates": 1, "max_tokens": 4096, "learning_rate": 5e-7, "kl_loss": 1e-3,
+        "kl_kind": "k3", "entropy_bonus": 1e-3, "weight_decay": 0.01, "scale": "group",
+        "clip_high": 0.2, "aggregation": "token",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_recipe_has_the_numbers_that_were_published(name: str) -> None:
+    from rlbhpc.train.recipes import algorithm_of, settings_of
+
+    tree = read_tree(CONFIGS / "recipes.yaml").plain()
+    recipe = Recipe.model_validate(tree["recipes"][name])
+    settings, algorithm = settings_of(recipe, 1), algorithm_of(recipe)
+    rollout = settings.prompts_per_step * settings.samples_per_prompt
+    found = {**vars(algorithm), **vars(settings), "rollout": rollout}
+    found["updates"] = settings.epochs * rollout // (settings.mini_batch or rollout)
+    assert {key: found[key] for key in PUBLISHED[name]} == PUBLISHED[name]
 
 
 @pytest.mark.slow

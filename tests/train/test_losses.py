@@ -142,7 +142,8 @@ def test_explained_variance_is_of_the_tokens_alone(values: list[float], share: f
     mask = torch.tensor([[True, True, True, True, False]])
     padded = torch.tensor([[*values, 7.0]])
     assert explained_variance(padded, returns, mask) == pytest.approx(share)
-    assert math.isnan(explained_variance(padded, torch.ones(1, 5), mask))
+    for same in (torch.ones(1, 5), 1 + torch.arange(5)[None] * 1e-8):
+        assert math.isnan(explained_variance(padded.double(), same.double(), mask))
 
 
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, -0.126928), (0.5, -0.018150)])

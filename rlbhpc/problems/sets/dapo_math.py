@@ -1,12 +1,13 @@
 """DAPO-Math-17k: what DAPO was trained on, problems whose answers are integers.
 
 The file of its authors holds every problem a hundred times, inside its prompt; the source here is a
-later edition with each problem once. Both shapes are read: the words around a problem are those of
-the prompt template `dapo` and are taken off.
+later edition with each problem once, in English. A file of the first shape is read, too, if it has
+each problem once: the words around a problem are those of the template `dapo` and are taken off.
 """
 
 from __future__ import annotations
 
+from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
 from rlbhpc.problems.prompts import get_prompt
@@ -16,14 +17,17 @@ from rlbhpc.problems.record import Record
 def parse(name: str, record: Record) -> Problem:
     """The reward's ground truth is the gold, its index the id."""
     asked = record.need("prompt")
-    question = asked if isinstance(asked, str) else asked[-1]["content"]
+    if not isinstance(asked, str):
+        asked = asked[-1].get("content") if len(asked) else None
+    if not isinstance(asked, str):
+        raise UserError(f"{record.place}: `prompt` is neither a text nor a conversation")
     before, after = get_prompt("dapo").text.split("{question}")
-    question = question.removeprefix(before.rpartition("<|im_start|>user\n")[2])
+    question = asked.removeprefix(before.rpartition("<|im_start|>user\n")[2])
     question = question.removesuffix(after.partition("<|im_end|>")[0])
-    told = record.get("reward_model") or {}
-    extra = record.get("extra_info") or {}
-    gold = str(told.get("ground_truth") or record.text("solution", "answer"))
-    return make_problem(name, str(extra.get("index", "")), question, gold, "math")
+    gold = (record.get("reward_model") or {}).get("ground_truth")
+    gold = record.text("solution", "answer") if gold is None else str(gold)
+    index = (record.get("extra_info") or {}).get("index")
+    return make_problem(name, "" if index is None else str(index), question, gold, "math")
 
 
 SET = FileSet(parse, Source("open-r1/DAPO-Math-17k-Processed", ("en/*.parquet",)))

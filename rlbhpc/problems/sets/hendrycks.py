@@ -38,6 +38,8 @@ def narrow(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
     if match is None:
         return None
     easiest, hardest = map(int, match.groups())
+    if easiest > hardest:
+        return None
     wanted = {str(level) for level in range(easiest, hardest + 1)}
     return [p for p in problems if p.extras.get("level", "").removeprefix("Level ") in wanted]
 

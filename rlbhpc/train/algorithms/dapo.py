@@ -21,7 +21,9 @@ class DAPO(GRPO):
 
     .. math:: r \mathrel{+}= -f \cdot \mathrm{clip}\Bigl(\frac{len - (L_{\max} - b)}{b}, 0, 1\Bigr)
 
-    The penalty is added after correctness, so a truncated response that is right is still graded.
+    The factor is in units of the reward: its authors' 1.0 stands beside rewards of 1 and −1, which
+    are as far apart as 2 and 0. The penalty is added after correctness, so a truncated response
+    that is right is still graded.
     Whether a group is kept is decided by correctness, not by the shaped reward.
     """
 
