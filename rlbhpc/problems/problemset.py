@@ -109,8 +109,6 @@ class FileSet(ProblemSet):
                     + ", ".join((*self.splits, *self.subsets, "train[N]", "holdout[N]"))
                 )
             problems = chosen
-        if not problems:
-            raise UserError(f"problem set {name!r}: no problem of {path} is in {subset!r}")
         return limited(problems, limit, seed)
 
     def _parsed(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:

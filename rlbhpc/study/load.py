@@ -181,6 +181,8 @@ def _problem_hashes(tree: Node, file: StudyFile) -> dict[str, Mapping[str, str]]
             )
         with _Place(node):
             hashes[name] = {p.id: p.content_hash for p in load_problems(name, entry)}
+            if not hashes[name]:
+                raise UserError(f"no problem is in the subset {entry.subset!r}")
     return hashes
 
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import http.client
-import os
 import random
-import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,10 +24,10 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
+from tests.engines.server import serving
 from tests.engines.support import Truth
 
 KEY = "not-a-secret-for-tests"
-TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 FAULTS = ["429", "500", "silence", "half"]
 
 
@@ -155,46 +150,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def port(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Port of `vllm serve` on loopback; it is ended with all that it started."""
-    folder = tmp_path_factory.mktemp("server")
-    template = folder / "template.jinja"
-    template.write_text(TEMPLATE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        chosen = free.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(tiny)]
-    command += ["--host", "127.0.0.1", "--port", str(chosen), "--served-model-name", "tiny"]
-    command += ["--dtype", "float32", "--enforce-eager", "--max-num-seqs", "32"]
-    command += ["--chat-template", str(template), "--generation-config", "vllm"]
-    environment = os.environ | {
-        "VLLM_API_KEY": KEY,
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "auto",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
-        # vLLM's own sampler would compile a function at its first request, with a C++ compiler.
-        "TORCH_COMPILE_DISABLE": "1",
-    }
-    environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(
-            command, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        for _ in range(2400):
-            if server.poll() is not None:
-                pytest.fail(f"the server ended:\n{(folder / 'log').read_text()[-3000:]}")
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", chosen)) == 0:
-                    break
-            time.sleep(0.1)
+    with serving(tiny, tmp_path_factory.mktemp("server"), KEY, "tiny") as chosen:
         yield chosen
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
 
 
 @pytest.fixture

@@ -127,6 +127,10 @@ def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
         ("problem_sets.mine={path: x}", "'mine' is not a registered problem set; say with `set:`"),
         ("problem_sets.math500.path=x.jsonl", "problem_sets.math500.path: no such file or folder"),
         ("problem_sets.math500.subset=nonsense", "has no subset 'nonsense'"),
+        (
+            "problem_sets.math-train={set: math, subset: 'levels[5-5]'}",
+            "problem_sets.math-train: no problem is in the subset 'levels[5-5]'",
+        ),
         ("models.base.path=models/bas", "no such folder"),
         ("models.base={path: models/x, hub: a/b@main}", "network: hf download a/b --revision main"),
         ("problem_sets.math500.path=data/my set", "rlbhpc stage math500 --to "),

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.tree import read_tree
+from tests.engines.server import serving
 from tests.sweep.study_folder import CONFIGS, canary, study_folder
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "common")
@@ -115,8 +117,29 @@ def test_scores_of_answers_to_figures_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"magistral"}))
 def test_a_study_runs_from_its_models_to_its_report(name: str, tmp_path: Path) -> None:
     """Everything is there but the size: random weights, two problems a set, two samples each."""
-    study, run = canary(study_folder(tmp_path, name)), tmp_path / "run"
-    at = ("--set", f"output={run}")
+    from_models_to_report(canary(study_folder(tmp_path, name)), tmp_path / "run")
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_study_of_endpoints_runs_to_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One server under both names, as it stands behind two addresses in the study."""
+    monkeypatch.setenv("MISTRAL_API_KEY", "not-a-secret")
+    study = canary(study_folder(tmp_path, "magistral"))
+    tiny = make_tiny_model(tmp_path / "served", initializer_range=0.1)
+    names = ("mistral-medium-3", "magistral-medium")
+    with serving(tiny, tmp_path, "not-a-secret", *names) as port:
+        url = f"endpoint.url=http://127.0.0.1:{port}/v1"
+        urls = (f"--set=models.{model}.{url}" for model in ("base", "rl"))
+        from_models_to_report(study, tmp_path / "run", *urls)
+
+
+def from_models_to_report(study: Path, run: Path, *changes: str) -> None:
+    """Every verb in turn; the second time there is nothing left to sample."""
+    at = ("--set", f"output={run}", *changes)
     rlbhpc("train", study, *at, codes=(0, 4))
     rlbhpc("sample", study, *at)
     rlbhpc("score", study, *at, codes=(0, 4))
