@@ -69,7 +69,7 @@ def test_a_warm_up_moves_the_critic_alone(model: Path) -> None:
     from rlbhpc.train.settings import Settings
     from tests.train.step_case import update, weights
 
-    settings = Settings(critic_learning_rate=1e-2, learning_rate=1e-2, sampler_cap=0.0)
+    settings = Settings(steps=4, critic_learning_rate=1e-2, learning_rate=1e-2, sampler_cap=0.0)
     trained = Learner(model, settings, make_algorithm("ppo", critic_warmup=3))
     before, given, losses = weights(trained), update(), []
     returns = (given.advantages != 0).float()
