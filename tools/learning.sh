@@ -3,6 +3,8 @@
 # docs/learning.md: tools/learning.sh 0 1 2. Killed at any moment, the same command goes on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# A shell that has activated no environment gets that of `make install`.
+command -v rlbhpc > /dev/null || PATH="$PWD/.venv/bin:$PATH"
 
 study=configs/learning.yaml
 for seed in "$@"; do

@@ -5,6 +5,8 @@
 # verbs that read the study: tools/quickstart.sh --set seed=1 --set output=runs/another
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# A shell that has activated no environment gets that of `make install`.
+command -v rlbhpc > /dev/null || PATH="$PWD/.venv/bin:$PATH"
 
 study=configs/quickstart.yaml
 run=runs/quickstart
