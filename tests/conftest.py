@@ -7,6 +7,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A property is right or wrong, not slow: how long an example takes tells of the host's load.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 SHARED = Path(os.environ.get("RLBHPC_SHARED", Path(__file__).parents[2] / "shared"))
 

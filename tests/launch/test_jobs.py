@@ -24,7 +24,7 @@ from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
     tokens=st.integers(10, 600),
     trained=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_shard_is_in_one_task_and_no_limit_is_passed(
     tmp_path_factory: pytest.TempPathFactory, array: int, limit: int | None, width: int | None,
     tokens: int, trained: bool,

@@ -33,7 +33,7 @@ def test_problems_are_distinct_solvable_and_within_the_rules() -> None:
         assert solve(tuple(numbers), target, "+-*") is not None
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_train_and_test_never_meet(one: int, other: int) -> None:
     train = {p.id for p in generated("train", 50, one)}
@@ -65,7 +65,7 @@ def test_the_seed_decides_everything() -> None:
     assert first.response == "10*5=50\n12-11=1\n50*1=50"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.integers(0, 99), st.sampled_from(["+-*", "+-*/"]))
 def test_the_fraction_of_hits_is_kept(hit: float, seed: int, operations: str) -> None:
     worked = list(work_traces("countdown", Rules(operations=operations), 100, hit, seed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
@@ -67,7 +67,6 @@ def test_golden(name: str) -> None:
     assert render(get_prompt(name), problem("Q", images=name == "easyr1")) == GOLDEN[name]
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_questions_are_put_in_literally(question: str) -> None:
     text = render(get_prompt("qwen-boxed"), problem(question))

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
@@ -20,7 +20,6 @@ def problems(n: int) -> list[Problem]:
     return [Problem(f"s/{i}", {"question": f"q{i}"}, "1", "math") for i in range(n)]
 
 
-@settings(deadline=None)
 @given(st.integers(2, 60), st.data())
 def test_a_split_is_a_partition_in_order(n: int, data: st.DataObject) -> None:
     n_train, seed = data.draw(st.integers(1, n - 1)), data.draw(st.integers(0, 3))
@@ -54,7 +53,6 @@ def test_both_halves_must_hold_something(n_train: int) -> None:
         split(problems(10), n_train)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5))
 def test_limits_nest_and_keep_the_order(small: int, large: int, seed: int) -> None:
     small, large = sorted((small, large))

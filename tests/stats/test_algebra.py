@@ -31,7 +31,7 @@ from rlbhpc.stats.diversity import distinct_at_k
 from rlbhpc.stats.multiple import benjamini_hochberg, holm
 from rlbhpc.stats.priors import fit_prior
 
-SETTINGS = settings(max_examples=40, deadline=None)
+SETTINGS = settings(max_examples=40)
 PAIRS = st.integers(2, 12).flatmap(
     lambda problems: st.tuples(
         st.integers(2, 40),

@@ -28,7 +28,7 @@ def brute_force(votes: list[int], right: list[bool], k: int, blank: int) -> floa
     return total / draws
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=5),
     st.integers(0, 2),

@@ -240,7 +240,7 @@ def test_a_response_that_imitates_a_frame_stays_a_response(tmp_path: Path) -> No
     assert found.table["text"].to_pylist() == [forged, forged]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     texts=st.lists(st.text(), min_size=1, max_size=12),
     block=st.integers(1, 5),

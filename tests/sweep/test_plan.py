@@ -71,7 +71,7 @@ def plan_of(study: Study, shard_tokens: int = 10**9, retry: bool = False) -> Pla
 
 
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1), shard_tokens=st.integers(1, 10_000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_plan_is_what_is_asked_minus_what_is_there(
     tmp_path_factory: pytest.TempPathFactory, seed: int, share: float, shard_tokens: int
 ) -> None:

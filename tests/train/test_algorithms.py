@@ -245,7 +245,7 @@ def test_a_group_of_one_is_zero(name: str, reward: float) -> None:
     rewards=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=8, max_size=8),
     order=st.permutations(range(8)),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @pytest.mark.parametrize("name", GROUP_ONLY)
 def test_order_of_responses_does_not_matter(
     name: str, rewards: list[float], order: list[int]

@@ -25,7 +25,7 @@ def responses(sizes: list[tuple[int, int]]) -> list[Response]:
 
 
 @given(sizes=SIZES, budget=st.integers(1, 400), ranks=st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_response_is_in_one_micro_batch_and_ranks_stay_together(
     sizes: list[tuple[int, int]], budget: int, ranks: int
 ) -> None:
@@ -53,7 +53,7 @@ def test_responses_to_one_prompt_stay_together() -> None:
 
 
 @given(sizes=SIZES, copies=st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_token_is_predicted_by_what_stood_before_it(
     sizes: list[tuple[int, int]], copies: int
 ) -> None:

@@ -71,7 +71,7 @@ FRAGMENTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12))
 def test_the_short_way_to_an_answer_finds_what_the_long_way_finds(parts):
     response = "".join(parts)

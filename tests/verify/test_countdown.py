@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlbhpc.problems.countdown import (
@@ -166,19 +166,16 @@ def test_hostile_text_is_refused(response: str) -> None:
     assert len(distinct(response)) <= MAX_CHARS + 1
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123457+-*/()=,; \n.×−$\\boxed{}<>answer:think", max_size=80))
 def test_no_text_raises(response: str) -> None:
     assert isinstance(verify(GOLD, response), Verdict)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_no_unicode_raises(response: str) -> None:
     assert isinstance(verify(GOLD, response), Verdict)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="357 1+-*/()", max_size=24))
 def test_right_means_right(response: str) -> None:
     """Against Python's own arithmetic, on text made of nothing but arithmetic."""
@@ -202,7 +199,6 @@ def _parts(text: str) -> list[str]:
 SEEDS = st.integers(0, 10**6)
 
 
-@settings(deadline=None)
 @given(SEEDS, st.sampled_from(["+-*", "+-*/", "+-"]), st.integers(2, 5))
 def test_the_solvers_solutions_verify(seed: int, operations: str, count: int) -> None:
     rules = Rules(counts=(count,), operations=operations)
@@ -215,7 +211,6 @@ def test_the_solvers_solutions_verify(seed: int, operations: str, count: int) ->
     assert verify(problem.gold, f"{expression(steps)} = {target}").right
 
 
-@settings(deadline=None)
 @given(SEEDS, st.data())
 def test_any_mutation_of_a_number_fails(seed: int, data: st.DataObject) -> None:
     rules = Rules(operations="+-*/")
@@ -231,7 +226,6 @@ def test_any_mutation_of_a_number_fails(seed: int, data: st.DataObject) -> None:
     assert not verify(problem.gold, "".join(parts)).right
 
 
-@settings(deadline=None)
 @given(SEEDS)
 def test_a_trace_is_right_if_and_only_if_it_hits(seed: int) -> None:
     rng = random.Random(seed)

@@ -375,7 +375,7 @@ def test_any_text_is_judged_without_a_fault(text, gold):
     )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.fractions(max_denominator=500), st.fractions(max_denominator=500))
 def test_rationals_are_equal_exactly_if_they_are(a, b):
     """Whatever way they are written: fraction, decimal where finite, mixed number, e-notation."""
