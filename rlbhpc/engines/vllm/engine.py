@@ -308,9 +308,10 @@ def _environment() -> None:
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     # The measuring sampler replaces the sampler of this model runner.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
-    # Usage statistics and log lines have no place on a compute node.
+    # Usage statistics have no place on a compute node, nor have its warnings between the lines of
+    # progress: they are of settings that are made here, and say that what is asked may crash.
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "auto")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
