@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.algorithms.ppo import PPO
@@ -73,6 +74,7 @@ class Learner:
     """Policy, critic and reference of one rank, with their optimisers."""
 
     def __init__(self, model: Path, settings: Settings, algorithm: Algorithm) -> None:
+        settle_vector_math()
         ds.init_ranks()
         self.settings = settings
         self.algorithm = algorithm

@@ -11,6 +11,7 @@ import torch
 from rlbhpc.engines.ahead import Ahead, Shared
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Score
+from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.engines.folder import context_length
 from rlbhpc.engines.hf.backend import SEEING, Backend, copy_weights, load_module
 from rlbhpc.engines.hf.lean import LeanBackend, fits
@@ -56,6 +57,7 @@ class HfEngine:
     def __init__(
         self, model: str | Path, *, rows: int = 256, dtype: str = "float32", device: str = "cpu"
     ) -> None:
+        settle_vector_math()
         folder = Path(model)
         self.max_length = context_length(folder)
         self.tokens = Tokens(folder)

@@ -89,6 +89,9 @@ class VllmEngine:
         from vllm.platforms import current_platform
         from vllm.v1.engine.llm_engine import LLMEngine
 
+        from rlbhpc.engines.first_calls import settle_vector_math
+
+        settle_vector_math()
         cpu = current_platform.is_cpu()
         known = {field.name for field in dataclasses.fields(EngineArgs)}
         arguments: dict[str, Any] = {
