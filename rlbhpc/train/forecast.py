@@ -24,6 +24,7 @@ from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import SPREAD, MicroBatch, Response, assemble
 from rlbhpc.train.deepspeed_engine import BUCKET
 from rlbhpc.train.learner import DTYPES
+from rlbhpc.train.lora import adapt, plain_size
 from rlbhpc.train.policy import Policy, recompute_layers
 from rlbhpc.train.recipes import algorithm_of, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings
@@ -45,8 +46,9 @@ class Forecast:
         Bytes that one rank holds, by part.
     flop
         Operations of the whole run at most: 2 per parameter and token that is read or sampled, 6
-        that is trained on (Kaplan et al. 2020, arXiv 2001.08361), attention left out. None for
-        supervised training, whose texts have the length that they have.
+        that is trained on (Kaplan et al. 2020, arXiv 2001.08361), 4 where the parameter stands
+        still, attention left out. None for supervised training, whose texts have the length that
+        they have.
     share
         Share of a device's memory that is left to training: vLLM takes the rest of it for rollouts.
     """
@@ -74,9 +76,9 @@ class Forecast:
             raise UserError(
                 f"model {self.model}: one rank holds {self.total / 2**30:.1f} GiB at least and has "
                 f"{left / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
-                "`zero_stage: 3`, `offload: true`, `recompute: true`, fewer `micro_tokens` or, for "
-                "the sampler, fewer `rows` under `engine.options` make it less (with `rollouts: "
-                "vllm`, a smaller `rollout_memory` leaves more)"
+                "`zero_stage: 3`, `offload: true`, `recompute: true`, a `lora_rank`, fewer "
+                "`micro_tokens` or, for the sampler, fewer `rows` under `engine.options` make it "
+                "less (with `rollouts: vllm`, a smaller `rollout_memory` leaves more)"
             )
 
 
@@ -89,9 +91,9 @@ def forecast(study: Study, model: str, ranks: int) -> Forecast:
     steps = study.last_step(model)
     algorithm, settings = algorithm_of(recipe), settings_of(recipe, steps)
     policy = without_data(_config(study, model), settings)
-    parameters, work = _size(policy), _work(settings, algorithm)
+    parameters, work = (plain_size(policy), _trained(policy)), _work(settings, algorithm)
     return Forecast(
-        model, recipe.algorithm, parameters, ranks, work,
+        model, recipe.algorithm, parameters[0], ranks, work,
         memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
         _flop(parameters, work, settings, algorithm),
         share=1 - settings.rollout_memory if settings.rollouts == "vllm" else 1.0,
@@ -102,10 +104,17 @@ def _size(module: torch.nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
+def _trained(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
 def without_data(config: Any, settings: Settings) -> Policy:
     """The policy with shapes and types alone: a model of any size costs nothing."""
     with FAKE:
-        return Policy(AutoModelForCausalLM.from_config(config, dtype=DTYPES[settings.dtype]))
+        model = AutoModelForCausalLM.from_config(config, dtype=DTYPES[settings.dtype])
+        if settings.lora_rank:
+            adapt(model, settings.lora_rank, settings.seed)
+        return Policy(model)
 
 
 def _work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
@@ -124,30 +133,37 @@ def _work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
 
 
 def _flop(
-    parameters: int, work: Mapping[str, int], settings: Settings, algorithm: Algorithm | None
+    parameters: tuple[int, int],
+    work: Mapping[str, int],
+    settings: Settings,
+    algorithm: Algorithm | None,
 ) -> float | None:
+    """Operations of a run over ``parameters``: all of them, and those that learn."""
     if algorithm is None:
         return None
+    every, learning = parameters
     tokens = work["responses"] * settings.max_tokens
     # Old log-probs are read again where an update is not exactly on-policy.
     read = settings.epochs * work["steps"] < work["updates"] or settings.epochs > 1
     reference = bool(settings.kl_loss or algorithm.kl_beta)
-    trained = 6.0 * settings.epochs * (2 if algorithm.NEEDS_CRITIC else 1)
-    return parameters * tokens * (2.0 + 2 * read + 2 * reference + trained)
+    trained = settings.epochs * (2 if algorithm.NEEDS_CRITIC else 1)
+    once = every * (2.0 + 2 * read + 2 * reference + 4 * trained)
+    return tokens * (once + 2.0 * learning * trained)
 
 
 def memory_of(
     policy: Policy, settings: Settings, algorithm: Algorithm | None, ranks: int, rows: int
 ) -> dict[str, int]:
     """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time."""
-    config, parameters = policy.model.config, _size(policy)
-    memory = _states("policy", parameters, settings, ranks)
+    config, parameters = policy.model.config, plain_size(policy)
+    memory = _states("policy", _size(policy), _trained(policy), settings, ranks)
     width = settings.micro_tokens
     if algorithm is not None:
         width = min(width, settings.max_tokens)
         if algorithm.NEEDS_CRITIC:
-            body = _size(policy.model.base_model)
-            memory |= _states("critic", body + config.hidden_size, settings, ranks)
+            body, learning = policy.model.base_model, config.hidden_size
+            sizes = _size(body) + learning, _trained(body) + learning
+            memory |= _states("critic", *sizes, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
             memory["reference weights"] = parameters * BYTES[settings.dtype]
         if settings.rollouts == "hf":
@@ -165,7 +181,9 @@ def memory_of(
     return memory
 
 
-def _states(name: str, parameters: int, settings: Settings, ranks: int) -> dict[str, int]:
+def _states(
+    name: str, parameters: int, learning: int, settings: Settings, ranks: int
+) -> dict[str, int]:
     """Weights, gradients and optimiser of one trained module, as the ZeRO stage divides them.
 
     DeepSpeed keeps 32-bit master weights beside 16-bit ones, and gradients are added up in 32 bits
@@ -173,15 +191,15 @@ def _states(name: str, parameters: int, settings: Settings, ranks: int) -> dict[
     """
     stage, size = settings.zero_stage, BYTES[settings.dtype]
 
-    def share(byte: int, from_stage: int) -> int:
-        return parameters * byte // (ranks if stage >= from_stage else 1)
+    def share(count: int, byte: int, from_stage: int) -> int:
+        return count * byte // (ranks if stage >= from_stage else 1)
 
-    moments = share(8 if size == 4 and not stage else 12, 1)
+    moments = share(learning, 8 if size == 4 and not stage else 12, 1)
     return {
-        f"{name} weights": share(size, 3),
-        f"{name} gradients": share(4, 2),
+        f"{name} weights": share(parameters, size, 3),
+        f"{name} gradients": share(learning, 4, 2),
         f"{name} optimiser": 0 if settings.offload else moments,
-        f"{name} buffer": min(BUCKET, parameters) * size if stage else 0,
+        f"{name} buffer": min(BUCKET, learning) * size if stage else 0,
     }
 
 

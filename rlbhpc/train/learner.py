@@ -18,6 +18,7 @@ from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.algorithms.ppo import PPO
 from rlbhpc.train.batch import MicroBatch, Response, assemble, split
+from rlbhpc.train.lora import adapt, whole_weights
 from rlbhpc.train.losses import (
     off_policy_weights,
     reference_penalty,
@@ -83,6 +84,8 @@ class Learner:
         if settings.recompute:
             recompute_layers(policy.model)
         policy.entropy_gradient = settings.entropy_bonus > 0
+        if settings.lora_rank:
+            adapt(policy.model, settings.lora_rank, settings.seed)
         self.policy = self._wrap(policy, settings.learning_rate)
         self.policy_norm = ds.GradNorm(self.policy, settings.grad_clip)
         self.critic: Any = None
@@ -90,6 +93,8 @@ class Learner:
             critic = Critic.load(model, dtype)
             if settings.recompute:
                 recompute_layers(critic.body)
+            if settings.lora_rank:
+                adapt(critic.body, settings.lora_rank, settings.seed)
             self.critic = self._wrap(critic, settings.critic_learning_rate)
             self.critic_norm = ds.GradNorm(self.critic, settings.grad_clip)
         self.reference: Policy | None = None
@@ -299,10 +304,11 @@ class Learner:
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Whole weights under their transformers names; every rank must run through it."""
-        for name, parameter in self.policy.module.named_parameters():
-            with ds.gathered(self.policy, [parameter]):
+        for name, parts, adapter in whole_weights(self.policy.module):
+            with ds.gathered(self.policy, parts), torch.no_grad():
                 # A copy: ZeRO-3 gathers into buffers that the next gather reuses.
-                yield name.removeprefix("model."), parameter.detach().clone()
+                weight = parts[0].detach().clone() if adapter is None else adapter.merged(name)
+                yield name.removeprefix("model."), weight
 
 
 # Sums over response tokens that one policy update reports, after the token count itself.

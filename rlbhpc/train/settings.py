@@ -48,6 +48,9 @@ class Settings:
     recompute
         Keep the hidden states between layers alone, and compute a layer again when its gradient is
         due: a quarter more work, and a small part of the memory. The result does not depend on it.
+    lora_rank
+        Rank of the adapters that learn in place of the weights; 0 for none. Their learning rate is
+        about ten times as large.
     half_life
         Steps in which the learning rate halves once it is warm; 0 keeps it constant. A decay that
         does not look at the last step lets a run be prolonged without changing what it has done.
@@ -77,6 +80,7 @@ class Settings:
     mask_truncated: bool = False
     micro_tokens: int = 4096
     recompute: bool = False
+    lora_rank: int = 0
     zero_stage: int = 0
     offload: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -106,6 +110,10 @@ class Settings:
                 f"mini_batch: found {self.mini_batch}, which does not divide the rollout of "
                 f"{self.prompts_per_step} × {self.samples_per_prompt} = {rollout} responses; "
                 f"the nearest that does is {nearest}"
+            )
+        if type(self.lora_rank) is not int or self.lora_rank < 0:
+            raise UserError(
+                f"lora_rank: found {self.lora_rank!r}; allowed: a whole number, 0 for no adapters"
             )
         if not 0 < self.rollout_memory < 1:
             raise UserError(

@@ -45,6 +45,8 @@ class Distillation:
         rate = (s.learning_rate, s.warmup_steps, s.half_life)
         digest.update(repr((s.seed, *rate, s.weight_decay)).encode())
         digest.update(repr((s.prompts_per_step, s.samples_per_prompt, s.zero_stage)).encode())
+        if s.lora_rank:  # left out at its default, so that no run from before it is another now
+            digest.update(repr(s.lora_rank).encode())
         for pair in self.pairs:
             digest.update(repr(pair.prompt_ids).encode() + pair.token_ids.tobytes())
         return digest.hexdigest()[:16]

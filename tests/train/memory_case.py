@@ -21,6 +21,7 @@ from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import SPREAD, Response, assemble
 from rlbhpc.train.forecast import memory_of, without_data
 from rlbhpc.train.learner import Learner
+from rlbhpc.train.lora import adapt
 from rlbhpc.train.policy import Policy
 from rlbhpc.train.settings import Settings
 
@@ -51,13 +52,13 @@ def kept_by_autograd(policy: Policy, responses: list[Response]) -> int:
     return sum(t.untyped_storage().nbytes() for p, t in kept.items() if p not in own)
 
 
-def main(folder: Path, stage: int, dtype: str) -> None:
+def main(folder: Path, stage: int, dtype: str, lora_rank: int) -> None:
     model = make_tiny_model(
         folder / "model", hidden_size=256, intermediate_size=512, num_hidden_layers=4
     )
     settings = Settings(
         steps=1, prompts_per_step=2 * ROWS, samples_per_prompt=1, zero_stage=stage, dtype=dtype,  # type: ignore[arg-type]
-        max_tokens=WIDTH, micro_tokens=ROWS * WIDTH,
+        max_tokens=WIDTH, micro_tokens=ROWS * WIDTH, lora_rank=lora_rank,
     )  # fmt: skip
     # The most padding that rows are given: one response is half as long again as the others.
     shorter = math.ceil(WIDTH / SPREAD)
@@ -69,6 +70,8 @@ def main(folder: Path, stage: int, dtype: str) -> None:
     learner.imitate(responses, 1)
     after = held()
     policy = Policy.load(model, getattr(torch, dtype))
+    if lora_rank:
+        adapt(policy.model, lora_rank, 0)
     shapes = without_data(AutoConfig.from_pretrained(model), settings)
     foretold = memory_of(shapes, settings, GRPO(), ranks=1, rows=1)
     result = {
@@ -81,4 +84,4 @@ def main(folder: Path, stage: int, dtype: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

@@ -1,7 +1,7 @@
 """Two steps of training from the newest state in a folder, on any number of ranks.
 
-Run as a program by `test_ranks`: ``MODEL FOLDER STAGE-DTYPE...`` does so for each case, saves, and
-writes the weights beside the states.
+Run as a program by `test_ranks`: ``MODEL FOLDER STAGE-DTYPE[-lora]...`` does so for each case,
+saves, and writes the weights beside the states.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ IDENTITY = "the same run"
 ds.GROUP = 20_000
 
 
-def steps(model: Path, folder: Path, stage: int, dtype: Literal["float32", "bfloat16"]) -> None:
+def steps(
+    model: Path, folder: Path, stage: int, dtype: Literal["float32", "bfloat16"], lora_rank: int
+) -> None:
     """Policy and critic, from where they stand, two steps on."""
     settings = Settings(
         steps=6, learning_rate=1e-2, sampler_cap=0.0, zero_stage=stage, dtype=dtype,
+        lora_rank=lora_rank,
         micro_tokens=100,  # nine micro-batches: of two ranks one has a stand-in
     )  # fmt: skip
     trained = Learner(model, settings, make_algorithm("ppo"))
@@ -50,8 +53,8 @@ def steps(model: Path, folder: Path, stage: int, dtype: Literal["float32", "bflo
 
 def main(model: str, folder: str, *cases: str) -> None:
     for case in cases:
-        stage, dtype = case.split("-")
-        steps(Path(model), Path(folder) / case, int(stage), dtype)  # type: ignore[arg-type]
+        stage, dtype, *lora = case.split("-")
+        steps(Path(model), Path(folder) / case, int(stage), dtype, 2 * len(lora))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -109,10 +109,18 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize(("stage", "dtype"), [(0, "float32"), (0, "bfloat16"), (2, "bfloat16")])
-def test_a_learner_holds_what_was_foretold(tmp_path: Path, stage: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("stage", "dtype", "rank"),
+    [(0, "float32", 0), (0, "bfloat16", 0), (2, "bfloat16", 0), (0, "float32", 8)],
+)
+def test_a_learner_holds_what_was_foretold(
+    tmp_path: Path, stage: int, dtype: str, rank: int
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.train.memory_case", str(tmp_path), str(stage), dtype],
+        [
+            sys.executable, "-m", "tests.train.memory_case",
+            str(tmp_path), str(stage), dtype, str(rank),
+        ],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

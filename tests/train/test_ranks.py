@@ -16,7 +16,14 @@ from rlbhpc.engines.tiny import make_tiny_model
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # ZeRO stage and type of the weights, and how far 1e-2 as a rate of learning may part the weights.
-CASES = {"0-float32": 1e-6, "2-float32": 1e-6, "3-float32": 1e-6, "3-bfloat16": 1e-2}
+CASES = {
+    "0-float32": 1e-6,
+    "2-float32": 1e-6,
+    "3-float32": 1e-6,
+    "3-bfloat16": 1e-2,
+    "2-float32-lora": 1e-6,
+    "3-float32-lora": 1e-6,
+}
 
 
 def go_on(model: Path, folder: Path, ranks: int, moves: bool = False) -> None:
