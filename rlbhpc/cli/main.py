@@ -49,6 +49,7 @@ VERBS: dict[str, Verb] = {
     "review": Verb("rlbhpc.cli.review", "Have people read the reasoning of rare right answers."),
     "show": Verb("rlbhpc.cli.show", "Look at problems, samples and responses."),
     "report": Verb("rlbhpc.cli.report", "Say what a run shows: words, figures, tables."),
+    "curves": Verb("rlbhpc.cli.curves", "Copy training curves to TensorBoard or W&B."),
     "export": Verb("rlbhpc.cli.export", "Write results as Parquet, CSV, JSON or netCDF."),
     "import": Verb("rlbhpc.cli.import_results", "Take in results that other tools measured."),
     "image": Verb("rlbhpc.cli.image", "Build and check Apptainer images."),

@@ -51,9 +51,9 @@ def training(report: Report) -> list[Training]:
             frame = group[["train_step", *names]].to_dataframe().reset_index()
             found[str(group["model"].item())] = frame
     for model, path in sorted(Layout(report.folder).dynamics().items()):
-        frame = pd.DataFrame(_lines(path)).rename(columns={"step": "train_step"})
+        frame = pd.DataFrame(lines(path)).rename(columns={"step": "train_step"})
         found[model] = frame.rename(columns=lambda name: str(name).replace("/", "."))
-        kept = _lines(path.with_name("rollouts.jsonl"))
+        kept = lines(path.with_name("rollouts.jsonl"))
         ends = {kept[0]["step"], kept[-1]["step"]} if kept else set()
         written[model] = tuple(row for row in kept if row["step"] in ends)
     return [
@@ -63,7 +63,7 @@ def training(report: Report) -> list[Training]:
     ]
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def lines(path: Path) -> list[dict[str, Any]]:
     """Rows of a trainer's log, up to a line that is being written at this moment."""
     rows: list[dict[str, Any]] = []
     for line in path.read_text().splitlines() if path.is_file() else []:

@@ -61,6 +61,11 @@ class Layout:
         found = (self.root / "training").glob("*/dynamics.jsonl")
         return {path.parent.name: path for path in found}
 
+    @property
+    def boards(self) -> Path:
+        """Training curves as other tools draw them; can be deleted at any time."""
+        return self.root / "boards"
+
     def journals(self, arm: str, set_name: str) -> Path:
         """Append-only journals of one arm and problem set, one file per attempt."""
         return self.root / "journals" / arm / set_name
