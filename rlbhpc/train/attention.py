@@ -18,6 +18,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rlbhpc.engines.hf.backend import near_sight
+from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
 
@@ -36,21 +37,34 @@ def attend_in_rows(model: PreTrainedModel) -> None:
     if not plain or not model._supports_sdpa or getattr(config, "attn_logit_softcapping", None):
         why = "a layer is more than plain attention (a recurrent state, capped scores, sinks)"
         raise UserError(REFUSED.format(config.model_type, why))
-    model.set_attn_implementation(NAME)
+    # A vision tower looks both ways, at one image at a time: PyTorch's own attention does.
+    sees = "vision_config" in model.config.sub_configs
+    model.set_attn_implementation({"text_config": NAME, "vision_config": "sdpa"} if sees else NAME)
     if model.config.get_text_config()._attn_implementation != NAME:
         raise UserError(REFUSED.format(config.model_type, "it has an attention of its own"))
 
 
-def hidden_states(body: nn.Module, batch: MicroBatch) -> Tensor:
+def hidden_states(body: nn.Module, batch: MicroBatch, sight: Sight | None) -> Tensor:
     """Last hidden state of each response token's predicting cell, (response tokens, hidden)."""
-    hidden = body(
-        input_ids=batch.input_ids,
-        position_ids=batch.positions,
-        use_cache=False,
-        rows=batch.rows,
-        home=batch.home,
+    read: Any = {"input_ids": batch.input_ids}
+    if batch.images:
+        if sight is None:
+            raise UserError("the prompts have images, which this model cannot be shown")
+        read = {"inputs_embeds": _with_images(body, batch, sight)}
+    # What is told of rows is for the layers that read the line, not for a vision tower.
+    reader = getattr(body, "language_model", body)
+    hidden = reader(
+        **read, position_ids=batch.positions, use_cache=False, rows=batch.rows, home=batch.home
     ).last_hidden_state
     return embedding(batch.cells, hidden[0])
+
+
+def _with_images(body: nn.Module, batch: MicroBatch, sight: Sight) -> Tensor:
+    """Embeddings of the line, those of images from the vision tower."""
+    tokens: Tensor = body.get_input_embeddings()(batch.input_ids)
+    pixels, grids = (x.to(tokens.device) for x in sight.pixels(batch.images))
+    seen = body.get_image_features(pixels, grids, return_dict=True).pooler_output
+    return tokens[0].index_copy(0, batch.seen, torch.cat(seen).to(tokens.dtype))[None]
 
 
 def attention(

@@ -15,17 +15,48 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlbhpc.engines.completion import Prompt
+
 # Rows of attention are cut into groups in which none is longer than so many times the shortest:
 # each group is a call of its own, and within it rows are padded to the longest.
 SPREAD = 1.5
 
 
 @dataclass(frozen=True)
+class Shown:
+    """Images of a prompt.
+
+    Attributes
+    ----------
+    images
+        As files, in the order in which the prompt shows them.
+    places
+        Which of the prompt's tokens stand for them. Only these: a response may well sample the
+        token that marks an image, and then it is a token like any other.
+    positions
+        Where all tokens of the prompt stand in time, height and width, shape (3, tokens).
+    """
+
+    images: tuple[bytes, ...]
+    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Response:
-    """One response to train on: the very token ids that were sampled, never re-tokenised."""
+    """One response to train on: the very token ids that were sampled, never re-tokenised.
+
+    In a prompt with images each of these is as many tokens as the model sees of it.
+    """
 
     prompt_ids: tuple[int, ...]
     token_ids: NDArray[np.int32]
+    shown: Shown | None = None
+
+    @property
+    def prompt(self) -> Prompt:
+        """What the model is shown: the same for every response to a prompt."""
+        return self.prompt_ids, () if self.shown is None else self.shown.images
 
     @property
     def size(self) -> int:
@@ -42,7 +73,7 @@ class MicroBatch:
     index
         Which responses of the batch stand here, shape (b,).
     input_ids, positions
-        What the model reads, shape (1, cells).
+        What the model reads, shape (1, cells); positions (3, 1, cells) where there are images.
     cells
         The cell that predicts each response token, one response after the other, shape (sum of
         lengths,). Responses to one prompt share the cell of its last token.
@@ -56,6 +87,9 @@ class MicroBatch:
         up on the right is seen by nothing.
     home
         For each cell, its place in ``rows`` laid end to end.
+    images, seen
+        Of all prompts, in the order in which they stand in the line; and the cells that stand for
+        them.
     """
 
     index: Tensor
@@ -66,12 +100,15 @@ class MicroBatch:
     lengths: Tensor
     rows: tuple[Tensor, ...]
     home: Tensor
+    seen: Tensor
+    images: tuple[bytes, ...] = ()
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same micro-batch on another device."""
         rows = tuple(row.to(device) for row in self.rows)
-        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
-        return MicroBatch(**{name: part.to(device) for name, part in rest.items()}, rows=rows)
+        names = [f.name for f in fields(self) if f.name not in ("rows", "images")]
+        rest = {name: getattr(self, name).to(device) for name in names}
+        return MicroBatch(**rest, rows=rows, images=self.images)
 
     def by_response(self, flat: Tensor) -> Tensor:
         """Spread values of response tokens into a (b, longest response) array, 0 elsewhere."""
@@ -92,8 +129,8 @@ def split(
     as if they were not. Every rank gets the same number of micro-batches, since ranks meet in
     collective operations in each of them; a rank that would have fewer gets empty ones.
     """
-    first: dict[tuple[int, ...], int] = {}
-    order = np.argsort([first.setdefault(r.prompt_ids, i) for i, r in enumerate(responses)],
+    first: dict[Prompt, int] = {}
+    order = np.argsort([first.setdefault(r.prompt, i) for i, r in enumerate(responses)],
                        kind="stable")  # fmt: skip
     sizes = np.array([responses[i].size for i in order])
     middle = np.cumsum(sizes) - sizes / 2
@@ -114,20 +151,27 @@ def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBa
     chosen = [responses[i] for i in index]
     line: list[NDArray[np.int64]] = []
     positions: list[NDArray[np.int64]] = []
-    prompts: dict[tuple[int, ...], NDArray[np.int64]] = {}
+    prompts: dict[Prompt, NDArray[np.int64]] = {}
+    images: list[bytes] = []
+    seen: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     read: list[NDArray[np.int64]] = []
     used = 0
     for r in chosen:
-        parts = [(r.token_ids[:-1], len(r.prompt_ids))]
-        if r.prompt_ids not in prompts:
-            parts.insert(0, (np.array(r.prompt_ids), 0))
-            prompts[r.prompt_ids] = np.arange(used, used + len(r.prompt_ids))
-        for ids, begin in parts:
+        before = _positions(r)
+        behind = int(before.max()) + 1 + np.arange(len(r.token_ids) - 1)
+        parts = [(r.token_ids[:-1], np.tile(behind, (3, 1)))]
+        if r.prompt not in prompts:
+            parts.insert(0, (np.array(r.prompt_ids), before))
+            prompts[r.prompt] = np.arange(used, used + len(r.prompt_ids))
+            if r.shown is not None:
+                images += r.shown.images
+                seen.append(used + r.shown.places)
+        for ids, where in parts:
             line.append(ids.astype(np.int64))
-            positions.append(np.arange(begin, begin + len(ids)))
+            positions.append(where)
             used += len(ids)
         own = np.arange(used - len(r.token_ids) + 1, used)
-        read.append(np.concatenate([prompts[r.prompt_ids], own]))
+        read.append(np.concatenate([prompts[r.prompt], own]))
 
     lengths = np.array([len(r.token_ids) for r in chosen])
     cells = np.concatenate([row[len(row) - n :] for row, n in zip(read, lengths, strict=True)])
@@ -136,16 +180,26 @@ def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBa
     # A prompt's cells are the same in all its rows, and padding repeats a row's last cell: the
     # first place of a cell is always a true one.
     home = np.unique(np.concatenate([row.ravel() for row in rows]), return_index=True)[1]
+    every = np.concatenate(positions, axis=1)
     return MicroBatch(
         index=torch.from_numpy(index),
         input_ids=torch.from_numpy(np.concatenate(line)[None]),
-        positions=torch.from_numpy(np.concatenate(positions)[None]),
+        positions=torch.from_numpy(every[:, None] if images else every[:1]),
         cells=torch.from_numpy(cells),
         targets=torch.from_numpy(targets),
         lengths=torch.from_numpy(lengths),
         rows=tuple(map(torch.from_numpy, rows)),
         home=torch.from_numpy(home),
+        seen=torch.from_numpy(np.concatenate(seen)),
+        images=tuple(images),
     )
+
+
+def _positions(response: Response) -> NDArray[np.int64]:
+    """Of a prompt's tokens: one number after the other, unless it is shown images."""
+    if response.shown is not None:
+        return response.shown.positions
+    return np.tile(np.arange(len(response.prompt_ids)), (3, 1))
 
 
 def _rows(read: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:

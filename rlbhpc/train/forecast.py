@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
+from rlbhpc.engines.hf.backend import model_kind
 from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
 from rlbhpc.study.study import Study
@@ -111,7 +112,7 @@ def _trained(module: torch.nn.Module) -> int:
 def without_data(config: Any, settings: Settings) -> Policy:
     """The policy with shapes and types alone: a model of any size costs nothing."""
     with FAKE:
-        model = AutoModelForCausalLM.from_config(config, dtype=DTYPES[settings.dtype])
+        model = model_kind(config).from_config(config, dtype=DTYPES[settings.dtype])
         if settings.lora_rank:
             adapt(model, settings.lora_rank, settings.seed)
         return Policy(model)
@@ -155,7 +156,7 @@ def memory_of(
     policy: Policy, settings: Settings, algorithm: Algorithm | None, ranks: int, rows: int
 ) -> dict[str, int]:
     """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time."""
-    config, parameters = policy.model.config, plain_size(policy)
+    config, parameters = policy.model.config.get_text_config(), plain_size(policy)
     memory = _states("policy", _size(policy), _trained(policy), settings, ranks)
     width = settings.micro_tokens
     if algorithm is not None:

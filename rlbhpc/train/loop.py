@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from rlbhpc.engines.engine import Engine
+from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train import checkpoint
@@ -57,6 +58,12 @@ class Run:
     algorithm: Algorithm
     prompts: Sequence[Prompt]
     judge: Judge
+    sight: Sight | None = None
+
+    def read(self, prompt: Prompt) -> tuple[int, ...]:
+        """Tokens of a prompt as a policy reads them, those of its images included."""
+        images = prompt.problem.pictures
+        return self.sight.expand(prompt.ids, images) if self.sight and images else prompt.ids
 
     @property
     def identity(self) -> str:
@@ -79,6 +86,7 @@ def train(
 ) -> int:
     """Train to the last step, or until drained. Returns an exit code; again goes on from there."""
     learner = Learner(run.base, run.settings, run.algorithm)
+    refuse_a_mixture(run)
     if run.settings.kl_loss or run.algorithm.kl_beta:
         learner.load_reference(run.base)
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
@@ -120,8 +128,21 @@ def train(
     return DONE
 
 
+def refuse_a_mixture(run: Run) -> None:
+    """Refuse what would make ranks wait for each other for ever."""
+    shown = sum(1 for prompt in run.prompts if prompt.problem.images)
+    if 0 < shown < len(run.prompts) and dist.get_world_size() > 1:
+        raise UserError(
+            f"model {run.name}: {shown} of {len(run.prompts)} problems have images; ranks that "
+            "meet in the vision tower would wait for those that have no use for it. Train on one "
+            "kind, or on one rank"
+        )
+
+
 def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
-    faint = learner.faint_tokens({i for prompt in run.prompts for i in prompt.ids})
+    read = {i for prompt in run.prompts for i in prompt.ids}
+    # In the place of what marks an image stands what is seen of it.
+    faint = learner.faint_tokens(read - ({run.sight.mark} if run.sight else set()))
     if faint and dist.get_rank() == 0:
         ids = ", ".join(map(str, faint[:8]))
         click.echo(
@@ -186,6 +207,7 @@ def _sample(run: Run, engine: Engine, step: int, cursor: int, count: int) -> lis
         run=(s.seed, run.name, step),
         max_tokens=s.max_tokens,
         judge=run.judge,
+        sight=run.sight,
     )
     rollouts = roll_out(draw, s.samples_per_prompt, s.temperature)
     if run.algorithm.NEEDS_GREEDY:

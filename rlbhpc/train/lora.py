@@ -67,12 +67,12 @@ def dithered(exact: Tensor, name: str) -> Tensor:
 def adapt(model: PreTrainedModel, rank: int, seed: int) -> None:
     """Hold a transformer's weights and give every linear layer of its body an adapter.
 
-    All of them, not attention's alone, which would learn less (Schulman et al. 2025). Embeddings,
-    norms and the output layer stand still.
+    All of them, not attention's alone, which would learn less (Schulman et al. 2025), and those of
+    a vision tower. Embeddings, of patches too, norms and the output layer stand still.
     """
     body = model.base_model
     matrices = sum(p.numel() for p in body.parameters() if p.dim() > 1) - sum(
-        m.weight.numel() for m in body.modules() if isinstance(m, nn.Embedding)
+        m.weight.numel() for m in body.modules() if isinstance(m, (nn.Embedding, nn.Conv3d))
     )
     model.requires_grad_(False)
     random = torch.Generator().manual_seed(seed)

@@ -78,6 +78,8 @@ def _taught(study: Study, teacher: Teacher) -> Pairs:
         # Rows come sorted by step, problem and sample.
         for row in scan.rows(study.layout, teacher.arm, set_name, columns).table.to_pylist():
             name = row["problem"]
+            if name in problems and problems[name].images:
+                raise UserError(f"teacher {teacher.arm}: {name} has images, and sft shows none")
             right = row["verdict"] == Status.RIGHT or teacher.keep == "all"
             if right and name in problems and taken.get(name, 0) < teacher.per_problem:
                 taken[name] = taken.get(name, 0) + 1

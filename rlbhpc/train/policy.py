@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
+from rlbhpc.engines.hf.backend import SEEING, model_kind
+from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.engines.staging import staged
 from rlbhpc.train.attention import attend_in_rows, hidden_states
 from rlbhpc.train.batch import MicroBatch
@@ -20,6 +23,20 @@ class Scored(NamedTuple):
 
     logprobs: Tensor
     entropies: Tensor
+
+
+def read_model(path: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """Read a Hugging Face folder, with its vision tower where it has one."""
+    folder = staged(path)
+    kind = model_kind(AutoConfig.from_pretrained(folder))
+    model: PreTrainedModel = kind.from_pretrained(folder, dtype=dtype)
+    return model
+
+
+@cache
+def sight_of(path: Path) -> Sight | None:
+    """The eyes of a model folder, if it has any; those who look share what they have seen."""
+    return Sight(path) if AutoConfig.from_pretrained(path).model_type in SEEING else None
 
 
 def recompute_layers(model: nn.Module) -> None:
@@ -44,16 +61,17 @@ class Policy(nn.Module):
     short prompts and large vocabularies is most of the memory.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(model)
         self.model = model
+        self.sight = sight
         self.entropy_gradient = False
 
     @classmethod
     def load(cls, path: Path, dtype: torch.dtype) -> Policy:
         """Read a Hugging Face folder."""
-        return cls(AutoModelForCausalLM.from_pretrained(staged(path), dtype=dtype))
+        return cls(read_model(path, dtype), sight_of(path))
 
     def forward(self, batch: MicroBatch, temperature: float) -> Scored:
         """Score the response tokens of one micro-batch.
@@ -61,7 +79,7 @@ class Policy(nn.Module):
         Entropies are computed where the loss wants their gradient (``entropy_gradient``) and are 0
         elsewhere: the sampler has measured them already.
         """
-        hidden = hidden_states(self.model.base_model, batch)
+        hidden = hidden_states(self.model.base_model, batch, self.sight)
         logits = self.model.get_output_embeddings()(hidden)
         logprobs = token_logprobs(logits, batch.targets, temperature)
         if not self.entropy_gradient:
@@ -72,10 +90,11 @@ class Policy(nn.Module):
 class Critic(nn.Module):
     """The same body with one output a token: the value before it."""
 
-    def __init__(self, body: PreTrainedModel, hidden_size: int) -> None:
+    def __init__(self, body: PreTrainedModel, hidden_size: int, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(body)
         self.body = body
+        self.sight = sight
         self.head = nn.Linear(hidden_size, 1, bias=False)
         # Start at 0: before it has learnt anything a critic should not bias a single advantage.
         nn.init.zeros_(self.head.weight)
@@ -83,9 +102,10 @@ class Critic(nn.Module):
     @classmethod
     def load(cls, path: Path, dtype: torch.dtype) -> Critic:
         """A critic that starts from the policy's own body."""
-        model = AutoModelForCausalLM.from_pretrained(staged(path), dtype=dtype)
-        return cls(model.base_model, model.config.hidden_size).to(dtype)
+        model = read_model(path, dtype)
+        size = model.config.get_text_config().hidden_size
+        return cls(model.base_model, size, sight_of(path)).to(dtype)
 
     def forward(self, batch: MicroBatch) -> Tensor:
         """Value before each response token, flat."""
-        return self.head(hidden_states(self.body, batch)).squeeze(-1).float()
+        return self.head(hidden_states(self.body, batch, self.sight)).squeeze(-1).float()

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rlbhpc.engines.hf.backend import SEEING
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
@@ -15,6 +16,7 @@ from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
 from rlbhpc.train.loop import Run
 from rlbhpc.train.pairs import learning_pairs
+from rlbhpc.train.policy import sight_of
 from rlbhpc.train.recipes import algorithm_of, settings_of
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Judge, Prompt
@@ -52,6 +54,7 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         algorithm=algorithm,
         prompts=_prompts(study, recipe, Tokens(base)),
         judge=Judge(_verify, make_reward(settings.rewards)),
+        sight=sight_of(base),
         **common,
     )
 
@@ -78,10 +81,14 @@ def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]
     if recipe.problems is None or recipe.prompt is None:
         raise UserError(f"recipe with {recipe.algorithm}: `problems` and `prompt` are needed")
     template = study.prompts[recipe.prompt]
-    return tuple(
-        Prompt(problem, tokens.encode(render(template, problem)))
-        for problem in study.problems(recipe.problems)
-    )
+    problems = study.problems(recipe.problems)
+    shown = next((problem.id for problem in problems if problem.images), None)
+    if shown is not None and sight_of(tokens.folder) is None:
+        raise UserError(
+            f"{shown} has images, which the model in {tokens.folder} cannot be shown; train one of "
+            f"{', '.join(sorted(SEEING))}"
+        )
+    return tuple(Prompt(p, tokens.encode(render(template, p))) for p in problems)
 
 
 def _verify(problem: Problem, text: str) -> Verdict:

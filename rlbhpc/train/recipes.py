@@ -34,22 +34,12 @@ def check_recipes(study: Study) -> None:
         try:
             if recipe.algorithm != "sft":
                 check_algorithm(recipe.algorithm)
-            _refuse_images(study, recipe)
             make_reward(recipe.options.get("rewards", {}))
             if importlib.util.find_spec("torch") is not None:
                 algorithm_of(recipe)
                 settings_of(recipe, study.last_step(model))
         except UserError as error:
             raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
-
-
-def _refuse_images(study: Study, recipe: Recipe) -> None:
-    """A policy that is not shown the figure of a question learns to guess."""
-    if recipe.problems and (shown := study.first_shown(recipe.problems)):
-        raise UserError(
-            f"{shown} has images, and training shows none; train elsewhere and name the "
-            "checkpoint's folder as the model's `path`"
-        )
 
 
 def algorithm_of(recipe: Recipe) -> Algorithm | None:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
+from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
-from rlbhpc.train.batch import Response
+from rlbhpc.train.batch import Response, Shown
 from rlbhpc.train.rewards import Judged
 from rlbhpc.verify.verdict import Verdict
+
+NOTHING = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A problem with its prompt, tokenised once."""
+    """A problem with its prompt, tokenised once; an image is marked by one token."""
 
     problem: Problem
     ids: tuple[int, ...]
@@ -79,6 +82,7 @@ class Draw:
     run: tuple[int, str, int]
     max_tokens: int
     judge: Judge
+    sight: Sight | None = None
 
     def seed(self, prompt: int, sample: int) -> int:
         """Seed of one response.
@@ -94,18 +98,36 @@ class Draw:
 def roll_out(draw: Draw, samples: int, temperature: float) -> list[Rollout]:
     """Sample and judge ``samples`` responses to each prompt, ordered by prompt and sample."""
     sampling = Sampling(temperature, 1.0, draw.max_tokens)
+    pictures = [prompt.problem.pictures for prompt in draw.prompts]
     requests = [
-        Request(tag=p * samples + s, prompt_ids=prompt.ids, seed=draw.seed(p, s))
+        Request(p * samples + s, prompt.ids, draw.seed(p, s), pictures[p])
         for p, prompt in enumerate(draw.prompts)
         for s in range(samples)
     ]
+    read = [_read(*given, draw.sight) for given in zip(draw.prompts, pictures, strict=True)]
     done: dict[int, Rollout] = {}
     for completion in draw.engine.generate(requests, sampling):
-        done[completion.tag] = _judged(completion, draw, completion.tag // samples)
+        prompt = completion.tag // samples
+        response = replace(read[prompt], token_ids=completion.token_ids)
+        done[completion.tag] = _judged(completion, draw, prompt, response)
     return [done[tag] for tag in sorted(done)]
 
 
-def _judged(completion: Completion, draw: Draw, prompt: int) -> Rollout:
+def _read(prompt: Prompt, images: tuple[bytes, ...], sight: Sight | None) -> Response:
+    """What a policy reads of a prompt, with no response yet."""
+    if not images:
+        return Response(prompt.ids, NOTHING)
+    if sight is None:
+        raise UserError(f"{prompt.problem.id} has images, which this model cannot be shown")
+    try:
+        ids = sight.expand(prompt.ids, images)
+        places = np.flatnonzero(np.array(ids) == sight.mark)
+        return Response(ids, NOTHING, Shown(images, places, sight.positions(ids, images)))
+    except UserError as error:
+        raise UserError(f"rollout of {prompt.problem.id}: {error}") from None
+
+
+def _judged(completion: Completion, draw: Draw, prompt: int, response: Response) -> Rollout:
     problem = draw.prompts[prompt].problem
     if completion.finish is Finish.ERROR:
         raise UserError(f"rollout of {problem.id}: {completion.error}")
@@ -121,7 +143,7 @@ def _judged(completion: Completion, draw: Draw, prompt: int) -> Rollout:
     return Rollout(
         problem=problem.id,
         group=draw.first_group + prompt,
-        response=Response(draw.prompts[prompt].ids, completion.token_ids),
+        response=response,
         sampler_logprobs=completion.logprobs,
         entropy_sum=float(completion.entropies.sum(dtype=np.float64)),
         truncated=completion.finish is Finish.LENGTH,

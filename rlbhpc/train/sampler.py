@@ -30,7 +30,7 @@ def rollout_engine(run: Run, rows: int) -> Engine:
 
 def _vllm(run: Run, rows: int) -> Engine:
     settings = run.settings
-    longest = max(len(prompt.ids) for prompt in run.prompts) + settings.max_tokens
+    longest = max(map(len, map(run.read, run.prompts))) + settings.max_tokens
     # Beside other ranks an engine joins the world that they have made.
     joined = {"distributed_executor_backend": "external_launcher"}
     try:

@@ -58,7 +58,7 @@ def study_folder(
                 if not place.exists():
                     place.mkdir(parents=True)
                     file = jsonl(records(entry.get("set", key)), place)
-                    if place.name == "math":
+                    if place.name in ("math", "geometry3k"):
                         file.rename(file.with_name("train.jsonl"))
     return configs / f"{name}.yaml"
 

@@ -23,7 +23,7 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "com
 # the pairs that it compares.
 PAIRS = {
     "ablations": 3, "algorithms": 6, "code": 3, "distillation": 4, "magistral": 1, "math": 6,
-    "perplexity": 1, "recipes": 4, "temperature": 3, "vision": 1,
+    "perplexity": 1, "recipes": 5, "temperature": 3, "vision": 1,
 }  # fmt: skip
 
 
@@ -37,7 +37,8 @@ def rlbhpc(*words: object, codes: tuple[int, ...] = (0,)) -> str:
 
 
 # From hkust-nlp/simpleRL-reason (README, train_grpo_math_tune_ray.sh), sail-sg/understand-r1-zero
-# (examples/qwen2.5-math-7b.sh), verl's recipe/dapo at 2bb42ba~1, and Code-R1's main_grpo.sh.
+# (examples/qwen2.5-math-7b.sh), verl's recipe/dapo at 2bb42ba~1, Code-R1's main_grpo.sh, and
+# hiyouga/EasyR1 (examples/config.yaml with the clip ranges and the mean of its ActorConfig).
 PUBLISHED = {
     "simplerl": {
         "rollout": 8192, "updates": 4, "max_tokens": 8192, "learning_rate": 5e-7, "kl_loss": 1e-4,
@@ -60,6 +61,12 @@ PUBLISHED = {
         "rollout": 256, "updates": 1, "max_tokens": 4096, "learning_rate": 5e-7, "kl_loss": 1e-3,
         "kl_kind": "k3", "entropy_bonus": 1e-3, "weight_decay": 0.01, "scale": "group",
         "clip_high": 0.2, "aggregation": "token",
+    },
+    "easyr1": {
+        "rollout": 2560, "updates": 4, "max_tokens": 2048, "learning_rate": 1e-6, "kl_loss": 1e-2,
+        "kl_kind": "k3", "entropy_bonus": 0, "weight_decay": 0.01, "warmup_steps": 0,
+        "scale": "group", "ddof": 1, "clip_low": 0.2, "clip_high": 0.3, "dual_clip": 3.0,
+        "aggregation": "token", "rewards": {"correct": 0.9, "format": 0.1},
     },
 }  # fmt: skip
 
@@ -90,15 +97,17 @@ def test_the_page_on_sizes_has_a_row_for_each() -> None:
     assert sorted(re.findall(r"^\| `(\w+)\.yaml`", page, re.M)) == NAMES
 
 
+@pytest.mark.engine
 @pytest.mark.slow
-def test_training_on_figures_that_it_would_not_show_is_refused(tmp_path: Path) -> None:
+def test_training_a_model_without_eyes_on_figures_is_refused(tmp_path: Path) -> None:
     path = study_folder(tmp_path, "vision")
     tree = yaml.safe_load(path.read_text())
-    tree["models"]["rl"] = {"train": {"from": "base", "recipe": "blind"}, "steps": [1]}
-    tree["recipes"] = {"blind": {"algorithm": "grpo", "problems": "mathvista", "prompt": "easyr1"}}
+    tree["models"]["blind"] = {"path": str(tmp_path / "tiny")}
+    tree["models"]["rl"] = {"train": {"from": "blind", "recipe": "rl"}, "steps": [1]}
+    tree["recipes"] = {"rl": {"algorithm": "grpo", "problems": "mathvista", "prompt": "easyr1"}}
     path.write_text(yaml.safe_dump(tree))
-    with pytest.raises(AssertionError, match=r"64\n.*recipes\.blind: mathvista/.* has images"):
-        rlbhpc("check", path)
+    with pytest.raises(AssertionError, match=r"64\n.*mathvista/.* has images, which the model in"):
+        rlbhpc("train", path, "rl")
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     # A vision tower looks both ways, which PyTorch's own attention does.
     per_part = {"text_config": attention, "vision_config": "sdpa"}
     try:
-        module = _kind_of(config).from_pretrained(
+        module = model_kind(config).from_pretrained(
             folder,
             dtype=dtype,
             attn_implementation=per_part if config.model_type in SEEING else attention,
@@ -117,7 +117,7 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     return module.eval().requires_grad_(False).to(device)
 
 
-def _kind_of(config: Any) -> Any:
+def model_kind(config: Any) -> Any:
     """The loader of a model: with its vision tower, where it has one."""
     seeing = config.model_type in SEEING
     return AutoModelForImageTextToText if seeing else AutoModelForCausalLM
@@ -129,7 +129,7 @@ def copy_weights(module: Any, weights: Path | Iterable[tuple[str, torch.Tensor]]
     if isinstance(weights, Path):
         # transformers' own loader knows every layout that a checkpoint folder can have.
         dtype = next(module.parameters()).dtype
-        kind = _kind_of(module.config)
+        kind = model_kind(module.config)
         named = kind.from_pretrained(weights, dtype=dtype).state_dict().items()
     else:
         named = weights
