@@ -55,9 +55,14 @@ def weight_names(folder: Path) -> set[str]:
     return names
 
 
+def _part(name: str) -> str:
+    """A weight's name in files and in memory alike, which differ in models that see."""
+    return name.removeprefix("model.").removeprefix("language_model.")
+
+
 def refuse_partial(folder: Path, given: set[str]) -> None:
     """Refuse named weights that leave out some of those that the model folder holds."""
-    missing = weight_names(folder) - given
+    missing = {_part(name) for name in weight_names(folder)} - {_part(name) for name in given}
     if configuration(folder).get("tie_word_embeddings"):
         missing.discard("lm_head.weight")
     if missing:

@@ -69,7 +69,7 @@ class Wandb:
     """
 
     def __init__(self, folder: Path, model: str) -> None:
-        os.environ.setdefault("WANDB_MODE", "offline")
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
         # It reports on itself by way of its server, offline or not.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
@@ -77,13 +77,19 @@ class Wandb:
         folder.mkdir(parents=True, exist_ok=True)
         run = folder.parent.parent
         place = hashlib.sha256(f"{run.resolve()} {model}".encode()).hexdigest()[:16]
-        quiet = wandb.Settings(
-            silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True
-        )
-        self._run: Any = wandb.init(
-            project="rlbhpc", group=run.name,
-            name=model, id=place, resume="allow", dir=folder, reinit="create_new", settings=quiet,
-        )  # fmt: skip
+        try:
+            quiet = wandb.Settings(
+                silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True
+            )
+            self._run: Any = wandb.init(
+                mode=mode, project="rlbhpc", group=run.name, name=model, id=place, resume="allow",
+                dir=folder, reinit="create_new", settings=quiet,
+            )  # fmt: skip
+        except (wandb.Error, ValueError) as error:
+            why = str(error).splitlines()[0]
+            raise UserError(
+                f"W&B does not begin a run: {why}; WANDB_MODE=offline needs no account"
+            ) from None
 
     def show(self, step: int, row: Row) -> None:
         """Add a point to each curve."""
@@ -129,14 +135,18 @@ class Copy:
         """Copy the steps that were logged since the last look; how many."""
         new = 0
         for model, path in sorted(self._layout.dynamics().items()):
-            # A run that goes on writes its last steps once more; they are shown already.
+            # A run that goes on writes its last steps once more; they are shown already. Where they
+            # are other draws (rollouts by vLLM), a copy that is made anew has those that count.
             fresh = [(s, row) for s, row in steps(path.parent) if s > self.shown.get(model, 0)]
             if not fresh:
                 continue
             if not self._open:
                 shutil.rmtree(self.folder, ignore_errors=True)  # an earlier copy
             if model not in self._open:
-                self._open[model] = self._make(self.folder, model)
+                try:
+                    self._open[model] = self._make(self.folder, model)
+                except OSError as error:
+                    raise UserError(f"{self.folder}: cannot be written: {error}") from None
             for step, row in fresh:
                 self._open[model].show(step, row)
             self._open[model].flush()
@@ -147,10 +157,14 @@ class Copy:
 
 def steps(folder: Path) -> Iterator[tuple[int, Row]]:
     """Numbers of the finished training steps in a training folder, in order."""
+    timed = (folder / "timings.jsonl").exists()  # not in supervised training
     times = {row.pop("step"): row for row in lines(folder / "timings.jsonl")}
+    saved = [
+        int(path.name.removeprefix("step-")) for path in (folder / "state").glob("step-*[0-9]")
+    ]
+    last = max([*times, *saved], default=0)
     for row in lines(folder / "dynamics.jsonl"):
         step = row.pop("step")
-        # A step's times are logged once it is saved. Until then it is not finished, unless it
-        # is of a kind of training that logs none.
-        if not times or step <= max(times):
+        # A step's times are the last that is logged of it; a kill may have come before them.
+        if step <= last or not timed:
             yield step, row | times.get(step, {})

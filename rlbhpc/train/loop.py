@@ -75,6 +75,8 @@ class Run:
             *(f"{p.problem.content_hash} {p.ids}" for p in self.prompts),
             (self.base / "config.json").read_text(),
         ]
+        if any(p.problem.images for p in self.prompts):  # how many tokens an image is
+            parts.append((self.base / "preprocessor_config.json").read_text())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -85,8 +87,9 @@ def train(
     progress: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
 ) -> int:
     """Train to the last step, or until drained. Returns an exit code; again goes on from there."""
-    learner = Learner(run.base, run.settings, run.algorithm)
+    ds.init_ranks()
     refuse_a_mixture(run)
+    learner = Learner(run.base, run.settings, run.algorithm)
     if run.settings.kl_loss or run.algorithm.kl_beta:
         learner.load_reference(run.base)
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,6 +31,11 @@ def rollout_engine(run: Run, rows: int) -> Engine:
 
 def _vllm(run: Run, rows: int) -> Engine:
     settings = run.settings
+    if run.sight is not None and importlib.util.find_spec("torchvision") is None:
+        raise UserError(
+            "rollouts: vllm shows no images without torchvision; install the build that belongs to "
+            "torch, or leave `rollouts` at hf"
+        )
     longest = max(map(len, map(run.read, run.prompts))) + settings.max_tokens
     # Beside other ranks an engine joins the world that they have made.
     joined = {"distributed_executor_backend": "external_launcher"}

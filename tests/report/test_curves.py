@@ -31,7 +31,7 @@ def write(folder: Path, dynamics: range, timings: range | None) -> None:
     rows = [{"step": s, "actor/entropy": 1 / s, "critic/score/mean": s / 8} for s in dynamics]
     times = [{"step": s, "timing_s/gen": 2.0 * s} for s in timings or ()]
     for name, written in (("dynamics", rows), ("timings", times)):
-        if written:
+        if written or (name == "timings" and timings is not None):
             text = "".join(json.dumps(row) + "\n" for row in written)
             (folder / f"{name}.jsonl").write_text(text)
 
@@ -107,7 +107,8 @@ def agree(found: Curves, wanted: Curves) -> bool:
 def test_a_board_has_the_curves_of_the_logs(tmp_path: Path, board: str) -> None:
     training = tmp_path / "training"
     write(training / "base", range(1, 4), None)  # supervised: no times
-    write(training / "rl", range(1, 7), range(1, 6))  # its sixth step is not saved yet
+    write(training / "rl", range(1, 7), range(1, 6))  # its sixth step has no times yet
+    write(training / "begun", range(1, 2), range(0))
     for _ in range(2):  # a second copy takes the place of the first
         done = call(str(tmp_path), "--to", board)
         assert done.output.endswith("base to step 3, rl to step 5\n") and done.return_value == 0
@@ -131,6 +132,16 @@ def test_a_watched_run_that_is_killed_and_goes_on_shows_every_step_once(
             log.write('{"step": 7, "actor/ent')  # being written at this moment
         assert copy.look() == 2
     assert agree(drawn(copy.folder, board, "rl"), expected(6, timed=True))
+
+
+def test_a_last_step_that_was_saved_and_never_timed_is_shown(tmp_path: Path) -> None:
+    rl = tmp_path / "training" / "rl"
+    write(rl, range(1, 5), range(1, 4))
+    for name in ("step-00000003", "step-00000004", "step-00000005.partial"):
+        (rl / "state" / name).mkdir(parents=True)
+    with Copy(Layout(tmp_path), "tensorboard") as copy:
+        assert copy.look() == 4
+    assert drawn(copy.folder, "tensorboard", "rl")["timing_s/gen"].keys() == {1, 2, 3}
 
 
 def test_watching_copies_what_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +176,19 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         gone.exception
     )
     assert "'tensorboard', 'wandb'" in str(call(str(tmp_path), "--to", "mlflow").exception)
+    write(tmp_path / "training" / "rl", range(1, 5), None)
+    for name, value in (("HOME", str(tmp_path)), ("WANDB_BASE_URL", "http://127.0.0.1:9")):
+        monkeypatch.setenv(name, value)
+    for mode in ("online", "bogus"):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        refused = call(str(tmp_path), "--to", "wandb").exception
+        assert isinstance(refused, UserError) and "W&B does not begin a run" in str(refused)
+    write(tmp_path / "other" / "training" / "rl", range(1, 5), None)
+    (tmp_path / "other" / "boards").write_text("")
+    for board in BOARDS:
+        monkeypatch.setenv("WANDB_MODE", "offline")
+        refused = call(str(tmp_path / "other"), "--to", board).exception
+        assert isinstance(refused, UserError) and "cannot be written" in str(refused)
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "wandb" else found(name)

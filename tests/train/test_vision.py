@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from PIL import Image
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 from rlbhpc.engines.engine import make_engine
+from rlbhpc.engines.folder import refuse_partial, weight_names
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
@@ -29,9 +33,11 @@ from rlbhpc.train.learner import Learner
 from rlbhpc.train.loop import Run, refuse_a_mixture, train
 from rlbhpc.train.policy import sight_of
 from rlbhpc.train.rollout import Judge, Prompt
+from rlbhpc.train.sampler import rollout_engine
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 
+PATHS = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 ONE = "See <|vision_start|><|image_pad|><|vision_end|> x?"
@@ -88,6 +94,12 @@ def a_run(
     )  # fmt: skip
 
 
+def trained(model: Path, folder: Path, algorithm: str = "grpo", **changes: Any) -> None:
+    run = a_run(model, folder, settings(**changes), algorithm)
+    with Drain() as drain:
+        assert train(run, lambda: rollout_engine(run, 8), drain) == DONE
+
+
 def make_tokens(model: Path) -> Any:
     from rlbhpc.engines.tokens import Tokens
 
@@ -125,9 +137,7 @@ def test_the_policy_sees_what_the_sampler_saw(
     model: Path, tmp_path: Path, algorithm: str, changes: dict[str, Any]
 ) -> None:
     """Through three steps of two updates each, all of it learning, the vision tower too."""
-    run = a_run(model, tmp_path, settings(**changes), algorithm)
-    with Drain() as drain:
-        assert train(run, lambda: make_engine("hf", model, rows=8), drain) == DONE
+    trained(model, tmp_path, algorithm, **changes)
     logged = rows(tmp_path)
     assert len(logged) == 3 and all(0 <= row["rollout_corr/kl"] < 1e-8 for row in logged)
     before, after = (weights(folder) for folder in (model, tmp_path / "exported"))
@@ -174,6 +184,32 @@ def test_a_model_that_sees_learns_from_text_as_well(model: Path, tmp_path: Path)
     with Drain() as drain:
         assert train(run, lambda: make_engine("hf", model, rows=8), drain) == DONE
     assert all(row["rollout_corr/kl"] < 1e-8 for row in rows(tmp_path))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torchvision") is None,
+    reason="vLLM shows images where torchvision is, which has no build for every processor",
+)
+def test_the_policy_sees_what_vllm_saw(model: Path, tmp_path: Path) -> None:
+    """In a process of its own: vLLM ends the world of ranks that it was begun in."""
+    case = "import sys, pathlib; from tests.train.test_vision import trained;"
+    case += "trained(*map(pathlib.Path, sys.argv[1:]), rollouts='vllm')"
+    done = subprocess.run(
+        [sys.executable, "-c", case, str(model), str(tmp_path)],
+        check=False, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PATHS},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [row["rollout_corr/kl"] < 1e-8 for row in rows(tmp_path)] == [True] * 3
+
+
+def test_whole_weights_are_known_by_their_names_in_memory(model: Path) -> None:
+    """Of a model that sees they are not those in its files."""
+    learner = Learner(model, settings(), make_algorithm("grpo"))
+    names = {name for name, _ in learner.named_weights()}
+    assert names != weight_names(model)
+    refuse_partial(model, names)
+    with pytest.raises(UserError, match="weights: 1 are missing, among them visual"):
+        refuse_partial(model, names - {max(names)})
 
 
 def test_a_run_that_was_asked_to_stop_goes_on_bit_for_bit(model: Path, tmp_path: Path) -> None:

@@ -295,6 +295,9 @@ class VllmEngine:
         self._engine.collective_rpc("reload_weights", kwargs=kwargs)
         self._engine.collective_rpc("mend_tied_head")
         self._engine.reset_prefix_cache()
+        if self.sees:
+            # The worker forgets its images with the old weights, the scheduler only if told.
+            self._engine.reset_encoder_cache()
 
     def close(self) -> None:
         """Shut vLLM down and give the memory back."""
