@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
@@ -34,12 +35,30 @@ def check_recipes(study: Study) -> None:
         try:
             if recipe.algorithm != "sft":
                 check_algorithm(recipe.algorithm)
+            _refuse_images(study, model, recipe)
             make_reward(recipe.options.get("rewards", {}))
             if importlib.util.find_spec("torch") is not None:
                 algorithm_of(recipe)
                 settings_of(recipe, study.last_step(model))
         except UserError as error:
             raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
+
+
+def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
+    """A policy that is not shown the figure of a question learns to guess."""
+    if recipe.problems is None or not (shown := study.first_shown(recipe.problems)):
+        return
+    if recipe.algorithm == "sft":
+        raise UserError(f"{shown} has images, and supervised training shows none")
+    start = model
+    while (training := study.models[start].train) is not None and training.from_ is not None:
+        start = training.from_
+    folder = study.folder(start, study.last_step(start))
+    if training is None and (folder / "config.json").is_file() and not sees(folder):
+        raise UserError(
+            f"{shown} has images, which the model in {folder} cannot be shown; start from one that "
+            "has a vision tower"
+        )
 
 
 def algorithm_of(recipe: Recipe) -> Algorithm | None:

@@ -97,17 +97,23 @@ def test_the_page_on_sizes_has_a_row_for_each() -> None:
     assert sorted(re.findall(r"^\| `(\w+)\.yaml`", page, re.M)) == NAMES
 
 
-@pytest.mark.engine
 @pytest.mark.slow
-def test_training_a_model_without_eyes_on_figures_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "start", "why"),
+    [("grpo", "blind", "which the model in .*tiny cannot be shown"),
+     ("sft", "base", "and supervised training shows none")],
+)  # fmt: skip
+def test_training_on_figures_that_it_would_not_show_is_refused(
+    tmp_path: Path, algorithm: str, start: str, why: str
+) -> None:
     path = study_folder(tmp_path, "vision")
     tree = yaml.safe_load(path.read_text())
     tree["models"]["blind"] = {"path": str(tmp_path / "tiny")}
-    tree["models"]["rl"] = {"train": {"from": "blind", "recipe": "rl"}, "steps": [1]}
-    tree["recipes"] = {"rl": {"algorithm": "grpo", "problems": "mathvista", "prompt": "easyr1"}}
+    tree["models"]["rl"] = {"train": {"from": start, "recipe": "rl"}, "steps": [1]}
+    tree["recipes"] = {"rl": {"algorithm": algorithm, "problems": "mathvista", "prompt": "easyr1"}}
     path.write_text(yaml.safe_dump(tree))
-    with pytest.raises(AssertionError, match=r"64\n.*mathvista/.* has images, which the model in"):
-        rlbhpc("train", path, "rl")
+    with pytest.raises(AssertionError, match=rf"64\n.*recipes\.rl: mathvista/.* has images, {why}"):
+        rlbhpc("check", path)
 
 
 @pytest.mark.slow
