@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -22,6 +23,12 @@ def shared_reference() -> Path:
     if not (SHARED / "reference").is_dir():
         pytest.skip("no ../shared beside this checkout")
     return SHARED / "reference"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs torchvision on the path, where tools/test.sh puts it, if it was installed."""
+    if item.get_closest_marker("torchvision") and importlib.util.find_spec("torchvision") is None:
+        pytest.skip("no torchvision beside torch: tools/install_torchvision.sh installs it")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +25,7 @@ pytestmark = pytest.mark.engine
 
 TEXT = "See <|vision_start|><|image_pad|><|vision_end|> What is x?"
 GREEDY = Sampling(0, 1, 12)
-# vLLM imports its vision models only where torchvision is there, which has no build for every
-# processor.
-ENGINES = ["hf", "vllm"] if importlib.util.find_spec("torchvision") else ["hf"]
+ENGINES = ["hf", pytest.param("vllm", marks=pytest.mark.torchvision)]
 
 
 def png(seed: int, height: int, width: int) -> bytes:

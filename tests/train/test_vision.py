@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import os
@@ -186,10 +185,7 @@ def test_a_model_that_sees_learns_from_text_as_well(model: Path, tmp_path: Path)
     assert all(row["rollout_corr/kl"] < 1e-8 for row in rows(tmp_path))
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torchvision") is None,
-    reason="vLLM shows images where torchvision is, which has no build for every processor",
-)
+@pytest.mark.torchvision
 def test_the_policy_sees_what_vllm_saw(model: Path, tmp_path: Path) -> None:
     """In a process of its own: vLLM ends the world of ranks that it was begun in."""
     case = "import sys, pathlib; from tests.train.test_vision import trained;"
