@@ -8,6 +8,9 @@ from typing import TextIO
 
 # Plain lines end up in log files that nobody watches: few of them.
 LINE_SECONDS = 30.0
+# Before so large a share is done, or so long after the first sample, the time that an engine takes
+# to start would be taken for the speed of all samples.
+ENOUGH, ENOUGH_SECONDS = 0.01, 60.0
 
 
 class Progress:
@@ -20,6 +23,7 @@ class Progress:
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
         self._start = self._said = time.monotonic()
+        self._first = float("inf")
 
     def add(self, arm: str, step: int, problem: str, tokens: int, right: bool) -> None:
         """Count one stored sample."""
@@ -28,6 +32,7 @@ class Progress:
         if right:
             self._solved.add((arm, step, problem))
         now = time.monotonic()
+        self._first = min(self._first, now)
         if now - self._said >= (0.2 if self._live else LINE_SECONDS):
             self._said = now
             self._show(now)
@@ -42,8 +47,9 @@ class Progress:
     def line(self, now: float) -> str:
         """Make the line that is shown."""
         seconds = max(now - self._start, 1e-9)
-        left = (self.total - self.done) * seconds / self.done if self.done else float("nan")
         share = self.done / self.total if self.total else 1.0
+        known = self.done and (share >= ENOUGH or now - self._first >= ENOUGH_SECONDS)
+        left = (self.total - self.done) * seconds / self.done if known else float("nan")
         parts = [
             f"{self.done:,}/{self.total:,} samples ({share:.0%})",
             f"{self.tokens / seconds:,.0f} tokens/s",
