@@ -3,8 +3,8 @@
 # tools/install_torchvision.sh PYTHON FOLDER
 #
 # The build on PyPI belongs to the CUDA torch: its compiled operators do not load beside the CPU
-# one, and beside all other tests `import transformers` would break. vLLM and transformers use its
-# Python part alone, which imports once the module that describes those operators is left out.
+# one, and `import transformers` breaks where it is installed. vLLM and transformers use its Python
+# part alone, which imports once the module that describes those operators is left out.
 set -euo pipefail
 
 python=$1 folder=$2

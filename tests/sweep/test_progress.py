@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import io
-import time
+from types import SimpleNamespace
 
-from rlbhpc.sweep.progress import ENOUGH_SECONDS, Progress
+import pytest
+
+from rlbhpc.sweep import progress
+from rlbhpc.sweep.progress import Progress
 
 
-def counted(samples: int) -> Progress:
-    progress = Progress(1000, io.StringIO())
+def line(monkeypatch: pytest.MonkeyPatch, samples: int, first: float, now: float) -> str:
+    """The line ``now`` seconds after the start, with all samples so far at the second ``first``."""
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(progress, "time", clock)
+    counted = Progress(1000, io.StringIO())
+    clock.monotonic = lambda: first
     for i in range(samples):
-        progress.add("base", 0, str(i), 20, right=i == 0)
-    return progress
+        counted.add("base", 0, str(i), 20, right=i == 0)
+    return counted.line(now)
 
 
-def test_the_start_of_an_engine_is_not_taken_for_the_speed_of_samples() -> None:
-    began = time.monotonic()
-    assert "unknown time to go" in counted(0).line(began + 600)
-    assert "unknown time to go" in counted(9).line(began + 30)
-    assert "· 50 min to go ·" in counted(10).line(time.monotonic() + 30)
+def test_the_start_of_an_engine_is_not_taken_for_the_speed_of_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "unknown time to go" in line(monkeypatch, 0, 0, 600)
+    assert "unknown time to go" in line(monkeypatch, 9, 30, 89)
+    assert "· 50 min to go ·" in line(monkeypatch, 10, 30, 30)
 
 
-def test_a_slow_sweep_tells_after_a_minute_how_long_it_will_take() -> None:
-    line = counted(1).line(time.monotonic() + ENOUGH_SECONDS)
-    assert "16.7 h to go · 1 problems solved" in line
+def test_a_slow_sweep_tells_after_a_minute_how_long_it_will_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "25.0 h to go · 1 problems solved" in line(monkeypatch, 1, 30, 90)
 
 
-def test_what_is_done_tells_how_long_it_took() -> None:
-    line = counted(1000).line(time.monotonic() + 120)
-    assert line == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problems solved"
+def test_what_is_done_tells_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = line(monkeypatch, 1000, 30, 120)
+    assert shown == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problems solved"
