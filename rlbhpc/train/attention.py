@@ -9,6 +9,8 @@ token looks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,31 +85,71 @@ def attention(
         raise UserError(REFUSED.format(type(module).__name__, "it is not told of rows"))
     if "sliding_window" not in options and near_sight(module.config) is not None:
         raise UserError(REFUSED.format(type(module).__name__, "it is not told of its window"))
-    sliding_window: int | None = options.pop("sliding_window", None)
-    heads, size = query.shape[1], value.shape[-1]
-    table = [_table(x) for x in (query, key, value)]
+    tables = [x[0].transpose(0, 1) for x in (query, key, value)]
+    return attend_tables(module, tables, rows, home, **options)[None], None
+
+
+def attend_tables(
+    module: nn.Module,
+    tables: Sequence[Tensor],
+    rows: tuple[Tensor, ...],
+    home: Tensor,
+    *,
+    sliding_window: int | None = None,
+    **options: Any,
+) -> Tensor:
+    """Attend row by row; takes three of (cells, heads, size) and gives (cells, heads, size)."""
+    heads, size = tables[0].shape[1], tables[-1].shape[-1]
     seen = []
     for group in rows:
-        laid = [
-            _laid(t, group, x.shape[1]) for t, x in zip(table, (query, key, value), strict=True)
-        ]
-        mask = _window(group.shape[1], sliding_window, query.device)
-        out, _ = sdpa_attention_forward(module, *laid, mask, **options)
+        laid = [_laid(table, group) for table in tables]
+        mask = _window(group.shape[1], sliding_window, home.device)
+        attend = partial(_attend, module, mask, options)
+        slow = home.device.type == "cpu" and laid[0].dtype == torch.bfloat16
+        out = GradientInFloat32.apply(attend, *laid) if slow else attend(*laid)
         seen.append(out.reshape(-1, heads * size))
-    return embedding(home, torch.cat(seen)).view(1, -1, heads, size), None
+    line = seen[0] if len(seen) == 1 else torch.cat(seen)
+    return embedding(home, line).view(-1, heads, size)
 
 
-def _table(x: Tensor) -> Tensor:
-    """(1, heads, cells, size) as (cells, heads · size)."""
-    return x[0].transpose(0, 1).reshape(x.shape[2], -1)
+def _attend(
+    module: nn.Module, mask: Tensor | None, options: Any, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    out: Tensor = sdpa_attention_forward(module, query, key, value, mask, **options)[0]
+    return out
 
 
-def _laid(table: Tensor, group: Tensor, heads: int) -> Tensor:
+class GradientInFloat32(torch.autograd.Function):
+    """Attention that is computed once more in float32 where its gradient is due.
+
+    On processors the kernel of that gradient is several times as slow in bfloat16 as in float32
+    (short rows most), and less exact. Nothing but what goes in is kept for it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, attend: Callable[..., Tensor], *laid: Tensor) -> Tensor:
+        """Attend as the model's own type does."""
+        ctx.attend = attend
+        ctx.save_for_backward(*laid)
+        return attend(*laid)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Attend again in float32, and go back from there."""
+        laid = [x.float().requires_grad_() for x in ctx.saved_tensors]
+        with torch.enable_grad():
+            out = ctx.attend(*laid)
+        found = torch.autograd.grad(out, laid, gradient.float())
+        return None, *(x.to(gradient.dtype) for x in found)
+
+
+def _laid(table: Tensor, group: Tensor) -> Tensor:
     """Cells of a table laid out in rows: (rows, heads, width, size).
 
     ``embedding`` is the one gather whose gradient is added up in parallel and in a fixed order.
     """
-    return embedding(group, table).unflatten(-1, (heads, -1)).transpose(1, 2)
+    line = embedding(group, table.reshape(len(table), -1))
+    return line.unflatten(-1, table.shape[1:]).transpose(1, 2)
 
 
 def _window(width: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -104,6 +104,7 @@ def by_us(model: Path, work: str, dtype: str) -> dict[str, float]:
     settings = make_settings({
         "steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": GROUP,
         "learning_rate": RATE, "max_tokens": LONGEST[work], "dtype": dtype,
+        "micro_tokens": 16384,  # all at once, as TRL is told to
     })  # fmt: skip
     learner = Learner(model, settings, algorithm)
     prompt = Tokens(model).encode(PROMPT)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
+from rlbhpc.train.attention import GradientInFloat32
 from rlbhpc.train.batch import Response, assemble
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
 
@@ -119,3 +122,18 @@ def test_a_model_of_other_layers_is_refused(family: str, sizes: dict[str, Any]) 
         batch = assemble([Response((1, 2), np.array([3, 4], np.int32))], np.arange(1))
         with pytest.raises(UserError, match="cannot be trained here"):
             Policy(model)(batch.to(torch.device("meta")), 1.0)
+
+
+def test_the_gradient_of_bfloat16_is_that_of_float32_rounded_once() -> None:
+    draw = torch.Generator().manual_seed(0)
+    laid = [torch.randn(3, 4, 20, 8, generator=draw).bfloat16() for _ in range(3)]
+    due = torch.randn(3, 4, 20, 8, generator=draw).bfloat16()
+    causal = partial(scaled_dot_product_attention, is_causal=True)
+    whole = [x.float().requires_grad_() for x in laid]
+    exact = torch.autograd.grad(causal(*whole), whole, due.float())
+    short = [x.clone().requires_grad_() for x in laid]
+    out = GradientInFloat32.apply(causal, *short)
+    assert torch.equal(out, causal(*laid))
+    for found, truth in zip(torch.autograd.grad(out, short, due), exact, strict=True):
+        assert found.dtype == torch.bfloat16
+        assert torch.equal(found, truth.bfloat16())
