@@ -82,6 +82,10 @@ class Engine(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """Give memory back for a while; nothing is asked of the engine before new weights come."""
+        ...
+
     def close(self) -> None:
         """Free what the engine holds. A closed engine cannot be used again."""
         ...

@@ -51,7 +51,8 @@ class Forecast:
         still, attention left out. None for supervised training, whose texts have the length that
         they have.
     share
-        Share of a device's memory that is left to training: vLLM takes the rest of it for rollouts.
+        Share of a device's memory that is left to training while vLLM samples; while the learner
+        works it has all of it.
     """
 
     model: str
@@ -70,12 +71,15 @@ class Forecast:
 
     def refuse_above(self, limit: int) -> None:
         """Refuse what cannot fit, with the numbers and what would make it smaller."""
-        left = limit * self.share
-        if self.total > left:
-            parts = sorted(self.memory.items(), key=lambda part: -part[1])
+        sampling = {name: size for name, size in self.memory.items() if name != "activations"}
+        for memory, left in ((self.memory, float(limit)), (sampling, limit * self.share)):
+            held = sum(memory.values())
+            if held <= left:
+                continue
+            parts = sorted(memory.items(), key=lambda part: -part[1])
             largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
             raise UserError(
-                f"model {self.model}: one rank holds {self.total / 2**30:.1f} GiB at least and has "
+                f"model {self.model}: one rank holds {held / 2**30:.1f} GiB at least and has "
                 f"{left / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
                 "`zero_stage: 3`, `offload: true`, `recompute: true`, a `lora_rank`, fewer "
                 "`micro_tokens` or, for the sampler, fewer `rows` under `engine.options` make it "

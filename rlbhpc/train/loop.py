@@ -104,9 +104,11 @@ def train(
         while step < run.settings.steps:
             clock = Clock()
             rollouts, cursor, metrics = _collect(run, engine, step + 1, cursor)
+            engine.rest()
             step += 1
             clock.lap("gen")
             metrics |= describe(rollouts) | _learn(run, learner, rollouts, step)
+            ds.free_cache()
             clock.lap("update")
             engine.load_weights(learner.named_weights())
             clock.lap("sync")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -37,13 +37,15 @@ def _vllm(run: Run, rows: int) -> Engine:
             "torch, or leave `rollouts` at hf"
         )
     longest = max(map(len, map(run.read, run.prompts))) + settings.max_tokens
-    # Beside other ranks an engine joins the world that they have made.
-    joined = {"distributed_executor_backend": "external_launcher"}
+    # While the learner works, the engine rests and leaves its memory to it.
+    options: dict[str, Any] = {"enable_sleep_mode": True} if torch.cuda.is_available() else {}
+    if dist.get_world_size() > 1:  # the engine joins the world that the ranks have made
+        options["distributed_executor_backend"] = "external_launcher"
     try:
         return make_engine(
             "vllm", run.base, rows=rows, dtype=settings.dtype, memory=settings.rollout_memory,
             max_length=min(longest, context_length(run.base)),
-            options=joined if dist.get_world_size() > 1 else {},
+            options=options,
         )  # fmt: skip
     except ValueError as error:
         raise UserError(

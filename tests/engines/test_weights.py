@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,27 @@ def test_swapped_weights_are_the_new_model(tmp_path: Path, kind: str, tied: bool
     np.testing.assert_allclose(logprobs(engine), expected(new), atol=1e-5)
     engine.load_weights(named(old))
     np.testing.assert_allclose(logprobs(engine), expected(old), atol=1e-5)
+    engine.close()
+
+
+def spoil(worker: Any) -> None:
+    """Do to the weights what sleep does on a GPU; a CPU keeps them."""
+    for weight in worker.model_runner.get_model().parameters():
+        weight.data.fill_(float("nan"))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_engine_that_rested_works_with_the_next_weights(tmp_path: Path, tied: bool) -> None:
+    old, new = two_models(tmp_path, tie_word_embeddings=tied)
+    engine = make_engine("vllm", old, rows=16)
+    for weights in (new, old):
+        engine.rest()
+        engine.rest()
+        engine._engine.collective_rpc(spoil)  # type: ignore[attr-defined]
+        with pytest.raises(RuntimeError, match="no weights before load_weights"):
+            logprobs(engine)
+        engine.load_weights(named(weights))
+        np.testing.assert_allclose(logprobs(engine), expected(weights), atol=1e-5)
     engine.close()
 
 

@@ -154,6 +154,9 @@ class EndpointEngine:
         """Refuse: the weights are the server's."""
         raise UserError(f"model {self._model} is served at an endpoint; its weights stay there")
 
+    def rest(self) -> None:
+        """Do nothing: what the server holds is its own."""
+
     def close(self) -> None:
         """Hang up."""
         for client in self._clients:

@@ -145,6 +145,11 @@ class HfEngine:
         for sampler in self._samplers:
             sampler.forget()
 
+    def rest(self) -> None:
+        """Forget the prompts: the weights stay, and responses leave nothing behind."""
+        for sampler in self._samplers:
+            sampler.forget()
+
     def close(self) -> None:
         """Free the cache and the model."""
         self._samplers.clear()

@@ -84,6 +84,7 @@ class VllmEngine:
         self._folder = folder
         self._rows = rows
         self._count = 0
+        self._resting = False
         _environment()
         from vllm import EngineArgs
         from vllm.platforms import current_platform
@@ -93,6 +94,8 @@ class VllmEngine:
 
         settle_vector_math()
         cpu = current_platform.is_cpu()
+        # On a CPU vLLM goes through the motions of sleep and keeps its memory.
+        self._sleeps = cpu or bool((options or {}).get("enable_sleep_mode"))
         known = {field.name for field in dataclasses.fields(EngineArgs)}
         arguments: dict[str, Any] = {
             "model": str(folder),
@@ -177,6 +180,8 @@ class VllmEngine:
         refuse: Callable[[str, str], None],
     ) -> Iterator[RequestOutput]:
         """Keep the engine full from ``feed`` and hand out what has finished."""
+        if self._resting:
+            raise RuntimeError("the engine rests: it has no weights before load_weights")
         engine = self._engine
         running: set[str] = set()
         room = int(self._rows * QUEUED)
@@ -286,6 +291,9 @@ class VllmEngine:
 
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
+        if self._resting:
+            # Weights first, so that they and the cache of keys and values come one by one.
+            self._engine.wake_up(["weights"])
         if isinstance(weights, Path):
             kwargs: dict[str, Any] = {"weights_path": str(weights)}
         else:
@@ -298,6 +306,15 @@ class VllmEngine:
         if self.sees:
             # The worker forgets its images with the old weights, the scheduler only if told.
             self._engine.reset_encoder_cache()
+        if self._resting:
+            self._engine.wake_up(["kv_cache"])
+            self._resting = False
+
+    def rest(self) -> None:
+        """Drop weights and cache (vLLM's sleep at level 2) where the engine was made for it."""
+        if self._sleeps and not self._resting:
+            self._engine.sleep(level=2)
+            self._resting = True
 
     def close(self) -> None:
         """Shut vLLM down and give the memory back."""
