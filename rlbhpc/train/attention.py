@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -105,11 +107,16 @@ def attend_tables(
         laid = [_laid(table, group) for table in tables]
         mask = _window(group.shape[1], sliding_window, home.device)
         attend = partial(_attend, module, mask, options)
-        slow = home.device.type == "cpu" and laid[0].dtype == torch.bfloat16
+        slow = _slow_to_go_back(laid[0]) and not options.get("dropout")
         out = GradientInFloat32.apply(attend, *laid) if slow else attend(*laid)
         seen.append(out.reshape(-1, heads * size))
     line = seen[0] if len(seen) == 1 else torch.cat(seen)
     return embedding(home, line).view(-1, heads, size)
+
+
+def _slow_to_go_back(x: Tensor) -> bool:
+    # A forecast's tensors have no data, and may be of a GPU's run: that has no need of it.
+    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and not isinstance(x, FakeTensor)
 
 
 def _attend(
@@ -134,6 +141,7 @@ class GradientInFloat32(torch.autograd.Function):
         return attend(*laid)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Attend again in float32, and go back from there."""
         laid = [x.float().requires_grad_() for x in ctx.saved_tensors]

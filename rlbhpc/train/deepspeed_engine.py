@@ -208,12 +208,6 @@ def _remove(whole: Path) -> None:
         whole.with_name("latest_universal").unlink(missing_ok=True)
 
 
-def free_cache() -> None:
-    """Leave what PyTorch keeps of a GPU for its next tensors to whoever else is there."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def all_sum(values: Tensor) -> Tensor:
     """Sum of a tensor over all ranks."""
     total = values.clone()

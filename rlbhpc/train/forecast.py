@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -31,6 +31,12 @@ from rlbhpc.train.recipes import algorithm_of, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}
+# What makes a rank hold less, beside vLLM and while it learns.
+BESIDE: Final = "or a smaller `rollout_memory`"
+ALONE: Final = (
+    "`recompute: true`, fewer `micro_tokens` or, for the sampler, fewer `rows` under "
+    "`engine.options`"
+)
 # One mode for a model and what is run on it: views of weights are known by their storage.
 FAKE = FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -78,12 +84,12 @@ class Forecast:
                 continue
             parts = sorted(memory.items(), key=lambda part: -part[1])
             largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
+            beside = memory is sampling
             raise UserError(
-                f"model {self.model}: one rank holds {held / 2**30:.1f} GiB at least and has "
-                f"{left / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
-                "`zero_stage: 3`, `offload: true`, `recompute: true`, a `lora_rank`, fewer "
-                "`micro_tokens` or, for the sampler, fewer `rows` under `engine.options` make it "
-                "less (with `rollouts: vllm`, a smaller `rollout_memory` leaves more)"
+                f"model {self.model}: {'while vLLM samples, ' * beside}one rank holds "
+                f"{held / 2**30:.1f} GiB at least and has {left / 2**30:.1f}; the largest parts "
+                f"are {largest} GiB. More ranks, `zero_stage: 3`, `offload: true`, a `lora_rank`, "
+                f"{BESIDE if beside else ALONE} make it less"
             )
 
 

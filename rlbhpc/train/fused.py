@@ -3,9 +3,9 @@
 Between its matrix products a decoder layer does little arithmetic on a lot of memory. Autograd runs
 that as a dozen passes over whole arrays and keeps what each of them made; here a chain is run on a
 piece of the array that fits a processor's cache, keeps nothing that it can make again, and has its
-gradient written out. The operations and their order are those of transformers' own layers, so in
-float32 nothing differs by a single bit, in what comes out or in any gradient, but for that of the
-norms over heads (Qwen3), which is added up in another order.
+gradient written out. The operations and their order are those of transformers' own layers: in
+float32 the tests find no bit that differs, in what comes out or in any gradient, but for that of
+the norms over heads (Qwen3), which is added up in another order.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from rlbhpc.engines.hf.backend import near_sight
 from rlbhpc.engines.hf.lean import FAMILIES
 from rlbhpc.train.attention import attend_tables
 
-# Elements of a piece: a few arrays of this size stay in the cache that a core has for itself.
-PIECE = 1 << 17
+# Elements of a piece for each core, of which PyTorch gives a thread no fewer: a few arrays of this
+# size stay in the cache that a core has for itself.
+PIECE = 1 << 15
 
 
 def fuse_layers(body: Any) -> None:
     """Let the layers of a transformers body run as written here, where they are of this kind."""
     config = body.config
     plain = config.model_type in FAMILIES and config.hidden_act == "silu"
-    if not plain or near_sight(config) is not None:
+    # Mistral's attention has a window whatever its layers are called.
+    window = config.sliding_window if config.model_type == "mistral" else near_sight(config)
+    if not plain or window is not None:
         return
     for layer in body.layers:
         # The modules stay who they are: hooks of ZeRO, adapters and recomputing hold on to them.
@@ -87,7 +90,8 @@ def _mlp(self: Any, x: Tensor) -> Tensor:
 def pieces(first: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Arrays of as many rows in pieces of as many rows; whole where that would gain nothing."""
     rows = len(first)
-    step = max(1, PIECE * rows // max(1, first.numel()))
+    size = PIECE * max(4, torch.get_num_threads())
+    step = max(1, size * rows // max(1, first.numel()))
     if first.device.type != "cpu" or isinstance(first, FakeTensor) or step >= rows:
         yield first, *others
     else:
@@ -128,12 +132,14 @@ class AddAndNorm(torch.autograd.Function):
         found, product = torch.empty_like(g), torch.empty_like(e)
         for h, r, g_h, e_n, out, en in pieces(hidden[0], scale, g[0], e[0], found[0], product[0]):
             wide = h.float()
-            torch.mul(e_n, (wide * r).to(e.dtype), out=en)
+            if ctx.needs_input_grad[2]:
+                torch.mul(e_n, (wide * r).to(e.dtype), out=en)
             due = (e_n * weight).float()
             mean = (due * wide).sum(-1, keepdim=True).mul_(-0.5).mul_(r.pow(3))
             mean.div_(h.shape[-1])
             torch.add(due.mul_(r).add_(g_h), (2 * wide).mul_(mean), out=out)
-        return found, found if ctx.updated else None, product.sum((0, 1)), None
+        of_weight = product.sum((0, 1)) if ctx.needs_input_grad[2] else None
+        return found, found if ctx.updated else None, of_weight, None
 
 
 class Rotate(torch.autograd.Function):

@@ -108,7 +108,6 @@ def train(
             step += 1
             clock.lap("gen")
             metrics |= describe(rollouts) | _learn(run, learner, rollouts, step)
-            ds.free_cache()
             clock.lap("update")
             engine.load_weights(learner.named_weights())
             clock.lap("sync")

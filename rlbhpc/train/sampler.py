@@ -37,8 +37,8 @@ def _vllm(run: Run, rows: int) -> Engine:
             "torch, or leave `rollouts` at hf"
         )
     longest = max(map(len, map(run.read, run.prompts))) + settings.max_tokens
-    # While the learner works, the engine rests and leaves its memory to it.
-    options: dict[str, Any] = {"enable_sleep_mode": True} if torch.cuda.is_available() else {}
+    # While the learner works, the engine rests and gives back its memory.
+    options: dict[str, Any] = {"enable_sleep_mode": torch.cuda.is_available()}
     if dist.get_world_size() > 1:  # the engine joins the world that the ranks have made
         options["distributed_executor_backend"] = "external_launcher"
     try:

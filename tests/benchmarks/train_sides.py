@@ -13,6 +13,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +150,20 @@ def by_us(model: Path, work: str, dtype: str) -> dict[str, float]:
         with FlopCounterMode(display=False) as counter:
             step(1)
         figures["flops"] = float(counter.get_total_flops())
+        figures["products_s"] = seconds_in_products(lambda: step(1))
         figures["peak"] = matmul_peak(torch.float32 if dtype == "float32" else torch.bfloat16)
     else:
         engine.close()
     return figures
+
+
+def seconds_in_products(work: Callable[[], None]) -> float:
+    """Seconds that matrix products and attention take of some work: what no loop can do without."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        work()
+    counted = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_dot_product")
+    spent = [op.self_cpu_time_total for op in seen.key_averages() if op.key.startswith(counted)]
+    return float(sum(spent)) / 1e6
 
 
 def matmul_peak(dtype: torch.dtype, size: int = 2048, runs: int = 9) -> float:

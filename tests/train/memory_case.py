@@ -17,6 +17,7 @@ import torch
 from transformers import AutoConfig
 
 from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.train import attention
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import SPREAD, Response, assemble
 from rlbhpc.train.forecast import memory_of, without_data
@@ -26,6 +27,9 @@ from rlbhpc.train.policy import Policy
 from rlbhpc.train.settings import Settings
 
 ROWS, WIDTH = 8, 64
+
+# What is foretold of bfloat16 is what a GPU keeps, which has no need of the processors' short cut.
+attention._slow_to_go_back = lambda x: False
 
 
 def held() -> int:

@@ -97,12 +97,17 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
         "memory"
     ]
     assert again["activations"] < whole["activations"] / 1.5
-    # What vLLM takes is a share of the device, and training has the rest.
+    # Beside a share of the device that vLLM samples in, training keeps all but its activations.
     options = "rollouts: vllm, rollout_memory: 0.75"
-    beside = json.loads(dry_run(tmp_path, "rl", "--json", options=options).stdout)[-1]
+    *_, before, beside = json.loads(dry_run(tmp_path, "rl", "--json", options=options).stdout)
     assert beside["share"] == 0.25 and "sampler cache" not in beside["memory"]
-    fits = f"{beside['total'] * 1.1 / 2**30:f}"
-    done = dry_run(tmp_path, "rl", "--memory", fits, options=options, code=64)
+    lasting = beside["total"] - beside["memory"]["activations"]
+    limit = 1.1 * max(before["total"], beside["total"], 4 * lasting)
+    dry_run(tmp_path, "rl", "--memory", f"{limit / 2**30:f}", options=options)
+    share = 1 - 0.9 * lasting / limit
+    tight = f"rollouts: vllm, rollout_memory: {share}"
+    done = dry_run(tmp_path, "rl", "--memory", f"{limit / 2**30:f}", options=tight, code=64)
+    assert "model rl: while vLLM samples" in done.stderr
     assert "a smaller `rollout_memory`" in done.stderr
     critic = json.loads(dry_run(tmp_path, "rl", "--json", algorithm="ppo").stdout)[-1]["memory"]
     assert 0 < critic["critic weights"] < critic["policy weights"]

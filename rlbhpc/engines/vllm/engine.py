@@ -86,6 +86,7 @@ class VllmEngine:
         self._count = 0
         self._resting = False
         _environment()
+        import torch
         from vllm import EngineArgs
         from vllm.platforms import current_platform
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -127,6 +128,7 @@ class VllmEngine:
                 raise
             raise UserError(NO_KERNELS.format(error=error) + NO_LIBNUMA * cpu) from error
         self._engine.collective_rpc("measure")
+        self._device = torch.cuda.current_device() if torch.cuda.is_available() else None
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
@@ -144,6 +146,8 @@ class VllmEngine:
     def _generate(
         self, requests: Iterator[Request], sampling: Sampling
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
+        if self._device is not None:  # a thread of its own begins with the first GPU
+            torch.cuda.set_device(self._device)
         asked: dict[str, Request] = {}
         refused: list[Completion] = []
 
@@ -292,15 +296,15 @@ class VllmEngine:
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
         if self._resting:
-            # Weights first, so that they and the cache of keys and values come one by one.
+            # Weights first: what they are copied from is gone before the cache needs its room.
             self._engine.wake_up(["weights"])
         if isinstance(weights, Path):
             kwargs: dict[str, Any] = {"weights_path": str(weights)}
         else:
-            tensors = list(weights)
-            refuse_partial(self._folder, {name for name, _ in tensors})
-            kwargs = {"weights_iterator": tensors}
+            kwargs = {"weights_iterator": list(weights)}
+            refuse_partial(self._folder, {name for name, _ in kwargs["weights_iterator"]})
         self._engine.collective_rpc("reload_weights", kwargs=kwargs)
+        kwargs.clear()
         self._engine.collective_rpc("mend_tied_head")
         self._engine.reset_prefix_cache()
         if self.sees:
