@@ -9,14 +9,12 @@ token looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -101,54 +99,26 @@ def attend_tables(
     **options: Any,
 ) -> Tensor:
     """Attend row by row; takes three of (cells, heads, size) and gives (cells, heads, size)."""
-    heads, size = tables[0].shape[1], tables[-1].shape[-1]
+    heads, size, dtype = tables[0].shape[1], tables[-1].shape[-1], tables[0].dtype
+    if _slow(tables[0]):
+        tables = [table.float() for table in tables]
     seen = []
     for group in rows:
         laid = [_laid(table, group) for table in tables]
         mask = _window(group.shape[1], sliding_window, home.device)
-        attend = partial(_attend, module, mask, options)
-        slow = _slow_to_go_back(laid[0]) and not options.get("dropout")
-        out = GradientInFloat32.apply(attend, *laid) if slow else attend(*laid)
+        out, _ = sdpa_attention_forward(module, *laid, mask, **options)
         seen.append(out.reshape(-1, heads * size))
     line = seen[0] if len(seen) == 1 else torch.cat(seen)
-    return embedding(home, line).view(-1, heads, size)
+    return embedding(home, line).view(-1, heads, size).to(dtype)
 
 
-def _slow_to_go_back(x: Tensor) -> bool:
-    # A forecast's tensors have no data, and may be of a GPU's run: that has no need of it.
-    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and not isinstance(x, FakeTensor)
+def _slow(table: Tensor) -> bool:
+    """Whether attention is faster in float32: on processors its gradient is, several times.
 
-
-def _attend(
-    module: nn.Module, mask: Tensor | None, options: Any, query: Tensor, key: Tensor, value: Tensor
-) -> Tensor:
-    out: Tensor = sdpa_attention_forward(module, query, key, value, mask, **options)[0]
-    return out
-
-
-class GradientInFloat32(torch.autograd.Function):
-    """Attention that is computed once more in float32 where its gradient is due.
-
-    On processors the kernel of that gradient is several times as slow in bfloat16 as in float32
-    (short rows most), and less exact. Nothing but what goes in is kept for it.
+    A forecast's tensors stand for those of any device, and most of bfloat16 are of GPUs.
     """
-
-    @staticmethod
-    def forward(ctx: Any, attend: Callable[..., Tensor], *laid: Tensor) -> Tensor:
-        """Attend as the model's own type does."""
-        ctx.attend = attend
-        ctx.save_for_backward(*laid)
-        return attend(*laid)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Attend again in float32, and go back from there."""
-        laid = [x.float().requires_grad_() for x in ctx.saved_tensors]
-        with torch.enable_grad():
-            out = ctx.attend(*laid)
-        found = torch.autograd.grad(out, laid, gradient.float())
-        return None, *(x.to(gradient.dtype) for x in found)
+    fake = isinstance(table, FakeTensor)
+    return table.device.type == "cpu" and table.dtype == torch.bfloat16 and not fake
 
 
 def _laid(table: Tensor, group: Tensor) -> Tensor:

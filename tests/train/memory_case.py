@@ -28,8 +28,8 @@ from rlbhpc.train.settings import Settings
 
 ROWS, WIDTH = 8, 64
 
-# What is foretold of bfloat16 is what a GPU keeps, which has no need of the processors' short cut.
-attention._slow_to_go_back = lambda x: False
+# What is foretold of bfloat16 is what a GPU keeps, which has no need of float32 in attention.
+attention._slow = lambda table: False
 
 
 def held() -> int:

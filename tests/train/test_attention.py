@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
-from rlbhpc.train.attention import GradientInFloat32
+from rlbhpc.train.attention import attend_tables
 from rlbhpc.train.batch import Response, assemble
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
 
@@ -124,16 +122,20 @@ def test_a_model_of_other_layers_is_refused(family: str, sizes: dict[str, Any]) 
             Policy(model)(batch.to(torch.device("meta")), 1.0)
 
 
-def test_the_gradient_of_bfloat16_is_that_of_float32_rounded_once() -> None:
+def test_attention_of_bfloat16_is_that_of_float32_rounded_once() -> None:
+    batch = assemble(responses(), np.arange(7))
     draw = torch.Generator().manual_seed(0)
-    laid = [torch.randn(3, 4, 20, 8, generator=draw).bfloat16() for _ in range(3)]
-    due = torch.randn(3, 4, 20, 8, generator=draw).bfloat16()
-    causal = partial(scaled_dot_product_attention, is_causal=True)
-    whole = [x.float().requires_grad_() for x in laid]
-    exact = torch.autograd.grad(causal(*whole), whole, due.float())
-    short = [x.clone().requires_grad_() for x in laid]
-    out = GradientInFloat32.apply(causal, *short)
-    assert torch.equal(out, causal(*laid))
-    for found, truth in zip(torch.autograd.grad(out, short, due), exact, strict=True):
+    cells = batch.input_ids.shape[1]
+    tables = [torch.randn(cells, 4, 8, generator=draw).bfloat16() for _ in range(3)]
+    due = torch.randn(cells, 4, 8, generator=draw).bfloat16()
+    module = torch.nn.Module()
+
+    def learnt(given: list[torch.Tensor]) -> list[torch.Tensor]:
+        given = [x.clone().requires_grad_() for x in given]
+        out = attend_tables(module, given, batch.rows, batch.home)
+        return [out, *torch.autograd.grad(out, given, due.to(out.dtype))]
+
+    exact = learnt([x.float() for x in tables])
+    for found, truth in zip(learnt(tables), exact, strict=True):
         assert found.dtype == torch.bfloat16
         assert torch.equal(found, truth.bfloat16())
