@@ -26,7 +26,7 @@ from rlbhpc.train.attention import attend_tables
 
 # Elements of a piece for each core, of which PyTorch gives a thread no fewer: a few arrays of this
 # size stay in the cache that a core has for itself.
-PIECE = 1 << 15
+PIECE = 1 << 16
 
 
 def fuse_layers(body: Any) -> None:
@@ -135,9 +135,9 @@ class AddAndNorm(torch.autograd.Function):
             if ctx.needs_input_grad[2]:
                 torch.mul(e_n, (wide * r).to(e.dtype), out=en)
             due = (e_n * weight).float()
-            mean = (due * wide).sum(-1, keepdim=True).mul_(-0.5).mul_(r.pow(3))
+            mean = (due * wide).sum(-1, keepdim=True).mul_(-1).mul_(r.pow(3))
             mean.div_(h.shape[-1])
-            torch.add(due.mul_(r).add_(g_h), (2 * wide).mul_(mean), out=out)
+            torch.add(due.mul_(r).add_(g_h), wide * mean, out=out)
         of_weight = product.sum((0, 1)) if ctx.needs_input_grad[2] else None
         return found, found if ctx.updated else None, of_weight, None
 
@@ -161,16 +161,17 @@ class Rotate(torch.autograd.Function):
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, *, back: bool) -> Tensor:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     half = x.shape[-1] // 2
-    for part, o, c, s in pieces(x, out, cos[:, None], sin[:, None]):
+    # Laid out so that one product makes what each half gives to the other.
+    given = sin if back else sin.roll(half, -1)
+    for part, o, c, s in pieces(x, out, cos[:, None], given[:, None]):
         torch.mul(part, c, out=o)
-        a, b = part.split(half, -1)
-        s_a, s_b = s.split(half, -1)
+        from_a, from_b = (part * s).split(half, -1)
         if back:
-            o[..., :half].add_(b * s_b)
-            o[..., half:].sub_(a * s_a)
+            o[..., :half].add_(from_b)
+            o[..., half:].sub_(from_a)
         else:
-            o[..., :half].sub_(b * s_a)
-            o[..., half:].add_(a * s_b)
+            o[..., :half].sub_(from_b)
+            o[..., half:].add_(from_a)
     return out
 
 

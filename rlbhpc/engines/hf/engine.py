@@ -72,6 +72,9 @@ class HfEngine:
         self._samplers = [
             Sampler(self._backend, self.tokens, share, self.max_length) for _ in range(batches)
         ]
+        # A second copy of the weights is nothing beside the rest where they are few.
+        self._packed_for = share if small else None
+        self._pack()
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
@@ -142,8 +145,13 @@ class HfEngine:
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
         copy_weights(self._backend.module, weights)
+        self._pack()
         for sampler in self._samplers:
             sampler.forget()
+
+    def _pack(self) -> None:
+        if self._packed_for is not None:
+            self._backend.pack(self._packed_for)
 
     def rest(self) -> None:
         """Forget the prompts: the weights stay, and responses leave nothing behind."""

@@ -91,7 +91,7 @@ class Window:
         """Store this step's ``[rows, kv heads, head dim]`` keys and values at their columns."""
         for t, new in zip(self.slots.layers[layer], (key, value), strict=True):
             flat = t.view(-1, t.shape[3])
-            flat.index_copy_(0, self._rows(t.shape[1]), new.reshape(-1, t.shape[3]))
+            flat.index_copy_(0, self.cells(t.shape[1]), new.reshape(-1, t.shape[3]))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values that the live rows may see: ``[rows, kv heads, width, head dim]``."""
@@ -107,7 +107,8 @@ class Window:
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
 
-    def _rows(self, heads: int) -> torch.Tensor:
+    def cells(self, heads: int) -> torch.Tensor:
+        """Where each row and head writes, among the slots' columns laid end to end."""
         if heads not in self._index:
             device = self.positions.device
             first = torch.arange(self.live * heads, device=device) * self.slots.width

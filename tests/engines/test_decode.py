@@ -1,0 +1,117 @@
+"""A layer's decoding step: packed weights and TorchScript leave every bit as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlbhpc.engines.engine import make_engine
+from rlbhpc.engines.hf import decode
+from rlbhpc.engines.hf.decode import Layer, Product, Shape, Step, multiply, norm, packed
+from rlbhpc.engines.hf.lean import LeanBackend
+from rlbhpc.engines.tiny import make_tiny_model
+
+pytestmark = pytest.mark.engine
+ROWS, DIM, HIDDEN, INNER, COLUMNS = 32, 16, 64, 96, 48
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_the_norm_is_that_of_torch(kind: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(48, 4, 250, generator=draw).to(kind)
+    weight = torch.randn(250, generator=draw).to(kind)
+    assert torch.equal(norm(x, weight, 1e-6), torch.rms_norm(x, (250,), weight, 1e-6))
+
+
+@pytest.mark.parametrize("inner", [64, 256, 704, 4096])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_packed_product_is_the_plain_one(inner: int, biased: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(300, inner, generator=draw)
+    plain = Product(weight, torch.randn(300, generator=draw) if biased else None)
+    known = packed(plain, 32)
+    for rows in (16, 32, 48):
+        x = torch.randn(rows, inner, generator=draw)
+        assert torch.equal(multiply(x, known), multiply(x, plain))
+
+
+def test_packing_again_takes_the_new_weights() -> None:
+    product = packed(Product(torch.ones(64, 64)), 32)
+    product.weight.mul_(2)
+    assert (multiply(torch.ones(32, 64), packed(product, 32)) == 128).all()
+
+
+def test_processors_decode_without_the_interpreter() -> None:
+    assert isinstance(decode.decode_on_processors, torch.jit.ScriptFunction)
+
+
+def lean(path: Path) -> tuple[Any, LeanBackend, int]:
+    """An engine, its model, and the rows of its batches."""
+    engine: Any = make_engine("hf", path, rows=64)
+    assert type(engine._backend) is LeanBackend
+    return engine, engine._backend, engine._samplers[0].rows
+
+
+def test_a_small_model_is_packed_for_its_batches(tmp_path: Path) -> None:
+    _, backend, rows = lean(make_tiny_model(tmp_path, "qwen2"))
+    for layer in backend.layers:
+        for product in (layer.qkv, layer.gate_up):
+            # Where packing would not give the same bits there is none: 0 on both sides.
+            assert product.rows == packed(product, rows).rows
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("normed", [False, True])
+def test_what_runs_on_processors_is_what_is_written(
+    kv_heads: int, kind: torch.dtype, normed: bool
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+
+    def some(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=draw).to(kind)
+
+    wide = (4 + 2 * kv_heads) * DIM
+    layer = Layer(
+        norm_attention=some(HIDDEN),
+        qkv=packed(Product(some(wide, HIDDEN), some(wide)), ROWS),
+        norm_query=some(DIM) if normed else None,
+        norm_key=some(DIM) if normed else None,
+        out=some(HIDDEN, 4 * DIM),
+        norm_mlp=some(HIDDEN),
+        gate_up=packed(Product(some(2 * INNER, HIDDEN)), ROWS),
+        down=some(HIDDEN, INNER),
+    )
+    shape = Shape(4, kv_heads, DIM, DIM**-0.5, 1e-6)
+    # TorchScript rewrites a function after the calls that it has watched.
+    for rows, width in [(ROWS, 32), (ROWS, 32), (ROWS, 48), (16, 48), (ROWS, 48)]:
+        first = torch.arange(rows * kv_heads) * COLUMNS
+        step = Step(
+            turn=torch.polar(torch.ones(rows, 1, DIM // 2), torch.rand(rows, 1, DIM // 2)),
+            mask=torch.zeros(rows * kv_heads, 1, width, dtype=kind),
+            cells=first + 20,
+            width=width,
+        )
+        hidden, *slots = some(rows, HIDDEN), *(some(ROWS, kv_heads, COLUMNS, DIM) for _ in range(2))
+        found = []
+        for run in (decode.decode, decode.decode_on_processors):
+            given = [x.clone() for x in (hidden, *slots)]
+            with torch.inference_mode():
+                out = run(given[0], layer, shape, step, given[1], given[2])
+            found.append([out, *given[1:]])
+        assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_new_weights_are_packed(tmp_path: Path) -> None:
+    old = make_tiny_model(tmp_path / "old", "qwen2", seed=1, initializer_range=0.1)
+    new = make_tiny_model(tmp_path / "new", "qwen2", seed=2, initializer_range=0.1)
+    engine, backend, rows = lean(old)
+    engine.load_weights(new)
+    _, fresh, _ = lean(new)
+    for given, expected in zip(backend.layers, fresh.layers, strict=True):
+        x = torch.ones(rows, given.qkv.weight.shape[1])
+        assert torch.equal(multiply(x, given.qkv), multiply(x, expected.qkv))
+        assert torch.equal(multiply(x, given.gate_up), multiply(x, expected.gate_up))
