@@ -69,8 +69,10 @@ def event_points(folder: Path) -> Iterator[tuple[str, int, float]]:
 
 def offline_points(folder: Path, model: str) -> Iterator[tuple[str, int, float]]:
     """What W&B would be sent."""
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
+    wandb.teardown()  # as at the end of a process: its helper may still be writing
     for path in (folder / "wandb").glob("offline-run-*/*.wandb"):
         found = [Record.FromString(record) for record in records(path)]
         if not any(record.run.display_name == model for record in found):
