@@ -25,6 +25,8 @@ from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
 
 NAME = "responses"
+# Up to this many tokens in a row bfloat16 loses on processors, from about here on it wins.
+SHORT = 192
 REFUSED = (
     "{} models cannot be trained here: {}; take one of plain attention layers, such as qwen2, "
     "qwen3, llama or mistral"
@@ -100,20 +102,20 @@ def attend_tables(
 ) -> Tensor:
     """Attend row by row; takes three of (cells, heads, size) and gives (cells, heads, size)."""
     heads, size, dtype = tables[0].shape[1], tables[-1].shape[-1], tables[0].dtype
-    if _slow(tables[0]):
-        tables = [table.float() for table in tables]
+    wide = [table.float() for table in tables] if _slow_if_short(tables[0]) else tables
     seen = []
     for group in rows:
-        laid = [_laid(table, group) for table in tables]
+        given = wide if group.shape[1] <= SHORT else tables
+        laid = [_laid(table, group) for table in given]
         mask = _window(group.shape[1], sliding_window, home.device)
         out, _ = sdpa_attention_forward(module, *laid, mask, **options)
-        seen.append(out.reshape(-1, heads * size))
+        seen.append(out.reshape(-1, heads * size).to(dtype))
     line = seen[0] if len(seen) == 1 else torch.cat(seen)
-    return embedding(home, line).view(-1, heads, size).to(dtype)
+    return embedding(home, line).view(-1, heads, size)
 
 
-def _slow(table: Tensor) -> bool:
-    """Whether attention is faster in float32: on processors its gradient is, several times.
+def _slow_if_short(table: Tensor) -> bool:
+    """Whether attention over few tokens is faster in float32, twice on processors.
 
     A forecast's tensors stand for those of any device, and most of bfloat16 are of GPUs.
     """

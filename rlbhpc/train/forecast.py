@@ -31,11 +31,12 @@ from rlbhpc.train.recipes import algorithm_of, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}
-# What makes a rank hold less, beside vLLM and while it learns.
-BESIDE: Final = "or a smaller `rollout_memory`"
+# What else makes a rank hold less: in every phase, beside vLLM, and while it learns.
+AT_ALL: Final = " or a `lora_rank`"
+BESIDE: Final = ", a `lora_rank` or a smaller `rollout_memory`"
 ALONE: Final = (
-    "`recompute: true`, fewer `micro_tokens` or, for the sampler, fewer `rows` under "
-    "`engine.options`"
+    ", a `lora_rank`, `recompute: true`, fewer `micro_tokens` or, for the sampler, fewer `rows` "
+    "under `engine.options`"
 )
 # One mode for a model and what is run on it: views of weights are known by their storage.
 FAKE = FakeTensorMode(allow_non_fake_inputs=True)
@@ -59,6 +60,8 @@ class Forecast:
     share
         Share of a device's memory that is left to training while vLLM samples; while the learner
         works it has all of it.
+    handed
+        Bytes of the weights that vLLM has of its own.
     """
 
     model: str
@@ -69,6 +72,7 @@ class Forecast:
     memory: Mapping[str, int]
     flop: float | None
     share: float = 1.0
+    handed: int = 0
 
     @property
     def total(self) -> int:
@@ -77,19 +81,29 @@ class Forecast:
 
     def refuse_above(self, limit: int) -> None:
         """Refuse what cannot fit, with the numbers and what would make it smaller."""
-        sampling = {name: size for name, size in self.memory.items() if name != "activations"}
-        for memory, left in ((self.memory, float(limit)), (sampling, limit * self.share)):
+        vllm = limit * (1 - self.share)
+        if self.handed > vllm:
+            raise UserError(
+                f"model {self.model}: `rollout_memory` gives vLLM {vllm / 2**30:.1f} GiB, and its "
+                f"weights alone take {self.handed / 2**30:.1f}; it has to be larger"
+            )
+        lasting = {name: size for name, size in self.memory.items() if name != "activations"}
+        # vLLM's weights, and what they are copied from.
+        handing = lasting | {"weights handed to vLLM": 2 * self.handed}
+        for phase, memory, left, less in (
+            ("", self.memory, float(limit), ALONE),
+            ("while vLLM samples, ", lasting, limit * self.share, BESIDE),
+            ("while vLLM gets its weights, ", handing, float(limit), AT_ALL),
+        ):
             held = sum(memory.values())
             if held <= left:
                 continue
             parts = sorted(memory.items(), key=lambda part: -part[1])
             largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
-            beside = memory is sampling
             raise UserError(
-                f"model {self.model}: {'while vLLM samples, ' * beside}one rank holds "
-                f"{held / 2**30:.1f} GiB at least and has {left / 2**30:.1f}; the largest parts "
-                f"are {largest} GiB. More ranks, `zero_stage: 3`, `offload: true`, a `lora_rank`, "
-                f"{BESIDE if beside else ALONE} make it less"
+                f"model {self.model}: {phase}one rank holds {held / 2**30:.1f} GiB at least and "
+                f"has {left / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
+                f"`zero_stage: 3`, `offload: true`{less} make it less"
             )
 
 
@@ -103,11 +117,13 @@ def forecast(study: Study, model: str, ranks: int) -> Forecast:
     algorithm, settings = algorithm_of(recipe), settings_of(recipe, steps)
     policy = without_data(_config(study, model), settings)
     parameters, work = (plain_size(policy), _trained(policy)), _work(settings, algorithm)
+    beside = settings.rollouts == "vllm"
     return Forecast(
         model, recipe.algorithm, parameters[0], ranks, work,
         memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
         _flop(parameters, work, settings, algorithm),
-        share=1 - settings.rollout_memory if settings.rollouts == "vllm" else 1.0,
+        share=1 - settings.rollout_memory if beside else 1.0,
+        handed=parameters[0] * BYTES[settings.dtype] if beside else 0,
     )  # fmt: skip
 
 

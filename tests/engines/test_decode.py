@@ -10,20 +10,13 @@ import torch
 
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.hf import decode
-from rlbhpc.engines.hf.decode import Layer, Product, Shape, Step, multiply, norm, packed
+from rlbhpc.engines.hf.decode import Layer, Product, Shape, Step, multiply, packed
 from rlbhpc.engines.hf.lean import LeanBackend
 from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import UserError
 
 pytestmark = pytest.mark.engine
 ROWS, DIM, HIDDEN, INNER, COLUMNS = 32, 16, 64, 96, 48
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_the_norm_is_that_of_torch(kind: torch.dtype) -> None:
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(48, 4, 250, generator=draw).to(kind)
-    weight = torch.randn(250, generator=draw).to(kind)
-    assert torch.equal(norm(x, weight, 1e-6), torch.rms_norm(x, (250,), weight, 1e-6))
 
 
 @pytest.mark.parametrize("inner", [64, 256, 704, 4096])
@@ -115,3 +108,14 @@ def test_new_weights_are_packed(tmp_path: Path) -> None:
         x = torch.ones(rows, given.qkv.weight.shape[1])
         assert torch.equal(multiply(x, given.qkv), multiply(x, expected.qkv))
         assert torch.equal(multiply(x, given.gate_up), multiply(x, expected.gate_up))
+
+
+def test_weights_that_are_refused_half_way_leave_one_model(tmp_path: Path) -> None:
+    engine, backend, rows = lean(make_tiny_model(tmp_path, "qwen2"))
+    weight = torch.zeros_like(backend.layers[0].gate_up.weight[: backend.config.intermediate_size])
+    with pytest.raises(UserError, match="are missing"):
+        engine.load_weights([("model.layers.0.mlp.gate_proj.weight", weight)])
+    product = backend.layers[0].gate_up
+    x = torch.ones(rows, product.weight.shape[1])
+    assert torch.equal(multiply(x, product), multiply(x, product._replace(copy=None)))
+    assert not multiply(x, product)[:, : len(weight)].any()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from rlbhpc.engines.completion import Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
+from rlbhpc.study.arm import Sampling
 
 pytestmark = pytest.mark.engine
 
@@ -77,6 +80,23 @@ def test_an_engine_that_rested_works_with_the_next_weights(tmp_path: Path, tied:
             logprobs(engine)
         engine.load_weights(named(weights))
         np.testing.assert_allclose(logprobs(engine), expected(weights), atol=1e-5)
+    engine.close()
+
+
+def test_vllm_samples_on_the_device_that_it_was_made_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine: Any = make_engine("vllm", make_tiny_model(tmp_path), rows=16)
+    chosen = []
+    monkeypatch.setattr(
+        torch.cuda, "set_device", lambda device: chosen.append((device, get_ident()))
+    )
+    engine._device = 3  # as where there is a GPU
+    asked = [Request(0, (5, 80, 33, 7), 0)]
+    assert len(list(engine.generate(asked, Sampling(1.0, 1.0, 4)))) == 1
+    ((device, thread),) = chosen
+    # A GPU is chosen for each thread anew, and sampling has its own.
+    assert device == 3 and thread != get_ident()
     engine.close()
 
 

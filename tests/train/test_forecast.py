@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rlbhpc.errors import UserError
+from rlbhpc.train.forecast import Forecast
+
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 STUDY = """
@@ -111,6 +114,30 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
     assert "a smaller `rollout_memory`" in done.stderr
     critic = json.loads(dry_run(tmp_path, "rl", "--json", algorithm="ppo").stdout)[-1]["memory"]
     assert 0 < critic["critic weights"] < critic["policy weights"]
+
+
+@pytest.mark.parametrize(
+    ("share", "handed", "limit", "refused"),
+    [
+        (0.7, 14, 83, None),
+        (0.7, 14, 73, "model rl: one rank holds 74.0 GiB"),
+        (0.6, 14, 83, "while vLLM samples, one rank holds 54.0 GiB at least and has 49.8"),
+        # Weights are copied from one place to another: both have to be there.
+        (0.7, 14, 81, "while vLLM gets its weights, one rank holds 82.0 GiB at least and has 81.0"),
+        (0.9, 14, 83, "gives vLLM 8.3 GiB, and its weights alone take 14.0"),
+        (1.0, 0, 75, None),
+    ],
+)
+def test_each_phase_beside_vllm_has_to_fit(
+    share: float, handed: int, limit: int, refused: str | None
+) -> None:
+    memory = {"policy weights": 54 << 30, "activations": 20 << 30}
+    one = Forecast("rl", "grpo", 7 << 30, 1, {}, memory, None, share, handed << 30)
+    if refused is None:
+        one.refuse_above(limit << 30)
+        return
+    with pytest.raises(UserError, match=refused):
+        one.refuse_above(limit << 30)
 
 
 @pytest.mark.engine

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, rms_norm
 from torch.nn.functional import linear, silu
 
 from rlbhpc.engines.hf.backend import attend
+
+# PyTorch for other processors than x86 comes without MKL.
+PACKS = hasattr(torch.ops.mkl, "_mkl_linear")
 
 
 class Product(NamedTuple):
@@ -62,13 +65,13 @@ def packed(product: Product, rows: int) -> Product:
     """The product for batches of ``rows``, with the weights as they are now.
 
     For every product MKL copies the weights into the order in which its kernels read them, which
-    for a few dozen rows is a quarter of the work. A copy that is kept gives the same bits where no
-    sum is so long that it is cut. That depends on the processor: it is tried, and kept if so.
+    for a few dozen rows is a good part of the work. A copy that is kept gives the same bits where
+    no sum is so long that it is cut. That depends on the processor: it is tried, and kept if so.
     Batches of other sizes are computed from the weights themselves.
     """
     plain = product._replace(copy=None, rows=0)
     weight = plain.weight
-    if not hasattr(torch.ops.mkl, "_mkl_linear") or weight.dtype != torch.float32:
+    if not PACKS or weight.dtype != torch.float32:
         return plain
     copy = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
     trial = torch.randn(rows, weight.shape[1], generator=torch.Generator().manual_seed(0))
@@ -76,20 +79,21 @@ def packed(product: Product, rows: int) -> Product:
     return found if torch.equal(multiply(trial, found), multiply(trial, plain)) else plain
 
 
-def multiply(x: Tensor, product: Product) -> Tensor:
-    """Multiply a batch, (rows, in) to (rows, out)."""
-    weight, bias, copy, rows = product
-    if copy is not None:
-        out: Tensor = torch.ops.mkl._mkl_linear(x, copy, weight, bias, rows)
-        return out
-    return linear(x, weight, bias)
+if PACKS:
 
+    def multiply(x: Tensor, product: Product) -> Tensor:
+        """Multiply a batch, (rows, in) to (rows, out)."""
+        weight, bias, copy, rows = product
+        if copy is not None:
+            out: Tensor = torch.ops.mkl._mkl_linear(x, copy, weight, bias, rows)
+            return out
+        return linear(x, weight, bias)
 
-def norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """RMSNorm over the last axis: ``torch.rms_norm`` to the bit, in half its operations."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    scale = wide.square().mean(-1, keepdim=True).add_(epsilon).rsqrt_()
-    return (wide * scale).mul_(weight).to(x.dtype)
+else:  # TorchScript looks up every operation, even those of a branch that is never taken.
+
+    def multiply(x: Tensor, product: Product) -> Tensor:
+        """Multiply a batch, (rows, in) to (rows, out)."""
+        return linear(x, product.weight, product.bias)
 
 
 def rotate(heads: Tensor, turn: Tensor) -> Tensor:
@@ -107,13 +111,13 @@ def decode(
     ``keys`` and ``values`` are the layer's slots, (capacity, kv heads, columns, dim).
     """
     rows, dim, split = hidden.shape[0], shape.head_dim, shape.heads + shape.kv_heads
-    qkv = multiply(norm(hidden, layer.norm_attention, shape.epsilon), layer.qkv)
-    heads = qkv.view(rows, split + shape.kv_heads, dim)
+    normed = rms_norm(hidden, hidden.shape[-1:], layer.norm_attention, shape.epsilon)
+    heads = multiply(normed, layer.qkv).view(rows, split + shape.kv_heads, dim)
     query, key = heads[:, : shape.heads], heads[:, shape.heads : split]
     norm_query, norm_key = layer.norm_query, layer.norm_key
     if norm_query is not None and norm_key is not None:
-        query = norm(query, norm_query, shape.epsilon)
-        key = norm(key, norm_key, shape.epsilon)
+        query = rms_norm(query, [dim], norm_query, shape.epsilon)
+        key = rms_norm(key, [dim], norm_key, shape.epsilon)
     query, key = rotate(query, step.turn), rotate(key, step.turn)
     keys.view(-1, dim).index_copy_(0, step.cells, key.view(-1, dim))
     values.view(-1, dim).index_copy_(0, step.cells, heads[:, split:].reshape(-1, dim))
@@ -121,8 +125,8 @@ def decode(
     out = attend(query, seen[0], seen[1], step.mask, shape.scale)
     # In place: what is not TorchScript would take apart and round once more.
     hidden.addmm_(out.view(rows, -1), layer.out.t())
-    gate_up = multiply(norm(hidden, layer.norm_mlp, shape.epsilon), layer.gate_up)
-    gate, up = gate_up.chunk(2, -1)
+    normed = rms_norm(hidden, hidden.shape[-1:], layer.norm_mlp, shape.epsilon)
+    gate, up = multiply(normed, layer.gate_up).chunk(2, -1)
     return hidden.addmm_(silu(gate).mul_(up), layer.down.t())
 
 

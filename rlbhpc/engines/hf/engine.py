@@ -144,8 +144,10 @@ class HfEngine:
 
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
-        copy_weights(self._backend.module, weights)
-        self._pack()
+        try:
+            copy_weights(self._backend.module, weights)
+        finally:
+            self._pack()  # of weights that were refused on the way, too
         for sampler in self._samplers:
             sampler.forget()
 

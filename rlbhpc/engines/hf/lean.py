@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import rms_norm
 from torch.nn.functional import linear
 
 from rlbhpc.engines.hf import decode
@@ -102,7 +103,9 @@ class LeanBackend(Backend):
         )
         for layer, (keys, values) in zip(self.layers, window.slots.layers, strict=True):
             hidden = self._decode(hidden, layer, self.shape, step, keys, values)
-        return decode.norm(hidden, self.module.model.norm.weight, self.shape.epsilon)
+        return rms_norm(
+            hidden, hidden.shape[-1:], self.module.model.norm.weight, self.shape.epsilon
+        )
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of hidden states; these families have a plain linear output layer."""

@@ -147,6 +147,8 @@ class VllmEngine:
         self, requests: Iterator[Request], sampling: Sampling
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
         if self._device is not None:  # a thread of its own begins with the first GPU
+            import torch
+
             torch.cuda.set_device(self._device)
         asked: dict[str, Request] = {}
         refused: list[Completion] = []
