@@ -102,7 +102,8 @@ def attend_tables(
 ) -> Tensor:
     """Attend row by row; takes three of (cells, heads, size) and gives (cells, heads, size)."""
     heads, size, dtype = tables[0].shape[1], tables[-1].shape[-1], tables[0].dtype
-    wide = [table.float() for table in tables] if _slow_if_short(tables[0]) else tables
+    slow = _slow_if_short(tables[0]) and any(group.shape[1] <= SHORT for group in rows)
+    wide = [table.float() for table in tables] if slow else tables
     seen = []
     for group in rows:
         given = wide if group.shape[1] <= SHORT else tables
@@ -115,7 +116,7 @@ def attend_tables(
 
 
 def _slow_if_short(table: Tensor) -> bool:
-    """Whether attention over few tokens is faster in float32, twice on processors.
+    """Whether attention over few tokens is faster in float32: on processors it takes half.
 
     A forecast's tensors stand for those of any device, and most of bfloat16 are of GPUs.
     """

@@ -83,8 +83,10 @@ def test_what_runs_on_processors_is_what_is_written(
     for rows, width in [(ROWS, 32), (ROWS, 32), (ROWS, 48), (16, 48), (ROWS, 48)]:
         first = torch.arange(rows * kv_heads) * COLUMNS
         step = Step(
-            turn=torch.polar(torch.ones(rows, 1, DIM // 2), torch.rand(rows, 1, DIM // 2)),
-            mask=torch.zeros(rows * kv_heads, 1, width, dtype=kind),
+            turn=torch.polar(
+                torch.ones(rows, 1, DIM // 2), torch.rand(rows, 1, DIM // 2, generator=draw)
+            ),
+            mask=some(rows * kv_heads, 1, width),
             cells=first + 20,
             width=width,
         )

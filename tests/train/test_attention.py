@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
+from rlbhpc.train import attention
 from rlbhpc.train.attention import attend_tables
 from rlbhpc.train.batch import Response, assemble
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
@@ -139,3 +140,25 @@ def test_attention_of_bfloat16_is_that_of_float32_rounded_once() -> None:
     for found, truth in zip(learnt(tables), exact, strict=True):
         assert found.dtype == torch.bfloat16
         assert torch.equal(found, truth.bfloat16())
+
+
+def test_only_short_rows_of_bfloat16_are_attended_in_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = assemble(responses(), np.arange(7))
+    widths = sorted({group.shape[1] for group in batch.rows})
+    draw = torch.Generator().manual_seed(0)
+    shape = (batch.input_ids.shape[1], 4, 8)
+    tables = [torch.randn(shape, generator=draw).bfloat16() for _ in range(3)]
+
+    def seen(longest: int) -> torch.Tensor:
+        monkeypatch.setattr(attention, "SHORT", longest)
+        return attend_tables(torch.nn.Module(), tables, batch.rows, batch.home)
+
+    none, some, every = seen(widths[0] - 1), seen(widths[0]), seen(widths[-1])
+    short = torch.cat([torch.full((g.numel(),), g.shape[1] == widths[0]) for g in batch.rows])
+    short = short[batch.home.flatten()]
+    assert 0 < short.sum() < len(short)
+    assert torch.equal(some[short], every[short]) and torch.equal(some[~short], none[~short])
+    assert not torch.equal(none[short], every[short])
+    assert not torch.equal(none[~short], every[~short])

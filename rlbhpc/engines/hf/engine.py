@@ -146,10 +146,10 @@ class HfEngine:
         """Swap the weights in place; see :class:`Engine`."""
         try:
             copy_weights(self._backend.module, weights)
-        finally:
-            self._pack()  # of weights that were refused on the way, too
-        for sampler in self._samplers:
-            sampler.forget()
+        finally:  # after weights that were refused on the way, too
+            self._pack()
+            for sampler in self._samplers:
+                sampler.forget()
 
     def _pack(self) -> None:
         if self._packed_for is not None:
