@@ -193,9 +193,9 @@ def test_faults_lose_and_double_nothing(tiny: Path, proxy: Proxy, chat: bool, so
     # The same seed gives the same text, also where the first answer was lost on the way.
     assert all(by_tag[tag].text == c.text for tag, c in calm.items())
     assert len({c.text for c in done}) > len(done) / 2
-    # Only where the text gives the tokens back can they be held against the model.
+    # Only where the text gives the tokens back can they be held against the model: few, so all.
     tokens, truth, held = Tokens(tiny), Truth(tiny), 0
-    for c in done[:60]:
+    for c in done:
         assert len(c.token_ids) == len(c.logprobs) == len(c.entropies)
         ids = (*tokens.encode(c.text), *sorted(tokens.eos))[: len(c.token_ids)]
         if len(c.token_ids) != len(tokens.encode(c.text)) + (c.finish is Finish.EOS):
