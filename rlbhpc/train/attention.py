@@ -23,10 +23,9 @@ from rlbhpc.engines.hf.backend import near_sight
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
+from rlbhpc.train.short_rows import Attend, cut, is_short
 
 NAME = "responses"
-# Up to this many tokens in a row bfloat16 loses on processors, from about here on it wins.
-SHORT = 192
 REFUSED = (
     "{} models cannot be trained here: {}; take one of plain attention layers, such as qwen2, "
     "qwen3, llama or mistral"
@@ -101,27 +100,39 @@ def attend_tables(
     **options: Any,
 ) -> Tensor:
     """Attend row by row; takes three of (cells, heads, size) and gives (cells, heads, size)."""
-    heads, size, dtype = tables[0].shape[1], tables[-1].shape[-1], tables[0].dtype
-    slow = _slow_if_short(tables[0]) and any(group.shape[1] <= SHORT for group in rows)
-    wide = [table.float() for table in tables] if slow else tables
-    seen = []
-    for group in rows:
-        given = wide if group.shape[1] <= SHORT else tables
-        laid = [_laid(table, group) for table in given]
+    heads, size = tables[0].shape[1], tables[-1].shape[-1]
+
+    def fused(group: Tensor) -> Tensor:
+        laid = [_laid(table, group) for table in tables]
         mask = _window(group.shape[1], sliding_window, home.device)
         out, _ = sdpa_attention_forward(module, *laid, mask, **options)
-        seen.append(out.reshape(-1, heads * size).to(dtype))
-    line = seen[0] if len(seen) == 1 else torch.cat(seen)
-    return embedding(home, line).view(-1, heads, size)
+        return out.reshape(-1, heads * size)
+
+    pieces = cut(rows, home, heads) if _by_products(tables[0]) else ()
+    if not pieces or options.get("dropout"):
+        seen = [fused(group) for group in rows]
+        line = seen[0] if len(seen) == 1 else torch.cat(seen)
+        return embedding(home, line).view(-1, heads, size)
+    scale = options.get("scaling") or tables[0].shape[-1] ** -0.5
+    mask = _unseen(max(piece.cells.shape[1] for piece in pieces), sliding_window)
+    out: Tensor = Attend.apply(*tables, pieces, mask, scale)
+    begin = 0
+    for group in rows:
+        if not is_short(group):
+            cells = ((home >= begin) & (home < begin + group.numel())).nonzero().flatten()
+            line = embedding(home[cells] - begin, fused(group))
+            out = out.index_copy(0, cells, line.view(-1, heads, size))
+        begin += group.numel()
+    return out
 
 
-def _slow_if_short(table: Tensor) -> bool:
-    """Whether attention over few tokens is faster in float32: on processors it takes half.
+def _by_products(table: Tensor) -> bool:
+    """Whether short rows are better attended by products of our own.
 
     A forecast's tensors stand for those of any device, and most of bfloat16 are of GPUs.
     """
-    fake = isinstance(table, FakeTensor)
-    return table.device.type == "cpu" and table.dtype == torch.bfloat16 and not fake
+    slow = table.device.type == "cpu" and table.dtype == torch.bfloat16
+    return slow and not isinstance(table, FakeTensor)
 
 
 def _laid(table: Tensor, group: Tensor) -> Tensor:
@@ -139,6 +150,13 @@ def _window(width: int, window: int | None, device: torch.device) -> Tensor | No
         return None
     at = torch.arange(width, device=device)
     return ((at[:, None] >= at) & (at[:, None] < at + window))[None, None]
+
+
+def _unseen(width: int, window: int | None) -> Tensor:
+    """What is added to scores: −∞ where a token does not look."""
+    seen = _window(width, window, torch.device("cpu"))
+    seen = torch.ones(width, width, dtype=torch.bool).tril() if seen is None else seen[0, 0]
+    return torch.zeros(width, width).masked_fill_(~seen, float("-inf"))
 
 
 AttentionInterface.register(NAME, attention)

@@ -161,7 +161,7 @@ def seconds_in_products(work: Callable[[], None]) -> float:
     """Seconds that matrix products and attention take of some work: what no loop can do without."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
         work()
-    counted = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_dot_product")
+    counted = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
     spent = [op.self_cpu_time_total for op in seen.key_averages() if op.key.startswith(counted)]
     return float(sum(spent)) / 1e6
 
