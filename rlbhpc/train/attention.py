@@ -23,7 +23,7 @@ from rlbhpc.engines.hf.backend import near_sight
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
-from rlbhpc.train.short_rows import Attend, cut, is_short
+from rlbhpc.train.short_rows import Attend, Piece, cut, is_short
 
 NAME = "responses"
 REFUSED = (
@@ -108,14 +108,15 @@ def attend_tables(
         out, _ = sdpa_attention_forward(module, *laid, mask, **options)
         return out.reshape(-1, heads * size)
 
-    pieces = cut(rows, home, heads) if _by_products(tables[0]) else ()
+    pieces: tuple[Piece, ...] = ()
+    if _by_products(tables[0]):
+        pieces = cut(rows, home, heads, heads // tables[1].shape[1], sliding_window)
     if not pieces or options.get("dropout"):
         seen = [fused(group) for group in rows]
         line = seen[0] if len(seen) == 1 else torch.cat(seen)
         return embedding(home, line).view(-1, heads, size)
     scale = options.get("scaling") or tables[0].shape[-1] ** -0.5
-    mask = _unseen(max(piece.cells.shape[1] for piece in pieces), sliding_window)
-    out: Tensor = Attend.apply(*tables, pieces, mask, scale)
+    out: Tensor = Attend.apply(*tables, pieces, scale)
     begin = 0
     for group in rows:
         if not is_short(group):
@@ -150,13 +151,6 @@ def _window(width: int, window: int | None, device: torch.device) -> Tensor | No
         return None
     at = torch.arange(width, device=device)
     return ((at[:, None] >= at) & (at[:, None] < at + window))[None, None]
-
-
-def _unseen(width: int, window: int | None) -> Tensor:
-    """What is added to scores: −∞ where a token does not look."""
-    seen = _window(width, window, torch.device("cpu"))
-    seen = torch.ones(width, width, dtype=torch.bool).tril() if seen is None else seen[0, 0]
-    return torch.zeros(width, width).masked_fill_(~seen, float("-inf"))
 
 
 AttentionInterface.register(NAME, attention)

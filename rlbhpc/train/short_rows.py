@@ -23,14 +23,18 @@ from torch.autograd.function import once_differentiable
 SHORT = 320
 # Scores of a piece for each core: with what is made of them, they stay in the cache.
 PIECE = 1 << 17
+# Rows are filled up to a multiple: products of even sizes are faster, and fewer sizes are prepared.
+EVEN = 8
 
 
 class Piece(NamedTuple):
     """Rows that one product runs over."""
 
-    # Cells of each row, (rows, width), and of the queries that are asked: its last columns.
+    # Cells of each row, (rows, width), and of the queries that are asked: some of its columns.
     cells: Tensor
     asked: Tensor
+    # What is added to scores, for one query below the other: −∞ where it does not look.
+    mask: Tensor
     # Which of the queries, row after row, are the ones that their cells are known by; and where.
     live: Tensor
     known: Tensor
@@ -42,8 +46,14 @@ def is_short(group: Tensor) -> bool:
 
 
 @lru_cache(maxsize=1)  # every layer asks for the same
-def cut(rows: tuple[Tensor, ...], home: Tensor, heads: int) -> tuple[Piece, ...]:
-    """Pieces of the groups ``rows`` that are short; ``home`` as in a micro-batch."""
+def cut(
+    rows: tuple[Tensor, ...], home: Tensor, heads: int, shared: int = 1, window: int | None = None
+) -> tuple[Piece, ...]:
+    """Pieces of the groups ``rows`` that are short; ``home`` as in a micro-batch.
+
+    ``shared`` of the ``heads`` have their keys in common, and a token looks back at ``window``
+    tokens, itself among them.
+    """
     sizes = [group.numel() for group in rows]
     lives = torch.zeros(sum(sizes), dtype=torch.bool).index_fill_(0, home, True)
     found: list[Piece] = []
@@ -57,15 +67,21 @@ def cut(rows: tuple[Tensor, ...], home: Tensor, heads: int) -> tuple[Piece, ...]
             for some in chosen.split(most) if is_short(group) else ():
                 columns = live[some].any(0).nonzero().flatten()
                 if len(columns):
-                    found.append(_piece(group[some], live[some], columns))
+                    found.append(_piece(group[some], live[some], columns, shared, window))
     return tuple(found)
 
 
-def _piece(cells: Tensor, live: Tensor, columns: Tensor) -> Piece:
+def _piece(cells: Tensor, live: Tensor, columns: Tensor, shared: int, window: int | None) -> Piece:
     first, end = int(columns[0]), int(columns[-1]) + 1
     asked = cells[:, first:end].contiguous()
     alive = live[:, first:end].flatten().nonzero().flatten()
-    return Piece(cells[:, :end].contiguous(), asked, alive, asked.flatten()[alive])
+    # What a row is filled up with stands behind every query and is seen by none.
+    columns = torch.arange(-(-end // EVEN) * EVEN)
+    back = torch.arange(first, end)[:, None] - columns
+    seen = (back >= 0) & (back < (window or end))
+    mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf")).repeat(shared, 1)
+    filled = cells[:, columns.clamp_(max=end - 1)]
+    return Piece(filled, asked, mask, alive, asked.flatten()[alive])
 
 
 class Attend(torch.autograd.Function):
@@ -82,20 +98,17 @@ class Attend(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         pieces: Sequence[Piece],
-        mask: Tensor,
         scale: float,
     ) -> Tensor:
         """From three tables (cells, heads, size) to one; cells of no piece come out as 0."""
-        out = query.new_zeros(*query.shape[:2], value.shape[-1])
+        out = _table(query, (*query.shape[:2], value.shape[-1]), pieces)
         # Query heads that share a key head stand below each other, as if they were more tokens.
         shared = query.shape[1] // key.shape[1]
         kept: list[Tensor] = []
         for piece in pieces:
             q = _laid(query, piece.asked, shared)
             k, v = (_laid(table, piece.cells) for table in (key, value))
-            end = piece.cells.shape[1]
-            seen = mask[end - piece.asked.shape[1] : end, :end].repeat(shared, 1)
-            scores = torch.baddbmm(seen, q.float(), k.float().transpose(1, 2), alpha=scale)
+            scores = torch.baddbmm(piece.mask, q.float(), k.float().transpose(1, 2), alpha=scale)
             p = torch.softmax(scores, -1).to(value.dtype)
             _know(out, piece, torch.bmm(p, v))
             kept += q, k, v, p
@@ -109,7 +122,7 @@ class Attend(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the tables."""
         kept = iter(ctx.saved_tensors)
-        of_query = gradient.new_zeros(ctx.shapes[0])
+        of_query = _table(gradient, ctx.shapes[0], ctx.pieces)
         shared = ctx.shapes[0][1] // ctx.shapes[1][1]
         places = [piece.cells.numel() for piece in ctx.pieces]
         lines = [torch.empty(sum(places), *shape[1:]) for shape in ctx.shapes[1:]]
@@ -125,7 +138,13 @@ class Attend(torch.autograd.Function):
             of_k.copy_(torch.bmm(e.transpose(1, 2), q).view(of_k.shape))
         cells = torch.cat([piece.cells.flatten() for piece in ctx.pieces])
         count, dtype = len(gradient), gradient.dtype
-        return of_query, *(_summed(line, cells, count).to(dtype) for line in lines), *[None] * 3
+        return of_query, *(_summed(line, cells, count).to(dtype) for line in lines), None, None
+
+
+def _table(like: Tensor, shape: Sequence[int], pieces: Sequence[Piece]) -> Tensor:
+    """A table to be filled by :func:`_know`; cells of no piece are 0."""
+    whole = sum(len(piece.known) for piece in pieces) == shape[0]
+    return like.new_empty(shape) if whole else like.new_zeros(shape)
 
 
 def _heads(line: Tensor, cells: Tensor, shared: int = 1) -> Tensor:
