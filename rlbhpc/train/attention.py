@@ -109,22 +109,33 @@ def attend_tables(
         return out.reshape(-1, heads * size)
 
     pieces: tuple[Piece, ...] = ()
-    if _by_products(tables[0]):
-        pieces = cut(rows, home, heads, heads // tables[1].shape[1], sliding_window)
-    if not pieces or options.get("dropout"):
+    if _by_products(tables[0]) and not options.get("dropout"):
+        pieces = cut(rows, home, heads, sliding_window)
+    if not pieces:
         seen = [fused(group) for group in rows]
         line = seen[0] if len(seen) == 1 else torch.cat(seen)
         return embedding(home, line).view(-1, heads, size)
-    scale = options.get("scaling") or tables[0].shape[-1] ** -0.5
-    out: Tensor = Attend.apply(*tables, pieces, scale)
-    begin = 0
+    scale = options.get("scaling")
+    scale = tables[0].shape[-1] ** -0.5 if scale is None else scale
+    table: Tensor = Attend.apply(*tables, pieces, scale)
+    if all(map(is_short, rows)):
+        return table
+    long = [fused(group) for group in rows if not is_short(group)]
+    line = torch.cat([table.flatten(1), *long])
+    return embedding(_whence(rows, home), line).view(table.shape)
+
+
+def _whence(rows: tuple[Tensor, ...], home: Tensor) -> Tensor:
+    """Place of each cell in a table of cells with the long rows behind it: there, or in its row."""
+    place = torch.arange(len(home))
+    begin, behind = 0, len(home)
     for group in rows:
         if not is_short(group):
-            cells = ((home >= begin) & (home < begin + group.numel())).nonzero().flatten()
-            line = embedding(home[cells] - begin, fused(group))
-            out = out.index_copy(0, cells, line.view(-1, heads, size))
+            inside = (home >= begin) & (home < begin + group.numel())
+            place[inside] = home[inside] - begin + behind
+            behind += group.numel()
         begin += group.numel()
-    return out
+    return place
 
 
 def _by_products(table: Tensor) -> bool:

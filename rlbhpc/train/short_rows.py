@@ -1,12 +1,12 @@
 """Attention over short rows of bfloat16 on processors, by batched products.
 
 PyTorch's fused attention takes every row and head by itself, in blocks that are made for long rows;
-over short ones its products are too small to be fast. Here a few rows with all their heads, as many
-as a processor's cache holds, are one product. Rounded is what fused attention rounds: scores and
-the gradients of probabilities are float32, probabilities and the gradients of scores are bfloat16
-where they are multiplied. Gradients of a prompt's keys and values are added up over its responses
-in float32. Queries whose outcome nobody looks at, such as a prompt's in all its rows but one, are
-left out where they stand at a row's ends.
+over short ones its products are too small to be fast. Here rows with all their heads are one
+product, as many as a processor's cache holds and at least one. Scores and their gradients are made
+in float32; probabilities, and gradients of scores, are rounded to bfloat16 where they are
+multiplied and where probabilities wait for their gradient. Gradients of a prompt's keys and values
+are added up over its responses in float32. Columns of a piece in which nobody looks at any query's
+outcome, such as those of a prompt in all its rows but one, are not asked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     # Cells of each row, (rows, width), and of the queries that are asked: some of its columns.
     cells: Tensor
     asked: Tensor
-    # What is added to scores, for one query below the other: −∞ where it does not look.
+    # What is added to the scores of each row and head: −∞ where a query does not look.
     mask: Tensor
     # Which of the queries, row after row, are the ones that their cells are known by; and where.
     live: Tensor
@@ -45,15 +45,15 @@ def is_short(group: Tensor) -> bool:
     return group.shape[1] <= SHORT
 
 
-@lru_cache(maxsize=1)  # every layer asks for the same
+@lru_cache(maxsize=2)  # layers ask for the same, or for a window and for none in turns
 def cut(
-    rows: tuple[Tensor, ...], home: Tensor, heads: int, shared: int = 1, window: int | None = None
+    rows: tuple[Tensor, ...], home: Tensor, heads: int, window: int | None = None
 ) -> tuple[Piece, ...]:
     """Pieces of the groups ``rows`` that are short; ``home`` as in a micro-batch.
 
-    ``shared`` of the ``heads`` have their keys in common, and a token looks back at ``window``
-    tokens, itself among them.
+    A token looks back at ``window`` tokens, itself among them.
     """
+    mask = _mask(max((group.shape[1] for group in rows if is_short(group)), default=0), window)
     sizes = [group.numel() for group in rows]
     lives = torch.zeros(sum(sizes), dtype=torch.bool).index_fill_(0, home, True)
     found: list[Piece] = []
@@ -67,21 +67,25 @@ def cut(
             for some in chosen.split(most) if is_short(group) else ():
                 columns = live[some].any(0).nonzero().flatten()
                 if len(columns):
-                    found.append(_piece(group[some], live[some], columns, shared, window))
+                    found.append(_piece(group[some], live[some], columns, mask))
     return tuple(found)
 
 
-def _piece(cells: Tensor, live: Tensor, columns: Tensor, shared: int, window: int | None) -> Piece:
+def _mask(longest: int, window: int | None) -> Tensor:
+    at = torch.arange(longest + EVEN)
+    back = at[:, None] - at
+    seen = (back >= 0) & (back < (window or len(at)))
+    return torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))
+
+
+def _piece(cells: Tensor, live: Tensor, columns: Tensor, mask: Tensor) -> Piece:
     first, end = int(columns[0]), int(columns[-1]) + 1
     asked = cells[:, first:end].contiguous()
     alive = live[:, first:end].flatten().nonzero().flatten()
     # What a row is filled up with stands behind every query and is seen by none.
-    columns = torch.arange(-(-end // EVEN) * EVEN)
-    back = torch.arange(first, end)[:, None] - columns
-    seen = (back >= 0) & (back < (window or end))
-    mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf")).repeat(shared, 1)
-    filled = cells[:, columns.clamp_(max=end - 1)]
-    return Piece(filled, asked, mask, alive, asked.flatten()[alive])
+    width = -(-end // EVEN) * EVEN
+    filled = cells[:, torch.arange(width).clamp_(max=end - 1)]
+    return Piece(filled, asked, mask[first:end, :width], alive, asked.flatten()[alive])
 
 
 class Attend(torch.autograd.Function):
@@ -101,6 +105,7 @@ class Attend(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         """From three tables (cells, heads, size) to one; cells of no piece come out as 0."""
+        query, key, value = (table.contiguous() for table in (query, key, value))
         out = _table(query, (*query.shape[:2], value.shape[-1]), pieces)
         # Query heads that share a key head stand below each other, as if they were more tokens.
         shared = query.shape[1] // key.shape[1]
@@ -108,10 +113,12 @@ class Attend(torch.autograd.Function):
         for piece in pieces:
             q = _laid(query, piece.asked, shared)
             k, v = (_laid(table, piece.cells) for table in (key, value))
-            scores = torch.baddbmm(piece.mask, q.float(), k.float().transpose(1, 2), alpha=scale)
+            seen = piece.mask.repeat(shared, 1)
+            scores = torch.baddbmm(seen, q.float(), k.float().transpose(1, 2), alpha=scale)
             p = torch.softmax(scores, -1).to(value.dtype)
             _know(out, piece, torch.bmm(p, v))
-            kept += q, k, v, p
+            if any(ctx.needs_input_grad):
+                kept += q, k, v, p
         ctx.save_for_backward(*kept)
         ctx.pieces, ctx.scale = pieces, scale
         ctx.shapes = [table.shape for table in (query, key, value)]
@@ -125,7 +132,11 @@ class Attend(torch.autograd.Function):
         of_query = _table(gradient, ctx.shapes[0], ctx.pieces)
         shared = ctx.shapes[0][1] // ctx.shapes[1][1]
         places = [piece.cells.numel() for piece in ctx.pieces]
-        lines = [torch.empty(sum(places), *shape[1:]) for shape in ctx.shapes[1:]]
+        gradient = gradient.contiguous()
+        lines = [
+            gradient.new_empty(sum(places), *shape[1:], dtype=torch.float32)
+            for shape in ctx.shapes[1:]
+        ]
         for piece, *parts in zip(ctx.pieces, *(line.split(places) for line in lines), strict=True):
             q, k, v, p = (next(kept) for _ in range(4))
             g = _laid(gradient, piece.asked, shared, piece.live)

@@ -125,21 +125,27 @@ def test_a_model_of_other_layers_is_refused(family: str, sizes: dict[str, Any]) 
 
 
 def attended(
-    every: list[Response], dtype: torch.dtype, heads: tuple[int, int], window: int | None = None
+    every: list[Response],
+    dtype: torch.dtype,
+    heads: tuple[int, int],
+    window: int | None = None,
+    **options: Any,
 ) -> list[torch.Tensor]:
     """What comes out of attention over responses, and the gradients of what goes in."""
     batch = assemble(every, np.arange(len(every)))
     cells, draw = batch.input_ids.shape[1], torch.Generator().manual_seed(0)
     asks, answers = heads
+    # Laid out as transformers hands them on, and values of another size.
     tables = [
-        torch.randn(cells, n, 16, generator=draw).bfloat16().to(dtype).requires_grad_()
-        for n in (asks, answers, answers)
+        torch.randn(n, cells, size, generator=draw).bfloat16().to(dtype).transpose(0, 1)
+        for n, size in ((asks, 16), (answers, 16), (answers, 8))
     ]
-    due = torch.randn(cells, asks, 16, generator=draw).bfloat16().to(dtype)
+    tables = [table.requires_grad_() for table in tables]
+    due = torch.randn(cells, asks, 8, generator=draw).bfloat16().to(dtype)
     module = torch.nn.Module()
     module.num_key_value_groups = asks // answers
     short_rows.cut.cache_clear()  # what is short has changed since
-    out = attend_tables(module, tables, batch.rows, batch.home, sliding_window=window)
+    out = attend_tables(module, tables, batch.rows, batch.home, sliding_window=window, **options)
     return [out, *torch.autograd.grad(out, tables, due)]
 
 
@@ -160,28 +166,31 @@ def error(found: torch.Tensor, truth: torch.Tensor) -> float:
     return float(gap / size)
 
 
-@pytest.mark.parametrize("window", [None, 9])
+@pytest.mark.parametrize(("window", "scaling"), [(None, None), (9, 0.5)])
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2), (3, 1)])
 @pytest.mark.parametrize(
     "every", [drawn(1, 16, 40), drawn(5, 6, 60), drawn(7, 1, 20), drawn(3, 4, 1)]
 )
-def test_short_rows_of_bfloat16_are_as_exact_as_in_fused_attention(
+def test_short_rows_of_bfloat16_are_off_by_a_few_roundings(
     every: list[Response],
     heads: tuple[int, int],
     window: int | None,
+    scaling: float | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    truth = attended(every, torch.float32, heads, window)
-    ours = attended(every, torch.bfloat16, heads, window)
+    truth, ours = (
+        attended(every, dtype, heads, window, scaling=scaling)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    for found, exact in zip(ours, truth, strict=True):
+        assert found.dtype == torch.bfloat16
+        # One rounding to bfloat16 is off by 0.0016 of a size.
+        assert 0.0016 < error(found, exact) < 2**-8
     monkeypatch.setattr(short_rows, "SHORT", 0)
-    fused = attended(every, torch.bfloat16, heads, window)
-    assert not torch.equal(ours[0], fused[0])
-    for a, b, exact in zip(ours, fused, truth, strict=True):
-        assert a.dtype == torch.bfloat16
-        assert error(a, exact) < max(1.25 * error(b, exact), 2**-8)
+    assert not torch.equal(ours[0], attended(every, torch.bfloat16, heads, window)[0])
 
 
-def test_gradients_of_a_prompt_are_added_up_before_they_are_rounded(
+def test_gradients_of_a_prompt_are_added_up_in_float32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     every = drawn(1, 64, 40)
@@ -192,15 +201,18 @@ def test_gradients_of_a_prompt_are_added_up_before_they_are_rounded(
         assert error(a, exact) < 0.6 * error(b, exact)
 
 
-def test_short_and_long_rows_find_back_to_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("window", [None, 9])
+def test_short_and_long_rows_find_back_to_one_line(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     every = drawn(4, 6, 60)
-    truth = attended(every, torch.float32, (4, 2))
+    truth = attended(every, torch.float32, (4, 2), window)
     widths = sorted({g.shape[1] for g in assemble(every, np.arange(len(every))).rows})
     assert len(widths) > 2
     seen = []
     for longest in (0, *widths):
         monkeypatch.setattr(short_rows, "SHORT", longest)
-        seen.append(attended(every, torch.bfloat16, (4, 2)))
+        seen.append(attended(every, torch.bfloat16, (4, 2), window))
         for found, exact in zip(seen[-1], truth, strict=True):
             assert error(found, exact) < 2**-6
     # Each time another group is taken, and only its cells come out otherwise.
@@ -216,6 +228,36 @@ def test_how_rows_are_cut_does_not_change_what_they_see(monkeypatch: pytest.Monk
         monkeypatch.setattr(short_rows, "PIECE", piece)
         for found, exact in zip(attended(every, torch.bfloat16, (4, 2)), truth, strict=True):
             assert error(found, exact) < 2**-7
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("family", ["qwen2", "gemma3_text", "gpt2"])
+def test_models_in_bfloat16_learn_the_same_from_short_rows(
+    family: str, recompute: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_tiny_model(
+        tmp_path / "tiny", family, hidden_size=32, num_hidden_layers=2, **SHAPES[family]
+    )
+    every = responses()
+    weigh = torch.from_numpy(np.random.default_rng(8).normal(size=87)).float()
+
+    def learnt(dtype: torch.dtype, longest: int) -> torch.Tensor:
+        monkeypatch.setattr(short_rows, "SHORT", longest)
+        short_rows.cut.cache_clear()
+        policy = Policy.load(folder, dtype)
+        if recompute:
+            recompute_layers(policy.model)
+        found = policy(assemble(every, np.arange(len(every))), 0.7).logprobs
+        (found * weigh[: len(found)]).sum().backward()
+        return torch.cat([p.grad.float().flatten() for p in policy.parameters()])
+
+    exact, fused, ours = (
+        learnt(torch.float32, 0),
+        learnt(torch.bfloat16, 0),
+        learnt(torch.bfloat16, 320),
+    )
+    assert not torch.equal(ours, fused)
+    assert error(ours, exact) < 1.25 * error(fused, exact)
 
 
 def test_queries_that_nobody_looks_at_are_left_out() -> None:
