@@ -1,7 +1,8 @@
 """One training step beside TRL's: the same model, prompts, lengths, groups and loss.
 
-A Qwen2 of 4.8 million parameters on the processors of one host, 64 responses a step. Processes take
-turns, and the median of the pairs' ratios is stated.
+A Qwen2 of 4.8 million parameters on the processors of one host, 64 responses a step. Two processes
+take turns step by step, so that a neighbour who comes or goes meets both, and the median of the
+pairs' ratios is stated.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rlbhpc.engines.tiny import make_tiny_model
 from tests.benchmarks import Row
-from tests.benchmarks.train_sides import MARK
+from tests.benchmarks.train_sides import MARK, TURN
 
 SHAPE = {
     "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 6,
     "num_attention_heads": 4, "num_key_value_heads": 4,
 }  # fmt: skip
-PAIRS = 3
 
 
 def run() -> list[Row]:
@@ -40,21 +41,26 @@ def run() -> list[Row]:
 
 def compared(model: Path, work: str, dtype: str, what: str, target: float) -> list[Row]:
     """Ratio of step times, both sides computing in ``dtype``, with memory beside it."""
-    pairs = [(side("us", model, work, dtype), side("trl", model, work, dtype))
-             for _ in range(PAIRS)]  # fmt: skip
-    ratio = statistics.median(ours["step_s"] / theirs["step_s"] for ours, theirs in pairs)
-    ours, theirs = pairs[-1]
+    with Side("us", model, work, dtype) as us, Side("trl", model, work, dtype) as trl:
+        while not us.figures or not trl.figures:
+            us.take_turn()
+            trl.take_turn()
+    ours, theirs = us.figures, trl.figures
+    pairs = list(zip(ours["seconds"], theirs["seconds"], strict=True))
+    ratio = statistics.median(a / b for a, b in pairs)
+    our_step, their_step = (statistics.median(one["seconds"]) for one in (ours, theirs))
     note = (
-        f"{ours['step_s']:.2f} and {theirs['step_s']:.2f} s a step, "
-        f"{ours['mib']:,.0f} and {theirs['mib']:,.0f} MiB at most"
+        f"{our_step:.2f} and {their_step:.2f} s a step, "
+        f"{ours['mib']:,.0f} and {theirs['mib']:,.0f} MiB at most; "
+        f"pairs from {min(a / b for a, b in pairs):.2f} to {max(a / b for a, b in pairs):.2f}"
     )
     if "products_s" in ours:
-        least = statistics.median(ours["products_s"] / theirs["step_s"] for ours, theirs in pairs)
+        least = ours["products_s"] / their_step
         note += f"; {least:.2f} × are our products and attention alone"
     rows = [Row(f"{what}: time of TRL's step", ratio, "×", f"≤ {target}", ratio <= target, note)]
     if "peak" in ours:
-        share = statistics.median(o["flops"] / o["step_s"] / o["peak"] for o, _ in pairs)
-        alone = statistics.median(o["flops"] / o["products_s"] / o["peak"] for o, _ in pairs)
+        share = ours["flops"] / our_step / ours["peak"]
+        alone = ours["flops"] / ours["products_s"] / ours["peak"]
         peak = (
             f"peak {ours['peak'] / 1e9:,.0f} GFLOP/s; {alone:.2f} if products and attention, at "
             "the speed that they have in the step, were all there is"
@@ -65,17 +71,43 @@ def compared(model: Path, work: str, dtype: str, what: str, target: float) -> li
     return rows
 
 
-def side(name: str, model: Path, work: str, dtype: str) -> dict[str, float]:
-    """Figures of one side in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.train_sides", name, str(model), work, dtype],
-        capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if not lines:
-        raise RuntimeError(f"{name} {work} {dtype}: {done.stderr[-3000:]}")
-    figures: dict[str, float] = json.loads(lines[-1].removeprefix(MARK))
-    return figures
+class Side:
+    """One side in a process of its own, which works when it is told to."""
+
+    def __init__(self, *told: str | Path) -> None:
+        self.figures: dict[str, Any] = {}
+        self._told = " ".join(map(str, told))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.train_sides", *map(str, told)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )  # fmt: skip
+        self._hear()
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def take_turn(self) -> None:
+        """Let it go on until it waits again or has told its figures."""
+        if self.figures:
+            return
+        assert self._process.stdin
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self._hear()
+
+    def _hear(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            if line.startswith(MARK):
+                said = line.removeprefix(MARK).strip()
+                self.figures = {} if said == TURN else json.loads(said)
+                return
+        raise RuntimeError(f"{self._told}: it ended before it had told its figures; see above")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Both sides take the same steps: the same model, prompts, lengths, group size and loss. ``WORK`` is
 ``fixed`` (every response as long as allowed), ``uneven`` (lengths uniform from 8 to the longest),
-or ``sampled`` (each side samples with its own engine). Prints one line of JSON.
+or ``sampled`` (each side samples with its own engine). Before each step it says so and waits to be
+told on its standard input; at the end it prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import importlib
 import json
 import resource
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-MARK = "side: "
-STEPS, GROUP, PROMPTS = 5, 8, 8
+MARK, TURN = "side: ", "turn"
+STEPS, GROUP, PROMPTS = 11, 8, 8
 ROWS = GROUP * PROMPTS
 PROMPT = "Add 0123456789 to 98765."
 LONGEST = {"fixed": 64, "sampled": 64, "uneven": 256}
@@ -36,12 +36,18 @@ def completions(work: str, step: int) -> list[list[int]]:
     return [torch.randint(0, 256, (n,), generator=draw).tolist() for n in lengths]
 
 
+def turn() -> None:
+    """Wait until it is this side's turn."""
+    print(MARK + TURN, flush=True)
+    sys.stdin.readline()
+
+
 def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
     """Any reward that differs within groups."""
     return [float(sum(ids) % 3) / 2 for ids in completion_ids]
 
 
-def by_trl(model: Path, work: str, dtype: str) -> dict[str, float]:
+def by_trl(model: Path, work: str, dtype: str) -> dict[str, Any]:
     """TRL's GRPO trainer; its first step warms up."""
     datasets, transformers, trl = map(importlib.import_module, ("datasets", "transformers", "trl"))
 
@@ -56,6 +62,7 @@ def by_trl(model: Path, work: str, dtype: str) -> dict[str, float]:
             return completions(work, len(self.seconds)), None
 
         def training_step(self, *words: Any, **more: Any) -> Any:
+            turn()
             begun = time.perf_counter()
             loss = super().training_step(*words, **more)
             self.seconds.append(time.perf_counter() - begun)
@@ -86,10 +93,11 @@ def by_trl(model: Path, work: str, dtype: str) -> dict[str, float]:
         processing_class=transformers.AutoTokenizer.from_pretrained(model),
     )  # fmt: skip
     trainer.train()
-    return {"step_s": statistics.median(trainer.seconds[1:])}
+    turn()
+    return {"seconds": trainer.seconds[1:]}
 
 
-def by_us(model: Path, work: str, dtype: str) -> dict[str, float]:
+def by_us(model: Path, work: str, dtype: str) -> dict[str, Any]:
     """The training loop's own parts: engine, advantages, learner, weights back to the engine."""
     from rlbhpc.engines.completion import Request
     from rlbhpc.engines.engine import make_engine
@@ -140,10 +148,12 @@ def by_us(model: Path, work: str, dtype: str) -> dict[str, float]:
 
     seconds = []
     for number in range(STEPS + 1):
+        turn()
         begun = time.perf_counter()
         step(number)
         seconds.append(time.perf_counter() - begun)
-    figures = {"step_s": statistics.median(seconds[1:])}
+    turn()
+    figures: dict[str, Any] = {"seconds": seconds[1:]}
     if engine is None:
         from torch.utils.flop_counter import FlopCounterMode
 
