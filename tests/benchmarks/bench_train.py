@@ -24,6 +24,7 @@ SHAPE = {
     "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 6,
     "num_attention_heads": 4, "num_key_value_heads": 4,
 }  # fmt: skip
+SIDES = "tests.benchmarks.train_sides"
 
 
 def run() -> list[Row]:
@@ -74,14 +75,15 @@ def compared(model: Path, work: str, dtype: str, what: str, target: float) -> li
 class Side:
     """One side in a process of its own, which works when it is told to."""
 
-    def __init__(self, *told: str | Path) -> None:
+    def __init__(self, name: str, model: Path, work: str, dtype: str) -> None:
         self.figures: dict[str, Any] = {}
-        self._told = " ".join(map(str, told))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.train_sides", *map(str, told)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        )  # fmt: skip
+        self._log = model.with_name(f"{name}.log")
+        with self._log.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", SIDES, name, str(model), work, dtype],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            )  # fmt: skip
         self._hear()
 
     def __enter__(self) -> Side:
@@ -107,7 +109,7 @@ class Side:
                 said = line.removeprefix(MARK).strip()
                 self.figures = {} if said == TURN else json.loads(said)
                 return
-        raise RuntimeError(f"{self._told}: it ended before it had told its figures; see above")
+        raise RuntimeError(f"{self._process.args}: {self._log.read_text()[-3000:]}")
 
 
 if __name__ == "__main__":
