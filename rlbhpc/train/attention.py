@@ -23,9 +23,10 @@ from rlbhpc.engines.hf.backend import near_sight
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
-from rlbhpc.train.short_rows import Attend, Piece, cut, is_short
 
 NAME = "responses"
+# Up to this many tokens in a row bfloat16 loses on processors, from about here on it wins.
+SHORT = 192
 REFUSED = (
     "{} models cannot be trained here: {}; take one of plain attention layers, such as qwen2, "
     "qwen3, llama or mistral"
@@ -100,51 +101,27 @@ def attend_tables(
     **options: Any,
 ) -> Tensor:
     """Attend row by row; takes three of (cells, heads, size) and gives (cells, heads, size)."""
-    heads, size = tables[0].shape[1], tables[-1].shape[-1]
-
-    def fused(group: Tensor) -> Tensor:
-        laid = [_laid(table, group) for table in tables]
+    heads, size, dtype = tables[0].shape[1], tables[-1].shape[-1], tables[0].dtype
+    slow = _slow_if_short(tables[0]) and any(group.shape[1] <= SHORT for group in rows)
+    wide = [table.float() for table in tables] if slow else tables
+    seen = []
+    for group in rows:
+        given = wide if group.shape[1] <= SHORT else tables
+        laid = [_laid(table, group) for table in given]
         mask = _window(group.shape[1], sliding_window, home.device)
         out, _ = sdpa_attention_forward(module, *laid, mask, **options)
-        return out.reshape(-1, heads * size)
-
-    pieces: tuple[Piece, ...] = ()
-    if _by_products(tables[0]) and not options.get("dropout"):
-        pieces = cut(rows, home, heads, sliding_window)
-    if not pieces:
-        seen = [fused(group) for group in rows]
-        line = seen[0] if len(seen) == 1 else torch.cat(seen)
-        return embedding(home, line).view(-1, heads, size)
-    scale = options.get("scaling")
-    scale = tables[0].shape[-1] ** -0.5 if scale is None else scale
-    table: Tensor = Attend.apply(*tables, pieces, scale)
-    if all(map(is_short, rows)):
-        return table
-    long = [fused(group) for group in rows if not is_short(group)]
-    line = torch.cat([table.flatten(1), *long])
-    return embedding(_whence(rows, home), line).view(table.shape)
+        seen.append(out.reshape(-1, heads * size).to(dtype))
+    line = seen[0] if len(seen) == 1 else torch.cat(seen)
+    return embedding(home, line).view(-1, heads, size)
 
 
-def _whence(rows: tuple[Tensor, ...], home: Tensor) -> Tensor:
-    """Place of each cell in a table of cells with the long rows behind it: there, or in its row."""
-    place = torch.arange(len(home))
-    begin, behind = 0, len(home)
-    for group in rows:
-        if not is_short(group):
-            inside = (home >= begin) & (home < begin + group.numel())
-            place[inside] = home[inside] - begin + behind
-            behind += group.numel()
-        begin += group.numel()
-    return place
-
-
-def _by_products(table: Tensor) -> bool:
-    """Whether short rows are better attended by products of our own.
+def _slow_if_short(table: Tensor) -> bool:
+    """Whether attention over few tokens is faster in float32: on processors it takes half.
 
     A forecast's tensors stand for those of any device, and most of bfloat16 are of GPUs.
     """
-    slow = table.device.type == "cpu" and table.dtype == torch.bfloat16
-    return slow and not isinstance(table, FakeTensor)
+    fake = isinstance(table, FakeTensor)
+    return table.device.type == "cpu" and table.dtype == torch.bfloat16 and not fake
 
 
 def _laid(table: Tensor, group: Tensor) -> Tensor:

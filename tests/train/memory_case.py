@@ -28,8 +28,8 @@ from rlbhpc.train.settings import Settings
 
 ROWS, WIDTH = 8, 64
 
-# What is foretold of bfloat16 is what a GPU keeps, where all attention is PyTorch's own.
-attention._by_products = lambda table: False
+# What is foretold of bfloat16 is what a GPU keeps, which has no need of float32 in attention.
+attention._slow_if_short = lambda table: False
 
 
 def held() -> int:
