@@ -12,6 +12,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from rlbhpc.engines.hf.backend import SEEING, model_kind
 from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.products import speed_up_products
 from rlbhpc.engines.staging import staged
 from rlbhpc.train.attention import attend_in_rows, hidden_states
 from rlbhpc.train.batch import MicroBatch
@@ -66,6 +67,7 @@ class Policy(nn.Module):
         super().__init__()
         attend_in_rows(model)
         fuse_layers(model.base_model)
+        speed_up_products(model)
         self.model = model
         self.sight = sight
         self.entropy_gradient = False
@@ -96,6 +98,7 @@ class Critic(nn.Module):
         super().__init__()
         attend_in_rows(body)
         fuse_layers(body)
+        speed_up_products(body)
         self.body = body
         self.sight = sight
         self.head = nn.Linear(hidden_size, 1, bias=False)

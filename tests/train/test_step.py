@@ -53,6 +53,21 @@ def test_the_step_does_not_depend_on_how_it_is_cut(model: Path, tmp_path: Path) 
         assert (other - gradient).abs().max() < 1e-6
 
 
+def test_nor_with_products_of_another_library(tmp_path: Path) -> None:
+    """Of layers long enough for oneDNN."""
+    from rlbhpc.engines.products import LONG, is_onednns
+
+    assert is_onednns(torch.empty(LONG, LONG))
+    long = make_tiny_model(
+        tmp_path / "long", hidden_size=LONG, intermediate_size=LONG, num_hidden_layers=1
+    )
+    cases = ["0:100000", "0:1", "3:150", "3:150:recompute"]
+    (norm, gradient), *others = run(long, tmp_path / "1.json", 1, cases)
+    for other_norm, other in others:
+        assert other_norm == pytest.approx(norm, rel=1e-6)
+        assert (other - gradient).abs().max() < 1e-6
+
+
 def test_a_batch_without_a_signal_leaves_the_weights_alone(model: Path) -> None:
     from tests.train.step_case import learner, update, weights
 

@@ -15,9 +15,7 @@ from torch import Tensor, rms_norm
 from torch.nn.functional import linear, silu
 
 from rlbhpc.engines.hf.backend import attend
-
-# PyTorch for other processors than x86 comes without MKL.
-PACKS = hasattr(torch.ops.mkl, "_mkl_linear")
+from rlbhpc.engines.products import HAS_MKL, is_onednns
 
 
 class Product(NamedTuple):
@@ -27,6 +25,12 @@ class Product(NamedTuple):
     bias: Tensor | None = None
     copy: Tensor | None = None
     rows: int = 0
+    onednn: bool = False
+
+
+def product_of(weight: Tensor, bias: Tensor | None = None) -> Product:
+    """A product as it is before it is packed."""
+    return Product(weight, bias, onednn=is_onednns(weight))
 
 
 class Layer(NamedTuple):
@@ -36,10 +40,10 @@ class Layer(NamedTuple):
     qkv: Product
     norm_query: Tensor | None
     norm_key: Tensor | None
-    out: Tensor
+    out: Product
     norm_mlp: Tensor
     gate_up: Product
-    down: Tensor
+    down: Product
 
 
 class Shape(NamedTuple):
@@ -64,29 +68,37 @@ class Step(NamedTuple):
 def packed(product: Product, rows: int) -> Product:
     """The product for batches of ``rows``, with the weights as they are now.
 
-    For every product MKL copies the weights into the order in which its kernels read them, which
-    for a few dozen rows is a good part of the work. A copy that is kept gives the same bits where
-    no sum is so long that it is cut. That depends on the processor: it is tried, and kept if so.
-    Batches of other sizes are computed from the weights themselves.
+    For every product the libraries copy the weights into the order in which their kernels read
+    them, which for a few dozen rows is a good part of the work. A copy that is kept gives the same
+    bits where no sum is so long that it is cut. That depends on the processor: it is tried, and
+    kept if so. MKL computes batches of other sizes from the weights themselves.
     """
     plain = product._replace(copy=None, rows=0)
     weight = plain.weight
-    if not PACKS or weight.dtype != torch.float32:
+    if not HAS_MKL or weight.dtype != torch.float32:
         return plain
-    copy = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
+    reorder = torch.ops.mkldnn._reorder_linear_weight
+    if not product.onednn:
+        reorder = torch.ops.mkl._mkl_reorder_linear_weight
     trial = torch.randn(rows, weight.shape[1], generator=torch.Generator().manual_seed(0))
-    found = plain._replace(copy=copy, rows=rows)
+    found = plain._replace(copy=reorder(weight, rows), rows=rows)
     return found if torch.equal(multiply(trial, found), multiply(trial, plain)) else plain
 
 
-if PACKS:
+if HAS_MKL:
 
     def multiply(x: Tensor, product: Product) -> Tensor:
         """Multiply a batch, (rows, in) to (rows, out)."""
-        weight, bias, copy, rows = product
+        weight, bias, copy, rows, onednn = product
+        if onednn:
+            ordered = weight if copy is None else copy
+            by_onednn: Tensor = torch.ops.mkldnn._linear_pointwise(
+                x, ordered, bias, "none", [], None
+            )
+            return by_onednn
         if copy is not None:
-            out: Tensor = torch.ops.mkl._mkl_linear(x, copy, weight, bias, rows)
-            return out
+            by_mkl: Tensor = torch.ops.mkl._mkl_linear(x, copy, weight, bias, rows)
+            return by_mkl
         return linear(x, weight, bias)
 
 else:  # TorchScript looks up every operation, even those of a branch that is never taken.
@@ -94,6 +106,16 @@ else:  # TorchScript looks up every operation, even those of a branch that is ne
     def multiply(x: Tensor, product: Product) -> Tensor:
         """Multiply a batch, (rows, in) to (rows, out)."""
         return linear(x, product.weight, product.bias)
+
+
+def add_product(hidden: Tensor, x: Tensor, product: Product) -> Tensor:
+    """Add a product to ``hidden``, in place.
+
+    What is not TorchScript would take MKL's sum and product apart and round once more.
+    """
+    if product.onednn:
+        return hidden.add_(multiply(x, product))
+    return hidden.addmm_(x, product.weight.t())
 
 
 def rotate(heads: Tensor, turn: Tensor) -> Tensor:
@@ -123,11 +145,10 @@ def decode(
     values.view(-1, dim).index_copy_(0, step.cells, heads[:, split:].reshape(-1, dim))
     seen = keys[:rows, :, : step.width], values[:rows, :, : step.width]
     out = attend(query, seen[0], seen[1], step.mask, shape.scale)
-    # In place: what is not TorchScript would take apart and round once more.
-    hidden.addmm_(out.view(rows, -1), layer.out.t())
+    add_product(hidden, out.view(rows, -1), layer.out)
     normed = rms_norm(hidden, hidden.shape[-1:], layer.norm_mlp, shape.epsilon)
     gate, up = multiply(normed, layer.gate_up).chunk(2, -1)
-    return hidden.addmm_(silu(gate).mul_(up), layer.down.t())
+    return add_product(hidden, silu(gate).mul_(up), layer.down)
 
 
 Decode = Callable[[Tensor, Layer, Shape, Step, Tensor, Tensor], Tensor]
