@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,30 @@ def test_samples_of_longer_layers_depend_on_nothing_beside(tmp_path: Path) -> No
             assert all(same(whole[r.tag], other[r.tag]) for r in asked)
     finally:
         torch.set_num_threads(before)
+
+
+MANY_NUMBERS_OF_ROWS = """
+import resource
+import rlbhpc.engines
+import torch
+from rlbhpc.engines.products import multiply_by_onednn
+short, kept = torch.ones(512, 512, dtype=torch.bfloat16), torch.ones(512, 512)
+for rows in range(1, 601):
+    torch.ones(rows, 512, dtype=torch.bfloat16) @ short
+    multiply_by_onednn(torch.ones(rows, 512), kept)
+    if rows == 100:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_does_not_grow_with_each_new_number_of_rows() -> None:
+    # In a process of its own: how much is kept is read once, and this one has multiplied before.
+    made = subprocess.run(
+        [sys.executable, "-c", MANY_NUMBERS_OF_ROWS], capture_output=True, text=True, check=True
+    )
+    # 28 MiB; 650 where oneDNN and PyTorch keep 1,024 products each, 480 or 430 if one of them does.
+    assert int(made.stdout) / 1024 < 150
 
 
 def test_only_long_weights_of_float32_on_processors_are_onednns() -> None:
