@@ -32,7 +32,8 @@ def is_onednns(weight: Tensor) -> bool:
 
 def multiply_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x·Wᵀ + b, without a gradient."""
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], None)
+    whole = None if bias is None else bias.contiguous()  # oneDNN reads it as if it were
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, whole, "none", [], None)
     return out
 
 
@@ -42,7 +43,7 @@ class Times(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Multiply (…, in) to (…, out)."""
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
         return multiply_by_onednn(x, weight, bias)
 
     @staticmethod

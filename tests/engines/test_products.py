@@ -15,12 +15,22 @@ from torch.nn.functional import linear
 
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.hf.decode import multiply, packed, product_of
-from rlbhpc.engines.products import LONG, Times, is_onednns, multiply_by_onednn, speed_up_products
+from rlbhpc.engines.products import (
+    HAS_ONEDNN,
+    LONG,
+    Times,
+    is_onednns,
+    multiply_by_onednn,
+    speed_up_products,
+)
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.study.arm import Sampling
 from tests.engines.support import by_tag, requests, same
 
-pytestmark = pytest.mark.engine
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(not HAS_ONEDNN, reason="PyTorch for x86 processors only"),
+]
 
 
 def some(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -43,11 +53,20 @@ def test_the_product_and_its_gradients_are_those_of_a_linear_layer(biased: bool)
         torch.testing.assert_close(one.double(), truth, rtol=1e-5, atol=1e-4)
 
 
-def test_what_does_not_learn_gets_no_gradient() -> None:
+def test_what_does_not_learn_gets_no_gradient_and_keeps_no_batch() -> None:
     x, held = some(40, 300).requires_grad_(), some(260, 300, seed=1)
-    Times.apply(x, held, None).sum().backward()
+    kept: list[torch.Size] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape) or t, lambda t: t):
+        out = Times.apply(x, held, None)
+    out.sum().backward()
     torch.testing.assert_close(x.grad, held.sum(0).expand(40, 300), rtol=1e-5, atol=1e-4)
-    assert held.grad is None
+    assert held.grad is None and kept == [held.shape]
+
+
+def test_a_bias_may_lie_anyhow() -> None:
+    x, weight, bias = some(40, 300), some(260, 300, seed=1), some(520, seed=2)[::2]
+    plain = linear(x, weight, bias)
+    torch.testing.assert_close(multiply_by_onednn(x, weight, bias), plain, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [256, 704, 4864])
