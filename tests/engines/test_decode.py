@@ -101,16 +101,23 @@ def test_what_runs_on_processors_is_what_is_written(
         assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_new_weights_are_packed(tmp_path: Path) -> None:
-    old = make_tiny_model(tmp_path / "old", "qwen2", seed=1, initializer_range=0.1)
-    new = make_tiny_model(tmp_path / "new", "qwen2", seed=2, initializer_range=0.1)
+@pytest.mark.parametrize("size", [64, 256])  # MKL's products, and oneDNN's
+def test_new_weights_are_packed(tmp_path: Path, size: int) -> None:
+    old, new = (
+        make_tiny_model(
+            tmp_path / str(seed), seed=seed, hidden_size=size, initializer_range=0.1,
+            intermediate_size=2 * size,
+        )
+        for seed in (1, 2)
+    )  # fmt: skip
     engine, backend, rows = lean(old)
     engine.load_weights(new)
     _, fresh, _ = lean(new)
     for given, expected in zip(backend.layers, fresh.layers, strict=True):
-        x = torch.ones(rows, given.qkv.weight.shape[1])
-        assert torch.equal(multiply(x, given.qkv), multiply(x, expected.qkv))
-        assert torch.equal(multiply(x, given.gate_up), multiply(x, expected.gate_up))
+        for name in ("qkv", "out", "gate_up", "down"):
+            ours, theirs = getattr(given, name), getattr(expected, name)
+            x = torch.ones(rows, ours.weight.shape[1])
+            assert torch.equal(multiply(x, ours), multiply(x, theirs))
 
 
 def test_weights_that_are_refused_half_way_leave_one_model(tmp_path: Path) -> None:
