@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rlbhpc.engines import SETTINGS
 from rlbhpc.engines.tiny import make_tiny_model
 from tests.benchmarks import Row
 from tests.benchmarks.train_sides import MARK, TURN
@@ -78,11 +79,13 @@ class Side:
     def __init__(self, name: str, model: Path, work: str, dtype: str) -> None:
         self.figures: dict[str, Any] = {}
         self._log = model.with_name(f"{name}.log")
+        # Ours are no part of what others' users have.
+        kept = {k: v for k, v in os.environ.items() if name == "us" or k not in SETTINGS}
         with self._log.open("w") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", SIDES, name, str(model), work, dtype],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                env={**os.environ, "HF_HUB_OFFLINE": "1"},
+                env={**kept, "HF_HUB_OFFLINE": "1"},
             )  # fmt: skip
         self._hear()
 
