@@ -6,8 +6,9 @@ import atexit
 import os
 import shutil
 import socket
+import time
 from argparse import Namespace
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -58,6 +59,30 @@ def init_ranks() -> None:
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+    _rest_threads()
+
+
+def _rest_threads(seconds: float = 5.0) -> None:
+    """Wait until gloo's threads have nothing left to do, with Python's lock free for them.
+
+    They go on after their group was destroyed, for DeepSpeed holds it in many places. One that lets
+    go of its last tensor only when the interpreter has begun to end is ended for wanting the lock,
+    and the process with it (pytorch#179291, pytorch#190489).
+    """
+    deadline, seen_asleep = time.monotonic() + seconds, 0
+    while seen_asleep < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+        seen_asleep = seen_asleep + 1 if _gloo_sleeps() else 0
+
+
+def _gloo_sleeps() -> bool:
+    """Whether the system has every thread that works off collectives asleep; if unknown, yes."""
+    for thread in Path("/proc/self/task").glob("*/stat"):
+        with suppress(OSError):
+            name, _, state = thread.read_text().partition("(")[2].rpartition(") ")
+            if name == "pt_gloo_runloop" and not state.startswith("S"):
+                return False
+    return True
 
 
 def wrap(

@@ -41,6 +41,38 @@ def go_on(model: Path, folder: Path, ranks: int, moves: bool = False) -> None:
     assert ("ranks together" in done.stderr) == moves
 
 
+A_COLLECTIVE_STILL_LET_GO_OF = """
+import ctypes, hashlib, os, threading
+from pathlib import Path
+from rlbhpc.train.deepspeed_engine import init_ranks
+
+init_ranks()
+names = [thread.read_text().strip() for thread in Path("/proc/self/task").glob("*/comm")]
+print(names.count("pt_gloo_runloop"), flush=True)
+begun = threading.Event()
+
+def let_go():
+    ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop")  # its name in the system's eyes
+    begun.set()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)  # leaves Python's lock to others
+    os.write(1, b"let go")
+
+threading.Thread(target=let_go, daemon=True).start()
+begun.wait()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as Linux has it")
+def test_a_rank_does_not_end_before_its_threads_rest() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", A_COLLECTIVE_STILL_LET_GO_OF],
+        check=True, capture_output=True, text=True, timeout=100,
+        env={**os.environ, "DS_ACCELERATOR": "cpu"},
+    )  # fmt: skip
+    threads, said = done.stdout.splitlines()
+    assert int(threads) > 0 and said == "let go"
+
+
 @pytest.mark.timeout(900)
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path) -> None:
     # Without biases: turned by position alone, that of a key has a gradient of little but rounding,
