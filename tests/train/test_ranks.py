@@ -62,7 +62,7 @@ begun.wait()
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as Linux has it")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads' states are Linux's")
 def test_a_rank_does_not_end_before_its_threads_rest() -> None:
     done = subprocess.run(
         [sys.executable, "-c", A_COLLECTIVE_STILL_LET_GO_OF],
