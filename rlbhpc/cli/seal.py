@@ -8,10 +8,9 @@ import click
 
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
-from rlbhpc.store.groups import of_run, planned
 from rlbhpc.store.listing import TokenPolicy
-from rlbhpc.store.seal import seal as seal_group
 from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.sealing import seal_run
 
 
 @click.command(epilog="Example: rlbhpc seal runs/math --tokens all")
@@ -19,27 +18,21 @@ from rlbhpc.study.layout import Layout
 @click.option(
     "--tokens",
     type=click.Choice(["none", "sampled", "all"]),
-    default="sampled",
-    show_default=True,
     help="Whose token ids, log-probs and entropies to keep; sums are kept of all. 'sampled' is "
-    "1 % and every right answer to a rarely solved problem.",
+    "1 % and every right answer to a rarely solved problem. Default: storage.tokens of the study.",
 )
 @click.option(
     "--verify", is_flag=True, help="Read everything, also what is sealed; note what is damaged."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def seal(run: Path, tokens: TokenPolicy, verify: bool, as_json: bool) -> int:
+def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> int:
     """Seal the journals of the run in the folder RUN into Parquet parts.
 
     A range of problems is sealed when all its samples are there. Journals stay; see gc. Jobs may
     go on writing. Exit code 3 says that ranges are still incomplete, 4 that there was nothing
     new.
     """
-    layout = Layout(run)
-    done = {
-        group: seal_group(layout, *group, planned(layout, *group), tokens, verify=verify)
-        for group in of_run(layout)
-    }
+    done = seal_run(Layout(run), tokens, verify=verify)
     rows = [
         {
             "arm": arm,

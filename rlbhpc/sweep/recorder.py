@@ -5,7 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 from rlbhpc.engines.completion import Completion
 from rlbhpc.store.sample import Sample
@@ -46,11 +48,17 @@ class Recorder:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._queue.put(None)
         self._thread.join()
-        if kind is None:
-            self._raise()
+        # What was sampled and is not stored matters more than why sampling stopped.
+        if self._error is not None and self._error is not error:
+            raise self._error from error
 
     def put(self, asked: Asked, done: Completion) -> None:
         """Hand over one completion."""
@@ -65,19 +73,25 @@ class Recorder:
         closing = False
         while not closing:
             batch, closing = self._take()
-            if self._error is not None:
-                continue  # keep emptying the queue, or the sampling side would block on it
-            try:
-                for row in self._judge.samples(batch):
-                    self._writer(row.key.arm, row.key.set_name).append(row)
-                    self._on_stored(row)
-                for writer in self._writers.values():
-                    writer.tick()
-                if closing:
-                    for writer in self._writers.values():
-                        writer.close()
-            except BaseException as error:
-                self._error = error
+            # After an error the queue is still emptied, or the sampling side would block on it.
+            if self._error is None:
+                self._trying(partial(self._store, batch))
+        for writer in self._writers.values():
+            self._trying(writer.close)
+
+    def _trying(self, step: Callable[[], None]) -> None:
+        """Take a step and keep its error for the sampling side; the first error counts."""
+        try:
+            step()
+        except BaseException as error:
+            self._error = self._error or error
+
+    def _store(self, batch: list[tuple[Asked, Completion]]) -> None:
+        for row in self._judge.samples(batch):
+            self._writer(row.key.arm, row.key.set_name).append(row)
+            self._on_stored(row)
+        for writer in self._writers.values():
+            writer.tick()
 
     def _take(self) -> tuple[list[tuple[Asked, Completion]], bool]:
         """Everything that waits, at least one and at most a batch; and whether it was the last."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
+from rlbhpc.store import checked
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
@@ -29,15 +29,9 @@ def remember(study: Study) -> None:
     The grids fix the cube's axes and order before the first sample, so that its bytes cannot
     depend on which sample came first.
     """
-    text = study.to_json()
+    text = study.to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-            partial.write_text(text)
-            partial.replace(path)
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror}; choose another `output`") from None
+        checked.put(path, text)
     _plan_grids(study)
 
 

@@ -7,12 +7,13 @@ it starts, so a shard that somebody else has worked in the meantime costs nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import groupby
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
-from rlbhpc.errors import DONE, TRY_AGAIN
+from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
 from rlbhpc.store.sample import Sample
@@ -101,12 +102,14 @@ def work(job: Work, shard: Shard) -> int:
                 engine.close()
         outcome = "drained" if job.drain.requested else "done"
     finally:
-        attempt.end(
-            outcome,
-            samples=job.progress.done - before,
-            tokens=job.progress.tokens - tokens_before,
-            verification=judge.close(),
-        )
+        figures = {
+            "samples": job.progress.done - before,
+            "tokens": job.progress.tokens - tokens_before,
+            "verification": judge.close(),
+        }
+        # Where the disk is full this record cannot be written either; the first error is told.
+        with suppress(UserError) if outcome == "failed" else nullcontext():
+            attempt.end(outcome, **figures)
     return TRY_AGAIN if outcome == "drained" else DONE
 
 

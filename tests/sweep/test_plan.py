@@ -6,16 +6,20 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
+from rlbhpc.store import parts
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.store.sample import Sample
+from rlbhpc.store.sources import Group
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
@@ -25,6 +29,7 @@ from rlbhpc.sweep.load import engine_for
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.sweep.topup import TopUp
 from rlbhpc.verify.verdict import Status
 from tests.sweep.conftest import write_study
@@ -221,3 +226,28 @@ def test_an_endpoint_is_loaded_as_the_study_says_and_its_entropy_is_marked(
     written = "".join(p.read_text() for p in study.layout.root.rglob("*.json"))
     assert "hidden-value" not in written
     assert "lower bound" in study.layout.grid("base", "countdown").read_text()
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("all", 8), ("none", 0), (None, 0)])
+def test_sealing_keeps_the_tokens_that_the_study_says(
+    study: Study, policy: Literal["all", "none"] | None, kept: int
+) -> None:
+    """Sealing by the verb, without an option: gc then removes what was not kept, for good."""
+    if policy is not None:
+        storage = study.file.storage.model_copy(update={"tokens": policy})
+        study = replace(study, file=study.file.model_copy(update={"storage": storage}))
+    remember(study)
+    block = study.block("base", "countdown", 0)
+    ids = np.array([5, 6], np.int32)
+    # A seed that the lot of `sampled` does not draw, and an answer that is wrong.
+    rows = [
+        replace(row(study, SampleKey("base", 0, block.problems[0], i)), seed=1, token_ids=ids)
+        for i in range(8)
+    ]
+    others = [SampleKey("base", 0, name, i) for name in block.problems[1:] for i in range(8)]
+    store(study, [*rows, *(row(study, key) for key in others)])
+    assert seal_run(study.layout)[Group("base", "countdown")].sealed == 1
+    (part,) = study.layout.parts("base", "countdown").iterdir()
+    table = parts.read(part, ["problem", "token_ids"]).table
+    mine = table.filter(pc.equal(table["problem"].cast("string"), block.problems[0]))
+    assert sum(len(tokens or []) > 0 for tokens in mine["token_ids"].to_pylist()) == kept

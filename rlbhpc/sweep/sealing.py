@@ -1,0 +1,32 @@
+"""Seal a run as its study says: which per-token values are kept is the study's to decide."""
+
+from __future__ import annotations
+
+from rlbhpc.store.groups import of_run, planned
+from rlbhpc.store.listing import TokenPolicy
+from rlbhpc.store.seal import Sealing, seal
+from rlbhpc.store.sources import Group
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.schema import Storage
+from rlbhpc.study.study import Study
+
+
+def token_policy(layout: Layout) -> TokenPolicy:
+    """Whose per-token values the study of a run keeps; the default where samples were imported."""
+    try:
+        study = layout.study.read_text()
+    except FileNotFoundError:
+        return Storage().tokens
+    return Study.from_json(study).file.storage.tokens
+
+
+def seal_run(
+    layout: Layout, tokens: TokenPolicy | None = None, *, verify: bool = False
+) -> dict[Group, Sealing]:
+    """Seal what is complete of every arm and problem set; ``tokens`` overrides the study."""
+    groups = [Group(*group) for group in of_run(layout)]
+    policy = tokens or token_policy(layout)
+    return {
+        group: seal(layout, *group, planned(layout, *group), policy, verify=verify)
+        for group in groups
+    }
