@@ -116,8 +116,8 @@ def wrap(
         "gradient_accumulation_steps": 1,
         "train_batch_size": dist.get_world_size(),
         "managed_gradient_accumulation": False,
-        # Without ZeRO the clipping is ours, see GradNorm.
-        "gradient_clipping": grad_clip if zero_stage else 0.0,
+        # Of a plain optimiser the clipping is ours, see GradNorm.
+        "gradient_clipping": 0.0 if zero_stage == 0 and dtype == "float32" else grad_clip,
         "zero_optimization": zero,
         "bf16": {"enabled": dtype == "bfloat16"},
         "optimizer": {
@@ -142,9 +142,9 @@ def wrap(
 class GradNorm:
     """Gradient norm of the last step before clipping, whatever the ZeRO stage.
 
-    The ZeRO optimisers clip and keep the norm. Without them DeepSpeed throws it away, so there the
-    clipping is done here, after the ranks' gradients are reduced and before the optimiser reads
-    them.
+    DeepSpeed's own optimisers (ZeRO's, and that of bfloat16) clip and keep the norm. Around a plain
+    one DeepSpeed throws it away, so there the clipping is done here, after the ranks' gradients
+    are reduced and before the optimiser reads them.
     """
 
     def __init__(self, engine: Any, grad_clip: float) -> None:

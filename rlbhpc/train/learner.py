@@ -21,6 +21,8 @@ from rlbhpc.train.batch import MicroBatch, Response, assemble, split
 from rlbhpc.train.heap import keep_freed_memory
 from rlbhpc.train.lora import adapt, whole_weights
 from rlbhpc.train.losses import (
+    MAX_LOG_RATIO,
+    log_ratios,
     off_policy_weights,
     reference_penalty,
     row_weights,
@@ -218,25 +220,29 @@ class Learner:
 
         old = logp.detach() if update.old is None else cells(update.old)
         advantages = cells(update.advantages)
+        log_ratio = log_ratios(logp, old, mask, a.ratio)
         policy_loss = surrogate(
-            logp, old, advantages, mask, a.clip_low, a.clip_high, a.dual_clip, a.ratio
-        )
+            log_ratio, advantages, mask, a.clip_low, a.clip_high, a.dual_clip
+        )  # fmt: skip
         sampler = cells(update.sampler)
-        correction = off_policy_weights(old, sampler, high=s.sampler_cap or 1.0)
-        if s.sampler_cap and a.ratio == "token":
-            policy_loss = policy_loss * correction
+        if s.sampler_cap:
+            mismatch = log_ratios(old, sampler, mask, a.ratio)
+            policy_loss = policy_loss * off_policy_weights(mismatch, high=s.sampler_cap)
         total = policy_loss
         penalty = torch.zeros_like(logp)
+        far = torch.zeros_like(mask, dtype=torch.bool)
         if update.reference is not None:
-            penalty = reference_penalty(logp, cells(update.reference), s.kl_kind) * mask
+            reference = cells(update.reference)
+            penalty = reference_penalty(logp, reference, s.kl_kind) * mask
+            far = (logp - reference).abs() > MAX_LOG_RATIO
             total = total + s.kl_loss * penalty
         if s.entropy_bonus:
             total = total - s.entropy_bonus * batch.by_response(scored.entropies)
         with torch.no_grad():
-            ratio = (logp - old).exp()
+            ratio = log_ratio.exp()
             outside = (ratio > 1 + a.clip_high) & (advantages > 0)
             outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
-            gap = (old - sampler) * mask
+            gap = ((old - sampler) * mask).clamp(max=MAX_LOG_RATIO)
             tokens = mask * (weights > 0)[:, None]
             parts = torch.stack([
                 tokens.sum(),
@@ -244,6 +250,7 @@ class Learner:
                 (outside * tokens).sum(),
                 ((old - logp) * tokens).sum(),
                 (penalty * tokens).sum(),
+                (far * tokens).sum(),
                 # k3 of the sampler against the trainer: never negative, 0 if they agree.
                 ((torch.expm1(gap) - gap) * tokens).sum(),
             ]).double().cpu()  # fmt: skip
@@ -320,6 +327,7 @@ SUMS = (
     "actor/pg_clipfrac",
     "actor/ppo_kl",
     "actor/kl_loss",
+    "actor/kl_clamped",
     "rollout_corr/kl",
 )
 

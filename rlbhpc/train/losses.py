@@ -48,30 +48,35 @@ def row_weights(
             return ones / (max_length * total_rows)
 
 
+def log_ratios(logp: Tensor, other: Tensor, mask: Tensor, level: Ratio) -> Tensor:
+    r"""Log π − log π_other at a level, on every token of a response, 0 where there is none.
+
+    ``sequence`` is the sum over the response (the logarithm of the product of ratios),
+    ``geometric`` its mean over the response's tokens.
+    """
+    log_ratio = (logp - other) * mask
+    if level == "token":
+        return log_ratio
+    whole = log_ratio.sum(-1, keepdim=True)
+    if level == "geometric":
+        whole = whole / mask.sum(-1, keepdim=True).clamp(min=1)
+    return whole * mask
+
+
 def surrogate(
-    logp: Tensor,
-    old_logp: Tensor,
+    log_ratio: Tensor,
     advantages: Tensor,
     mask: Tensor,
     clip_low: float,
     clip_high: float,
     dual_clip: float | None = None,
-    ratio: Ratio = "token",
 ) -> Tensor:
     r"""Per-token clipped policy loss −min(ρA, clip(ρ)A), with ρ = exp(log π − log π_old).
 
-    With ``dual_clip`` c, the loss of a negative advantage is at most −cA (Ye et al. 2020). A
-    ``sequence`` ratio is the product over the response and ``geometric`` its length-normalised
-    form (GSPO); then the loss counts once per response, shape (B, 1), so that ``sequence-sum``
-    weights give the mean over responses.
+    With ``dual_clip`` c, the loss of a negative advantage is at most −cA (Ye et al. 2020). A ratio
+    of whole responses (:func:`log_ratios`) stands on every token of its response, so that
+    ``sequence`` weights give the mean over responses (GSPO, TRL's RLOO).
     """
-    log_ratio = (logp - old_logp) * mask
-    if ratio != "token":
-        lengths = mask.sum(-1, keepdim=True)
-        log_ratio = log_ratio.sum(-1, keepdim=True)
-        if ratio == "geometric":
-            log_ratio = log_ratio / lengths.clamp(min=1)
-        advantages, mask = advantages[:, :1], mask[:, :1]
     rho = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     clipped = rho.clamp(1 - clip_low, 1 + clip_high)
     loss = torch.maximum(-advantages * rho, -advantages * clipped)
@@ -85,7 +90,8 @@ def reference_penalty(logp: Tensor, ref_logp: Tensor, kind: Literal["k1", "k2", 
 
     k1 = Δ, k2 = Δ²/2, k3 = e^{−Δ} − 1 + Δ. As a term of the loss only k2 has the gradient of the
     reverse KL on on-policy samples; k1's expected gradient is 0 and k3's is that of the forward
-    KL. k1 belongs into the reward.
+    KL. k1 belongs into the reward. k3 is held at Δ = ±20, as verl does: in float32 it is infinite
+    from −89 on. Such a token has no gradient; ``actor/kl_clamped`` counts them.
     """
     delta = logp - ref_logp
     match kind:
@@ -94,19 +100,17 @@ def reference_penalty(logp: Tensor, ref_logp: Tensor, kind: Literal["k1", "k2", 
         case "k2":
             return delta**2 / 2
         case "k3":
+            delta = delta.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
             return torch.expm1(-delta) + delta
 
 
-def off_policy_weights(
-    logp: Tensor, sampler_logp: Tensor, low: float = 0.0, high: float = 2.0
-) -> Tensor:
-    """Truncated importance weights for a sampler that is not the trainer, detached.
+def off_policy_weights(log_ratio: Tensor, low: float = 0.0, high: float = 2.0) -> Tensor:
+    """Truncated importance weights exp(log π_old − log π_sampler), detached.
 
-    They multiply the loss and do not replace ``old_logp``: one corrects the numbers of another
-    engine, the other the steps since the rollout.
+    They multiply the loss and do not replace the old log-probs: one corrects the numbers of another
+    engine, the other the steps since the rollout. They have the level of the loss's own ratio.
     """
-    log_ratio = (logp - sampler_logp).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return log_ratio.exp().clamp(low, high)
+    return log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(low, high)
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:

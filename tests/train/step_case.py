@@ -55,20 +55,26 @@ def learner(
     aggregation: str = "token",
     recompute: bool = False,
     dtype: Literal["float32", "bfloat16"] = "float32",
+    ratio: str = "token",
+    kl_loss: float = 0.0,
+    entropy_bonus: float = 0.0,
+    cap: float = 0.0,
 ) -> Learner:
     settings = Settings(
         steps=1,
         prompts_per_step=2,
         samples_per_prompt=5,
         learning_rate=1e-2,
-        sampler_cap=0.0,
+        sampler_cap=cap,
+        kl_loss=kl_loss,
+        entropy_bonus=entropy_bonus,
         zero_stage=zero_stage,
         micro_tokens=micro_tokens,
         recompute=recompute,
         dtype=dtype,
         max_tokens=64,
     )
-    return Learner(model, settings, make_algorithm("grpo", aggregation=aggregation))
+    return Learner(model, settings, make_algorithm("grpo", aggregation=aggregation, ratio=ratio))
 
 
 def weights(of: Learner) -> torch.Tensor:
@@ -83,12 +89,14 @@ def gradient(of: Learner) -> torch.Tensor:
     """
     from deepspeed.utils import safe_get_full_optimizer_state
 
-    moments = []
-    for parameter in of.policy.module.parameters():
-        if of.policy.zero_optimization_stage() == 0:
-            moments.append(of.policy.optimizer.state[parameter]["exp_avg"])
-        else:
-            moments.append(safe_get_full_optimizer_state(parameter, "exp_avg"))
+    optimizer = of.policy.optimizer
+    if of.policy.zero_optimization_stage():
+        parameters = of.policy.module.parameters()
+        moments = [safe_get_full_optimizer_state(p, "exp_avg") for p in parameters]
+    elif isinstance(optimizer, torch.optim.Optimizer):
+        moments = [optimizer.state[p]["exp_avg"] for p in of.policy.module.parameters()]
+    else:  # bfloat16: float32 copies of the weights, in an order of DeepSpeed's own
+        moments = [state["exp_avg"] for state in optimizer.optimizer.state.values()]
     return torch.cat([moment.flatten().float() for moment in moments]) / (1 - 0.9)
 
 

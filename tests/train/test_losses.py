@@ -9,6 +9,7 @@ import torch
 
 from rlbhpc.train.losses import (
     explained_variance,
+    log_ratios,
     off_policy_weights,
     reference_penalty,
     row_weights,
@@ -58,10 +59,10 @@ def test_aggregation_does_not_depend_on_the_micro_batches(mode: str, split: list
 def test_clipping(
     rho: float, advantage: float, high: float, dual: float | None, loss: float
 ) -> None:
-    logp = torch.tensor([[math.log(rho)]])
+    log_ratio = torch.tensor([[math.log(rho)]])
     out = surrogate(
-        logp, torch.zeros(1, 1), torch.tensor([[advantage]]), torch.ones(1, 1), 0.2, high, dual
-    )
+        log_ratio, torch.tensor([[advantage]]), torch.ones(1, 1), 0.2, high, dual
+    )  # fmt: skip
     assert float(out) == pytest.approx(loss, rel=1e-6)
 
 
@@ -69,19 +70,36 @@ def test_clipping(
     ("ratio", "expected"),
     [
         ("token", [1.105171, 0.818731, 1.491825]),
-        ("geometric", [1.105171]),
-        ("sequence", [1.349859]),
+        ("geometric", [1.105171] * 3),
+        ("sequence", [1.349859] * 3),
     ],
 )
 def test_ratios(ratio: str, expected: list[float]) -> None:
-    logp, ones = torch.tensor([[0.1, -0.2, 0.4]]), torch.ones(1, 3)
-    out = surrogate(logp, torch.zeros(1, 3), ones, ones, 9, 9, ratio=ratio)
-    assert (-out[0]).tolist() == pytest.approx(expected, abs=6e-7)
+    """Golden values of each level; cells behind a response count for nothing and get nothing."""
+    logp, mask = torch.tensor([[0.1, -0.2, 0.4, 5.0]]), torch.tensor([[1.0, 1, 1, 0]])
+    levels = log_ratios(logp, torch.zeros(1, 4), mask, ratio)
+    out = surrogate(levels, torch.ones(1, 4), mask, 9, 9)
+    assert (-out[0]).tolist() == pytest.approx([*expected, 0.0], abs=6e-7)
+
+
+def test_a_geometric_ratio_moves_as_a_ratio_of_tokens_does_on_policy() -> None:
+    """The mean over tokens in the exponent meets the sum over tokens outside."""
+    slopes = []
+    for level in ("token", "geometric"):
+        logp = torch.tensor([[-1.0, -2.0, -0.5], [-1.0, -3.0, 0.0]], requires_grad=True)
+        mask = torch.tensor([[1.0, 1, 1], [1, 1, 0]])
+        signal = torch.tensor([[2.0], [-1.0]]) * mask
+        surrogate(
+            log_ratios(logp, logp.detach(), mask, level), signal, mask, 0.2, 0.2
+        ).sum().backward()
+        slopes.append(logp.grad)
+    assert torch.allclose(slopes[0], slopes[1], atol=1e-7)
 
 
 def test_on_policy_loss_is_zero_and_its_gradient_is_not() -> None:
     logp = torch.tensor([[-1.0], [-2.0]], requires_grad=True)
-    out = surrogate(logp, logp.detach(), torch.tensor([[1.0], [-1.0]]), torch.ones(2, 1), 0.2, 0.2)
+    log_ratio = logp - logp.detach()
+    out = surrogate(log_ratio, torch.tensor([[1.0], [-1.0]]), torch.ones(2, 1), 0.2, 0.2)
     out.sum().backward()
     assert float(out.detach().sum()) == 0
     assert logp.grad is not None
@@ -97,6 +115,16 @@ def test_reference_penalties(kind: str, value: float, slope: float) -> None:
     out.backward()
     assert float(out.detach()) == pytest.approx(value, abs=6e-7)
     assert float(logp.grad) == pytest.approx(slope, abs=6e-7)
+
+
+@pytest.mark.parametrize("apart", [-109.0, 109.0, -1e4])
+def test_k3_far_from_its_reference_is_finite(apart: float) -> None:
+    logp = torch.tensor([-110.0], requires_grad=True)
+    out = reference_penalty(logp, logp.detach() - apart, "k3")
+    out.backward()
+    assert torch.isfinite(out).all()
+    assert logp.grad is not None
+    assert float(logp.grad) == 0
 
 
 def test_expected_gradients_of_the_penalties_by_enumeration() -> None:
@@ -120,10 +148,10 @@ def test_expected_gradients_of_the_penalties_by_enumeration() -> None:
 
 def test_off_policy_weights_are_truncated_and_detached() -> None:
     logp = torch.tensor([0.2, -1.0, 1.1], requires_grad=True)
-    free = off_policy_weights(logp, torch.zeros(3), high=100)
+    free = off_policy_weights(logp, high=100)
     assert free.tolist() == pytest.approx([1.221403, 0.367879, 3.004166], abs=6e-7)
     assert not free.requires_grad
-    capped = off_policy_weights(logp, torch.zeros(3), low=0.5)
+    capped = off_policy_weights(logp, low=0.5)
     assert capped.tolist() == pytest.approx([1.221403, 0.5, 2.0], abs=6e-7)
 
 

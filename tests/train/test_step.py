@@ -73,6 +73,63 @@ def test_nor_where_layers_are_long_enough_for_onednn(tmp_path: Path) -> None:
         assert (other - gradient).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize("ratio", ["token", "sequence", "geometric"])
+@pytest.mark.parametrize("aggregation", ["token", "sequence", "sequence-sum"])
+def test_nor_do_ratios_of_responses_beside_terms_of_tokens(
+    model: Path, ratio: str, aggregation: str
+) -> None:
+    """A KL loss, an entropy bonus and off-policy weights, with every level of ratio."""
+    from tests.train.step_case import gradient, learner, update
+
+    given = update()
+    lengths = torch.tensor([len(r.token_ids) for r in given.responses])
+    noise = torch.Generator().manual_seed(3)
+    mask = torch.arange(given.advantages.shape[1]) < lengths[:, None]
+    apart = [torch.randn(mask.shape, generator=noise) / 10 * mask for _ in range(3)]
+    logp = learner(model, 0, 100_000)
+    now = logp.logprobs(logp.policy, given.responses)
+    given = replace(
+        given, old=now + apart[0], sampler=now + apart[1], reference=now + apart[2]
+    )  # fmt: skip
+    steps = []
+    for budget in (1, 100, 100_000):
+        trained = learner(
+            model, 0, budget, aggregation, ratio=ratio, kl_loss=0.1, entropy_bonus=0.01, cap=1.5
+        )
+        norm = trained.update(given, 1)["actor/grad_norm"]
+        steps.append((norm, gradient(trained)))
+    (norm, whole), *others = steps
+    for other_norm, other in others:
+        assert other_norm == pytest.approx(norm, rel=1e-5)
+        assert (other - whole).abs().max() < 1e-6
+
+
+def test_the_cap_on_off_policy_weights_holds_for_every_ratio(model: Path) -> None:
+    """Where the sampler found everything half as likely, a weight of 1.2 at most remains."""
+    from tests.train.step_case import learner, update
+
+    given = update()
+    scored = learner(model, 0, 100_000)
+    now = scored.logprobs(scored.policy, given.responses)
+    given = replace(given, sampler=now - 0.7)
+    for ratio in ("token", "sequence", "geometric"):
+        plain, capped = (
+            learner(model, 0, 100_000, ratio=ratio, cap=cap).update(given, 1)["actor/grad_norm"]
+            for cap in (0.0, 1.2)
+        )
+        assert capped == pytest.approx(1.2 * plain, rel=1e-4)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_bfloat16_gradients_are_clipped_at_every_stage(model: Path, zero_stage: int) -> None:
+    from tests.train.step_case import gradient, learner, update
+
+    trained = learner(model, zero_stage, 100_000, "sequence-sum", dtype="bfloat16")
+    norm = trained.update(update(signal=100.0), 1)["actor/grad_norm"]
+    assert norm > 10
+    assert float(gradient(trained).norm()) == pytest.approx(1.0, rel=0.02)
+
+
 def test_a_batch_without_a_signal_leaves_the_weights_alone(model: Path) -> None:
     from tests.train.step_case import learner, update, weights
 

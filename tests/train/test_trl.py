@@ -23,7 +23,7 @@ from tests.train.trl_sizes import GROUP, LONGEST, PROMPTS, RATE, STEPS
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # TRL's loss by name, and the aggregation that it is here.
-CASES = {"grpo": "sequence", "dapo": "token", "dr_grpo": "constant", "rloo": "sequence-sum"}
+CASES = {"grpo": "sequence", "dapo": "token", "dr_grpo": "constant", "rloo": "sequence"}
 
 
 @pytest.fixture(scope="module")

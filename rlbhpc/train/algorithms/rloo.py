@@ -34,7 +34,7 @@ class RLOO(Algorithm):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "verl": {"dual_clip": 3.0},
-        "trl": {"ratio": "sequence", "aggregation": "sequence-sum", "kl_beta": 0.05},
+        "trl": {"ratio": "sequence", "aggregation": "sequence", "kl_beta": 0.05},
         "openrlhf": {"kl_placement": "after"},
     }
 
