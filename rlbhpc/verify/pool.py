@@ -25,12 +25,15 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from rlbhpc.errors import UserError
+from rlbhpc.verify.sandbox.run_queue import waited
 from rlbhpc.verify.worker import HEADER
 
 MAX_REPLY: Final = 1 << 16
 TASKS_PER_WORKER: Final = 10_000  # then a fresh one, against slow growth
 RETRY_FACTOR: Final = 4
 SECONDS: Final = 3.0
+# Times a task's processor time after which a busy node is given up, without a verdict.
+PATIENCE: Final = 100
 _START_SECONDS: Final = 120.0
 
 Outcome = Literal["done", "timeout", "limit", "error"]
@@ -41,7 +44,8 @@ class Result:
     """What became of one task.
 
     ``outcome`` is ``done`` (``value`` is the function's result), ``timeout``, ``limit`` (memory or
-    recursion, named in ``value``) or ``error`` (the function raised, or the worker died).
+    recursion, named in ``value``) or ``error`` (the function raised, the worker died, or the node
+    was too busy to tell).
     """
 
     outcome: Outcome
@@ -54,6 +58,8 @@ class _Worker:
     buffer: bytearray = field(default_factory=bytearray)
     task: int = -1
     deadline: float = 0.0
+    last_deadline: float = 0.0
+    waited: float = 0.0
     served: int = 0
 
 
@@ -67,7 +73,8 @@ class Pool:
     workers
         Number of processes.
     seconds
-        Processor time of one task; the wall clock allows three times that and two seconds more.
+        Processor time of one task; the wall clock allows three times that and two seconds more,
+        and as long as the task waits for a processor that others have.
     memory
         Address space of one worker in bytes.
     """
@@ -180,6 +187,8 @@ class Pool:
         frame = json.dumps({"payload": payload, "cpu": seconds}).encode()
         worker.task, worker.served = at, worker.served + 1
         worker.deadline = time.monotonic() + 3 * seconds + 2
+        worker.last_deadline = worker.deadline + PATIENCE * seconds
+        worker.waited = waited(worker.process.pid)
         assert worker.process.stdin is not None
         try:
             worker.process.stdin.write(HEADER.pack(len(frame)) + frame)
@@ -197,14 +206,15 @@ class Pool:
                 assert worker.process.stdout is not None
                 selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
             heard = [key.data for key, _ in selector.select(patience)]
-        late = [w for w in busy if w not in heard and time.monotonic() >= w.deadline]
+        late = [w for w in busy if w not in heard and _late(w)]
         return heard + late
 
     def _collect(self, worker: _Worker) -> Result | None:
         """Read what a worker has to say; None if its reply is not whole yet."""
         if time.monotonic() >= worker.deadline and not _readable(worker):
+            starved = worker.deadline >= worker.last_deadline
             self._drop(worker)
-            return Result("timeout")
+            return Result("error", "the node is too busy") if starved else Result("timeout")
         try:
             reply = _frame(worker)
         except _Dead:
@@ -223,6 +233,17 @@ class Pool:
     def _drop(self, worker: _Worker) -> None:
         _end(worker)
         self._workers.remove(worker)
+
+
+def _late(worker: _Worker) -> bool:
+    """Whether a task is past its deadline, moved by what it has waited for a processor."""
+    now = time.monotonic()
+    if now < worker.deadline:
+        return False
+    total = waited(worker.process.pid)
+    worker.deadline = min(worker.deadline + total - worker.waited, worker.last_deadline)
+    worker.waited = total
+    return now >= worker.deadline
 
 
 class _Dead(Exception):  # noqa: N818 - an outcome, not a fault

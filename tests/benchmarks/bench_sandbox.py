@@ -16,17 +16,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rlbhpc.verify.batch import verify_many
 from rlbhpc.verify.formats import livecodebench
 from rlbhpc.verify.formats.judgement import Strictness
 from rlbhpc.verify.sandbox import self_test
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Job, Limits
-from rlbhpc.verify.verdict import Status
+from rlbhpc.verify.verdict import Status, Verdict
 from tests.benchmarks import Row
+from tests.verify.busy import busy_processes
 from tests.verify.hostile import OUTPUT, PROCESSES
 from tests.verify.test_code_hostile import problem
 
-RUNS, ROUNDS, TARGET = 60, 7, 200
+RUNS, ROUNDS = 60, 7
 LEAN = """
 import sys, heapq
 from collections import defaultdict
@@ -99,18 +101,27 @@ def _undisturbed(sandbox: Sandbox, neighbour: Sandbox, hostile: str) -> bool:
     return judged.status is Status.RIGHT
 
 
+def _beside_busy_processes() -> list[Verdict]:
+    """Verdicts on eight honest programs of two seconds each, on a node that is much too busy."""
+    heavy = "import time\nn = int(input())\nwhile time.process_time() < 2: pass\nprint(n ** 2)"
+    squares = problem([("3", "9")])
+    items = [("", f"```python\n{heavy}  # {number}\n```", squares) for number in range(8)]
+    with busy_processes(64):
+        return verify_many("code", items, workers=8)
+
+
 def run() -> list[Row]:
     """Measure at the best tier of this machine."""
     rows = []
     report = self_test()
     rows.append(Row("self-test", report.seconds, "s", "≤ 5", report.seconds <= 5, report.tier.name))
     with Sandbox(report.tier) as sandbox, Sandbox(report.tier) as neighbour:
-        for name, text in (("common modules", LEAN), ("NumPy", WIDE)):
+        for name, text, target in (("common modules", LEAN, 200), ("NumPy", WIDE, 150)):
             cpu, wall = _sandboxed(sandbox, text)
             fresh = _fresh_interpreter(text)
             rate = 1 / cpu
             rows += [
-                Row(f"runs a core-second, {name}", rate, "/s", f"≥ {TARGET}", rate >= TARGET,
+                Row(f"runs a core-second, {name}", rate, "/s", f"≥ {target}", rate >= target,
                     f"{1 / wall:.0f}/s by the wall clock of this machine"),
                 Row(f"against a fresh interpreter, {name}", fresh / cpu, "×"),
             ]  # fmt: skip
@@ -120,6 +131,12 @@ def run() -> list[Row]:
         ):
             kept = _undisturbed(sandbox, neighbour, text)
             rows.append(Row(f"40 tests beside: {name}", float(kept), "right", "1", kept))
+    start = time.perf_counter()
+    verdicts = _beside_busy_processes()
+    right = sum(verdict.right for verdict in verdicts)
+    seconds = time.perf_counter() - start
+    rows.append(Row("8 heavy programs beside 64 busy processes", right, "right", "8", right == 8,
+                    f"{seconds:.0f} s"))  # fmt: skip
     return rows
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.verify.pool import MAX_REPLY, Pool
+from tests.verify.busy import busy_processes, one_processor
 
 HERE = "tests.verify.pool_tasks"
 
@@ -48,6 +49,19 @@ def test_a_hang_that_ignores_signals_and_uses_no_time_is_killed_from_outside(poo
 def test_what_is_only_slow_passes_when_it_is_tried_again_alone(pool):
     result = pool.run([{"do": "burn", "seconds": 1.0}])[0]
     assert (result.outcome, result.value) == ("done", "burnt")
+
+
+@pytest.mark.slow
+def test_waiting_for_a_busy_processor_is_no_time_of_the_task(pool):
+    pool.seconds = 0.2
+    with one_processor():
+        pool.run([{"do": "echo", "value": 1}])
+    with one_processor(), busy_processes(40):
+        started = time.monotonic()
+        result = pool.run([{"do": "burn", "seconds": 0.1}])[0]
+        assert time.monotonic() - started > 3 * pool.seconds + 2, "not busy enough to tell"
+    assert (result.outcome, result.value) == ("done", "burnt")
+    assert pool.started == 1
 
 
 @pytest.mark.parametrize(

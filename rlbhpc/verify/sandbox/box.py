@@ -40,6 +40,10 @@ class SandboxError(Exception):
     """The sandbox itself failed; nothing is known about the program."""
 
 
+class NodeTooBusyError(SandboxError):
+    """A program had too little processor time for any verdict."""
+
+
 def _needs_all(program: str) -> bool:
     """Whether a program's text may import more than a lean supervisor has loaded."""
     if _DYNAMIC.search(program):
@@ -114,19 +118,26 @@ class Supervisor:
         with Pump(memory_file(job.encode()), stdin, limits, takes_result) as pump:
             request = {
                 "run": self._runs, "cpu": limits.cpu, "wall": limits.wall,
-                "memory": limits.memory, "threads": limits.threads,
+                "longest_wall": limits.longest_wall, "memory": limits.memory,
+                "threads": limits.threads,
             }  # fmt: skip
             try:
                 socket.send_fds(self._channel, [json.dumps(request).encode()], pump.child_ends)
                 pump.close_child_ends()
-                report = pump.collect(self._channel, self._runs, limits.wall + _GRACE)
+                report = pump.collect(self._channel, self._runs, limits.longest_wall + _GRACE)
             except OSError as error:
                 self.close()
                 raise SandboxError(f"supervisor: {error}") from None
             if "failed" in report:
                 raise SandboxError(report["failed"])
+            cause = Cause(report["cause"])
+            if cause is Cause.STARVED:
+                raise NodeTooBusyError(
+                    f"the node is too busy: {report['cpu']:.1f} s of processor time in "
+                    f"{report['wall']:.0f} s"
+                )
             return Outcome(
-                Cause(report["cause"]),
+                cause,
                 report["status"],
                 *pump.collected,
                 report["cpu"],
@@ -186,13 +197,14 @@ class Sandbox:
     def run(self, job: Job, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
         """Run a job; once more if the sandbox itself fails, or if the node was too busy.
 
-        Time is processor time. A run that the wall clock ended before its processor time was used
-        up has either slept or waited for a busy node, so it gets a second chance.
+        Time is processor time, and waiting for a processor counts as nobody's. A run that the wall
+        clock ended has slept, or was held up in a way that the kernel doesn't count (a throttled
+        group, a stolen processor), so it gets a second chance.
 
         Raises
         ------
         SandboxError
-            When the second try fails too.
+            When the second try fails too, or at once when the node is too busy.
         """
         wide = job.mode is Mode.SHIM or _needs_all(job.before) or _needs_all(job.program)
         with self._lock:
@@ -203,6 +215,8 @@ class Sandbox:
                 outcome = self._supervisor(wide).run(job, stdin, limits or Limits())
                 if outcome.cause is not Cause.WALL:
                     return outcome
+            except NodeTooBusyError:
+                raise
             except SandboxError:
                 self._discard(wide)
             try:

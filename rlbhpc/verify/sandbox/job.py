@@ -98,7 +98,7 @@ class Limits:
     ----------
     cpu
         Seconds of processor time. Wall time is not what decides, since it depends on the node's
-        load; :attr:`wall` only ends what sleeps.
+        load; :attr:`wall` only ends what sleeps, and :attr:`longest_wall` what cannot be judged.
     memory
         Bytes of address space.
     output
@@ -117,17 +117,26 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Seconds after which a run that used little processor time is ended all the same."""
+        """Seconds after which a run that used little processor time is ended all the same.
+
+        Time that it waited for a processor comes on top.
+        """
         return 3 * self.cpu + 2
+
+    @property
+    def longest_wall(self) -> float:
+        """Seconds after which a run that a busy node holds up is given up, without a verdict."""
+        return 100 * self.cpu + 60
 
 
 class Cause(StrEnum):
-    """Why a run ended. Only ``EXIT`` is the program's own doing."""
+    """Why a run ended. Only ``EXIT`` is the program's own doing, and ``STARVED`` nothing of it."""
 
     EXIT = "exit"
     SIGNAL = "signal"
     CPU = "cpu"
     WALL = "wall"
+    STARVED = "starved"
     OUTPUT = "output"
     THREADS = "threads"
     SCRATCH = "scratch"

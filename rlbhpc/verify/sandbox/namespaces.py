@@ -88,22 +88,3 @@ def _change_root() -> None:
         _mount(".", Path("/"), "none", _MOVE)
         os.chroot(".")
     os.chdir("/")
-
-
-def process_folder() -> int | None:
-    """Descriptor of a ``/proc`` for the process id namespace, itself out of sight; if allowed.
-
-    Some containers mask parts of ``/proc``, and the kernel then gives out no fresh one.
-    """
-    place = SCRATCH / "proc"
-    try:
-        place.mkdir()
-        _mount("proc", place, "proc", _NO_SUID | _NO_DEV | _NO_EXEC)
-        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        syscall("umount2", bytes(place), _DETACH)
-    except OSError:
-        return None
-    finally:
-        if place.is_dir():
-            place.rmdir()
-    return descriptor

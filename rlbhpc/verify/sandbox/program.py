@@ -44,6 +44,7 @@ class Confinement:
     counted_threads: bool
     supervisor: int
     null: int
+    proc: int
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,11 @@ class Descriptors:
 def enter(confinement: Confinement, descriptors: Descriptors, limits: dict[str, Any]) -> NoReturn:
     """Turn the forked child into a confined process and run the job in it.
 
-    The byte written to ``ready`` tells the supervisor that whatever happens from here on is the
-    program's doing; if it never comes, the sandbox itself has failed.
+    What is written to ``ready`` tells the supervisor that whatever happens from here on is the
+    program's doing, and the child's number in the supervisor's ``/proc``; if it never comes, the
+    sandbox itself has failed.
     """
+    number_in_proc = os.readlink("self", dir_fd=confinement.proc)
     die_with_parent(confinement.supervisor)
     os.setsid()
     if confinement.rules is not None:
@@ -78,7 +81,7 @@ def enter(confinement: Confinement, descriptors: Descriptors, limits: dict[str, 
     set_limits(program_limits(limits["cpu"], limits["memory"], threads))
     if confinement.filter is not None:
         seccomp.install(confinement.filter, os.getpid())
-    os.write(ready, b"!")
+    os.write(ready, number_in_proc.encode())
     os.close(ready)
     finish(_RUNNERS[head["mode"]](head, calls))
 

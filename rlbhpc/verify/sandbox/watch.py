@@ -14,6 +14,7 @@ from typing import Any
 from rlbhpc.verify.sandbox import scratch
 from rlbhpc.verify.sandbox.job import Cause
 from rlbhpc.verify.sandbox.program import Confinement, Descriptors, enter
+from rlbhpc.verify.sandbox.run_queue import waited
 
 # Seconds between looks at a running program: often enough for a budget to be kept to a few
 # hundredths, seldom enough to cost nothing.
@@ -23,22 +24,11 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 0.05
 class Watch:
     """Runs programs one at a time."""
 
-    def __init__(
-        self,
-        control: socket.socket,
-        confinement: Confinement,
-        proc: int | None,
-        counted_threads: bool,
-    ) -> None:
-        """Remember what all runs share.
-
-        ``proc`` is a descriptor of a ``/proc`` in which children can be seen, if there is one;
-        with ``counted_threads`` the kernel bounds threads and nobody need count them.
-        """
+    def __init__(self, control: socket.socket, confinement: Confinement) -> None:
+        """Remember what all runs share."""
         self._control = control
         self._confinement = confinement
-        self._proc = proc
-        self._counted_threads = counted_threads
+        self._name = ""
         self._wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # Without a handler of its own a signal wakes nobody.
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -54,8 +44,10 @@ class Watch:
         for descriptor in (*descriptors, ready_writer):
             os.close(descriptor)
         try:
+            # Waits until the child is confined, or dead.
+            self._name = os.read(ready, 20).decode()
             cause, status, usage = self._supervise(child, request, start)
-            if not os.read(ready, 1):
+            if not self._name:
                 return {"run": request["run"], "failed": "the child could not be confined"}
         finally:
             os.close(ready)
@@ -124,29 +116,29 @@ class Watch:
         return Cause(order["stop"]) if order["run"] == run else None
 
     def _over_limit(self, child: int, request: dict[str, Any], start: float) -> Cause | None:
-        if time.monotonic() - start > request["wall"]:
-            return Cause.WALL
+        elapsed = time.monotonic() - start
+        if elapsed > request["longest_wall"]:
+            return Cause.STARVED
+        if elapsed > request["wall"]:
+            held_up = waited(self._name, self._confinement.proc)
+            if elapsed > request["wall"] + held_up:
+                return Cause.WALL
         with suppress(OSError):
             # The clock of another process; see clock_getcpuclockid(3).
             if time.clock_gettime((~child << 3) | 2) > request["cpu"]:
                 return Cause.CPU
-        if not self._counted_threads and self._threads(child) > request["threads"]:
+        if not self._confinement.counted_threads and self._threads() > request["threads"]:
             return Cause.THREADS
         if self._confinement.scratch != "/" and not scratch.fits(self._confinement.scratch):
             return Cause.SCRATCH
         return None
 
-    def _threads(self, child: int) -> int:
-        """Count a child's threads, 0 where they can't be seen."""
-        if self._proc is None:
-            return 0
+    def _threads(self) -> int:
+        """Count the child's threads, 0 where they can't be seen."""
         with suppress(OSError):
-            descriptor = os.open(f"{child}/stat", os.O_RDONLY, dir_fd=self._proc)
-            try:
-                # Fields are counted after the name, which may itself contain spaces.
-                return int(os.read(descriptor, 4096).rpartition(b")")[2].split()[17])
-            finally:
-                os.close(descriptor)
+            folder = f"{self._name}/task"
+            # Besides itself and its parent, a folder is linked to by its sub-folders.
+            return os.stat(folder, dir_fd=self._confinement.proc).st_nlink - 2
         return 0
 
     def _clean(self) -> None:

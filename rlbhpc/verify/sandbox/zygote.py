@@ -68,23 +68,21 @@ def _load(wide: bool, packages: list[Path]) -> None:
     preamble.prepare()
 
 
-def _confine(settings: dict[str, Any], control: socket.socket) -> tuple[Confinement, Any, bool]:
-    """Enter the tier; the confinement of programs, a ``/proc`` to look into, and counting."""
-    seen = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    proc: int | None = seen
+def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
+    """Enter the tier; the confinement of programs."""
+    # Outlives the change of root, for this process alone: each child closes it.
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     group = control_group.join_new(_GROUP_MEMORY, _GROUP_PROCESSES) if settings["cgroup"] else None
     with suppress(OSError):
         # When memory runs out the kernel should take a program, not the job around it.
         Path("/proc/self/oom_score_adj").write_text("1000")
     alone = privileges.drop_root()
     if settings["namespaces"]:
-        os.close(seen)
         # Another user's process may not be looked into, not even by itself, unless told.
         privileges.set_traceable(True)
         namespaces.enter()
         namespaces.private_root(scratch.MOST_BYTES, scratch.MOST_FILES)
         _become_first_process(control)
-        proc = namespaces.process_folder()
         folder = str(namespaces.SCRATCH)
     else:
         folder = scratch.make(settings["local"]) if settings["landlock"] else "/"
@@ -106,12 +104,13 @@ def _confine(settings: dict[str, Any], control: socket.socket) -> tuple[Confinem
         counted_threads=counted,
         supervisor=os.getpid(),
         null=os.open("/dev/null", os.O_RDWR),
+        proc=proc,
     )
     if settings["seccomp"]:
         seccomp_filter.install(seccomp_filter.supervisor_filter(), os.getpid())
-    hello = {"group": str(group) if group else "", "scratch": folder, "proc": proc is not None}
+    hello = {"group": str(group) if group else "", "scratch": folder}
     control.send(json.dumps(hello).encode())
-    return confinement, proc, counted
+    return confinement
 
 
 def _become_first_process(control: socket.socket) -> None:
@@ -146,7 +145,7 @@ def main(channel: int) -> NoReturn:
     privileges.set_limits({resource.RLIMIT_NOFILE: 256, resource.RLIMIT_CORE: 0})
     try:
         _load(settings["wide"], [Path(folder) for folder in settings["packages"]])
-        confinement, proc, counted = _confine(settings, control)
+        confinement = _confine(settings, control)
     except OSError as error:
         control.send(json.dumps({"failed": str(error)}).encode())
         sys.exit(1)
@@ -157,7 +156,7 @@ def main(channel: int) -> NoReturn:
     gc.collect()
     gc.freeze()
     try:
-        _serve(control, Watch(control, confinement, proc, counted))
+        _serve(control, Watch(control, confinement))
     finally:
         if settings["landlock"] and not settings["namespaces"]:
             Path(confinement.scratch).rmdir()

@@ -14,7 +14,8 @@ from rlbhpc.verify.sandbox import box, probe, self_test
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits
 from rlbhpc.verify.sandbox.tier import Tier
-from tests.verify.conftest import RecordingSandbox
+from tests.verify.busy import busy_processes, one_processor
+from tests.verify.conftest import RecordingSandbox, open_sandbox
 
 MIB = 1 << 20
 
@@ -44,6 +45,39 @@ def test_processor_time_decides(best: RecordingSandbox) -> None:
     assert 0.3 <= loop.cpu < 0.6
     # Longer than the limit by the clock on the wall, but not by its own.
     assert best.run(Job("import time; time.sleep(0.6)"), limits=limits).cause is Cause.EXIT
+
+
+# Loops until it has used a share of a second, as honest heavy programs do.
+HEAVY = """
+import threading, time
+def work():
+    while time.process_time() < 0.1: pass
+thread = threading.Thread(target=work)
+thread.start(); thread.join()
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["T1", "T3"])
+def test_waiting_for_a_busy_processor_is_no_time_of_the_program(name: str) -> None:
+    limits = Limits(cpu=0.2)
+    with one_processor(), open_sandbox(name) as sandbox, busy_processes(40):
+        outcome = sandbox.run(Job(HEAVY), limits=limits)
+        assert outcome.wall > limits.wall, "the processor was not busy enough to tell"
+        assert (outcome.cause, outcome.stdout) == (Cause.EXIT, b"done\n")
+        # Sleep is the program's own even here.
+        assert sandbox.run(Job("import time; time.sleep(99)"), limits=limits).cause is Cause.WALL
+
+
+@pytest.mark.slow
+def test_a_hopelessly_busy_node_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Limits, "longest_wall", 1.0)
+    busy = pytest.raises(SandboxError, match=r"the node is too busy: 0\.\d s of processor time")
+    with one_processor(), open_sandbox("T1") as sandbox, busy_processes(40), busy:
+        sandbox.run(Job(HEAVY), limits=Limits(cpu=0.2))
+    # Once the neighbours have gone, the same run ends well.
+    assert sandbox.run(Job(HEAVY), limits=Limits(cpu=0.2)).stdout == b"done\n"
 
 
 def test_large_input_and_output(best: RecordingSandbox) -> None:
