@@ -102,8 +102,8 @@ def _undisturbed(sandbox: Sandbox, neighbour: Sandbox, hostile: str) -> bool:
 
 
 def _beside_busy_processes() -> list[Verdict]:
-    """Verdicts on eight honest programs of two seconds each, on a node that is much too busy."""
-    heavy = "import time\nn = int(input())\nwhile time.process_time() < 2: pass\nprint(n ** 2)"
+    """Verdicts on eight honest programs of a second each, on a node that is much too busy."""
+    heavy = "import time\nn = int(input())\nwhile time.process_time() < 1: pass\nprint(n ** 2)"
     squares = problem([("3", "9")])
     items = [("", f"```python\n{heavy}  # {number}\n```", squares) for number in range(8)]
     with busy_processes(64):
