@@ -50,8 +50,8 @@ def train(
 ) -> int:
     """Train MODELS of STUDY, or all that it trains, each after the one it starts from.
 
-    The same command again goes on from the last saved state. TERM, USR1 and USR2 ask it to finish
-    the step, save and stop with exit code 75.
+    The same command again goes on from the last saved state. TERM, USR1 and USR2 ask it to save and
+    stop with exit code 75: a rollout is dropped, an update is finished first.
     """
     resolved = load_study(study, overrides)
     for name in models:

@@ -33,6 +33,16 @@ class Tokens:
             )
 
     @cached_property
+    def end(self) -> int:
+        """The id that a response is taught to end with: the tokeniser's own end.
+
+        Of several ids the others end other things, as a base model's documents do beside the turns
+        of a chat.
+        """
+        own: int | None = self.tokenizer.eos_token_id
+        return min(self.eos) if own is None else own
+
+    @cached_property
     def tokenizer(self) -> Any:
         """The transformers tokeniser."""
         from transformers import AutoTokenizer

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
@@ -17,12 +18,16 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
+class Interrupted(BaseException):
+    """A warning came while work ran that is thrown away; no `except Exception` may swallow it."""
+
+
 class Drain:
     """Says whether to stop, and how long there is left to do so.
 
     The first warning starts a grace period; work looks at :attr:`requested` between units and at
     :meth:`time_left` to decide whether one more unit still fits. Nothing is raised, so no code is
-    interrupted in the middle of a write.
+    interrupted in the middle of a write, but for what is marked as :meth:`interruptible`.
 
     Parameters
     ----------
@@ -44,6 +49,7 @@ class Drain:
         self._warned: float | None = None
         self._previous: dict[signal.Signals, object] = {}
         self.abandoned = False
+        self._raises = False
 
     def __enter__(self) -> Drain:
         """Catch the warning signals until the block is left."""
@@ -54,9 +60,13 @@ class Drain:
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request()
+        if self._raises:
+            self._raises = False
+            raise Interrupted
 
     def request(self) -> None:
         """Ask for the stop. Asking again does not prolong the grace period."""
@@ -75,6 +85,31 @@ class Drain:
         if not self.requested or self._warned is None:
             return float("inf")
         return self._warned + self.grace - time.monotonic()
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Raise :class:`Interrupted` in this block at a warning, or if there was one already.
+
+        For the main thread, and for work that writes nothing and is worth nothing unfinished, such
+        as a rollout: its longest response could outlast any grace period.
+        """
+        clock: threading.Timer | None = None
+        if self._limit is not None and self._previous:
+            left = self._start + self._limit - time.monotonic()
+            # A true signal to the main thread, so that a wait of its ends, too.
+            main = threading.main_thread().ident
+            clock = threading.Timer(max(left, 0.0), signal.pthread_kill, (main, signal.SIGUSR2))
+            clock.daemon = True
+            clock.start()
+        self._raises = True
+        try:
+            if self.requested:
+                raise Interrupted
+            yield
+        finally:
+            self._raises = False
+            if clock is not None:
+                clock.cancel()
 
     def within(self, stream: Iterator[T]) -> Iterator[T]:
         """Hand on what ``stream`` yields until it ends or the time is over.

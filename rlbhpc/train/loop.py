@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import torch.distributed as dist
 from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals
@@ -103,11 +104,17 @@ def train(
             engine.load_weights(learner.named_weights())
         while step < run.settings.steps:
             clock = Clock()
-            rollouts, cursor, metrics = _collect(run, engine, step + 1, cursor)
+            try:
+                collected = _collect(run, engine, step + 1, cursor, drain)
+            except Interrupted:  # nothing of the step was learnt: the weights are the last one's
+                if step:
+                    _save(learner, run, step, cursor)
+                return TRY_AGAIN
+            rollouts, cursor = collected.chosen, collected.cursor
             engine.rest()
             step += 1
             clock.lap("gen")
-            metrics |= describe(rollouts) | _learn(run, learner, rollouts, step)
+            metrics = collected.metrics | _learn(run, learner, rollouts, step)
             clock.lap("update")
             engine.load_weights(learner.named_weights())
             clock.lap("sync")
@@ -117,11 +124,10 @@ def train(
                 checkpoint.export_model(learner, run.base, run.exports[step])
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
-                state = {"identity": run.identity, "cursor": cursor}
-                checkpoint.save_state(learner, run.folder / "state", step, state)
+                _save(learner, run, step, cursor)
             clock.lap("save")
             if logs is not None:
-                logs.times(step, clock, rollouts)
+                logs.times(step, clock, collected.sampled)
             progress(step, metrics)
             if stopping and step < run.settings.steps:
                 return TRY_AGAIN
@@ -130,6 +136,11 @@ def train(
         if logs is not None:
             logs.close()
     return DONE
+
+
+def _save(learner: Learner, run: Run, step: int, cursor: int) -> None:
+    state = {"identity": run.identity, "cursor": cursor}
+    checkpoint.save_state(learner, run.folder / "state", step, state)
 
 
 def refuse_a_mixture(run: Run) -> None:
@@ -156,24 +167,39 @@ def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
         )
 
 
-def _collect(
-    run: Run, engine: Engine, step: int, cursor: int
-) -> tuple[list[Rollout], int, dict[str, float]]:
+@dataclass(frozen=True)
+class Collected:
+    """The rollout of one step: all that was sampled, and what is learnt from.
+
+    ``cursor`` counts the prompts that were drawn up to here in the whole run.
+    """
+
+    sampled: list[Rollout]
+    chosen: list[Rollout]
+    cursor: int
+    metrics: dict[str, float]
+
+
+def _collect(run: Run, engine: Engine, step: int, cursor: int, drain: Drain) -> Collected:
     """Sample one step's rollout; DAPO refills groups without a signal, a bounded number of times.
 
     Every group that has a signal is used: a refill asks only for as many prompts as are missing.
+    What describes the step is of all that was sampled and of its plain rewards, so that algorithms
+    compare; what was chosen of it is described beside it.
     """
     s = run.settings
+    sampled: list[Rollout] = []
     kept: list[Rollout] = []
     refills = getattr(run.algorithm, "max_refills", 0)
     missing, rounds, drawn = s.prompts_per_step, 0, 0
     while True:
-        sampled = _sample(run, engine, step, cursor, missing)
+        fresh = _sample(run, engine, step, cursor, missing, drain)
         cursor += missing
         drawn += missing
+        sampled += fresh
         if not isinstance(run.algorithm, DAPO):
-            return sampled, cursor, {}
-        kept += _with_signal(run.algorithm, sampled)
+            return Collected(sampled, sampled, cursor, describe(sampled))
+        kept += _with_signal(run.algorithm, fresh)
         missing = s.prompts_per_step - len({r.group for r in kept})
         if missing == 0 or rounds >= refills:
             break
@@ -188,7 +214,9 @@ def _collect(
         torch.tensor([len(r.response.token_ids) for r in kept]), s.max_tokens
     )
     shaped = [replace(r, reward=r.reward + float(p)) for r, p in zip(kept, penalty, strict=True)]
-    return shaped, cursor, {"dapo/refills": float(rounds), "dapo/prompts": float(drawn)}
+    metrics = describe(sampled) | {f"kept/{name}": x for name, x in describe(shaped).items()}
+    metrics |= {"dapo/refills": float(rounds), "dapo/prompts": float(drawn)}
+    return Collected(sampled, shaped, cursor, metrics)
 
 
 def _with_signal(algorithm: DAPO, rollouts: list[Rollout]) -> list[Rollout]:
@@ -197,8 +225,13 @@ def _with_signal(algorithm: DAPO, rollouts: list[Rollout]) -> list[Rollout]:
     return [r for r, k in zip(rollouts, keep.tolist(), strict=True) if k]
 
 
-def _sample(run: Run, engine: Engine, step: int, cursor: int, count: int) -> list[Rollout]:
-    """Sample prompts number ``cursor`` … on all ranks; every rank gets all rollouts, in order."""
+def _sample(
+    run: Run, engine: Engine, step: int, cursor: int, count: int, drain: Drain
+) -> list[Rollout]:
+    """Sample prompts number ``cursor`` … on all ranks; every rank gets all rollouts, in order.
+
+    A warning to any rank interrupts all of them.
+    """
     s = run.settings
     order = draw_order(s.seed, len(run.prompts), cursor, count)
     ranks, rank = dist.get_world_size(), dist.get_rank()
@@ -213,13 +246,23 @@ def _sample(run: Run, engine: Engine, step: int, cursor: int, count: int) -> lis
         judge=run.judge,
         sight=run.sight,
     )
-    rollouts = roll_out(draw, s.samples_per_prompt, s.temperature)
-    if run.algorithm.NEEDS_GREEDY:
-        greedy = {r.group: r.reward for r in roll_out(draw, samples=1, temperature=0.0)}
-        rollouts = [replace(r, greedy_reward=greedy[r.group]) for r in rollouts]
+    own: list[Rollout] | None = None
+    with suppress(Interrupted), drain.interruptible():
+        own = _own_rollouts(run, draw)
+    if ds.any_rank(own is None):
+        raise Interrupted
     everyone: list[list[Rollout]] = [[] for _ in range(ranks)]
-    dist.all_gather_object(everyone, rollouts)
+    dist.all_gather_object(everyone, own)
     return [r for part in everyone for r in part]
+
+
+def _own_rollouts(run: Run, draw: Draw) -> list[Rollout]:
+    s = run.settings
+    rollouts = roll_out(draw, s.samples_per_prompt, s.temperature)
+    if not run.algorithm.NEEDS_GREEDY:
+        return rollouts
+    greedy = {r.group: r.reward for r in roll_out(draw, samples=1, temperature=0.0)}
+    return [replace(r, greedy_reward=greedy[r.group]) for r in rollouts]
 
 
 def _learn(run: Run, learner: Learner, rollouts: list[Rollout], step: int) -> dict[str, float]:

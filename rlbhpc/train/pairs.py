@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.countdown import Rules, work_traces
-from rlbhpc.problems.pairs import Pairs, read_pairs
+from rlbhpc.problems.pairs import read_pairs
 from rlbhpc.problems.prompts import render
 from rlbhpc.problems.sets.countdown import read_rules
 from rlbhpc.store import scan
@@ -28,28 +30,42 @@ TRACES = 50_000
 BATCH = 4096
 
 
+class Lesson(NamedTuple):
+    """A prompt and the response to learn; ``ended`` unless the response was cut off."""
+
+    prompt: str
+    response: str
+    ended: bool = True
+
+
 def learning_pairs(
     study: Study, recipe: Recipe, tokens: Tokens, settings: Settings
 ) -> Iterator[Response]:
-    """Prompt and response tokens of everything that a recipe learns from."""
+    """Prompt and response tokens of everything that a recipe learns from.
+
+    A response ends with the token that ends the model's own. One that was cut off ends as it is:
+    an end behind it would teach to stop in the middle of a thought.
+    """
     if "traces" in recipe.options:
-        pairs = _worked(study, recipe, settings)
+        lessons = _worked(study, recipe, settings)
     elif recipe.texts is not None:
-        pairs = read_pairs(Path(recipe.texts))
+        lessons = (Lesson(*pair) for pair in read_pairs(Path(recipe.texts)))
     elif recipe.teacher is not None:
-        pairs = _taught(study, recipe.teacher)
+        lessons = _taught(study, recipe.teacher)
     else:
         raise UserError("recipe with sft: `texts`, `teacher` or `options.traces` is needed")
-    end = min(tokens.eos)
-    waiting = iter(pairs)
-    while batch := list(islice(waiting, BATCH)):
-        prompts, responses = zip(*batch, strict=True)
-        ids = tokens.tokenizer(list(responses), add_special_tokens=False)["input_ids"]
-        for prompt, response in zip(tokens.encode_all(prompts), ids, strict=True):
-            yield Response(prompt, np.array([*response, end], np.int32))
+    while batch := list(islice(lessons, BATCH)):
+        prompts = tokens.encode_all([lesson.prompt for lesson in batch])
+        texts = [lesson.response for lesson in batch]
+        ids = tokens.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        for lesson, prompt, response in zip(batch, prompts, ids, strict=True):
+            end = [tokens.end] if lesson.ended else []
+            learnt = np.array([*response, *end], np.int32)
+            if len(learnt):  # an empty response that was cut off teaches nothing
+                yield Response(prompt, learnt)
 
 
-def _worked(study: Study, recipe: Recipe, settings: Settings) -> Pairs:
+def _worked(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson]:
     """Worked Countdown traces by the rules of the recipe's set, of which a part hits the target.
 
     The set's own problems have no part in them.
@@ -62,16 +78,16 @@ def _worked(study: Study, recipe: Recipe, settings: Settings) -> Pairs:
     hit, count = float(asked.get("hit", 1.0)), int(asked.get("count", TRACES))
     template = study.prompts[recipe.prompt]
     for worked in work_traces(recipe.problems, rules, count, hit, settings.seed):
-        yield render(template, worked.problem), worked.response
+        yield Lesson(render(template, worked.problem), worked.response)
 
 
-def _taught(study: Study, teacher: Teacher) -> Pairs:
+def _taught(study: Study, teacher: Teacher) -> Iterator[Lesson]:
     """Stored responses of a teacher arm, each under the prompt that the teacher saw.
 
     Texts, not token ids: teacher and student may have different vocabularies.
     """
     template = study.prompts[study.arms[teacher.arm].prompt]
-    columns = ("problem", "sample", "verdict", "text")
+    columns = ("problem", "sample", "verdict", "finish", "text")
     for set_name in study.sets(teacher.arm):
         problems = {p.id: p for p in study.problems(set_name)}
         taken: dict[str, int] = {}
@@ -83,4 +99,5 @@ def _taught(study: Study, teacher: Teacher) -> Pairs:
             right = row["verdict"] == Status.RIGHT or teacher.keep == "all"
             if right and name in problems and taken.get(name, 0) < teacher.per_problem:
                 taken[name] = taken.get(name, 0) + 1
-                yield render(template, problems[name]), row["text"]
+                ended = row["finish"] != Finish.LENGTH
+                yield Lesson(render(template, problems[name]), row["text"], ended)

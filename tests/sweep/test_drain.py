@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlbhpc.sweep.drain import SIGNALS, Drain
+from rlbhpc.sweep.drain import SIGNALS, Drain, Interrupted
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -75,3 +75,32 @@ def test_what_finishes_within_the_grace_period_is_kept() -> None:
     drain.request()
     assert list(drain.within(iter([1, 2, 3]))) == [1, 2, 3]
     assert not drain.abandoned
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_warning_ends_what_may_be_interrupted_at_once(number: signal.Signals) -> None:
+    reached = False
+    with Drain() as drain:
+        with pytest.raises(Interrupted), drain.interruptible():
+            os.kill(os.getpid(), number)
+            reached = True
+        assert drain.requested and not reached
+        os.kill(os.getpid(), number)  # outside of the block nothing is raised
+        with pytest.raises(Interrupted), drain.interruptible():
+            reached = True
+        assert not reached
+
+
+def test_a_deadline_interrupts_a_wait() -> None:
+    with Drain(limit=0.05) as drain, pytest.raises(Interrupted), drain.interruptible():
+        threading.Event().wait()
+
+
+def test_a_block_that_ends_in_time_leaves_no_deadline_behind() -> None:
+    before = threading.active_count()
+    with Drain(limit=1000) as drain, drain.interruptible():
+        assert threading.active_count() == before + 1
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+    assert threading.active_count() == before

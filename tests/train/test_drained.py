@@ -1,0 +1,155 @@
+"""A warning drops the rollout, saves what was learnt, and ends with a code that says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlbhpc.engines.completion import Completion, Request
+from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, USAGE
+from rlbhpc.problems.problem import Problem
+from rlbhpc.study.arm import Sampling
+from rlbhpc.sweep.drain import Drain
+from rlbhpc.train import dynamics
+from rlbhpc.train.algorithms import make_algorithm
+from rlbhpc.train.checkpoint import states
+from rlbhpc.train.loop import Judge, Prompt, Run, train
+from rlbhpc.train.settings import Settings
+from rlbhpc.verify.verdict import Status, Verdict
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+ROOT = Path(__file__).parents[2]
+
+
+class Warned:
+    """The real engine, warned in the middle of a rollout whose last response would never end."""
+
+    def __init__(self, engine: Engine, at: int) -> None:
+        self._engine, self._at = engine, at
+        self.rollouts = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
+        self.rollouts += 1
+        done = self._engine.generate(requests, sampling)
+        if self.rollouts == self._at:
+            yield next(done)
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait()
+        yield from done
+
+
+def run_in(folder: Path, model: Path) -> Run:
+    settings = Settings(
+        steps=4, prompts_per_step=2, samples_per_prompt=2, max_tokens=8, learning_rate=1e-2,
+        save_every=3, rewards={"brevity": 1.0},
+    )  # fmt: skip
+    problem = Problem("toy/1", {"question": "?"}, "4", "math")
+    judge = Judge(lambda *_: Verdict(Status.WRONG), lambda judged: float(judged.n_tokens))
+    prompts = [Prompt(problem, (4, 5, 6)), Prompt(problem, (7, 8))]
+    return Run("m", model, folder, {}, settings, make_algorithm("grpo"), prompts, judge)
+
+
+def ended(run: Run, make: Callable[[], Any]) -> int:
+    with Drain() as drain:
+        return train(run, make, drain)
+
+
+def learnt(run: Run) -> dict[str, torch.Tensor]:
+    newest = states(run.folder / "state")[-1]
+    saved: dict[str, Any] = torch.load(newest / "policy" / "mp_rank_00_model_states.pt")
+    return saved["module"]
+
+
+@pytest.mark.timeout(100)
+def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "tiny", hidden_size=32)
+
+    def engine() -> Engine:
+        return make_engine("hf", model, rows=4)
+
+    straight = run_in(tmp_path / "straight", model)
+    assert ended(straight, engine) == DONE
+
+    first = run_in(tmp_path / "first", model)
+    assert ended(first, lambda: Warned(engine(), at=1)) == TRY_AGAIN
+    assert not states(first.folder / "state")  # there was no step to save
+
+    warned = run_in(tmp_path / "warned", model)
+    assert ended(warned, lambda: Warned(engine(), at=3)) == TRY_AGAIN
+    assert [path.name for path in states(warned.folder / "state")] == ["step-00000002"]
+    assert ended(warned, engine) == DONE
+    assert learnt(warned).keys() == learnt(straight).keys()
+    for name, weight in learnt(straight).items():
+        assert torch.equal(learnt(warned)[name], weight), name
+    curves = [dynamics.read(run.folder / "dynamics.jsonl") for run in (straight, warned)]
+    assert curves[0] == curves[1]
+
+
+def start_ranks(folder: Path, *words: str) -> subprocess.Popen[str]:
+    launcher = [sys.executable, "-m", "rlbhpc.train.ranks", "--standalone"]
+    launcher += ["--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu"}
+    return subprocess.Popen(
+        [*launcher, *words], cwd=folder, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env={**os.environ, **env},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [DONE, NOTHING_TO_DO, USAGE, TRY_AGAIN])
+def test_the_codes_of_ranks_are_those_of_their_launcher(tmp_path: Path, code: int) -> None:
+    (tmp_path / "case.py").write_text(f"raise SystemExit({code})")
+    started = start_ranks(tmp_path, "case.py")
+    said, _ = started.communicate(timeout=100)
+    assert started.returncode == code, said
+
+
+STUDY = """
+name: toy
+models:
+  base: {path: tiny}
+  rl: {train: {from: base, recipe: rl}, steps: [100000]}
+recipes:
+  rl:
+    algorithm: grpo
+    problems: toy-train
+    prompt: countdown
+    prompts_per_step: 2
+    samples_per_prompt: 2
+    max_tokens: 16
+    options: {save_every: 100000, rewards: {brevity: 1.0}}
+problem_sets:
+  toy-train: {set: countdown, subset: train, limit: 10}
+arms:
+  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 2}
+"""
+
+
+@pytest.mark.timeout(200)
+def test_ranks_that_are_warned_save_together(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    (tmp_path / "toy.yaml").write_text(STUDY)
+    started = start_ranks(tmp_path, "-m", "rlbhpc", "train", "toy.yaml", "rl")
+    folder = tmp_path / "runs" / "toy" / "training" / "rl"
+    asleep = threading.Event()
+    while not dynamics.read(folder / "dynamics.jsonl") and started.poll() is None:
+        asleep.wait(0.05)
+    started.send_signal(signal.SIGTERM)
+    said, _ = started.communicate(timeout=100)
+    assert started.returncode == TRY_AGAIN, said
+    steps = [row["step"] for row in dynamics.read(folder / "dynamics.jsonl")]
+    (saved,) = states(folder / "state")
+    assert saved.name == f"step-{steps[-1]:08d}"

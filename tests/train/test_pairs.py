@@ -1,0 +1,78 @@
+"""What supervised training learns ends where it should, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.engines.completion import Finish
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.engines.tokens import Tokens
+from rlbhpc.errors import DONE
+from rlbhpc.store import scan
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.train.batch import Response
+from rlbhpc.train.pairs import learning_pairs
+from rlbhpc.train.recipes import settings_of
+from tests.children import Child
+
+pytestmark = pytest.mark.engine
+
+STUDY = """
+name: toy
+models:
+  base: {path: MODEL}
+  read: {train: {from: base, recipe: reading}, steps: [1]}
+  taught: {train: {from: base, recipe: teaching}, steps: [1]}
+recipes:
+  reading: {algorithm: sft, texts: pairs.jsonl}
+  teaching: {algorithm: sft, teacher: {arm: base, keep: all, per_problem: 4}}
+problem_sets:
+  toy: {set: countdown, subset: test, limit: 4}
+arms:
+  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 150, n: 4}
+engine: {name: hf, dtype: float32}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """A chat model: its configuration names an end of documents, too, with a smaller number."""
+    model = make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    own = Tokens(model).tokenizer.eos_token_id
+    ends = {"eos_token_id": [own - 1, own]}
+    (model / "generation_config.json").write_text(json.dumps(ends))
+    pair = {"prompt": "1 + 1 =", "response": " 2"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    path = tmp_path / "toy.yaml"
+    path.write_text(STUDY.replace("MODEL", str(model)))
+    return load_study(path)
+
+
+def learnt(study: Study, recipe: str) -> list[Response]:
+    chosen = study.file.recipes[recipe]
+    tokens = Tokens(study.folder("base", 0))
+    return list(learning_pairs(study, chosen, tokens, settings_of(chosen, 1)))
+
+
+def test_a_response_ends_with_the_tokenisers_own_end(study: Study) -> None:
+    tokens = Tokens(study.folder("base", 0))
+    assert len(tokens.eos) == 2
+    (pair,) = learnt(study, "reading")
+    assert pair.token_ids[-1] == tokens.tokenizer.eos_token_id != min(tokens.eos)
+
+
+@pytest.mark.slow
+def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path: Path) -> None:
+    assert Child("sample", str(tmp_path / "toy.yaml")).ended() == DONE
+    tokens = Tokens(study.folder("base", 0))
+    table = scan.rows(study.layout, "base", "toy", ("problem", "sample", "finish", "text")).table
+    finishes = table["finish"].to_pylist()
+    assert {Finish.EOS, Finish.LENGTH} <= set(finishes)
+    pairs = learnt(study, "teaching")
+    assert len(pairs) == len(finishes)
+    for pair, finish in zip(pairs, finishes, strict=True):
+        assert (pair.token_ids[-1] == tokens.end) == (finish != Finish.LENGTH)
