@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rlbhpc.stats.coverage_table import Coverage, coverage
     from rlbhpc.stats.crossings import Crossing, crossing, crossing_points
     from rlbhpc.stats.curve import PassCurve, k_grid, pass_curve
+    from rlbhpc.stats.decision import Answer, Finding, Verdict, Word, answer
     from rlbhpc.stats.difference import DifferenceCurve, difference_curve
     from rlbhpc.stats.efficiency_gap import delta_se, delta_se_interval
     from rlbhpc.stats.examples import pythia
@@ -45,6 +46,7 @@ _HOME = {
     "coverage_table": ("Coverage", "coverage"),
     "crossings": ("Crossing", "crossing", "crossing_points"),
     "curve": ("PassCurve", "k_grid", "pass_curve"),
+    "decision": ("Answer", "Finding", "Verdict", "Word", "answer"),
     "difference": ("DifferenceCurve", "difference_curve"),
     "efficiency_gap": ("delta_se", "delta_se_interval"),
     "examples": ("pythia",),
@@ -66,13 +68,13 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "Conclusion", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Headline", "Interval",
-    "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "accuracy_histogram",
-    "accuracy_shift", "bayes_at_n", "benjamini_hochberg", "clopper_pearson", "conclude",
-    "coverage", "crossing", "crossing_points", "delta_se", "delta_se_interval",
-    "detection_threshold", "difference_curve", "extrapolate", "fixed_curve", "g_pass_at_k",
-    "holm", "k_grid", "log_fail_at_k", "maj_at_k", "mcnemar_exact", "mg_pass_at_k", "pass_at_k",
-    "pass_curve", "pass_curves", "pass_hat_k", "perplexity", "pythia", "sentences",
+    "Answer", "Conclusion", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Finding",
+    "Headline", "Interval", "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "Verdict",
+    "Word", "accuracy_histogram", "accuracy_shift", "answer", "bayes_at_n", "benjamini_hochberg",
+    "clopper_pearson", "conclude", "coverage", "crossing", "crossing_points", "delta_se",
+    "delta_se_interval", "detection_threshold", "difference_curve", "extrapolate", "fixed_curve",
+    "g_pass_at_k", "holm", "k_grid", "log_fail_at_k", "maj_at_k", "mcnemar_exact", "mg_pass_at_k",
+    "pass_at_k", "pass_curve", "pass_curves", "pass_hat_k", "perplexity", "pythia", "sentences",
     "solvable_sets", "support_metrics",
 ]  # fmt: skip
 

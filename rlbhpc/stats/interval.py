@@ -68,6 +68,16 @@ class Interval:
             raise ValueError("estimate, lower and upper of an interval have different shapes")
 
     @property
+    def low(self) -> float:
+        """Give the lower bound of a single number."""
+        return float(self.lower)
+
+    @property
+    def high(self) -> float:
+        """Give the upper bound of a single number."""
+        return float(self.upper)
+
+    @property
     def bounds(self) -> NDArray[np.float64]:
         """Lower and upper bound along a new last axis, the ``ci_bound`` axis."""
         return np.stack([self.lower, self.upper], axis=-1)

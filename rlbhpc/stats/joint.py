@@ -1,0 +1,195 @@
+r"""The joint distribution of a problem's two rates, base and trained, fitted without a family.
+
+Rates are put on the scale of hazards, :math:`h = -\log(1-p)`: a model with a tenth of the hazard
+needs ten times the samples, exactly. The distribution is a histogram over a grid of hazards of the
+two arms, with masses at rate 0 and at rate 1, and its likelihood
+
+.. math:: \ell(g) = \sum_i \log \sum_{j,l} g_{jl}\,
+          \Pr[c_i^{\text{base}} \mid \text{bin } j]\, \Pr[c_i^{\text{trained}} \mid \text{bin } l]
+
+is concave in the masses g: there is one maximum, whichever arm is called the base. It is found by
+the EM algorithm. A stopping rule for the samples does not change the likelihood.
+
+A problem is *lost* if the base solves it in k samples (:math:`p \ge 1/k`) and the trained model
+would need at least ``FACTOR`` times the samples of the base; *gained* is the mirror image. Masses
+may be held to a given share of lost problems, which gives likelihood ratios: how much worse do the
+counts fit if nothing, or so much, was lost?
+
+References
+----------
+Kiefer and Wolfowitz (1956), "Consistency of the maximum likelihood estimator in the presence of
+infinitely many incidental parameters"; Laird (1978), "Nonparametric maximum likelihood estimation
+of a mixing distribution".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, special
+
+from rlbhpc.stats.counts import Counts
+
+#: How many times the samples a lost problem needs at least.
+FACTOR: Final = 10.0
+# Bins per factor.
+_STEPS: Final = 6
+# Rounds of EM, and the gain in log-likelihood of ten rounds below which it ends.
+_ROUNDS: Final = 400
+_ENOUGH: Final = 1e-3
+# Cells whose likelihood is this far below the best of their region are not stored.
+_NEGLIGIBLE: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted joint distribution.
+
+    Attributes
+    ----------
+    mass
+        Mass of every cell of the grid.
+    log_likelihood
+        At these masses.
+    """
+
+    mass: NDArray[np.float64]
+    log_likelihood: float
+
+
+class Joint:
+    """Likelihood of the counts of two arms on a grid of pairs of hazards.
+
+    Attributes
+    ----------
+    lost, gained
+        Which cells are lost and gained problems.
+    """
+
+    def __init__(self, base: Counts, trained: Counts, k: int, factor: float = FACTOR) -> None:
+        """Put the counts on the grid.
+
+        Parameters
+        ----------
+        base, trained
+            Counts of the same problems.
+        k
+            Samples within which a problem must be solvable to be lost or gained.
+        factor
+            How many times the samples a lost problem needs at least.
+        """
+        most = max(int(base.n.max()), int(trained.n.max()), k)
+        edges = _edges(k, most, factor)
+        self.rates = _middles(edges)
+        rows, self.times = np.unique(
+            np.stack([base.n, base.c, trained.n, trained.c]), axis=1, return_counts=True
+        )
+        ours, theirs = _likelihood(rows[0], rows[1], edges), _likelihood(rows[2], rows[3], edges)
+        self.lost = _lost(len(self.rates))
+        self.gained = self.lost.T.copy().ravel()
+        self.lost = self.lost.ravel()
+        self.cells, self.scale = _cells(ours, theirs, (self.lost, self.gained))
+        self.flipped = self.cells.T.tocsr()
+
+    def fit(
+        self,
+        start: NDArray[np.float64] | None = None,
+        group: NDArray[np.bool_] | None = None,
+        share: float = 0.0,
+    ) -> Fit:
+        """Find the masses that make the counts likeliest.
+
+        Parameters
+        ----------
+        start
+            Masses to start from; all equal where not given.
+        group, share
+            Cells whose masses must add up to ``share``.
+        """
+        mass = np.full(self.cells.shape[1], 1.0) if start is None else start + 1e-9
+        mass = _held(mass, group, share)
+        before, density = -np.inf, self.cells @ mass
+        for turn in range(_ROUNDS):
+            mass = mass * (self.flipped @ (self.times / density))
+            mass = _held(mass, group, share)
+            density = self.cells @ mass
+            if turn % 10 == 9:
+                now = float(self.times @ np.log(density))
+                if now - before < _ENOUGH:
+                    break
+                before = now
+        return Fit(mass, float(self.times @ (np.log(density) + self.scale)))
+
+    def chances(self, fit: Fit, group: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Chance of every distinct pair of counts to be of a problem of this group."""
+        density = self.cells @ fit.mass
+        return np.asarray((self.cells @ np.where(group, fit.mass, 0.0)) / density)
+
+
+def _held(
+    mass: NDArray[np.float64], group: NDArray[np.bool_] | None, share: float
+) -> NDArray[np.float64]:
+    """Scale masses so that they add up to 1, and those of the group to ``share``."""
+    if group is None:
+        return np.asarray(mass / mass.sum())
+    inside, outside = mass[group].sum(), mass[~group].sum()
+    scale = share / inside if share > 0 else 0.0
+    return np.where(group, mass * scale, mass * ((1 - share) / outside))
+
+
+def _edges(k: int, most: int, factor: float) -> NDArray[np.float64]:
+    """Edges of the bins of hazards, from 1/(factor k) to where a failure is never seen."""
+    step = np.log(factor) / _STEPS
+    top = int(np.ceil(np.log(np.log(4.0 * most) * k) / step))
+    return np.asarray(np.exp(step * np.arange(-_STEPS, top + 1)) / k)
+
+
+def _middles(edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rates in the middle of the bins, between rate 0 and rate 1."""
+    middle = np.sqrt(edges[1:] * edges[:-1])
+    return np.concatenate([[0.0], -np.expm1(-middle), [1.0]])
+
+
+def _likelihood(
+    n: NDArray[np.int64], c: NDArray[np.int64], edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Log-likelihood of every count (rows) in every bin (columns), up to a constant of the row.
+
+    Within a bin rates are uniform, so that no count falls between two bins.
+    """
+    n_, c_ = n[:, None].astype(np.float64), c[:, None].astype(np.float64)
+    nodes, weight = np.polynomial.legendre.leggauss(6)
+    low, high = -np.expm1(-edges[:-1]), -np.expm1(-edges[1:])
+    p = (low + high) / 2 + (high - low) / 2 * nodes[:, None]
+    fail = np.log1p(-p)
+    terms = c_[:, :, None] * np.log(p.T) + (n_ - c_)[:, :, None] * fail.T
+    inner = special.logsumexp(terms, axis=2, b=weight / 2)
+    never = np.where(c_ == 0, 0.0, -np.inf)
+    always = np.where(c_ == n_, 0.0, -np.inf)
+    return np.concatenate([never, inner, always], axis=1)
+
+
+def _lost(levels: int) -> NDArray[np.bool_]:
+    """Cells ``[base, trained]`` in which the base reaches 1/k and the trained model is slower."""
+    base, trained = np.arange(levels)[:, None], np.arange(levels)[None, :]
+    # Level 0 is rate 0; bins from 1/k on start at 1 + _STEPS.
+    return np.asarray((base > _STEPS) & (trained < base - _STEPS))
+
+
+def _cells(
+    ours: NDArray[np.float64],
+    theirs: NDArray[np.float64],
+    groups: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+) -> tuple[sparse.csr_array, NDArray[np.float64]]:
+    """Likelihood of every row in every cell, scaled by the row's best, without what is nothing."""
+    logs = (ours[:, :, None] + theirs[:, None, :]).reshape(len(ours), -1)
+    best = logs.max(axis=1)
+    logs = logs - best[:, None]
+    keep = np.zeros(logs.shape, bool)
+    for group in (*groups, ~(groups[0] | groups[1])):
+        top = logs[:, group].max(axis=1, keepdims=True)
+        keep[:, group] |= logs[:, group] > top + np.log(_NEGLIGIBLE)
+    return sparse.csr_array(np.where(keep, np.exp(logs), 0.0)), best
