@@ -16,7 +16,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare import compare
 from rlbhpc.verify.answer.compare_scalar import EXACT, NeedsSymbols, Tolerance
 from rlbhpc.verify.answer.exact import Undecided
-from rlbhpc.verify.answer.extract import Extracted, extract
+from rlbhpc.verify.answer.extract import Extracted, committed, extract
 from rlbhpc.verify.answer.intervals import interval
 from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
 from rlbhpc.verify.answer.read import read
@@ -25,14 +25,13 @@ from rlbhpc.verify.answer.value import Items, Opaque, Quantity, Relation, Value
 from rlbhpc.verify.pool import Result, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 FINGERPRINT: Final = f"math-{_VERSION} " + " ".join(
     f"{name}-{importlib.metadata.version(name)}"
     for name in ("math-verify", "latex2sympy2_extended", "sympy", "mpmath")
 )
 WORKER: Final = "rlbhpc.verify.answer.symbolic:decide"
 _MAX_SYMBOLIC: Final = 300
-_MAX_ENDING: Final = 300
 _NONE: Final = "\0"
 _TASKS: Final = frozenset(("sum", "prod", "int", "lim"))
 
@@ -63,22 +62,8 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
 
 def distinct(response: str) -> str:
     """Return the committed answer; a string that no answer equals if there is none."""
-    # Most responses end with their one box: then what stands from it on decides, and repeats.
-    start = response.rfind("\\boxed{")
-    if start >= 0 and "<" not in response and response.find("box", 0, start) < 0:
-        ending = response[start:]
-        if len(ending) <= _MAX_ENDING:
-            answer = _answer_of_ending(ending)
-            if answer:
-                return answer
-    found = extract(response)
-    return _NONE if found is None else found.text
-
-
-@lru_cache(maxsize=65536)
-def _answer_of_ending(ending: str) -> str:
-    found = extract(ending)
-    return found.text if found is not None and found.rule == "box" else ""
+    answer = committed(response)
+    return _NONE if answer is None else answer
 
 
 def quick(gold: str, response: str, problem: Problem | None = None) -> Verdict | Job:

@@ -67,6 +67,7 @@ def test_what_a_problem_says_of_its_gold_tells_pairs_apart():
 FRAGMENTS = [
     r"\boxed{5}", r"\boxed{\frac{1}{2}}", r"\boxed{", "}", "<think>", "</think>", " and ", ".", "$",
     "The answer is 7. ", "Wait, ", "#### 3", r"\fbox{2}", "<answer>4</answer>", "\n", "so ", "{",
+    "\nQuestion: ", "n>5, ", "### Final Answer\n", r"\%", " dozen", r"x = \boxed{6}", "\n",
     r"\boxed{}", r"\boxed 9", "<|im_end|>", "Final answer: 8", r"\boxed{\text{or}}", " or ",
 ]  # fmt: skip
 

@@ -19,7 +19,7 @@ from rlbhpc.verify.answer.compare_scalar import (
     compare_numbers,
     compare_quantities,
 )
-from rlbhpc.verify.answer.tree import Node, is_name, rename, symbols
+from rlbhpc.verify.answer.tree import Node, is_label, is_name, rename, symbols
 from rlbhpc.verify.answer.value import (
     Based,
     Choice,
@@ -335,6 +335,14 @@ def _letter(value: Value) -> str:
     return ""
 
 
+def _labelled(gold: Quantity, answer: Relation, tolerance: Tolerance) -> str:
+    """Compare a number with what ``m + n = 113`` says that its left side is."""
+    if answer.ops != ("=",) or symbols(gold.tree) or symbols(answer.sides[1]):
+        return NO
+    value = Quantity(answer.sides[1])
+    return compare(gold, value, tolerance) and "labelled" if is_label(answer.sides[0]) else NO
+
+
 def _ask(*_: object) -> str:
     raise NeedsSymbols("a relation beside a set")
 
@@ -347,6 +355,7 @@ _RULES: Final[tuple[tuple[Any, Any, Callable[[Any, Any, Tolerance], str]], ...]]
     (Items, Items, _items),
     (Items, (Quantity, Words), _gold_of_one),
     ((Quantity, Words), Items, _answer_of_one),
+    (Quantity, Relation, _labelled),
     (Relation, Relation, lambda gold, answer, _: compare_relations(gold, answer)),
     (Relation, _REGION, _ask),
     (_REGION, Relation, _ask),

@@ -9,24 +9,29 @@ response is never taken: in a response that ran into its length limit it is an a
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple
+
+from rlbhpc.verify.answer.commit import Extracted as Extracted
+from rlbhpc.verify.answer.commit import bare, closing, late, marker, phrase, tag
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
 
-
-class Extracted(NamedTuple):
-    """An answer as the response wrote it, and the rule that found it."""
-
-    text: str
-    rule: str
-
-
 # What a model writes after its turn belongs to another turn.
-_TURN_ENDS: Final = ("<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "</s>")
+_TURN_ENDS: Final = (
+    "<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|end|>",
+    "<|user|>", "</s>", "<end_of_turn>", "<eos>", "<｜end▁of▁sentence｜>",
+)  # fmt: skip
 _THINK: Final = re.compile(r"<(/?)(?:think|thinking)>")
+# A base model that goes on after its answer, with a question of its own.
+_NEXT_TASK: Final = re.compile(
+    r"\n[#* ]*(?:Human|User|Question|Problem|Q|Instruction|Exercise|Example|Input)\s*\d*\s*[:：]"
+)
 _BRACES: Final = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|\\.|[{}]", re.DOTALL)
 _MAX_JOINED: Final = 16
+_MAX_ENDING: Final = 1000
 
 
 def extract(response: str) -> Extracted | None:
@@ -37,19 +42,66 @@ def extract(response: str) -> Extracted | None:
     body = _after_thinking(_own_turn(response))
     if body is None:
         return None
+    body = _first_task(body)
     box = _box(body)
-    late = _late_commitment(body, box.end if box else 0)
-    if late is not None:
-        return late
     if box is not None:
-        return Extracted(box.text, "box")
-    return _tag(body) or _marker(body) or _phrase(body) or _closing(body) or _bare(body)
+        rest = body[box.end :]
+        return late(rest, box.text) or Extracted(box.text + _scale(rest), "box")
+    return tag(body) or marker(body) or phrase(body) or closing(body) or bare(body)
+
+
+def committed(response: str) -> str | None:
+    """Return the text that :func:`extract` finds, mostly from the response's ending alone.
+
+    At large k endings repeat where responses do not. Only C loops run over a whole response.
+    """
+    ending = _ending(response)
+    answer = _answer_of_ending(ending) if ending else None
+    if answer is None:
+        found = extract(response)
+        return None if found is None else found.text
+    return answer
+
+
+@lru_cache(maxsize=32768)
+def _answer_of_ending(ending: str) -> str | None:
+    """Return the answer of a text that begins with its last box; None if that holds nothing.
+
+    A brace too many may close a box around it, and what follows is read from there on.
+    """
+    boxes = _balanced_boxes(ending) if ending.count("}") <= ending.count("{") else []
+    if not boxes or boxes[0].start > 0 or not boxes[0].text.strip():
+        return None
+    found = extract(ending)
+    return None if found is None else found.text
+
+
+def _ending(response: str) -> str:
+    """Return the last box and what follows it; nothing if what stands before could matter."""
+    body = response
+    at = response.find(">")
+    while at >= 0:
+        if response[at - 1] in "|kgsne｜" and response.endswith(_TAGS, 0, at + 1):
+            body = _after_thinking(_own_turn(response)) or ""
+            break
+        at = response.find(">", at + 1)
+    start = body.rfind("\\boxed{")
+    if start < 0 or len(body) - start > _MAX_ENDING:
+        return ""
+    if body.rfind("box", 0, start) >= 0:
+        between = body[body.rfind("}", 0, start) + 1 : start]
+        if _glue(between) is not None or _NEXT_TASK.search(body, 0, start) is not None:
+            return ""
+    return body[start:]
+
+
+_TAGS: Final = (*_TURN_ENDS, "think>", "thinking>")
 
 
 def _own_turn(response: str) -> str:
     if "<" not in response:
         return response
-    ends = [at for at in map(response.find, _TURN_ENDS) if at > 0]
+    ends = [at for end in _TURN_ENDS if (at := response.find(end, 1)) > 0]
     return response[: min(ends)] if ends else response
 
 
@@ -62,18 +114,28 @@ def _after_thinking(response: str) -> str | None:
         return response
     kept: list[str] = []
     inside, start = False, 0
-    for tag in _THINK.finditer(response):
-        if tag[1]:
+    for mark in _THINK.finditer(response):
+        if mark[1]:
             if not inside:
                 kept.clear()
-            inside, start = False, tag.end()
+            inside, start = False, mark.end()
         elif not inside:
-            kept.append(response[start : tag.start()])
+            kept.append(response[start : mark.start()])
             inside = True
     if inside:
         return None
     kept.append(response[start:])
     return "\n".join(kept)
+
+
+def _first_task(body: str) -> str:
+    """Cut off what follows the first committed answer under the heading of another question."""
+    boxes = "boxed" in body
+    for task in islice(_NEXT_TASK.finditer(body), _MAX_JOINED):
+        before = body[: task.start()]
+        if _box(before) is not None if boxes else (marker(before) or phrase(before)) is not None:
+            return before
+    return body
 
 
 # --- boxes ---------------------------------------------------------------------------------------
@@ -169,6 +231,21 @@ def _bare_box(body: str) -> _Box | None:
     return _Box(text, at, match.end()) if text else None
 
 
+# What belongs to the number in a box though it stands behind it.
+_SCALE: Final = re.compile(
+    r"[$\s]*(?:\\text\{\s*|\\[,;: ]\s*)*"
+    r"(\\?%|(?:percent|dozen|hundred|thousand|million|billion)\b)"
+)
+
+
+def _scale(rest: str) -> str:
+    """Return the percent sign or scale word right behind a box, as text to add to it."""
+    match = _SCALE.match(rest)
+    if match is None:
+        return ""
+    return r"\%" if match[1][-1] == "%" else rf" \text{{ {match[1]}}}"
+
+
 _GLUE_NOISE: Final = re.compile(
     r"\\(?:quad|qquad|text|textrm|mathrm|mbox|left|right|[,;:!\s()\[\]])|[\s${}*~]+"
 )
@@ -189,149 +266,3 @@ def _glue(between: str) -> str | None:
     if match is None:
         return None
     return r" \text{ or } " if match["either"] else ", "
-
-
-# --- answers without a box -----------------------------------------------------------------------
-
-_STRONG: Final = re.compile(
-    r"####|<answer>|final\s+answer(?:\s+is|\s*[:：=])|最终答案(?:是|为|：|:)", re.IGNORECASE
-)
-_WEAK: Final = re.compile(
-    r"(?:answer|result)(?:\*\*)?(?:\s+is|\s*[:：=])|答案\s*(?:是|为|：|:)", re.IGNORECASE
-)
-_RETRACTION: Final = re.compile(
-    r"\b(?:wait|actually|wrong|mistake|incorrect|correction|instead|sorry|misread|oops)\b",
-    re.IGNORECASE,
-)
-_MAX_TRIES: Final = 8
-
-
-def _late_commitment(body: str, after: int) -> Extracted | None:
-    """Find a plain commitment after the last box: a marker, or a phrase that retracts the box."""
-    if not after or len(body) - after < 8:
-        return None
-    rest = body[after:]
-    if _STRONG.search(rest) is None and _RETRACTION.search(rest) is None:
-        return None
-    late = _tag(rest) or _marker(rest) or _phrase(rest, _STRONG)
-    if late is None and _RETRACTION.search(rest) is not None:
-        late = _phrase(rest)
-    return late
-
-
-def _tag(body: str) -> Extracted | None:
-    """``<answer>…</answer>``; an unclosed tag is no commitment, since it may have been cut."""
-    end = body.rfind("</answer>")
-    start = body.rfind("<answer>", 0, end) if end >= 0 else -1
-    if start < 0:
-        return None
-    inner = body[start + len("<answer>") : end].strip()
-    for find in (_marker, _phrase):
-        found = find(inner)
-        if found is not None:
-            return Extracted(found.text, "tag")
-    return Extracted(_undelimited(inner), "tag") if inner else None
-
-
-def _marker(body: str) -> Extracted | None:
-    """``#### 18`` as GSM8K ends its solutions; a Markdown heading looks alike and is none."""
-    at = body.rfind("####")
-    if at < 0:
-        return None
-    line = body[at + 4 :].strip().split("\n", 1)[0].strip().rstrip(".")
-    if not line or not re.match(r"[-+$£€\\(\[.]*\s*[\d\\]", line):
-        return None
-    return Extracted(_undelimited(line), "marker")
-
-
-def _phrase(body: str, pattern: re.Pattern[str] = _WEAK) -> Extracted | None:
-    """Find the last "answer is …" whose clause holds a plain answer."""
-    matches = list(pattern.finditer(body))
-    for match in reversed(matches[-_MAX_TRIES:]):
-        text = _clause(body[match.end() : match.end() + 300])
-        if text is not None:
-            return Extracted(text, "phrase")
-    return None
-
-
-# A run of text that ends at a full stop which is no decimal point, or at the line's end.
-_SENTENCE: Final = re.compile(r"(?:[^.。\n]|\.(?=\d))*")
-_MATH: Final = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-_HEDGE: Final = re.compile(
-    r"\b(?:maybe|perhaps|might|could|possibly|probably|not|unsure|unknown|either|i think|guess|"
-    r"depends|cannot|can't|approximately one of)\b|\?",
-    re.IGNORECASE,
-)
-_LEAD: Final = re.compile(r"^.*\b(?:is|are|equals|be)\b[\s:]*", re.IGNORECASE)
-
-
-def _clause(text: str) -> str | None:
-    """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
-    text = text.lstrip(" \t\n*:：=")
-    math = _MATH.match(text)
-    if math is not None:
-        sentence = _SENTENCE.match(text, math.end())
-        rest = sentence[0] if sentence else ""
-        if _HEDGE.search(rest):
-            return None
-        if not re.search(r"\b(?:and|or)\b|,\s*[$\\\d]", rest):
-            unit = rest.strip(" *")
-            plain = _inner(math)
-            return f"{plain} \\text{{ {unit}}}" if re.fullmatch(r"[A-Za-z%]{1,12}", unit) else plain
-    sentence = _SENTENCE.match(text)
-    line = sentence[0].strip(" \t*") if sentence else ""
-    if not line or _HEDGE.search(line):
-        return None
-    line = _LEAD.sub("", line)
-    found = _MATH.match(line)
-    if found is not None and not line[found.end() :].strip(" *.,!"):
-        return _inner(found)
-    words = len(re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", line))
-    return _undelimited(line) if line and words <= 4 and len(line) <= 120 else None
-
-
-def _inner(match: re.Match[str]) -> str:
-    return next(group for group in match.groups() if group is not None).strip()
-
-
-def _undelimited(text: str) -> str:
-    """Strip the emphasis and the math delimiters around a whole answer."""
-    if len(text) > 2000:
-        return text
-    text = text.strip().strip("*").strip().rstrip("!")
-    match = _MATH.fullmatch(text.rstrip(" ."))
-    return _inner(match) if match is not None else text
-
-
-_BARE: Final = re.compile(r"[^\n]{1,120}")
-
-
-def _bare(body: str) -> Extracted | None:
-    """Take a response that is nothing but an answer, as the no-think prompt asks for."""
-    text = body.strip()
-    if not _BARE.fullmatch(text) or _HEDGE.search(text) or "box" in text or text[0] in "#<":
-        return None
-    text = _undelimited(text.rstrip("."))
-    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", text)
-    plain = any(c.isalnum() for c in text) and len(words) <= 2
-    return Extracted(text, "bare") if plain else None
-
-
-_CLOSING: Final = re.compile(
-    r"(?:therefore|thus|hence|so|consequently|in conclusion)\b[^.\n]*?(?:\bis\b|\bare\b|=)\s*"
-    r"(?P<value>(?:[^.\n=]|\.(?=\d))+)\.$",
-    re.IGNORECASE,
-)
-
-
-def _closing(body: str) -> Extracted | None:
-    """Find a last sentence that concludes with a value and a full stop: "Therefore x = 7."."""
-    text = body.rstrip(" \n*$")
-    tail = text[-300:]
-    sentence = re.split(r"(?<=[.!?])\s+|\n", tail)[-1]
-    match = _CLOSING.match(sentence.strip("* "))
-    if match is None or _HEDGE.search(sentence) or re.search(r"\b(?:or|if)\b", sentence):
-        return None
-    text = _undelimited(match["value"].strip(" $"))
-    words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", text)
-    return Extracted(text, "closing") if any(map(str.isdigit, text)) and len(words) <= 2 else None

@@ -121,7 +121,8 @@ _PLAIN: Final[dict[str, Token]] = {
 _MONEY: Final = {"USD": "$", "EUR": "€", "GBP": "£", "INR": "₹", "Rs": "₹"}
 _SHORT_WORDS: Final = frozenset(
     "and or no yes odd even mod cm mm km kg mg lb lbs oz ft yd mi hr min sec mph kmh mL ml dm nm "
-    "gm hrs mins rad per DNE two one six ten".split()
+    "gm hrs mins rad per DNE two one six ten the not are was for see you any all but can has its "
+    "our his her who is of by it".split()
 )
 
 

@@ -71,8 +71,8 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
     if len(known) == len(trees):
         if all(not symbols(tree) for tree in known):
             return read(sides[-1])
-        if len(known) == 2:
-            return Relation(("=",), tuple(known))
+        if len(known) == 2 or not any(symbols(tree) for tree in known[1:]):
+            return Relation(("=",), (known[0], known[-1]))
     raise Unreadable("equation")
 
 

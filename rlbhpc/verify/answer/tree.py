@@ -77,3 +77,17 @@ def is_name(node: Node) -> bool:
     if node.op in ("mul", "abs", "deg"):
         return all(is_name(arg) for arg in node.args)
     return node.op == "const" and node.value in ("e", "i")
+
+
+def is_label(node: Node) -> bool:
+    """Whether an expression only says what was asked for: ``m + n``, ``⌊x⌋``, ``100a + b``.
+
+    An expression of one variable beside a number (``x + 3``, ``2x``) is half of an equation, and
+    so is one of coordinates (``x + y``).
+    """
+    names = symbols(node)
+    whole = node.op in ("floor", "ceil", "abs", "root", "fn")
+    if not whole and (len(names) < 2 or not names.isdisjoint("xyz")):
+        return False
+    sums = (part.args for part in walk(node) if part.op == "add")
+    return bool(names) and all(symbols(term) for terms in sums for term in terms)

@@ -1,0 +1,265 @@
+r"""Commitments in prose: what a response calls its answer outside of any box.
+
+A tag, GSM8K's marker, a phrase ("the answer is …"), a heading above a formula, a sentence that
+concludes. A phrase is only a commitment if what follows it reads as a value, or as a few words
+that are no judgement of the solution: "I hope this final answer is clear" commits to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rlbhpc.verify.answer.read import read
+from rlbhpc.verify.answer.value import Choice, Opaque, Value, Words
+
+
+class Extracted(NamedTuple):
+    """An answer as the response wrote it, and the rule that found it."""
+
+    text: str
+    rule: str
+
+
+_LINK: Final = (
+    r"(?:\s+(?:is|are|was|equals|becomes|(?:should|must|would|will)\s+(?:be|equal)|"
+    r"(?:comes|works|turns)\s+out\s+to(?:\s+be)?)\b(?:\s+(?:indeed|therefore|thus|then|simply|"
+    r"equal\s+to|given\s+by))?|\s*[:：=])"
+)
+_ABOUT: Final = r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
+_CUE: Final = re.compile(
+    rf"(?P<strong>\bfinal\s+)?\b(?:answer|result|ans|solution(?:\s+set)?)\b{_ABOUT}\**{_LINK}"
+    r"|(?P<chinese>最终)?答案?\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
+    r"|\b(?:la\s+r[eé]ponse(?:\s+finale)?|la\s+respuesta(?:\s+final)?|a\s+resposta(?:\s+final)?|"
+    r"la\s+risposta(?:\s+finale)?|die\s+antwort)\s*(?:est|es|é|è|ist|lautet|[:：])"
+    r"|(?:ответ|đáp\s+(?:án|số)|答え|정답|답|جواب|الجواب)\s*(?:[:：=—–-]|は|은|는|هو|là)",
+    re.IGNORECASE,
+)
+# A heading that stands alone on its line; the answer is what follows it.
+_HEADING: Final = re.compile(
+    r"^[#*\s]*(?:the\s+)?(?:final\s+)?(?:answer|result)s?\s*[:：]?[*\s]*$\n",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OPENS_SENTENCE: Final = re.compile(
+    r"(?:^|[.!?:;。\n>]|\b(?:so|thus|hence|therefore|then|yes|actually|now|and|indeed)\b,?)[\s*#]*"
+    r"(?:the|my|our|this)?\s*(?:correct|right|actual|true|new|corrected|revised|required)?\s*$",
+    re.IGNORECASE,
+)
+_RETRACTION: Final = re.compile(
+    r"\b(?:that|this|it|which|the\s+answer|my\s+answer)(?:\s+is|'s|\s+was)\s+(?:wrong|incorrect|"
+    r"not\s+(?:right|correct))\b|\b(?:i\s+made\s+(?:a|an)|my)\s+(?:\w+\s+)?(?:mistake|error)\b"
+    r"|\b(?:misread|oops|correction)\b",
+    re.IGNORECASE,
+)
+_MAX_TRIES: Final = 8
+_MAX_WORDS: Final = 4
+# What a writer says of a solution, or where it is to be found: no answer to the question.
+_JUDGEMENTS: Final = frozenset(
+    "correct incorrect right wrong clear valid verified confirmed consistent reasonable below "
+    "above follows complete accurate exact final here boxed obvious unique integer simplified "
+    "satisfied done given shown found obtained reached unchanged helpful simplest form".split()
+)
+
+
+def tag(body: str) -> Extracted | None:
+    """``<answer>…</answer>``; an unclosed tag is no commitment, since it may have been cut."""
+    end = body.rfind("</answer>")
+    start = body.rfind("<answer>", 0, end) if end >= 0 else -1
+    if start < 0:
+        return None
+    inner = body[start + len("<answer>") : end].strip()
+    phrased = marker(inner) or phrase(inner)
+    if phrased is not None:
+        return Extracted(phrased.text, "tag")
+    return Extracted(_undelimited(inner), "tag") if inner else None
+
+
+_MARKER: Final = re.compile(r"####[ \t]*([^\n]+)")
+
+
+def marker(body: str) -> Extracted | None:
+    """``#### 18`` as GSM8K ends its solutions; a Markdown heading looks alike and is none."""
+    if "####" not in body:
+        return None
+    for match in reversed(list(_MARKER.finditer(body))[-_MAX_TRIES:]):
+        line = _undelimited(match[1].strip().rstrip("."))
+        if re.match(r"[-+$£€\\(\[.]*\s*[\d\\]", line) and is_value(read(line)):
+            return Extracted(line, "marker")
+    return None
+
+
+def phrase(body: str) -> Extracted | None:
+    """Find the last "answer is …" or heading whose clause holds a plain answer."""
+    unread: str | None = None
+    for cue in reversed(list(_cues(body))[-_MAX_TRIES:]):
+        text = _clause(body[cue.end() : cue.end() + 300])
+        if text is None:
+            continue
+        value = read(text)
+        if is_value(value) or (isinstance(value, Words) and not _judges(value)):
+            return Extracted(text, "phrase")
+        if isinstance(value, Opaque):
+            unread = unread or text
+    return Extracted(unread, "phrase") if unread else None
+
+
+def late(rest: str, box: str) -> Extracted | None:
+    """Find a commitment after the last box that replaces it: it reads as a value of its kind.
+
+    Prose after a box is the rule (a check, a heading, a wish), so words replace only words, and
+    only what is called the answer in a sentence of its own counts, or follows a retraction.
+    """
+    if len(rest) < 8:
+        return None
+    explicit = tag(rest) or marker(rest)
+    if explicit is not None and is_value(read(explicit.text)):
+        return explicit
+    wordy = isinstance(read(box), Words)
+    for cue in reversed(list(_cues(rest))[-_MAX_TRIES:]):
+        groups = cue.groupdict()
+        if cue.re is _CUE and not groups["strong"] and not _opens_sentence(rest, cue):
+            continue
+        text = _clause(rest[cue.end() : cue.end() + 300])
+        value = None if text is None else read(text)
+        words = isinstance(value, Words) and wordy and not _judges(value)
+        if text is not None and value is not None and (is_value(value) or words):
+            return Extracted(text, "phrase")
+    if _RETRACTION.search(rest) is not None:
+        concluded = closing(rest)
+        if concluded is not None and is_value(read(concluded.text)):
+            return concluded
+    return None
+
+
+def _cues(body: str) -> Iterator[re.Match[str]]:
+    """Yield cues and headings in the order of the text."""
+    matches = [*_CUE.finditer(body), *_HEADING.finditer(body)]
+    yield from sorted(matches, key=lambda match: match.end())
+
+
+def _opens_sentence(body: str, cue: re.Match[str]) -> bool:
+    if cue[0][:6].lower() == "result":
+        return False  # a check computes results, too
+    return _OPENS_SENTENCE.search(body[max(0, cue.start() - 60) : cue.start()]) is not None
+
+
+def is_value(value: Value) -> bool:
+    """Whether a value is mathematics or a choice, rather than words or something unread."""
+    if isinstance(value, Choice) and value.rest is not None:
+        return is_value(value.rest) or isinstance(value.rest, Words)
+    return not isinstance(value, Words | Opaque)
+
+
+def _judges(words: Words) -> bool:
+    return not _JUDGEMENTS.isdisjoint(words.text.split())
+
+
+# --- clauses -------------------------------------------------------------------------------------
+
+# A run of text that ends at a full stop which is no decimal point, or at the line's end.
+_SENTENCE: Final = re.compile(
+    r"(?:[^.。\n]|\.(?=\d)|(?<=\b[ap])\.\s?m\b\.?|(?<=\bsq)\.|(?<=\bapprox)\.)*"
+)
+_MATH: Final = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_HEDGE: Final = re.compile(
+    r"\b(?:maybe|perhaps|might|could|possibly|probably|not|unsure|unknown|either|i think|guess|"
+    r"depends|cannot|can't|approximately one of)\b|\?",
+    re.IGNORECASE,
+)
+# What explains or contrasts an answer without changing it.
+_EXPLAINS: Final = re.compile(
+    r"(?:,|\s+\()\s*(?:and\s+)?(?:not|as|since|because|which|where|rather|when|so|i\.e|namely)\b.*"
+    r"|\s+(?:because|since|as\s+(?:required|desired|expected|claimed|needed))\b.*",
+    re.IGNORECASE | re.DOTALL,
+)
+# "The largest $n$ is": a subject without any number in it.
+_LEAD: Final = re.compile(
+    r"^(?:[^\d$\\=]|\$[^$\d=]*\$|\\\([^\d=]*?\\\))*\b(?:is|are|equals|be)\b[\s:]*", re.IGNORECASE
+)
+_LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+
+
+def _clause(text: str) -> str | None:
+    """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
+    bold = text.lstrip(" \t\n:：=_").startswith("**")
+    text = text.lstrip(" \t\n*:：=_")
+    if text[:1] == "`" and (end := text.find("`", 1)) > 0:
+        return text[1:end].strip() or None
+    if bold and (end := text.find("**")) > 0 and not _HEDGE.search(_sentence(text[end:])):
+        text = text[:end]
+    math = _MATH.match(text)
+    if math is not None:
+        rest = _EXPLAINS.sub("", _sentence(text[math.end() :]))
+        if _HEDGE.search(rest):
+            return None
+        if not re.search(r"\b(?:and|or)\b|,\s*[$\\\d]", rest):
+            unit = rest.strip(" *")
+            plain = _inner(math)
+            return f"{plain} \\text{{ {unit}}}" if re.fullmatch(r"[A-Za-z%]{1,12}", unit) else plain
+    line = _EXPLAINS.sub("", _sentence(text)).strip(" \t*_")
+    if not line or _HEDGE.search(line):
+        return None
+    line = _LEAD.sub("", line).removesuffix("です")
+    found = _MATH.match(line)
+    if found is not None and not line[found.end() :].strip(" *.,!"):
+        return _inner(found)
+    short = len(_LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
+    return _undelimited(line) if line and short else None
+
+
+def _sentence(text: str) -> str:
+    match = _SENTENCE.match(text)
+    return match[0] if match is not None else ""
+
+
+def _inner(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group is not None).strip()
+
+
+def _undelimited(text: str) -> str:
+    """Strip the emphasis and the math delimiters around a whole answer."""
+    if len(text) > 2000:
+        return text
+    text = text.strip().strip("*").strip().rstrip("!")
+    match = _MATH.fullmatch(text.rstrip(" ."))
+    return _inner(match) if match is not None else text
+
+
+# --- a response that is its answer, and one that concludes ---------------------------------------
+
+_BARE: Final = re.compile(r"[^\n]{1,120}")
+
+
+def bare(body: str) -> Extracted | None:
+    """Take a response that is nothing but an answer, as the no-think prompt asks for."""
+    text = body.strip()
+    if not _BARE.fullmatch(text) or _HEDGE.search(text) or "box" in text or text[0] in "#<":
+        return None
+    text = _undelimited(text.rstrip("."))
+    plain = any(c.isalnum() for c in text) and len(_LETTERS.findall(text)) <= 2
+    return Extracted(text, "bare") if plain else None
+
+
+_CLOSING: Final = re.compile(
+    r"(?:[^.\n]{0,120}\b)?(?:therefore|thus|hence|so|consequently|in conclusion|finally)\b[^.\n]*?"
+    r"(?:\b(?:is|are|equals|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b|=)\s*"
+    r"(?P<value>(?:[^.\n=]|\.(?=\d))+)",
+    re.IGNORECASE,
+)
+_COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!")
+
+
+def closing(body: str) -> Extracted | None:
+    """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
+    text = body.rstrip()
+    if not text.endswith(_COMPLETE):
+        return None  # it may have been cut within a number
+    sentence = re.split(r"(?<=[.!?])\s+|\n", text[-300:].rstrip(" .!"))[-1].strip("* ")
+    match = _CLOSING.fullmatch(sentence)
+    if match is None or _HEDGE.search(sentence) or re.search(r"\b(?:or|if)\b", sentence):
+        return None
+    value = match["value"].strip(" *").removesuffix("\\)").removesuffix("\\]").strip(" $")
+    value = value.removeprefix("\\(").removeprefix("\\[")
+    few = len(_LETTERS.findall(value)) <= 2
+    return Extracted(value, "closing") if any(map(str.isdigit, value)) and few else None
