@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import (
+    Answer,
     Conclusion,
     Coverage,
     DifferenceCurve,
@@ -22,8 +23,8 @@ from rlbhpc.stats import (
     delta_se_interval,
     difference_curve,
     holm,
-    sentences,
 )
+from rlbhpc.stats.decision import MARGIN, decide, supporting
 from rlbhpc.stats.efficiency_gap import LARGE_K
 from rlbhpc.stats.histogram import AccuracyShift, accuracy_shift
 from rlbhpc.stats.rerun import cell_flip_probability
@@ -41,11 +42,15 @@ class Comparison:
     rows
         Positions of the compared problems in ``base.problems`` and ``trained.problems``.
     left_out
-        Ids of problems that one of the two has no samples of.
+        Ids of problems that one of the two has no samples of, or far fewer than of the others.
     rates
         Mean pass@k of base and trained over these problems, at the k of ``curve``.
-    curve, conclusion, words
-        The difference curve, what follows from it, and that in sentences.
+    curve
+        The difference curve, up to the k of the answer.
+    answer, words
+        What was lost and gained, and that in sentences.
+    conclusion
+        What follows from the curve alone.
     solved
         Coverage among the first ``solved_in`` judged samples of both; positions are positions in
         ``problems``. None where imported counts cannot be cut to the same number.
@@ -65,6 +70,7 @@ class Comparison:
     left_out: tuple[str, ...]
     rates: tuple[NDArray[np.float64], NDArray[np.float64]]
     curve: DifferenceCurve
+    answer: Answer
     conclusion: Conclusion
     words: tuple[str, ...]
     solved: Coverage | None
@@ -123,18 +129,23 @@ class Paired(NamedTuple):
 
 
 def pair(base: Measured, trained: Measured) -> Paired:
-    """Find the problems that both arms have samples of, in the order of the base."""
-    known = {p: i for i, p in enumerate(trained.problems)}
-    common = [(p, i, known[p]) for i, p in enumerate(base.problems) if p in known]
-    kept = [row for row in common if base.sampled[row[1]] and trained.sampled[row[2]]]
-    problems = tuple(p for p, _, _ in kept)
-    shared = set(problems)
+    """Find the problems that both arms have enough samples of, in the order of the base.
+
+    Enough is what 98 % of the shared problems have: a straggler does not shorten the curve.
+    """
+    shared = common_problems((base, trained))
+    here, there = base.rows_of(shared), trained.rows_of(shared)
+    enough = np.ones(len(shared), bool)
+    if shared:
+        enough = supporting(base.counts[here], trained.counts[there])
+    problems = tuple(p for p, has in zip(shared, enough, strict=True) if has)
+    compared = set(problems)
     everything = dict.fromkeys((*base.problems, *trained.problems))
     return Paired(
         problems,
-        np.array([i for _, i, _ in kept], np.int64),
-        np.array([i for _, _, i in kept], np.int64),
-        tuple(p for p in everything if p not in shared),
+        here[enough],
+        there[enough],
+        tuple(p for p in everything if p not in compared),
     )
 
 
@@ -152,11 +163,13 @@ def compare(
     paired: Paired,
     weights: ProblemWeights,
     prob: float,
+    margin: float = MARGIN,
 ) -> Comparison:
     """Compare two arms on the problems that they share."""
     problems, here, there, out = paired
     a, b = base.counts[here], trained.counts[there]
     curve = difference_curve(a, b, weights, prob=prob)
+    answer = decide(curve, margin)
     conclusion = conclude(curve, weights)
     reach = conclusion.reach
     ours, theirs = base.right_in_first(reach, here), trained.right_in_first(reach, there)
@@ -169,8 +182,9 @@ def compare(
         out,
         (a.pass_at_k(curve.k).mean(axis=0), b.pass_at_k(curve.k).mean(axis=0)),
         curve,
+        answer,
         conclusion,
-        sentences(conclusion, curve),
+        answer.sentences(),
         None if ours is None or theirs is None else coverage(ours, theirs),
         reach,
         delta_se_interval(a, b, weights, gap_k, prob),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlbhpc.stats import ProblemWeights
+from rlbhpc.stats.decision import MARGIN
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Settings:
     replicates: int
     seed: int
     k: tuple[int, ...]
+    margin: float = MARGIN
 
 
 class Draws:

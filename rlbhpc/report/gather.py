@@ -187,7 +187,8 @@ def _settings(study: Study | None) -> Settings:
     if study is None:
         return Settings(PROB, REPLICATES, 0, ())
     asked = study.file.analysis
-    return Settings(asked.confidence, asked.bootstrap, study.seed, tuple(sorted(set(asked.k))))
+    k = tuple(sorted(set(asked.k)))
+    return Settings(asked.confidence, asked.bootstrap, study.seed, k, asked.margin)
 
 
 def _with_curve(one: Measured, draw: Draws, settings: Settings) -> Measured:
@@ -240,7 +241,7 @@ def _lines(found: list[Measured], pairs: list[Pair], notes: list[str]) -> list[L
 
 def _compared(base: Measured, trained: Measured, draws: Draws, settings: Settings) -> Comparison:
     paired = pair(base, trained)
-    return compare(base, trained, paired, draws.of(paired.problems), settings.prob)
+    return compare(base, trained, paired, draws.of(paired.problems), settings.prob, settings.margin)
 
 
 def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, list[Measured]]:
@@ -285,7 +286,7 @@ def _comparison_notes(one: Comparison) -> list[str]:
     if one.left_out:
         notes.append(
             f"{one.title}: left out {several(len(one.left_out), 'problem')} that one of the two "
-            "has no samples of."
+            "has no samples of, or fewer than 98 % of the others have."
         )
     asked = min(one.base.depth, one.trained.depth)
     if one.reach < asked:

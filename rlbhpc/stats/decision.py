@@ -161,58 +161,71 @@ def answer(
     >>> found.k, str(found.word)
     (10000, 'undecided')
     """
-    check_paired(base, trained)
-    if not 0 < margin < 1:
-        raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
-    size = _largest_k(base, trained) if k is None else _checked_k(base, trained, k)
-    enough = np.minimum(base.n, trained.n) >= size
+    enough = supporting(base, trained, k)
     ours, theirs = base[enough], trained[enough]
+    size = min(ours.reach, theirs.reach) if k is None else int(k)
     weights = ProblemWeights.draw(len(ours), np.random.default_rng(seed), REPLICATES)
     curve = difference_curve(ours, theirs, weights, k_grid(size))
-    joint = Joint(ours, theirs, size)
+    return decide(curve, margin, tuple(np.flatnonzero(~enough).tolist()))
+
+
+def supporting(base: Counts, trained: Counts, k: int | None = None) -> NDArray[np.bool_]:
+    """Find the problems that have k samples in both arms; ``SUPPORT`` of all have the default k."""
+    check_paired(base, trained)
+    both = np.minimum(base.n, trained.n)
+    needed = int(np.ceil(SUPPORT * len(both) - 1e-9))
+    largest = int(np.sort(both)[::-1][needed - 1])
+    if largest < 1:
+        raise UserError(
+            f"{int((both < 1).sum())} of {len(both)} problems have no samples in one of the arms; "
+            "sample them, or select the problems that both have"
+        )
+    if k is not None and not 1 <= k <= largest:
+        raise UserError(
+            f"k is {k}; {100 * SUPPORT:g} % of the problems have {largest:,} samples in both "
+            f"arms, so allowed is 1 to {largest:,}"
+        )
+    return np.asarray(both >= (largest if k is None else k))
+
+
+def decide(
+    curve: DifferenceCurve, margin: float = MARGIN, left_out: tuple[int, ...] = ()
+) -> Answer:
+    """Give the answer of a difference curve whose last k all its problems support.
+
+    Parameters
+    ----------
+    curve
+        Difference of the two arms.
+    margin
+        What counts as the same.
+    left_out
+        Positions of problems that are not in the curve, to be told.
+    """
+    if not 0 < margin < 1:
+        raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
+    base, trained, k = curve.base, curve.trained, int(curve.k[-1])
+    joint = Joint(base, trained, k)
     best = joint.fit()
-    base_only, trained_only = _cells(ours, theirs, size)
+    base_only, trained_only = _cells(base, trained, k)
     lost = _finding(joint, best, joint.lost, base_only, margin)
     gained = _finding(joint, best, joint.gained, trained_only, margin)
     net, efficiency = curve.pointwise[len(curve.k) - 1], curve.pointwise[0]
-    solved = int((ours.solved | theirs.solved).sum())
-    counted = (ours.n == size).all() and (theirs.n == size).all()
+    solved = int((base.solved | trained.solved).sum())
+    counted = (base.n == k).all() and (trained.n == k).all()
     return Answer(
-        size,
+        k,
         lost,
         gained,
         net,
         efficiency,
         _last_crossing(curve),
-        tuple(np.flatnonzero(~enough).tolist()),
+        left_out,
         margin,
         mcnemar_exact(lost.count, gained.count) if counted else float("nan"),
         solved,
         _word(lost, gained, net, efficiency, solved),
     )
-
-
-def _largest_k(base: Counts, trained: Counts) -> int:
-    """Give the largest k that ``SUPPORT`` of the problems have samples for in both arms."""
-    both = np.sort(np.minimum(base.n, trained.n))[::-1]
-    needed = int(np.ceil(SUPPORT * len(both) - 1e-9))
-    k = int(both[needed - 1])
-    if k < 1:
-        raise UserError(
-            f"{int((both < 1).sum())} of {len(both)} problems have no samples in one of the arms; "
-            "sample them, or select the problems that both have"
-        )
-    return k
-
-
-def _checked_k(base: Counts, trained: Counts, k: int) -> int:
-    largest = _largest_k(base, trained)
-    if not 1 <= k <= largest:
-        raise UserError(
-            f"k is {k}; 98 % of the problems have {largest:,} samples in both arms, so allowed is "
-            f"1 to {largest:,}"
-        )
-    return int(k)
 
 
 def _cells(base: Counts, trained: Counts, k: int) -> tuple[float, float]:

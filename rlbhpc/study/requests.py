@@ -92,3 +92,5 @@ class Analysis(Entry):
     """Level of every interval."""
     bootstrap: Count = 1_000
     """Resamplings behind the bootstrap intervals."""
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Share of problems, and difference in pass@k, that counts as the same."""

@@ -9,7 +9,7 @@ import pytest
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.gather import Report, gather
-from rlbhpc.stats import Headline, coverage, delta_se, pass_at_k
+from rlbhpc.stats import Headline, Word, coverage, delta_se, pass_at_k
 from rlbhpc.verify.verdict import Status
 from tests.report.conftest import PROBLEMS, N
 from tests.report.made import SET, make_study, put_counts, put_samples, rates
@@ -33,7 +33,7 @@ def test_few_problems_decide_nothing(tmp_path: Path) -> None:
     put_counts(study, "rl", [2, 0, 4, 8] * 3, 16, 100)
     (one,) = gather(tmp_path).final
     assert one.conclusion.headline is Headline.UNDECIDED
-    assert "do not decide" in " ".join(one.words)
+    assert one.answer.word is Word.UNDECIDED and "undecided" in " ".join(one.words)
 
 
 def test_nothing_that_is_missing_is_silent(report: Report) -> None:
