@@ -20,3 +20,13 @@ class UserError(Exception):
     def __init__(self, message: str, code: int = USAGE) -> None:
         super().__init__(message)
         self.code = code
+
+
+class LeftOutWarning(UserWarning):
+    """Something on disk was left out of what is shown: damaged, foreign, conflicting or purged.
+
+    The command line prints it and exits with 3 (``INCOMPLETE``), unless ``incomplete`` is false:
+    then a killed process left half a sample that nobody counts on.
+    """
+
+    incomplete: bool = True

@@ -8,6 +8,7 @@ import click
 
 from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.store import left_out
 from rlbhpc.store.compact import compact as derive
 from rlbhpc.study.layout import Layout
 
@@ -25,19 +26,17 @@ def compact(run: Path, rebuild: bool, as_json: bool) -> int:
     """
     layout = Layout(run)
     done = derive(layout, rebuild=rebuild)
+    left_out.tell(run, done.notes)
     if as_json:
         print_json(
             {
                 "cube": str(layout.cube),
                 "bands": done.bands,
                 "kept": done.linked,
-                "skipped": list(done.skipped),
-                "conflicts": list(done.conflicts),
+                "left_out": [note.text for note in done.notes],
             }
         )
         return DONE if done.new else NOTHING_TO_DO
-    for line in (*done.skipped, *done.conflicts):
-        click.echo(line, err=True)
     if not done.new:
         click.echo(f"{layout.cube} holds everything already.")
         return NOTHING_TO_DO

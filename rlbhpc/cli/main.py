@@ -11,12 +11,22 @@ import importlib
 import keyword
 import os
 import sys
+import warnings
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from rlbhpc import __version__
-from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
+from rlbhpc.errors import (
+    DONE,
+    INCOMPLETE,
+    NOTHING_TO_DO,
+    TRY_AGAIN,
+    USAGE,
+    LeftOutWarning,
+    UserError,
+)
 
 
 class Verb(NamedTuple):
@@ -62,6 +72,26 @@ class LazyGroup(click.Group):
     A verb ``NAME`` is the click command ``NAME`` of its module, dashes as underscores, and with
     an underscore behind it where Python keeps the word for itself (``import``).
     """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; what a reader left out is printed, and what looks done is not."""
+        told: list[LeftOutWarning] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", LeftOutWarning)
+            usual = warnings.showwarning
+
+            def show(message: Any, *where: Any, **more: Any) -> None:
+                if not isinstance(message, LeftOutWarning):
+                    usual(message, *where, **more)
+                elif str(message) not in map(str, told):
+                    told.append(message)
+                    click.echo(f"rlbhpc: {message}", err=True)
+
+            warnings.showwarning = show
+            code = super().invoke(ctx)
+        if any(warning.incomplete for warning in told) and code in {None, DONE, NOTHING_TO_DO}:
+            return INCOMPLETE
+        return code
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Verbs in the order of the work."""
@@ -120,7 +150,19 @@ def main(args: list[str] | None = None) -> NoReturn:
         # The reader (a pager, head) went away; Python must not complain while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        refused = _refused(error)
+        click.echo(f"rlbhpc: {refused}", err=True)
+        code = refused.code
     sys.exit(code)
+
+
+def _refused(error: OSError) -> UserError:
+    """One line for a file system that refuses something where no verb expected it."""
+    from rlbhpc.store.files import explain
+
+    path = error.filename2 or error.filename or "a file"
+    return explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
 
 
 def _one_line(error: click.ClickException) -> str:

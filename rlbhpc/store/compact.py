@@ -17,20 +17,18 @@ samples came, nor how often a run was interrupted or compacted, leaves a trace i
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import band, cube, cube_schema, files, guessing, tables, versions
-from rlbhpc.store.grid import Grid
-from rlbhpc.store.sources import Group, Rows, Sources
+from rlbhpc.store import cube, cube_schema, files, guessing, tables, versions
+from rlbhpc.store.derive import Base, Derivation, Place, refuse_purged
+from rlbhpc.store.left_out import Note
+from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
 from rlbhpc.study.layout import Layout
-
-if TYPE_CHECKING:
-    import zarr
 
 # How often a compactor that lost a race begins again before it leaves the field to the winners.
 _ROUNDS: Final = 5
@@ -41,16 +39,14 @@ class Compacted:
     """What a compaction did.
 
     ``new`` says whether there was anything to do. ``bands`` were derived from rows and ``linked``
-    taken over from the version before. ``skipped`` says in words what could not be read, and
-    ``conflicts`` which samples are there in two versions, of which one was taken.
+    taken over from the version before. ``notes`` say what the cube leaves out, and why.
     """
 
     store: Path
     new: bool
     bands: int = 0
     linked: int = 0
-    skipped: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
@@ -67,15 +63,16 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
     Raises
     ------
     UserError
-        If there are no samples, or two different ones with the same key.
+        If there are no samples, two different requests for one problem, or samples of the current
+        cube that no file holds any more.
     """
     for _ in range(_ROUNDS):
-        base = versions.current(layout)
+        version = versions.current(layout)
         sources = Sources.survey(layout)
-        old = _usable(base) if base and not rebuild else None
-        if base and old and old["inputs"] == sources.inputs:
-            return Compacted(base.store, new=False)
-        if done := _round(layout, sources, base, old):
+        base = Base.of(version, rebuild=rebuild)
+        if base and base.reusable and base.sources["inputs"] == sources.inputs:
+            return Compacted(base.store, False, notes=(*sources.notes, *base.all_notes()))
+        if done := _round(layout, sources, version, base):
             return done
     raise UserError(
         f"{layout.root}: other processes kept changing the store while its cube was derived; "
@@ -84,26 +81,18 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
     )
 
 
-def _usable(base: Version) -> Mapping[str, Any] | None:
-    """Give the sources of a version, if its chunk files may be taken over."""
-    if base.sources is None or base.sources.get("schema_version") != cube_schema.SCHEMA_VERSION:
-        return None
-    try:
-        cube.open_checked(base.store)
-    except (UserError, FileNotFoundError):
-        return None
-    return base.sources
-
-
 def _round(
-    layout: Layout, sources: Sources, base: Version | None, old: Mapping[str, Any] | None
+    layout: Layout, sources: Sources, old: Version | None, base: Base | None
 ) -> Compacted | None:
     """Build and publish one version; None if the ground moved meanwhile."""
-    made = versions.begin(layout)
+    try:
+        made = versions.begin(layout)
+    except OSError as error:
+        raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
         try:
-            build = _Build(made / versions.STORE, base.store if base and old else None, sources)
-            build.run(old["inputs"]["groups"] if old else {})
+            build = _Build(made / versions.STORE, base, sources)
+            build.run()
             versions.settle(made / versions.STORE, base.store if base else None)
         except FileNotFoundError:
             # A journal was sealed and removed, or an old version swept, while being read.
@@ -111,7 +100,7 @@ def _round(
         except OSError as error:
             raise files.explain(error, layout.cubes, "; the cube is as it was") from error
         now = versions.current(layout)
-        if (now and now.folder) != (base and base.folder):
+        if (now and now.folder) != (old and old.folder):
             return None
         version = versions.publish(
             layout,
@@ -119,90 +108,56 @@ def _round(
             {
                 "schema_version": cube_schema.SCHEMA_VERSION,
                 "inputs": sources.inputs,
-                "base": base.folder.name if base else None,
-                "before_base": (base.sources or {}).get("base") if base else None,
+                "left_out": build.notes,
+                "base": old.folder.name if old else None,
+                "before_base": (old.sources or {}).get("base") if old else None,
             },
         )
     finally:
         shutil.rmtree(made, ignore_errors=True)
     versions.sweep(layout, version)
-    found = tuple(sources.skipped), tuple(sources.conflicts)
-    return Compacted(version.store, True, build.bands, build.linked, *found)
+    left = [note for bands in build.notes.values() for notes in bands.values() for note in notes]
+    return Compacted(version.store, True, build.bands, build.linked, (*sources.notes, *left))
 
 
 class _Build:
     """One cube in the making."""
 
-    def __init__(self, store: Path, base: Path | None, sources: Sources) -> None:
+    def __init__(self, store: Path, base: Base | None, sources: Sources) -> None:
         self.bands = 0
         self.linked = 0
+        self.notes: dict[str, dict[str, list[Note]]] = {}
         self._store = store
         self._base = base
-        self._old = cube.open_checked(base) if base else None
         self._sources = sources
 
-    def run(self, known: Mapping[str, Any]) -> None:
-        """Write all groups; ``known`` are the inputs that the base was made from."""
+    def run(self) -> None:
+        """Write all groups."""
         root = cube.create(self._store)
+        derivations = {}
         for group in self._sources.groups:
-            self._samples(root, group, known.get(str(group), {}))
+            derivation = Derivation(self._sources.rows(group), self._base)
+            target = cube.create_samples(root, group.arm, group.problem_set, derivation.grid)
+            derivation.write(target, partial(self._link, group))
+            derivations[group] = derivation
+            self.bands += len(derivation.derived)
+            self.linked += len(derivation.kept)
+            self.notes[str(group)] = derivation.notes
+        refuse_purged(self._base, self._sources, derivations)
         tables.write_groups(root, self._sources.layout)
         guessing.write(root)
         cube.consolidate(self._store)
 
-    def _samples(self, root: zarr.Group, group: Group, known: Mapping[str, Any]) -> None:
-        rows = self._sources.rows(group)
-        grid = rows.grid()
-        target = cube.create_samples(root, group.arm, group.problem_set, grid)
-        untouched = self._untouched(group, rows, grid, known)
-        for row in range(grid.rows):
-            for at in range(len(grid.steps)):
-                if (row, at) in untouched and self._link(group, row, at):
-                    self.linked += 1
-                else:
-                    cube.write_band(target, grid, row, at, _band(rows, grid, row, at))
-                    self.bands += 1
-
-    def _untouched(
-        self, group: Group, rows: Rows, grid: Grid, known: Mapping[str, Any]
-    ) -> set[tuple[int, int]]:
-        """Bands of the base that no new source touches: (row of chunks, position of step)."""
-        named = rows.files
-        # A file that is gone took samples along unless others hold them too: look at all of them.
-        if self._old is None or not set(known) <= set(named):
-            return set()
-        old = cube.read_grid(self._old, str(group))
-        if old is None or not grid.extends(old) or grid.blocks > old.blocks:
-            return set()
-        bands = {
-            (row, at)
-            for row in range(old.rows)
-            if grid.row(row) == old.row(row)
-            for at in range(len(old.steps))
-        }
-        row_of = {problem: i // grid.chunk.problems for i, problem in enumerate(grid.problems)}
-        place = {step: i for i, step in enumerate(grid.steps)}
-        changed = [name for name, mark in named.items() if known.get(name) != mark]
-        touched = {(cell.step, cell.problem) for cell in rows.cells(changed)}
-        touched |= {k for k, v in grid.fingerprints.items() if old.fingerprints.get(k) != v}
-        return bands - {(row_of[problem], place[step]) for step, problem in touched}
-
-    def _link(self, group: Group, row: int, step: int) -> bool:
+    def _link(self, group: Group, place: Place) -> bool:
         """Take the chunk files of a band over from the base; False if one is damaged."""
         assert self._base is not None
-        paths = list(cube.band_files(self._base, group.arm, group.problem_set, row, step))
+        store = self._base.store
+        paths = list(cube.band_files(store, group.arm, group.problem_set, *place))
         if not all(cube.intact(path) for path in paths):
             return False
         for path in paths:
-            new = self._store / path.relative_to(self._base)
+            new = self._store / path.relative_to(store)
             new.parent.mkdir(parents=True, exist_ok=True)
             if not versions.link(path, new):
                 shutil.copyfile(path, new)
         return True
-
-
-def _band(rows: Rows, grid: Grid, row: int, step: int) -> dict[str, Any]:
-    problems = grid.row(row)
-    asked = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
-    found = rows.read(band.COLUMNS, problems=set(problems), steps={grid.steps[step]})
-    return band.build(found, problems, asked, grid.n, grid.chunk.samples)

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 import xarray as xr
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import band, checked, files, schema
+from rlbhpc.store import band, files, left_out, schema
+from rlbhpc.store.left_out import Note
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.study.layout import Layout
@@ -43,14 +44,17 @@ def export(layout: Layout, path: Path) -> int:
         raise UserError(f"{path}: no format for this ending; there are {', '.join(WRITERS)}")
     if not path.parent.is_dir():
         raise UserError(f"{path.parent}: no such folder; make it first")
-    made = files.partial(path.parent)
     try:
-        rows = writer(layout, made)
-        files.publish(made, path)
+        with files.making(path.parent) as made:
+            with files.Sink(made) as sink:
+                rows = writer(layout, sink)
+            files.publish(made, path)
+    except FileNotFoundError:
+        raise  # a journal that was read for this went away
     except OSError as error:
+        if error.filename is not None and Path(error.filename).parent != path.parent:
+            raise  # it is one of the files that are read
         raise files.explain(error, path) from error
-    finally:
-        files.remove(made)
     return rows
 
 
@@ -69,31 +73,33 @@ def counts(layout: Layout) -> Iterator[dict[str, Any]]:
             yield dict(zip(_COUNTS, row, strict=True))
 
 
-def _csv(layout: Layout, path: Path) -> int:
+def _csv(layout: Layout, sink: files.Sink) -> int:
     text = io.StringIO()
     table = csv.DictWriter(text, _COUNTS, lineterminator="\n")
     table.writeheader()
     rows = list(counts(layout))
     table.writerows(rows)
-    checked.put(path, text.getvalue().encode())
+    sink.write(text.getvalue().encode())
     return len(rows)
 
 
-def _json(layout: Layout, path: Path) -> int:
+def _json(layout: Layout, sink: files.Sink) -> int:
     rows = list(counts(layout))
-    checked.put(path, json.dumps(rows, ensure_ascii=False, indent=1).encode())
+    sink.write(json.dumps(rows, ensure_ascii=False, indent=1).encode())
     return len(rows)
 
 
-def _parquet(layout: Layout, path: Path) -> int:
+def _parquet(layout: Layout, sink: files.Sink) -> int:
     plain = pa.schema([(f.name, _plain(f.type)) for f in schema.ROWS])
     written = 0
     sources = Sources.survey(layout)
-    with pq.ParquetWriter(path, plain, compression="zstd") as writer:
+    notes = sources.notes
+    with pq.ParquetWriter(sink, plain, compression="zstd") as writer:
         for group in sources.groups:
-            for table in _samples(sources, group):
+            for table in _samples(sources, group, notes):
                 writer.write_table(table.cast(plain))
                 written += table.num_rows
+    left_out.tell(layout.root, notes)
     return written
 
 
@@ -101,14 +107,15 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _samples(sources: Sources, group: Group) -> Iterator[pa.Table]:
+def _samples(sources: Sources, group: Group, notes: list[Note]) -> Iterator[pa.Table]:
     """Whole rows that count, some problems at a time."""
     rows = sources.rows(group)
     grid = rows.grid()
     for step in grid.steps:
         for first in range(0, len(grid.problems), _PROBLEMS):
             problems = grid.problems[first : first + _PROBLEMS]
-            table = rows.read(schema.ROWS.names, problems=set(problems), steps={step})
+            table, left = rows.read(schema.ROWS.names, problems=set(problems), steps={step})
+            notes.extend(left)
             asked = np.array([grid.fingerprints.get((step, p), -1) for p in problems])
             at, known = band.positions(table["problem"], problems)
             counted = known & (band.numbers(table["fingerprint"]) == asked[at])
@@ -116,16 +123,24 @@ def _samples(sources: Sources, group: Group) -> Iterator[pa.Table]:
                 yield table.filter(pa.array(counted))
 
 
-def _netcdf(layout: Layout, path: Path) -> int:
+def _netcdf(layout: Layout, sink: files.Sink) -> int:
     try:
-        import h5netcdf  # noqa: F401 - xarray takes it by name
+        import h5netcdf
     except ImportError as error:
         raise UserError(
             "netCDF needs the package h5netcdf: pip install 'rlbhpc[netcdf]'"
         ) from error
+    from xarray.backends import H5NetCDFStore
+
     tree = open_cube(layout.root)
-    plain = {node.path: _attributes(node.to_dataset(inherit=False)) for node in tree.subtree}
-    xr.DataTree.from_dict(plain).to_netcdf(path, engine="h5netcdf", mode="w")
+    # In memory first: where a disk is full, HDF5 ends the whole process.
+    whole = io.BytesIO()
+    with h5netcdf.File(whole, "w") as root:
+        for node in tree.subtree:
+            group = root if node.path == "/" else root.create_group(node.path)
+            store = H5NetCDFStore(group, mode="a", autoclose=False)
+            _attributes(node.to_dataset(inherit=False)).dump_to_store(store)
+    sink.write(whole.getbuffer())
     return len(tree.leaves)
 
 
@@ -140,10 +155,14 @@ def _attributes(dataset: xr.Dataset) -> xr.Dataset:
         for name, variable in dataset.variables.items()
         if isinstance(variable.dtype, np.dtypes.StringDType)
     }
-    return dataset.assign(strings).assign_attrs(attrs)
+    plain = dataset.assign(strings).assign_attrs(attrs)
+    for variable in plain.data_vars.values():
+        if variable.ndim > 1 and variable.dtype != object:
+            variable.encoding = {"zlib": True, "complevel": 1, "shuffle": True}
+    return plain
 
 
-WRITERS: Final[Mapping[str, Callable[[Layout, Path], int]]] = {
+WRITERS: Final[Mapping[str, Callable[[Layout, files.Sink], int]]] = {
     ".parquet": _parquet,
     ".csv": _csv,
     ".json": _json,

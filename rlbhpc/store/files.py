@@ -15,9 +15,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
-from rlbhpc.errors import TRY_AGAIN, UserError
+from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 
 T = TypeVar("T")
 
@@ -25,20 +25,35 @@ T = TypeVar("T")
 PARTIAL: Final = ".partial"
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN: Final = {errno.EACCES, errno.EPERM}
+_NO_SUCH_PLACE: Final = {
+    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
+}  # fmt: skip
 _PASSING: Final = {errno.ESTALE, errno.ENOENT}
 _TRIES: Final = 4
+_PIECE: Final = 4 << 20
 
 
 def explain(error: OSError, path: Path, after: str = "") -> UserError:
-    """One clear line for a failed write, and an exit code that says whether to come again."""
-    name = errno.errorcode.get(error.errno or 0, "?")
+    """One clear line for what a file system refuses, and an exit code: come again, or change it."""
+    if error.errno is None:
+        cause = str(error)
+    else:
+        cause = f"{os.strerror(error.errno)} ({errno.errorcode.get(error.errno, '?')})"
+    code = TRY_AGAIN
     if error.errno in _FULL:
         do = "free space or raise the quota, then give the same command again"
-    elif error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+    elif error.errno == errno.EROFS:
         do = "make the folder writable, then give the same command again"
+    elif error.errno in _FORBIDDEN:
+        do = "ask its owner for the right to use it, then give the same command again"
+        code = USAGE
+    elif error.errno in _NO_SUCH_PLACE:
+        do = "give another path"
+        code = USAGE
     else:
         do = "when the file system is well, give the same command again"
-    return UserError(f"{path}: {os.strerror(error.errno or 0)} ({name}){after}; {do}", TRY_AGAIN)
+    return UserError(f"{path}: {cause}{after}; {do}", code)
 
 
 def create(path: Path) -> int:
@@ -69,6 +84,48 @@ def sync_and_close(fd: int) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+class Sink:
+    """A new file, written from start to end in large pieces; synced when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = create(path)
+        self._held = bytearray()
+        self._written = 0
+        self.closed = False
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Take all of it or raise."""
+        self._held += data
+        if len(self._held) >= _PIECE:
+            self.flush()
+        return len(data)
+
+    def tell(self) -> int:
+        """Bytes taken so far."""
+        return self._written + len(self._held)
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        write_at(self._fd, bytes(self._held), self._written)
+        self._written += len(self._held)
+        self._held.clear()
+
+    def close(self) -> None:
+        """Write the rest, sync and close, once."""
+        if not self.closed:
+            self.closed = True
+            try:
+                self.flush()
+            finally:
+                sync_and_close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
 def sync_folder(folder: Path) -> None:

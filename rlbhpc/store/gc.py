@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rlbhpc.store import files, frames, marks, parts, snapshot
+from rlbhpc.store import files, frames, left_out, marks, parts, snapshot
 from rlbhpc.store.journal import Index, Skipped
 from rlbhpc.store.snapshot import Snapshot
 from rlbhpc.store.view import View
@@ -74,6 +74,8 @@ def _reason(found: Index, needed: set[Path], oldest: float) -> str:
     """Why a journal must stay; empty if it need not."""
     if found.path in needed:
         return "it holds samples that are not sealed"
+    if any(skipped.kind == left_out.FOREIGN for skipped in found.skipped):
+        return "it holds samples of another arm or problem set; move it to their folder"
     if found.size > frames.FILE_HEADER_SIZE and not found.salt:
         return "it is unreadable; look at it, then remove it by hand"
     try:

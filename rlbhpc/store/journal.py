@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import body, files, frames, marks, schema
+from rlbhpc.store import body, files, frames, left_out, marks, schema
 from rlbhpc.store.frames import Cell, DamagedError
+from rlbhpc.store.left_out import Note
 
 #: Columns that an index answers without a look at any response.
 INDEXED: Final = (
@@ -33,12 +34,22 @@ _BATCH: Final = 4096
 
 @dataclass(frozen=True)
 class Skipped:
-    """Bytes of a file that a reader could not use, and why."""
+    """Bytes of a file that a reader could not use, and why.
+
+    ``samples`` is how many samples are lost with them; 1 where nobody can know.
+    """
 
     path: Path
     start: int
     stop: int
     reason: str
+    kind: str = left_out.DAMAGED
+    samples: int = 1
+
+    @property
+    def note(self) -> Note:
+        """The same in words."""
+        return Note(self.kind, str(self), self.samples)
 
     def __str__(self) -> str:
         where = f"bytes {self.start} to {self.stop}: " if self.start < self.stop else ""
@@ -51,7 +62,8 @@ class Index:
 
     ``records`` has one :data:`frames.RECORD` per sample in the order they were appended;
     ``closed`` says that the writer finished in good order and nothing more will come; ``size`` is
-    how long the file was.
+    how long the file was. ``unused`` samples are listed in it but not among the records: they are
+    damaged, or foreign to the folder.
     """
 
     path: Path
@@ -61,6 +73,7 @@ class Index:
     records: NDArray[np.void]
     closed: bool
     skipped: tuple[Skipped, ...]
+    unused: int = 0
 
 
 class Read(NamedTuple):
@@ -103,8 +116,8 @@ class _Source:
     def body(self, at: int, header: frames.Header) -> bytes:
         return self.read(at + frames.HEADER_SIZE, header.stored)
 
-    def skip(self, start: int, stop: int, reason: str) -> None:
-        self.skipped.append(Skipped(self.path, start, stop, reason))
+    def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
+        self.skipped.append(Skipped(self.path, start, stop, reason, kind))
 
 
 def index(path: Path, *, verify: bool = False) -> Index:
@@ -120,12 +133,17 @@ def index(path: Path, *, verify: bool = False) -> Index:
                 path, source.size, 0, [], np.empty(0, frames.RECORD), False, tuple(source.skipped)
             )
         cells, records, closed = _collect(source)
+        listed = len(records)
         if damaged := marks.marked(path):
             records = records[~np.isin(records["offset"], list(damaged))]
+        marked = listed - len(records)
+        if marked:
+            reason = f"{marked} samples that were found damaged before"
+            source.skipped.append(Skipped(path, 0, 0, reason, samples=marked))
         if verify:
             records = records[[i for i, _ in _bodies(source, records)]]
         skipped = tuple(source.skipped)
-        return Index(path, source.size, source.salt, cells, records, closed, skipped)
+        return Index(path, source.size, source.salt, cells, records, closed, skipped, marked)
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> Read:
@@ -179,7 +197,7 @@ def _begin(source: _Source) -> bool:
     """Read the file header; False if the file holds nothing that can be read."""
     if source.size == 0:
         # A kill, or a node's death, between the file's creation and its first write.
-        source.skip(0, 0, "empty file")
+        source.skip(0, 0, "empty file", left_out.TORN)
         return False
     try:
         source.salt, intact = frames.read_file_header(source.read(0, frames.FILE_HEADER_SIZE))
@@ -265,12 +283,13 @@ def _walk(source: _Source, start: int) -> Iterator[tuple[int, bytes]]:
         try:
             header = source.header(at)
         except DamagedError as error:
-            found = _next_frame(source, at + 1)
-            source.skip(at, found, str(error))
-            at = found
+            resumed = _next_frame(source, at + 1)
+            cut = at + frames.HEADER_SIZE > source.size
+            source.skip(at, resumed, str(error), left_out.TORN if cut else left_out.DAMAGED)
+            at = resumed
             continue
         if at + header.size > source.size:
-            source.skip(at, source.size, "the last frame is cut short")
+            source.skip(at, source.size, "the last frame is cut short", left_out.TORN)
             return
         try:
             if header.kind == frames.SAMPLE:

@@ -1,4 +1,4 @@
-"""Arrays of an opened cube: read chunk by chunk on demand, newer samples laid over them.
+"""Arrays of an opened cube, read chunk by chunk on demand.
 
 A chunk file that is not there, or whose checksum does not match, is an error here. Zarr alone
 would show the first as missing samples.
@@ -6,8 +6,7 @@ would show the first as missing samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from rlbhpc.errors import UserError
+from rlbhpc.store.derive import Place
 
 if TYPE_CHECKING:
     import zarr
@@ -123,40 +123,38 @@ def variable(
     return xr.Variable(dims, data, attrs, encoding)
 
 
-@dataclass(frozen=True)
-class Patch:
-    """Values that replace those of the cube at some cells.
+class Layered:
+    """An array of a growing run: some bands from the cube, the others derived in memory.
 
-    ``stale`` marks (problem, step) whose samples in the cube no longer count; ``cells`` has one
-    row of indices per value.
+    Parameters
+    ----------
+    memory
+        The array that was derived; it has the shape of the whole.
+    below
+        The cube's array; None if there is none.
+    kept
+        Bands that the cube's array holds: (row of chunks, position of the step).
+    rows
+        Problems in a row of chunks.
     """
 
-    stale: NDArray[np.bool_]
-    cells: NDArray[np.int64]
-    values: NDArray[Any]
+    def __init__(
+        self, memory: zarr.Array[Any], below: Stored | None, kept: Collection[Place], rows: int
+    ) -> None:
+        self.array = memory
+        self._below = below
+        self._kept = kept
+        self._rows = rows
 
-
-def patched(
-    below: Callable[[Region], NDArray[Any]] | None,
-    patch: Callable[[], Patch],
-    dtype: np.dtype[Any],
-    fill: Any,
-) -> Callable[[Region], NDArray[Any]]:
-    """Lay a patch over what the cube holds, if it holds the variable at all."""
-
-    def read(region: Region) -> NDArray[Any]:
-        size = [stop - start for start, stop in region]
-        values = below(region) if below else np.full(size, fill, dtype)
-        over = patch()
-        first = np.array([start for start, _ in region])
-        problems, steps = slice(*region[0]), slice(*region[-1])
-        stale = over.stale[problems, steps]
-        if stale.any():
-            mask = stale.reshape(size[0], *(1 for _ in size[1:-1]), size[-1])
-            values = np.where(mask, np.array(fill, dtype), values)
-        local = over.cells - first
-        inside = ((local >= 0) & (local < size)).all(axis=1)
-        values[tuple(local[inside].T)] = over.values[inside]
+    def __call__(self, region: Region) -> NDArray[Any]:
+        """Read a region."""
+        values = np.asarray(self.array[tuple(slice(*bounds) for bounds in region)])
+        (start, stop), *middle, (first, last) = region
+        for row, step in self._kept:
+            assert self._below is not None
+            low = max(start, row * self._rows)
+            high = min(stop, (row + 1) * self._rows)
+            if low < high and first <= step < last:
+                band = self._below(((low, high), *middle, (step, step + 1)))
+                values[low - start : high - start, ..., step - first : step - first + 1] = band
         return values
-
-    return read

@@ -26,44 +26,7 @@ _PLAIN: Final = pa.schema(
 )
 # A page as large as its row group lets zstd see all texts of a problem at once.
 _PAGE: Final = 64 << 20
-_PIECE: Final = 4 << 20
 _LABEL: Final = 40
-
-
-class _Sink:
-    """A new file for Parquet, written in large pieces by the one function that writes files."""
-
-    def __init__(self, path: Path) -> None:
-        self._fd = files.create(path)
-        self._held = bytearray()
-        self._written = 0
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        """Take all of it or raise."""
-        self._held += data
-        if len(self._held) >= _PIECE:
-            self.flush()
-        return len(data)
-
-    def tell(self) -> int:
-        """Bytes taken so far."""
-        return self._written + len(self._held)
-
-    def flush(self) -> None:
-        """Write what is held back."""
-        files.write_at(self._fd, bytes(self._held), self._written)
-        self._written += len(self._held)
-        self._held.clear()
-
-    def close(self) -> None:
-        """Write the rest, sync and close, once."""
-        if not self.closed:
-            self.closed = True
-            try:
-                self.flush()
-            finally:
-                files.sync_and_close(self._fd)
 
 
 def write(folder: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> Path:
@@ -105,9 +68,9 @@ def write(folder: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> Path
 
 def _write(made: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
     listed, content = Listing(tokens), Content(tokens)
-    sink = _Sink(made)
-    try:
-        with pq.ParquetWriter(
+    with (
+        files.Sink(made) as sink,
+        pq.ParquetWriter(
             sink,
             _PLAIN,
             compression="zstd",
@@ -118,14 +81,13 @@ def _write(made: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> tuple
             write_statistics=["step", "problem", "sample"],
             write_page_checksum=True,
             store_schema=False,
-        ) as writer:
-            for table in groups:
-                listed.add(table)
-                content.add(table)
-                writer.write_table(table.cast(_PLAIN), row_group_size=table.num_rows)
-            writer.add_key_value_metadata(listed.metadata())
-    finally:
-        sink.close()
+        ) as writer,
+    ):
+        for table in groups:
+            listed.add(table)
+            content.add(table)
+            writer.write_table(table.cast(_PLAIN), row_group_size=table.num_rows)
+        writer.add_key_value_metadata(listed.metadata())
     return listed.cells[0], content.hex()
 
 

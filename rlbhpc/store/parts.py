@@ -195,7 +195,8 @@ def _checked(
         yield batch.groups, table
     except _UNREADABLE as error:
         if len(batch.groups) == 1:
-            skipped.append(Skipped(path, 0, 0, f"row group {batch.groups[0]}: {error}"))
+            reason = f"row group {batch.groups[0]}: {error}"
+            skipped.append(Skipped(path, 0, 0, reason, samples=batch.sizes[0]))
             return
         for group, size in zip(*batch, strict=True):
             yield from _checked(file, path, _Batch([group], [size]), wanted, sums, skipped)

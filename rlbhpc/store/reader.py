@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,21 +14,19 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import accessor as accessor  # registers ``.rlb``
-from rlbhpc.store import cube, guessing, tables, versions
+from rlbhpc.store import cube, guessing, left_out, tables, versions
 from rlbhpc.store.cube_schema import GUESSABLE
-from rlbhpc.store.grid import Grid
-from rlbhpc.store.lazy import LazyArray, Stored, variable
-from rlbhpc.store.overlay import Overlay
+from rlbhpc.store.derive import Base, Derivation, PurgedError, refuse_purged
+from rlbhpc.store.lazy import Layered, LazyArray, Stored, variable
+from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
 from rlbhpc.study.layout import Layout
 
+Values = NDArray[Any] | Stored | Layered
+
 # How often a version may be swept away between being found and being opened.
 _TRIES: Final = 3
-
-
-class SkippedWarning(UserWarning):
-    """Something on disk could not be read; what is shown is the rest."""
 
 
 def open_cube(path: str | Path) -> xr.DataTree:
@@ -62,28 +59,29 @@ def open_cube(path: str | Path) -> xr.DataTree:
     """
     folder = Path(path)
     if (folder / cube.METADATA).is_file():
-        return _tree(_Stored(folder.resolve()).datasets(), folder)
+        return _tree(_Stored(folder.resolve()).datasets(), folder, [])
     layout = Layout(folder)
     for _ in range(_TRIES):
-        sources = Sources.survey(layout)
         version = versions.current(layout)
         try:
-            datasets = _view(sources, version)
+            sources = Sources.survey(layout)
+            datasets, notes = _view(sources, version)
         except FileNotFoundError:
             # The version was swept, or a journal removed after sealing, a moment ago.
             continue
-        for line in sources.skipped:
-            warnings.warn(line, SkippedWarning, stacklevel=2)
-        return _tree(datasets, folder)
+        left_out.tell(folder, notes)
+        return _tree(datasets, folder, notes)
     raise UserError(
         f"{layout.cube}: replaced again and again while it was opened; open it again", TRY_AGAIN
     )
 
 
-def _tree(datasets: dict[str, xr.Dataset], source: Path) -> xr.DataTree:
+def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note]) -> xr.DataTree:
     for dataset in datasets.values():
         dataset.encoding["source"] = str(source)
-    return xr.DataTree.from_dict(datasets)
+    tree = xr.DataTree.from_dict(datasets)
+    tree.attrs[left_out.ATTRIBUTE] = left_out.counts(notes)
+    return tree
 
 
 class _Stored:
@@ -101,31 +99,66 @@ class _Stored:
                 datasets[f"/{name}"] = _dataset(node, self.arrays(name, node))
         return datasets
 
-    def grid(self, group: Group) -> Grid | None:
-        """Read the axes of a group of samples."""
-        return cube.read_grid(self._root, str(group))
-
     def arrays(self, path: str, group: zarr.Group | None = None) -> dict[str, Stored]:
         """List the arrays of a group."""
         node: Any = group or self._root[path]
         return {n: Stored(array, self._store / path / n) for n, array in node.arrays()}
 
 
-def _view(sources: Sources, version: Version | None) -> dict[str, xr.Dataset]:
-    """Lay over the cube what came since."""
+def _view(sources: Sources, version: Version | None) -> tuple[dict[str, xr.Dataset], list[Note]]:
+    """Datasets of the cube as it would be after compaction now, and what they leave out.
+
+    Groups without news are those of the cube. Of others, bands with news are derived in memory,
+    as compaction derives them on disk.
+    """
+    base = Base.of(version)
     stored = _Stored(version.store) if version else None
     datasets = stored.datasets() if stored else {"/": xr.Dataset()}
+    notes = [*sources.notes, *(base.all_notes() if base else [])]
+    derivations: dict[Group, Derivation] = {}
+    fresh: dict[str, xr.Dataset] = {}
     for group in sources.groups:
-        fresh = _fresh(sources, group, version)
-        if fresh is not None:
-            base = stored.grid(group) if stored else None
-            arrays = stored.arrays(str(group)) if stored and base else {}
-            overlay = Overlay(sources.rows(group), base, arrays, fresh)
-            datasets[f"/{group}"] = overlay.dataset()
-    known = version.sources["inputs"]["tables"] if version and version.sources else {}
-    if sources.inputs["tables"] != known:
+        if base is None or not _unchanged(sources, group, base):
+            derivations[group], dataset = _derived(sources, group, base)
+            fresh[f"/{group}"] = dataset
+            notes += [note for band in derivations[group].notes.values() for note in band]
+    try:
+        refuse_purged(base, sources, derivations)
+    except PurgedError as error:
+        # As compaction would: the cube stays as it is, and what came since is not shown either.
+        return datasets, [*notes, Note(left_out.PURGED, str(error), error.samples)]
+    datasets |= fresh
+    tables_before = base.sources["inputs"]["tables"] if base else {}
+    if sources.inputs["tables"] != tables_before:
         datasets |= _tables(sources.layout)
-    return guessing.mark(datasets)
+    return guessing.mark(datasets), notes
+
+
+def _unchanged(sources: Sources, group: Group, base: Base) -> bool:
+    """Whether the cube holds all that there is of a group."""
+    plans = base.sources["inputs"]["plans"]
+    same_plan = plans.get(str(group)) == sources.inputs["plans"][str(group)]
+    return same_plan and dict(base.files(group)) == sources.rows(group).files
+
+
+def _derived(sources: Sources, group: Group, base: Base | None) -> tuple[Derivation, xr.Dataset]:
+    """Derive a group in memory, but for the bands that the cube has already."""
+    rows = sources.rows(group)
+    derivation = Derivation(rows, base)
+    root = cube.create(zarr.storage.MemoryStore())
+    target = cube.create_samples(root, *group, derivation.grid)
+    derivation.write(target, keep=lambda place: True)
+    values: dict[str, Values] = {}
+    node: Any = root[str(group)]
+    for name, array in node.arrays():
+        if array.ndim > 1 and base is not None and derivation.kept:
+            folder = base.store / str(group) / name
+            below = Stored(base.root[f"{group}/{name}"], folder)  # type: ignore[arg-type]
+            chunk = derivation.grid.chunk.problems
+            values[name] = Layered(array, below, frozenset(derivation.kept), chunk)
+        else:
+            values[name] = np.asarray(array[...]) if array.ndim < 2 else Layered(array, None, (), 1)
+    return derivation, _dataset(node, values)
 
 
 def _tables(layout: Layout) -> dict[str, xr.Dataset]:
@@ -139,7 +172,7 @@ def _tables(layout: Layout) -> dict[str, xr.Dataset]:
     }
 
 
-def _dataset(group: zarr.Group, values: Mapping[str, NDArray[Any] | Stored]) -> xr.Dataset:
+def _dataset(group: zarr.Group, values: Mapping[str, Values]) -> xr.Dataset:
     """Put the arrays of a group together; coordinates are read, all else when it is asked for."""
     variables: dict[str, xr.Variable] = {}
     coordinates: dict[str, xr.Variable] = {}
@@ -149,23 +182,10 @@ def _dataset(group: zarr.Group, values: Mapping[str, NDArray[Any] | Stored]) -> 
         if dims in {(), (name,)} or name == GUESSABLE.name:
             whole = found if not isinstance(found, Stored) else found.whole()
             coordinates[name] = xr.Variable(dims, whole, attrs)
-        elif isinstance(found, Stored):
+        elif isinstance(found, Stored | Layered):
             lazy = LazyArray(found, array.shape, array.dtype)
             variables[name] = variable(dims, lazy, attrs, array.chunks)
         else:
             variables[name] = xr.Variable(dims, found, attrs)
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
     return xr.Dataset(variables, coordinates, attrs)
-
-
-def _fresh(sources: Sources, group: Group, version: Version | None) -> list[str] | None:
-    """Files that the cube does not hold wholly; None if nothing at all has changed since."""
-    files = sources.rows(group).files
-    if version is None or version.sources is None:
-        return list(files)
-    inputs = version.sources["inputs"]
-    known = inputs["groups"].get(str(group), {})
-    same_plan = inputs["plans"].get(str(group)) == sources.inputs["plans"][str(group)]
-    if known == files and same_plan:
-        return None
-    return [name for name, mark in files.items() if known.get(name) != mark]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from rlbhpc.store import part_writer, tokens
+from rlbhpc.store import left_out, part_writer, tokens
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.seal import units
 from rlbhpc.store.sources import Group, Rows
@@ -35,6 +35,7 @@ def cells(layout: Layout, group: Group, columns: Sequence[str]) -> Iterator[pa.T
     view = View(rows.now, columns)
     for which in _by_cell(view, rows).values():
         yield view.read(np.array(which), columns)
+    left_out.tell(layout.root, [*rows.notes, *view.notes])
 
 
 def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: TokenPolicy) -> int:
@@ -57,6 +58,7 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
         if tables:
             part_writer.write(into.parts(*group), tables, policy)
             written += sum(table.num_rows for table in tables)
+    left_out.tell(layout.root, [*rows.notes, *view.notes])
     return written
 
 

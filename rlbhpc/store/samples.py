@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rlbhpc.store import schema, snapshot
+from rlbhpc.store import left_out, schema, snapshot
+from rlbhpc.store.left_out import Note
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.sources import Group, Rows
 from rlbhpc.store.view import View
@@ -42,6 +43,7 @@ def find(
         if samples is not None:
             which = which[np.isin(keys["sample"].to_numpy(), list(samples))]
         found = list(schema.to_samples(view.read(which)))
+        notes[:] = [*rows.notes, *view.notes]
         # Samples of which no copy can be read are not among those found.
         columns = [keys[name].take(which).to_pylist() for name in ("step", "sample", "fingerprint")]
         paths = dict(zip(zip(*columns, strict=True), view.origins(which), strict=True))
@@ -54,7 +56,10 @@ def find(
             if asked.get((s.key.step, problem)) == s.fingerprint
         ]
 
-    return snapshot.steady(read)
+    notes: list[Note] = []
+    samples_found = snapshot.steady(read)
+    left_out.tell(layout.root, notes)
+    return samples_found
 
 
 def columns(
@@ -71,7 +76,11 @@ def columns(
         rows = Rows(layout, Group(arm, problem_set))
         asked = rows.grid().fingerprints
         wanted = pa.array([asked[step, p] for p in problems if (step, p) in asked], pa.int64())
-        table = rows.read([*names, "fingerprint"], problems=problems, steps={step})
-        return table.filter(pc.is_in(table["fingerprint"], value_set=wanted))
+        band = rows.read([*names, "fingerprint"], problems=problems, steps={step})
+        notes[:] = [*rows.notes, *band.notes]
+        return band.table.filter(pc.is_in(band.table["fingerprint"], value_set=wanted))
 
-    return snapshot.steady(read)
+    notes: list[Note] = []
+    table = snapshot.steady(read)
+    left_out.tell(layout.root, notes)
+    return table

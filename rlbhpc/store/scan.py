@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import snapshot
+from rlbhpc.store import left_out, snapshot
 from rlbhpc.store.frames import Cell
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import Index, Skipped
+from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.snapshot import Sealed
 from rlbhpc.store.view import Conflict, View
@@ -120,7 +121,7 @@ def _held(file: Index | Sealed) -> _Held:
         records = file.records
         rows, tokens = records["cell"].astype(np.int64), records["n_tokens"].astype(np.int64)
         return _Held(file.cells, rows, records["sample"], records["verdict"], rows, tokens)
-    groups = [group for i, group in enumerate(file.listing.groups) if i not in file.damaged]
+    groups = [group for i, group in enumerate(file.listing.groups) if i not in file.unusable]
     cells = np.array([group.cell for group in groups], np.int64)
     return _Held(
         file.listing.cells,
@@ -195,9 +196,13 @@ def rows(
         if below is not None:
             which = which[view.keys["sample"].to_numpy() < below]
         table = view.read(which, columns)
+        notes[:] = [*(skipped.note for skipped in now.skipped), *view.notes]
         return Rows(table, tuple(view.skipped), tuple(view.conflicts))
 
-    return snapshot.steady(read)
+    notes: list[Note] = []
+    result = snapshot.steady(read)
+    left_out.tell(layout.root, notes)
+    return result
 
 
 @dataclass(frozen=True)

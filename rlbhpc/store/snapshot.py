@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+import numpy as np
+
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import files, journal, marks, parts, schema, writer
-from rlbhpc.store.frames import DamagedError
+from rlbhpc.store import files, journal, left_out, marks, parts, schema, writer
+from rlbhpc.store.frames import Cell, DamagedError
 from rlbhpc.store.journal import Index, Skipped
 from rlbhpc.store.listing import Listing
 from rlbhpc.study.layout import Layout
@@ -21,17 +23,26 @@ _TRIES: Final = 5
 
 
 class Sealed(NamedTuple):
-    """A part, what its footer lists, and which of its row groups cannot be used."""
+    """A part, what its footer lists, and which of its row groups cannot be used.
+
+    ``foreign`` are those whose samples belong to another arm or problem set than the folder.
+    """
 
     path: Path
     listing: Listing
     damaged: frozenset[int] = frozenset()
+    foreign: frozenset[int] = frozenset()
+
+    @property
+    def unusable(self) -> frozenset[int]:
+        """Row groups that nobody may read."""
+        return self.damaged | self.foreign
 
     @property
     def rows(self) -> int:
         """Samples in the row groups that can be used."""
         groups = enumerate(self.listing.groups)
-        return sum(len(group.samples) for i, group in groups if i not in self.damaged)
+        return sum(len(group.samples) for i, group in groups if i not in self.unusable)
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,8 @@ def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Sn
     skipped: list[Skipped] = []
     folder = layout.journals(arm, set_name)
     journals = [
-        journal.index(folder / name, verify=verify) for name in files.names(folder, writer.ENDING)
+        _own(journal.index(folder / name, verify=verify), arm, set_name)
+        for name in files.names(folder, writer.ENDING)
     ]
     for found in journals:
         skipped.extend(found.skipped)
@@ -69,12 +81,58 @@ def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Sn
         try:
             listed = parts.contents(path)
             damaged = marks.marked(path)
+            if damaged:
+                lost = sum(len(listed.groups[i].samples) for i in damaged)
+                reason = f"{lost} samples that were found damaged before"
+                skipped.append(Skipped(path, 0, 0, reason, samples=lost))
             if verify:
                 damaged |= _damaged(path, listed, skipped)
-            sealed.append(Sealed(path, listed, damaged))
+            sealed.append(
+                Sealed(path, listed, damaged, _foreign(path, listed, arm, set_name, skipped))
+            )
         except DamagedError as error:
             skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
     return Snapshot(tuple(journals), tuple(sealed), tuple(skipped))
+
+
+def _own(index: Index, arm: str, set_name: str) -> Index:
+    """Leave out the samples of a journal that belong to another arm or problem set."""
+    strange = np.array([not _belongs(cell, arm, set_name) for cell in index.cells], bool)
+    if not strange.any():
+        return index
+    foreign = strange[index.records["cell"]]
+    samples = int(foreign.sum())
+    note = _foreign_note(index.path, index.cells[int(np.argmax(strange))], samples)
+    return replace(
+        index,
+        records=index.records[~foreign],
+        skipped=(*index.skipped, note),
+        unused=index.unused + samples,
+    )
+
+
+def _foreign(
+    path: Path, listed: Listing, arm: str, set_name: str, skipped: list[Skipped]
+) -> frozenset[int]:
+    """Row groups of a part that belong to another arm or problem set."""
+    strange = [not _belongs(cell, arm, set_name) for cell in listed.cells]
+    foreign = [i for i, group in enumerate(listed.groups) if strange[group.cell]]
+    if foreign:
+        samples = sum(len(listed.groups[i].samples) for i in foreign)
+        skipped.append(_foreign_note(path, listed.cells[strange.index(True)], samples))
+    return frozenset(foreign)
+
+
+def _belongs(cell: Cell, arm: str, set_name: str) -> bool:
+    return cell.arm == arm and cell.problem.partition("/")[0] == set_name
+
+
+def _foreign_note(path: Path, cell: Cell, samples: int) -> Skipped:
+    reason = (
+        f"{samples} samples of another arm or problem set ({cell.arm}, {cell.problem}) than its "
+        "folder's; move the file to the folder that it belongs to"
+    )
+    return Skipped(path, 0, 0, reason, left_out.FOREIGN, samples)
 
 
 def _damaged(path: Path, listed: Listing, skipped: list[Skipped]) -> frozenset[int]:

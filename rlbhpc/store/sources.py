@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, cube_schema, snapshot, tables
+from rlbhpc.store import checked, cube_schema, left_out, snapshot, tables
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.journal import Index
-from rlbhpc.store.snapshot import Sealed, Snapshot
+from rlbhpc.store.left_out import Note
+from rlbhpc.store.snapshot import Sealed
 from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout
 
@@ -33,6 +34,13 @@ class Group(NamedTuple):
         return f"{self.arm}/{self.problem_set}"
 
 
+class Band(NamedTuple):
+    """Rows of some problems and steps, and what had to be left out of them."""
+
+    table: pa.Table
+    notes: list[Note]
+
+
 class Rows:
     """Samples of one group, in parts and journals.
 
@@ -41,12 +49,10 @@ class Rows:
     files
         Every file with samples, by its name below the run folder, and how many it holds. Parts
         never change and journals only grow, so an equal number means equal content.
-    skipped
-        What could not be read, in words.
+    notes
+        What could not be listed.
     now
         The files themselves, as they were listed.
-    conflicts
-        Pairs of different samples with the same key that were met, in words.
     """
 
     def __init__(self, layout: Layout, group: Group) -> None:
@@ -55,12 +61,8 @@ class Rows:
         self.now = snapshot.take(layout, *group)
         holds: list[Index | Sealed] = [*self.now.parts, *self.now.journals]
         self._holds = {f.path.relative_to(layout.root).as_posix(): f for f in holds}
-        self.files = {
-            name: len(found.records) if isinstance(found, Index) else found.rows
-            for name, found in self._holds.items()
-        }
-        self.skipped = list(map(str, self.now.skipped))
-        self.conflicts: list[str] = []
+        self.files = {name: _usable(file) for name, file in self._holds.items()}
+        self.notes = [skipped.note for skipped in self.now.skipped]
 
     def planned(self) -> Grid | None:
         """Load what was planned, if anything was."""
@@ -71,36 +73,52 @@ class Rows:
         planned = self.planned() or Grid(self.group.arm, (), (), 0)
         return planned.covering(self.cells(self.files))
 
+    def gone(self, before: Mapping[str, int]) -> list[str]:
+        """Files that are not there any more, or that lost samples although nothing is damaged.
+
+        Parameters
+        ----------
+        before
+            Files of an earlier moment with the number of samples in each.
+        """
+        damaged = {skipped.path for skipped in self.now.skipped if skipped.kind == left_out.DAMAGED}
+        return [
+            name
+            for name, samples in before.items()
+            if not (path := self._layout.root / name).exists()
+            or (samples > self._listed(name) and path not in damaged)
+        ]
+
+    def _listed(self, name: str) -> int:
+        """Samples that a file lists, whether they can be used or not."""
+        file = self._holds.get(name)
+        if isinstance(file, Index):
+            return len(file.records) + file.unused
+        return file.listing.rows if file else 0
+
     def cells(self, names: Iterable[str]) -> Mapping[Cell, int]:
         """Find the cells that some of the files hold, with the highest sample index of each."""
-        found: dict[Cell, int] = {}
+        highest: dict[Cell, int] = {}
         for name in names:
             for cell, last in _last(self._holds[name]):
-                found[cell] = max(found.get(cell, 0), last)
-        return found
+                highest[cell] = max(highest.get(cell, 0), last)
+        return highest
 
     def read(
         self,
         columns: Sequence[str],
         *,
-        names: Collection[str] | None = None,
         problems: Collection[str] | None = None,
         steps: Collection[int] | None = None,
-    ) -> pa.Table:
-        """Read rows, each sample once: all, or those of some files, problems, steps."""
-        now = self.now
-        if names is not None:
-            chosen = [self._holds[name] for name in names]
-            now = Snapshot(
-                tuple(found for found in chosen if isinstance(found, Index)),
-                tuple(found for found in chosen if not isinstance(found, Index)),
-                (),
-            )
-        view = View(now, columns, problems=problems, steps=steps)
+    ) -> Band:
+        """Read rows, each sample once: all, or those of some problems and steps."""
+        view = View(self.now, columns, problems=problems, steps=steps)
         table = view.read(np.arange(view.count), columns)
-        for known, more in ((self.skipped, view.skipped), (self.conflicts, view.conflicts)):
-            known.extend(line for line in map(str, more) if line not in known)
-        return table
+        return Band(table, view.notes)
+
+
+def _usable(file: Index | Sealed) -> int:
+    return len(file.records) if isinstance(file, Index) else file.rows
 
 
 def _last(holds: Index | Sealed) -> Iterator[tuple[Cell, int]]:
@@ -109,10 +127,14 @@ def _last(holds: Index | Sealed) -> Iterator[tuple[Cell, int]]:
     if isinstance(holds, Index):
         last = np.full(len(holds.cells), -1)
         np.maximum.at(last, holds.records["cell"], holds.records["sample"])
-        pairs = zip(holds.cells, last.tolist(), strict=True)
+        pairs = ((c, n) for c, n in zip(holds.cells, last.tolist(), strict=True) if n >= 0)
     else:
         listed = holds.listing
-        pairs = ((listed.cells[group.cell], int(group.samples[-1])) for group in listed.groups)
+        pairs = (
+            (listed.cells[group.cell], int(group.samples[-1]))
+            for i, group in enumerate(listed.groups)
+            if i not in holds.foreign
+        )
     for cell, sample in pairs:
         yield Cell(cell.step, cell.problem, cell.fingerprint), sample
 
@@ -156,14 +178,9 @@ class Sources:
         return self._rows[group]
 
     @property
-    def skipped(self) -> list[str]:
-        """What could not be read, in words."""
-        return [line for rows in self._rows.values() for line in rows.skipped]
-
-    @property
-    def conflicts(self) -> list[str]:
-        """Pairs of different samples with the same key, in words."""
-        return [line for rows in self._rows.values() for line in rows.conflicts]
+    def notes(self) -> list[Note]:
+        """What could not be listed."""
+        return [note for rows in self._rows.values() for note in rows.notes]
 
 
 def _mark(path: Path) -> str:

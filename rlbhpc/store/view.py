@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rlbhpc.store import journal, parts, schema
+from rlbhpc.store import journal, left_out, parts, schema
 from rlbhpc.store.frames import Cell
 from rlbhpc.store.journal import Index
+from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.snapshot import Sealed, Snapshot
 
@@ -76,6 +77,7 @@ class View:
         problems: Collection[str] | None = None,
         steps: Collection[int] | None = None,
     ) -> None:
+        self._now = now
         self.skipped = list(now.skipped)
         self.damaged: defaultdict[Path, set[int]] = defaultdict(set)
         self._files: list[Sealed | Index] = [*now.parts, *now.journals]
@@ -97,6 +99,13 @@ class View:
     def keys(self) -> pa.Table:
         """Key, digest and verdict of the samples that count."""
         return self._copies.take(self._chosen).select(list(_BASE))
+
+    @property
+    def notes(self) -> list[Note]:
+        """What could not be read, and which samples contradict others, so far."""
+        listed = len(self._now.skipped)
+        conflicts = [Note(left_out.CONFLICTING, str(conflict)) for conflict in self.conflicts]
+        return [*(skipped.note for skipped in self.skipped[listed:]), *conflicts]
 
     @property
     def sealed(self) -> NDArray[np.bool_]:
@@ -184,7 +193,7 @@ class View:
         groups = [
             i
             for i, group in enumerate(part.listing.groups)
-            if group.cell in asked and i not in part.damaged
+            if group.cell in asked and i not in part.unusable
         ]
         tables, positions = [light.empty_table()], [np.empty(0, np.int64)]
         for numbers, table in parts.tables_of(part.path, light, self.skipped, groups=groups):

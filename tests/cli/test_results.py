@@ -107,7 +107,7 @@ def test_compact_twice(run: Path) -> None:
     assert call("compact", run).exit_code == 0
     assert call("compact", run).exit_code == 4
     done = json.loads(call("compact", run, "--rebuild", "--json").output)
-    assert (done["bands"], done["kept"], done["skipped"]) == (2, 0, [])
+    assert (done["bands"], done["kept"], done["left_out"]) == (2, 0, [])
 
 
 def test_check_a_cube(run: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.engines.completion import Completion, Finish
-from rlbhpc.errors import TRY_AGAIN, UserError
+from rlbhpc.errors import USAGE, UserError
 from rlbhpc.store import journal
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
@@ -56,7 +56,7 @@ def test_an_error_of_the_last_sample_is_raised_when_the_recorder_closes(tmp_path
     with pytest.raises(UserError, match=r"ENOTDIR") as refused:  # noqa: SIM117
         with recorder(unwritable(tmp_path), stored) as out:
             out.put(*asked("broken", 0))
-    assert refused.value.code == TRY_AGAIN
+    assert refused.value.code == USAGE
     assert stored == []
 
 

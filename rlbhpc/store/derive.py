@@ -1,0 +1,258 @@
+"""Derive one group of a cube from its samples, band by band.
+
+Compaction writes the bands to disk, a reader of a run that is still growing into memory. Both call
+this, so that they cannot disagree about which of two samples counts, or which are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbhpc.errors import UserError
+from rlbhpc.store import band, cube, cube_schema
+from rlbhpc.store.grid import Grid
+from rlbhpc.store.left_out import Note
+from rlbhpc.store.sources import Group, Rows, Sources
+from rlbhpc.store.versions import Version
+
+if TYPE_CHECKING:
+    import zarr
+
+#: Row of chunks and position of the step.
+Place = tuple[int, int]
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True)
+class Base:
+    """An earlier version of the cube, and what it was made from.
+
+    ``reusable`` says whether its chunk files may be taken over; where not, it still tells which
+    samples there were.
+    """
+
+    store: Path
+    root: zarr.Group
+    sources: Mapping[str, Any]
+    reusable: bool
+
+    @classmethod
+    def of(cls, version: Version | None, *, rebuild: bool = False) -> Base | None:
+        """Open a version; None where nothing may be concluded from it."""
+        if version is None or version.sources is None:
+            return None
+        same_schema = version.sources.get("schema_version") == cube_schema.SCHEMA_VERSION
+        try:
+            root = cube.open_checked(version.store)
+        except (UserError, FileNotFoundError):
+            return None
+        return cls(version.store, root, version.sources, same_schema and not rebuild)
+
+    def files(self, group: Group) -> Mapping[str, int]:
+        """Files that a group was made from, with the samples of each."""
+        files: Mapping[str, int] = self.sources["inputs"]["groups"].get(str(group), {})
+        return files
+
+    def notes(self, group: Group, place: Place) -> list[Note]:
+        """What was left out of a band."""
+        bands = self.sources.get("left_out", {}).get(str(group), {})
+        return [Note(*note) for note in bands.get(_name(place), [])]
+
+    def all_notes(self) -> list[Note]:
+        """What was left out of the whole version."""
+        groups = self.sources.get("left_out", {}).values()
+        return [Note(*note) for bands in groups for notes in bands.values() for note in notes]
+
+
+class Derivation:
+    """A group in the making.
+
+    Parameters
+    ----------
+    rows
+        Its samples.
+    base
+        The version before; None if there is none.
+
+    Attributes
+    ----------
+    grid
+        Its axes.
+    derived, kept
+        Bands that were derived from rows, and bands that were taken over from the base.
+    lost
+        How many samples of a problem the base has and no file holds any more.
+    """
+
+    def __init__(self, rows: Rows, base: Base | None) -> None:
+        self.grid = rows.grid()
+        self.derived: set[Place] = set()
+        self.kept: set[Place] = set()
+        self.lost: dict[str, int] = {}
+        self._rows = rows
+        self._base = base
+        self._old = cube.read_grid(base.root, str(rows.group)) if base else None
+        self._gone = rows.gone(base.files(rows.group)) if base else []
+        self._notes: dict[str, list[Note]] = {}
+
+    def write(self, target: zarr.Group, keep: Callable[[Place], bool]) -> None:
+        """Write every band; ``keep`` takes one over from the base and says whether it could."""
+        untouched = self._untouched()
+        for row in range(self.grid.rows):
+            for step in range(len(self.grid.steps)):
+                place = (row, step)
+                if place in untouched and keep(place):
+                    self.kept.add(place)
+                else:
+                    self._derive(target, place)
+                    self.derived.add(place)
+        if self._gone and self._old:
+            self._count_lost_cells(self._old)
+
+    @property
+    def notes(self) -> dict[str, list[Note]]:
+        """What was left out, by band."""
+        assert self._base is not None or not self.kept
+        taken_over = {
+            _name(place): self._base.notes(self._rows.group, place)
+            for place in self.kept
+            if self._base
+        }
+        return {name: notes for name, notes in (taken_over | self._notes).items() if notes}
+
+    @property
+    def gone(self) -> list[str]:
+        """Files that the base was made from and that are not there any more."""
+        return self._gone
+
+    def _derive(self, target: zarr.Group, place: Place) -> None:
+        row, step = place
+        grid = self.grid
+        problems = grid.row(row)
+        asked = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
+        rows = self._rows.read(band.COLUMNS, problems=set(problems), steps={grid.steps[step]})
+        self._notes[_name(place)] = rows.notes
+        arrays = band.build(rows.table, problems, asked, grid.n, grid.chunk.samples)
+        cube.write_band(target, grid, row, step, arrays)
+        if self._gone and self._old:
+            self._count_lost(self._old, place, arrays["verdict"][..., 0])
+
+    def _untouched(self) -> set[Place]:
+        """Bands of the base that no new source touches."""
+        old, grid, rows, base = self._old, self.grid, self._rows, self._base
+        # A file that is gone took samples along unless others hold them too: look at all of them.
+        if base is None or old is None or not base.reusable:
+            return set()
+        sources = base.files(rows.group)
+        if not set(sources) <= set(rows.files):
+            return set()
+        if not grid.extends(old) or grid.blocks > old.blocks:
+            return set()
+        bands = {
+            (row, step)
+            for row in range(old.rows)
+            if grid.row(row) == old.row(row)
+            for step in range(len(old.steps))
+        }
+        row_of = {problem: i // grid.chunk.problems for i, problem in enumerate(grid.problems)}
+        step_at = {step: i for i, step in enumerate(grid.steps)}
+        changed = [name for name, mark in rows.files.items() if sources.get(name) != mark]
+        touched = {(cell.step, cell.problem) for cell in rows.cells(changed)}
+        touched |= {k for k, v in grid.fingerprints.items() if old.fingerprints.get(k) != v}
+        return bands - {(row_of[problem], step_at[step]) for step, problem in touched}
+
+    def _count_lost(self, old: Grid, place: Place, verdict: NDArray[np.int8]) -> None:
+        """Count samples of a band that the base has and that came out missing."""
+        row, position = place
+        step = self.grid.steps[position]
+        if step not in old.steps:
+            return
+        old_row = {problem: i for i, problem in enumerate(old.problems)}
+        for i, problem in enumerate(self.grid.row(row)):
+            asked = self.grid.fingerprints.get((step, problem))
+            if problem in old_row and asked == old.fingerprints.get((step, problem)):
+                before = self._before(old_row[problem], old.steps.index(step))
+                missing = verdict[i, : len(before)] < 0
+                self._lose(problem, int(np.count_nonzero((before >= 0) & missing)))
+
+    def _count_lost_cells(self, old: Grid) -> None:
+        """Count samples of problems and steps that left the grid with their files."""
+        for step, problem in old.fingerprints:
+            if (step, problem) not in self.grid.fingerprints:
+                before = self._before(old.problems.index(problem), old.steps.index(step))
+                self._lose(problem, int(np.count_nonzero(before >= 0)))
+
+    def _before(self, problem: int, step: int) -> NDArray[np.int8]:
+        """Verdicts of a problem in the base; none where its chunk cannot be read."""
+        assert self._base is not None
+        verdict: Any = self._base.root[f"{self._rows.group}/verdict"]
+        try:
+            return np.asarray(verdict[problem, :, step])
+        except Exception:  # every layer down to the disk has its own exception for damaged bytes
+            return np.empty(0, np.int8)
+
+    def _lose(self, problem: str, samples: int) -> None:
+        if samples:
+            self.lost[problem] = self.lost.get(problem, 0) + samples
+
+
+class PurgedError(UserError):
+    """Samples that the cube has are in no journal or part any more."""
+
+    def __init__(self, message: str, samples: int) -> None:
+        super().__init__(message)
+        self.samples = samples
+
+
+def refuse_purged(
+    base: Base | None, sources: Sources, derivations: Mapping[Group, Derivation]
+) -> None:
+    """Refuse a cube with fewer samples than the one before, because files were removed.
+
+    Raises
+    ------
+    PurgedError
+        Naming the files and what they held. A problem that is asked in another way now, or a
+        file whose samples others hold too, is no reason.
+    """
+    if base is None:
+        return
+    lost: dict[str, int] = {}
+    gone: list[str] = []
+    for name, files in base.sources["inputs"]["groups"].items():
+        group = Group(*name.split("/", 1))
+        if group in derivations:
+            lost |= {f"{group.arm}: {p}": n for p, n in derivations[group].lost.items()}
+            gone += derivations[group].gone if derivations[group].lost else []
+        elif group not in sources.groups and (samples := _samples(base, name)):
+            lost[f"{group.arm}: all of {group.problem_set}"] = samples
+            gone += files
+    if not lost:
+        return
+    names = ", ".join(gone[:_NAMED]) + (f" and {len(gone) - _NAMED} more" if gone[_NAMED:] else "")
+    first = next(iter(lost))
+    path = sources.layout.cube
+    raise PurgedError(
+        f"{path}: {sum(lost.values()):,} samples of it are in no journal or part any more (the "
+        f"first: {first}); gone: {names}. The cube stays as it is. Put the files back, or let "
+        "`rlbhpc sample` draw the samples again; to go on without them, remove this cube first",
+        sum(lost.values()),
+    )
+
+
+def _samples(base: Base, group: str) -> int:
+    verdict: Any = base.root.get(f"{group}/verdict")
+    try:
+        return 0 if verdict is None else int(np.count_nonzero(np.asarray(verdict[...]) >= 0))
+    except Exception:  # as above
+        return 0
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}/{place[1]}"

@@ -1,0 +1,54 @@
+"""What a reader left out, told once: in an attribute of what it returns and in one warning."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rlbhpc.errors import LeftOutWarning
+
+DAMAGED: Final = "damaged"
+FOREIGN: Final = "foreign"
+CONFLICTING: Final = "conflicting"
+PURGED: Final = "purged"
+#: What a kill leaves behind: a sample that nobody had acknowledged. Nothing is missing for it.
+TORN: Final = "torn"
+
+KINDS: Final = (DAMAGED, FOREIGN, CONFLICTING, PURGED, TORN)
+#: Attribute of a tree: how many samples or places of each kind were left out.
+ATTRIBUTE: Final = "left_out"
+
+_SHOWN: Final = 3
+
+
+class Note(NamedTuple):
+    """One thing that was left out. ``samples`` is 1 where nobody knows how many there were."""
+
+    kind: str
+    text: str
+    samples: int = 1
+
+
+def counts(notes: Iterable[Note]) -> dict[str, int]:
+    """Count by kind what was left out; empty if nothing was."""
+    found: Counter[str] = Counter()
+    for note in dict.fromkeys(notes):
+        found[note.kind] += note.samples
+    return {kind: found[kind] for kind in KINDS if found[kind]}
+
+
+def tell(root: Path, notes: Iterable[Note], stacklevel: int = 3) -> None:
+    """Warn once of all that was left out of a run; what a kill left is the mildest of it."""
+    distinct = sorted(dict.fromkeys(notes), key=lambda note: KINDS.index(note.kind))
+    if not distinct:
+        return
+    total = counts(distinct)
+    words = ", ".join(f"{number:,} {kind}" for kind, number in total.items())
+    lines = "; ".join(note.text for note in distinct[:_SHOWN])
+    more = f"; and {len(distinct) - _SHOWN:,} more" if len(distinct) > _SHOWN else ""
+    warning = LeftOutWarning(f"{root}: left out ({words}): {lines}{more}")
+    warning.incomplete = set(total) != {TORN}
+    warnings.warn(warning, stacklevel=stacklevel)

@@ -1,0 +1,355 @@
+"""Nothing silent: what is left out is counted, warned of once, printed by verbs, exit code 3."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import xarray as xr
+
+import rlbhpc
+from rlbhpc.cli.main import main
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE, LeftOutWarning
+from rlbhpc.store import gc, seal
+from rlbhpc.store.compact import compact
+from rlbhpc.store.derive import PurgedError
+from rlbhpc.study.layout import Layout
+from tests.store import made
+from tests.store.made import ARM, SET, journal, samples
+from tests.store.test_faults import small_disk as small_disk  # a fixture
+from tests.store.test_scan import damage, damage_part, grid
+
+P, N = 6, 8
+_FORKSERVER = multiprocessing.get_context("forkserver")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout(tmp_path / "run")
+    grid(P, N).save(layout.grid(ARM, SET))
+    journal(layout, samples(range(P), N), "a")
+    return layout
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    """Exit code and standard error of the command line."""
+    with pytest.raises(SystemExit) as left:
+        main(list(map(str, words)))
+    assert isinstance(left.value.code, int)
+    return left.value.code, capsys.readouterr().err
+
+
+def opened(layout: Layout) -> tuple[xr.DataTree, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tree = rlbhpc.open_cube(layout.root)
+    return tree, [str(w.message) for w in caught if w.category is LeftOutWarning]
+
+
+# --- damage that only reading finds ------------------------------------------------------------
+
+
+def seal_and_damage(layout: Layout) -> None:
+    (part,) = seal.seal(layout, ARM, SET, grid(P, N), "all").made
+    (layout.journals(ARM, SET) / "a.journal").unlink()
+    damage_part(part)
+
+
+def damage_journal(layout: Layout) -> None:
+    damage(layout.journals(ARM, SET) / "a.journal", 3)
+
+
+@pytest.mark.parametrize(("spoil", "lost"), [(seal_and_damage, N), (damage_journal, 1)])
+def test_an_export_says_which_rows_it_had_to_leave_out(
+    layout: Layout, capsys: pytest.CaptureFixture[str], spoil: Callable[[Layout], None], lost: int
+) -> None:
+    spoil(layout)
+    out = layout.root.parent / "rows.parquet"
+    code, text = said(capsys, "export", layout.root, out)
+    assert code == INCOMPLETE
+    assert pq.read_metadata(out).num_rows == P * N - lost
+    assert f"left out ({lost} damaged)" in text
+
+
+def test_damage_in_a_text_is_told_where_the_text_is_shown(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seal_and_damage(layout)
+    words = ("show", layout.root, "--problem", 0, "--sample", 3)
+    code, text = said(capsys, *words)
+    assert code == INCOMPLETE
+    assert f"left out ({N} damaged)" in text
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "nc"])
+def test_every_export_and_the_reader_tell_of_a_damaged_journal(
+    layout: Layout, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    damage_journal(layout)
+    tree, told = opened(layout)
+    assert tree.attrs["left_out"] == {"damaged": 1}
+    assert len(told) == 1
+    assert "fails its checksum" in told[0]
+    assert int((tree[f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N - 1
+    code, text = said(capsys, "export", layout.root, layout.root.parent / f"out.{ending}")
+    assert code == INCOMPLETE
+    assert text.count("left out (1 damaged)") == 1
+
+
+def test_a_compacted_cube_goes_on_telling(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage_journal(layout)
+    assert said(capsys, "compact", layout.root)[0] == INCOMPLETE
+    code, text = said(capsys, "compact", layout.root)
+    assert code == INCOMPLETE
+    assert "left out (1 damaged)" in text
+    assert opened(layout)[0].attrs["left_out"] == {"damaged": 1}
+    # Drawn again, and derived anew: nothing is missing, though the damaged copy is still there.
+    journal(layout, [made.sample(0, 3)], "b")
+    compact(layout)
+    assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N
+
+
+def test_what_a_kill_leaves_is_told_and_is_no_failure(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = layout.journals(ARM, SET) / "a.journal"
+    shutil.copyfile(path, path.with_name("killed.journal"))
+    with path.with_name("killed.journal").open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    code, text = said(capsys, "show", layout.root)
+    assert code == DONE
+    assert "left out (1 torn)" in text
+
+
+# --- two samples for one key -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [("a0", "z"), ("z", "a0")])
+def test_reader_and_compaction_agree_on_two_different_samples(
+    layout: Layout, capsys: pytest.CaptureFixture[str], order: tuple[str, str]
+) -> None:
+    others = [replace(s, text="Another machine.", verdict=1) for s in samples(range(3), N)]
+    compact(layout)
+    journal(layout, others[:12], order[0])
+    journal(layout, others[12:], order[1])
+    live, told = opened(layout)
+    assert "two different samples" in told[0]
+    # Not where one of the two failed: then the other counts, and nobody is contradicted.
+    rivals = sum(s.verdict not in {4, 5} for s in samples(range(3), N))
+    assert live.attrs["left_out"] == {"conflicting": rivals}
+    code, text = said(capsys, "compact", layout.root)
+    assert code == INCOMPLETE
+    assert f"{rivals} conflicting" in text
+    after, _ = opened(layout)
+    xr.testing.assert_identical(
+        live[f"{ARM}/{SET}"].to_dataset().load(), after[f"{ARM}/{SET}"].to_dataset().load()
+    )
+    assert after.attrs["left_out"] == live.attrs["left_out"]
+
+
+# --- an arm in another arm's folder ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_samples_of_another_arm_do_not_count(
+    layout: Layout, capsys: pytest.CaptureFixture[str], sealed: bool
+) -> None:
+    """A colleague copies `base` to `rl` by hand: the trained arm must not show the base's."""
+    if sealed:
+        seal.seal(layout, ARM, SET, grid(P, N), "all")
+        shutil.copytree(layout.parts(ARM, SET), layout.parts("rl", SET))
+    else:
+        shutil.copytree(layout.journals(ARM, SET), layout.journals("rl", SET))
+    tree, told = opened(layout)
+    assert tree.attrs["left_out"] == {"foreign": P * N}
+    assert "another arm or problem set (base, math/0)" in told[0]
+    assert tree[f"rl/{SET}"].sizes["problem"] == 0
+    assert said(capsys, "compact", layout.root)[0] == INCOMPLETE
+    if not sealed:
+        cleaned = gc.gc(layout, "rl", SET, idle_hours=0)
+        assert not cleaned.removed
+        assert "move it to their folder" in cleaned.kept[0].reason
+
+
+# --- files that are gone -----------------------------------------------------------------------
+
+
+def remove_journal(layout: Layout) -> None:
+    (layout.journals(ARM, SET) / "a.journal").unlink()
+
+
+def remove_run(layout: Layout) -> None:
+    shutil.rmtree(layout.root / "journals")
+    shutil.rmtree(layout.root / "grids")
+
+
+def cut_journal(layout: Layout) -> None:
+    path = layout.journals(ARM, SET) / "a.journal"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 3)
+
+
+@pytest.mark.parametrize("purge", [remove_journal, remove_run, cut_journal])
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_a_purged_source_does_not_empty_the_cube(
+    layout: Layout,
+    capsys: pytest.CaptureFixture[str],
+    purge: Callable[[Layout], None],
+    rebuild: bool,
+) -> None:
+    compact(layout)
+    before = opened(layout)[0][f"{ARM}/{SET}"].to_dataset().load()
+    bytes_before = made.contents(layout.cube)
+    journal(layout, samples([P], 2), "later")
+    purge(layout)
+    if purge is remove_run:
+        journal(layout, [replace(s, key=s.key._replace(arm="b")) for s in samples([0], 1)], "x")
+    words = ("compact", layout.root, *(["--rebuild"] if rebuild else []))
+    code, text = said(capsys, *words)
+    assert code == USAGE
+    assert "a.journal" in text
+    assert "samples of it are in no journal or part any more" in text
+    assert made.contents(layout.cube) == bytes_before
+    tree, told = opened(layout)
+    assert tree.attrs["left_out"]["purged"] > 0
+    assert any("purged" in line for line in told)
+    xr.testing.assert_identical(tree[f"{ARM}/{SET}"].to_dataset().load(), before)
+    assert said(capsys, "show", layout.root)[0] == INCOMPLETE
+    # Drawn again, the same command does it.
+    journal(layout, samples(range(P), N), "again")
+    assert said(capsys, *words)[0] in {DONE, INCOMPLETE}
+
+
+def test_to_go_on_without_them_the_cube_is_removed_first(layout: Layout) -> None:
+    compact(layout)
+    journal(layout, samples([P], 2), "later")
+    remove_journal(layout)
+    with pytest.raises(PurgedError, match="remove this cube first"):
+        compact(layout)
+    layout.cube.unlink()
+    assert compact(layout).new
+    assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == 2
+
+
+def test_sealed_journals_may_go(layout: Layout) -> None:
+    compact(layout)
+    seal.seal(layout, ARM, SET, grid(P, N), "none")
+    gc.gc(layout, ARM, SET, idle_hours=0)
+    tree, told = opened(layout)
+    assert (tree.attrs["left_out"], told) == ({}, [])
+    assert compact(layout, rebuild=True).new
+
+
+# --- a file system that refuses ----------------------------------------------------------------
+
+
+def _call_limited(words: list[str], limit: int, out: str) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    _call(words, out)
+
+
+def _call_as_nobody(words: list[str], rehearsal: list[str], out: str) -> None:
+    # Modules are loaded before the change of user: to that one the interpreter may be closed.
+    with contextlib.suppress(SystemExit):
+        main(rehearsal)
+    Path(out).chmod(0o666)
+    os.seteuid(65534)
+    try:
+        _call(words, out)
+    finally:
+        os.seteuid(0)
+
+
+def _call(words: list[str], out: str) -> None:
+    os.dup2(os.open(out, os.O_WRONLY | os.O_TRUNC), 2)
+    main(words)
+
+
+def child(call: Callable[..., None], folder: Path, *args: object) -> tuple[int | None, str]:
+    """Exit code and standard error of a call in a process of its own."""
+    out = folder / "stderr"
+    out.touch()
+    process = _FORKSERVER.Process(target=call, args=(*args, str(out)))
+    process.start()
+    process.join()
+    return process.exitcode, out.read_text()
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "json", "nc"])
+@pytest.mark.parametrize("limit", [700, 3_000, 20_000])
+def test_an_export_that_does_not_fit_is_one_line(
+    layout: Layout, tmp_path: Path, ending: str, limit: int
+) -> None:
+    journal(layout, samples(range(P, 40), 30), "more")
+    target = tmp_path / f"out.{ending}"
+    words = ["export", str(layout.root), str(target)]
+    code, text = child(_call_limited, tmp_path, words, limit)
+    if code == DONE:
+        assert target.stat().st_size <= limit
+        return
+    assert code == TRY_AGAIN, text
+    assert text.startswith(f"rlbhpc: {target}: File too large (EFBIG)"), text
+    assert text.count("\n") == 1
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("verb", ["compact", "seal", "gc", "export"])
+def test_a_read_only_run_is_one_line(small_disk: Path, tmp_path: Path, verb: str) -> None:
+    layout = Layout(small_disk)
+    grid(P, N).save(layout.grid(ARM, SET))
+    journal(layout, samples(range(P), N), "a")
+    if verb == "gc":
+        seal.seal(layout, ARM, SET, grid(P, N), "none")
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    words = [verb, str(small_disk), *([str(small_disk / "a.csv")] if verb == "export" else [])]
+    code, text = child(_call, tmp_path, words)
+    assert code == TRY_AGAIN, text
+    assert "Read-only file system (EROFS)" in text
+    assert "make the folder writable" in text
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["compact", "show", "seal", "gc", "merge", "export"])
+def test_a_colleagues_unreadable_file_is_one_line(
+    layout: Layout, tmp_path: Path, verb: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    for name in ("run", "rehearsal"):
+        shutil.copytree(layout.root, tmp_path / f"{name}-other")
+    shutil.copytree(layout.root, tmp_path / "rehearsal")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out").chmod(0o777)
+    more = {"merge": ["{}-other"], "export": ["out/{}.csv"]}
+    words, rehearsal = (
+        [verb, *(str(tmp_path / word.format(name)) for word in ("{}", *more.get(verb, [])))]
+        for name in ("run", "rehearsal")
+    )
+    locked = layout.journals(ARM, SET) / "a.journal"
+    locked.chmod(0o600)
+    code, text = child(_call_as_nobody, tmp_path, words, rehearsal)
+    assert code == USAGE, text
+    assert text.startswith(f"rlbhpc: {locked}: Permission denied (EACCES)"), text
+    assert "ask its owner" in text
+    assert text.splitlines()[0].count("rlbhpc:") == 1
+
+
+def test_nothing_to_do_stays_nothing_to_do(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "compact", layout.root) == (DONE, "")
+    assert said(capsys, "compact", layout.root) == (NOTHING_TO_DO, "")
