@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     FINGERPRINT: str
 
 # Raised whenever a verdict could come out otherwise than before.
-VERSION: Final = 1
+VERSION: Final = 2
 FORMATS: Final[dict[str, str]] = {
     "livecodebench": "rlbhpc.verify.formats.livecodebench",
     "evalplus": "rlbhpc.verify.formats.evalplus",

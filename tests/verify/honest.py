@@ -82,6 +82,33 @@ def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
 assert depth(20000) == 20000
 input(); print(sum(map(int, input().split())))
 """,
+    "as large as the file says": """
+import os
+n, *a = map(int, os.read(0, os.fstat(0).st_size).split()); print(sum(a))
+""",
+    "maps its input": """
+import mmap
+with mmap.mmap(0, 0, access=mmap.ACCESS_READ) as text:
+    n, *a = map(int, text[:].split())
+print(sum(a))
+""",
+    "maps its input for itself alone": """
+import mmap, os
+text = mmap.mmap(0, os.fstat(0).st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+text.readline(); print(sum(map(int, text.readline().split())))
+""",
+    "reads its input twice": """
+import sys
+assert sys.stdin.seekable() and len(sys.stdin.readlines()) == 2
+sys.stdin.seek(0); input(); print(sum(map(int, input().split())))
+""",
+    "waits for its input": """
+import selectors, sys
+with selectors.DefaultSelector() as selector:
+    selector.register(sys.stdin, selectors.EVENT_READ); selector.select()
+    input(); print(sum(map(int, input().split())))
+""",
+    "begins with a byte-order mark": "\ufeffinput(); print(sum(map(int, input().split())))",
     "pool of threads": """
 from concurrent.futures import ThreadPoolExecutor
 input()
@@ -252,6 +279,13 @@ with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as f:
     input(); f.write(input()); f.seek(0)
     open(os.path.join(folder, "x"), "w").close()
     print(sum(map(int, f.read().split())))
+""",
+    "moves a file to another folder": """
+import os, shutil
+os.makedirs("a/b"); os.mkdir("c")
+with open("a/b/x", "w") as f: f.write(input() and input())
+os.rename("a/b/x", "c/y"); shutil.move("c/y", "z"); os.rename("a/b", "c/b")
+print(sum(map(int, open("z").read().split())))
 """,
     "a module of one's own": """
 open("helper.py", "w").write("def total(x): return sum(x)")

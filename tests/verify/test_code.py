@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from rlbhpc.errors import UserError
@@ -9,12 +13,25 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify import code, code_compat
 from rlbhpc.verify.batch import verify_many
 from rlbhpc.verify.registry import verify
+from rlbhpc.verify.sandbox.job import Limits
 from rlbhpc.verify.sandbox.probe import Report
 from rlbhpc.verify.sandbox.tier import Tier
 from rlbhpc.verify.verdict import Status
+from tests.verify.formats.generated import evalplus as evalplus_problems
 from tests.verify.test_code_hostile import problem
 
 SQUARES = problem([(str(n), str(n * n)) for n in range(3)])
+
+
+@contextmanager
+def long_numbers() -> Iterator[None]:
+    """Let this process write numbers of any length as text."""
+    most = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(most)
+
+
 FENCED = "```python\nprint(int(input()) ** 2)\n```"
 
 
@@ -37,6 +54,56 @@ def test_other_statuses() -> None:
     assert verify("code", "", FENCED, None).status is Status.ERROR
     broken = Problem("x/1", {"question": "?"}, "", "code", {"format": "livecodebench"})
     assert verify("code", "", FENCED, broken).status is Status.ERROR
+
+
+def test_no_code_is_no_answer() -> None:
+    evalplus = evalplus_problems(mbpp=False)[0][0]
+    for prose in ("I do not know.", "The answer is 42.", "\ufeff"):
+        for kind in ("code", "code-compat"):
+            assert verify(kind, "", prose, SQUARES).status is Status.NO_ANSWER, (kind, prose)
+            assert verify(kind, "", prose, evalplus).status is Status.NO_ANSWER
+    assert verify("code", "", "```text\n42\n```", SQUARES).status is Status.NO_ANSWER
+
+
+def test_a_byte_order_mark_and_indented_fences() -> None:
+    for text in (f"\ufeff{FENCED}", FENCED.replace("print", "\ufeffprint")):
+        assert verify("code", "", text, SQUARES).right
+    listed = "1. Squares:\n\n   " + FENCED.replace("\n", "\n   ")
+    assert verify("code", "", listed, SQUARES).right
+    assert verify("code", "", listed.replace("   ", "\t"), SQUARES).right
+
+
+LONG = 7**6000
+
+
+@pytest.mark.parametrize(
+    ("body", "output"),
+    [
+        ("from collections import deque\n    return deque(range(x))", "[0, 1, 2]"),
+        ("import numpy as np\n    return np.arange(x)", "[0, 1, 2]"),
+        ("import numpy as np\n    return np.eye(2)[0] / x", "[0.33333333, 0]"),
+        ("return {'a': (x, 0.1 + 0.2), 'b': [(1,)]}", '{"a": [3, 0.3], "b": [[1]]}'),
+        ("return 7 ** (x * 2000)", "LONG"),
+        ("return [str(7 ** (x * 2000)), -7 ** 6000]", '["LONG", -LONG]'),
+    ],
+)
+def test_returned_values_of_many_kinds(body: str, output: str) -> None:
+    with long_numbers():
+        output = output.replace("LONG", str(LONG))
+    task = problem([("3", output)] * 2, "f")
+    verdict = verify("code", "", f"```python\ndef f(x):\n    {body}\n```", task)
+    assert verdict.right, verdict
+    wrong = verify("code", "", "```python\ndef f(x):\n    return 7 ** 5999\n```", task)
+    assert wrong.status is Status.WRONG
+
+
+@pytest.mark.parametrize("kind", ["code", "code-compat"])
+def test_output_may_be_as_long_as_the_expected_one(kind: str) -> None:
+    million = "\n".join(str(n) for n in range(1_500_000))
+    task = problem([("1500000", million)] * 2)
+    right = "n = int(input())\nprint('\\n'.join(map(str, range(n))))"
+    assert len(million) > Limits.output
+    assert verify(kind, "", f"```python\n{right}\n```", task).right
 
 
 def test_trailing_blanks_make_no_other_program() -> None:

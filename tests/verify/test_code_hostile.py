@@ -93,6 +93,13 @@ def test_hostile_programs_at_every_tier(
         assert_contained(name, text, "", sandbox, world)
 
 
+def test_landlock_alone_holds_files(world: World) -> None:
+    """At T2 nothing but Landlock tells one path from another, so each of these leans on it."""
+    with open_sandbox("T2") as sandbox:
+        for name, text in HOSTILE["files"].items():
+            assert_contained(name, text, "", sandbox, world)
+
+
 @pytest.mark.slow
 def test_hostile_functions(sandbox: RecordingSandbox, world: World, soak: bool) -> None:
     for name, text in chosen(list(HOSTILE_CALLS.items()), soak or sandbox.tier.namespaces):

@@ -8,10 +8,23 @@ out; which block is meant is decided by the text alone.
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import Final, NamedTuple
 
 _FENCE: Final = "```"
 _PYTHON: Final = {"python", "py", "python3", "python2", "ipython", "pycon"}
+# A line that begins as statements do and sentences don't: what tells a program without a fence
+# from prose. Every program that prints or returns something has one.
+_STATEMENT: Final = re.compile(
+    r"""^[ \t]*(?:
+      (?:async[ \t]+)?def[ \t]+\w+[ \t]*\( | class[ \t]+\w+[ \t]*[(:] | @\w | return\b
+    | import[ \t]+[\w.]+[ \t]*(?:$|[,;\#]|as\b) | from[ \t]+[\w.]+[ \t]+import\b
+    | (?:for|while|if|with|try|else)\b[^\n]*:
+    | [*\w.\[\]'"]+(?:[ \t]*,[ \t]*[*\w.\[\]'"]+)*[ \t]*[-+*/%&|^@<>]{0,3}=(?!=)
+    | (?:\w+\.)*\w+\([^\n]*\)[ \t]*(?:$|[;.\[\#]) | print[ \t]*\(
+    )""",
+    re.M | re.X,
+)
 
 
 class Block(NamedTuple):
@@ -37,14 +50,14 @@ def blocks(response: str) -> list[Block]:
     """All blocks of code in a response, in order.
 
     A response whose first fence can only be a closing one begins inside a block. The last block
-    may lack its closing fence. Without any fence the whole response is one block: prompts that
-    open a fence often stop at the closing one.
+    may lack its closing fence. Without any fence the whole response is one block, if any line of it
+    may be code: prompts that open a fence often stop at the closing one.
     """
-    lines = answer_part(response).split("\n")
+    lines = [line.removeprefix("\ufeff") for line in answer_part(response).split("\n")]
     fences = [number for number, line in enumerate(lines) if line.lstrip().startswith(_FENCE)]
     if not fences:
         text = "\n".join(lines)
-        return [Block("", text)] if text.strip() else []
+        return [Block("", text)] if _STATEMENT.search(text) else []
     found: list[Block] = []
     if _begins_inside(lines, fences):
         found.append(Block("python", "\n".join(lines[: fences[0]])))
@@ -52,10 +65,20 @@ def blocks(response: str) -> list[Block]:
     for at in range(0, len(fences), 2):
         start = fences[at]
         end = fences[at + 1] if at + 1 < len(fences) else len(lines)
-        text = "\n".join(lines[start + 1 : end])
+        text = "\n".join(_outdented(lines[start + 1 : end], lines[start]))
         if text.strip():
             found.append(Block(_language(lines[start]), text))
     return found
+
+
+def _outdented(lines: list[str], fence: str) -> list[str]:
+    """Take the indentation of the opening fence off each line, or what it has of it."""
+    indent = fence[: len(fence) - len(fence.lstrip())]
+    if not indent:
+        return lines
+    return [
+        line.removeprefix(indent) if line.startswith(indent) else line.lstrip() for line in lines
+    ]
 
 
 def _language(line: str) -> str:
@@ -86,13 +109,19 @@ def program(response: str, entry: str = "") -> str:
         )
         defining = [block for block in found if definition.search(block.text)]
         if defining:
-            return defining[-1].text
+            return _flush_left(defining[-1].text)
     marked = [block for block in found if block.language in _PYTHON]
     unmarked = [block for block in found if not block.language]
     for kind in (marked, unmarked):
         if kind:
-            return kind[-1].text
+            # Where a function was asked for, an indented block may be its body alone.
+            return kind[-1].text if entry else _flush_left(kind[-1].text)
     return ""
+
+
+def _flush_left(program: str) -> str:
+    """Undo the indentation of a program as a whole."""
+    return textwrap.dedent(program) if program.lstrip("\n")[:1] in (" ", "\t") else program
 
 
 def last_block(response: str) -> str:
@@ -103,7 +132,8 @@ def last_block(response: str) -> str:
     lines = answer_part(response).split("\n")
     fences = [number for number, line in enumerate(lines) if _FENCE in line]
     if not fences:
-        return "\n".join(lines)
+        text = "\n".join(lines)
+        return text if _STATEMENT.search(text) else ""
     if _begins_inside(lines, fences):
         lines.insert(0, f"{_FENCE}python")
         fences = [0, *(number + 1 for number in fences)]

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.formats import extraction
@@ -33,6 +36,7 @@ TOLERANCE: Final = Decimal("1e-6")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 # Longer than any number that is compared by value; beyond it only equal text is equal.
 _LONGEST_NUMBER: Final = 10_000
+_SHORT_NUMBER: Final = 4000
 
 
 class Test(NamedTuple):
@@ -92,7 +96,9 @@ def _judge_main(
     job = Job(program, Mode.SHIM if compat else Mode.MAIN)
     same = same_output_exactly if compat else same_output
     for number, test in enumerate(tests):
-        outcome = sandbox.run(job, test.input.encode(), Limits(cpu=SECONDS))
+        most = max(Limits.output, 4 * len(test.output))
+        limits = Limits(cpu=SECONDS, output=most, result=most)
+        outcome = sandbox.run(job, test.input.encode(), limits)
         if outcome.cause is not Cause.EXIT or outcome.status != 0:
             return Judgement.of_failure(number, len(tests), outcome)
         output = outcome.result if compat else outcome.stdout
@@ -154,14 +160,24 @@ def _same_number(token: str, wanted: str) -> bool:
 # --- methods that are called ---------------------------------------------------------------------
 
 
+def _json(text: str) -> Any:
+    """Read a test's data, which is trusted: integers may have any length."""
+    return json.loads(text, parse_int=_integer)
+
+
+def _integer(text: str) -> int:
+    # int() of text stops at 4,300 digits.
+    return int(text) if len(text) < _SHORT_NUMBER else int(Decimal(text))
+
+
 def _arguments(test: Test) -> list[Any]:
-    return [json.loads(line) for line in test.input.split("\n")]
+    return [_json(line) for line in test.input.split("\n")]
 
 
 def _judge_calls(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
     """Make each call in a process of its own."""
     for number, test in enumerate(tests):
-        expected = json.loads(test.output)
+        expected = _json(test.output)
         one = job.with_calls([_arguments(test)])
         limits = Limits(cpu=SECONDS, result=max(Limits.result, 4 * len(test.output)))
         outcome = sandbox.run(one, limits=limits)
@@ -183,7 +199,7 @@ def _judge_calls_together(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> 
         if one.raised == "TimeoutException":
             return Judgement(Status.TIMEOUT, f"test {number + 1} of {len(tests)}: cpu limit")
         value = list(one.value) if isinstance(one.value, tuple) else one.value
-        if one.raised or not _equal(value, json.loads(test.output)):
+        if one.raised or not _equal(value, _json(test.output)):
             return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {_told([one])}")
     if len(returned) < len(tests):
         return Judgement.of_failure(len(returned), len(tests), outcome)
@@ -204,12 +220,20 @@ def _equal(value: Any, expected: Any) -> bool:
 
 
 def same_value(value: Any, expected: Any) -> bool:
-    """Compare a returned value with JSON: tuples are lists, floats within the tolerance."""
+    """Compare a returned value with JSON: any sequence is a list, floats within the tolerance."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(expected, list):
         return (
-            isinstance(value, list | tuple)
+            isinstance(value, list | tuple | deque)
             and len(value) == len(expected)
             and all(same_value(one, other) for one, other in zip(value, expected, strict=True))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(value, dict)
+            and value.keys() == expected.keys()
+            and all(same_value(value[key], expected[key]) for key in expected)
         )
     if isinstance(expected, float) and isinstance(value, int | float):
         tolerance = float(TOLERANCE) * max(1.0, abs(expected))

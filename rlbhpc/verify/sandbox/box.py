@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from rlbhpc.verify.sandbox import scratch
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Outcome
-from rlbhpc.verify.sandbox.pump import Pump
+from rlbhpc.verify.sandbox.pump import Pump, input_pipe
 from rlbhpc.verify.sandbox.syscalls import memory_file
 from rlbhpc.verify.sandbox.tier import Tier
 from rlbhpc.verify.sandbox.zygote import LEAN_MODULES
@@ -34,6 +34,8 @@ _FROM: Final = re.compile(r"\bfrom\s+([\w.]+)\s+import\b")
 _IMPORT: Final = re.compile(r"\bimport\s+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)")
 # Imports by a computed name, and `import a as b, c`, of which the pattern above reads half.
 _DYNAMIC: Final = re.compile(r"__import__|importlib|runpy|\bas\s+\w+\s*,")
+# What is done to a pipe and can't be done to a file.
+_WAITS: Final = re.compile(r"connect_read_pipe|selectors|epoll")
 
 
 class SandboxError(Exception):
@@ -115,7 +117,9 @@ class Supervisor:
         """Run one job to its end."""
         self._runs += 1
         takes_result = job.mode is not Mode.MAIN
-        with Pump(memory_file(job.encode()), stdin, limits, takes_result) as pump:
+        pipe = input_pipe(stdin) if _WAITS.search(job.program) else None
+        source = memory_file(stdin) if pipe is None else pipe
+        with Pump(memory_file(job.encode()), source, limits, takes_result) as pump:
             request = {
                 "run": self._runs, "cpu": limits.cpu, "wall": limits.wall,
                 "longest_wall": limits.longest_wall, "memory": limits.memory,

@@ -36,9 +36,10 @@ def run_calls(head: dict[str, Any], calls: list[bytes], descriptor: int) -> None
     module = ModuleType(_MODULE)
     sys.modules[_MODULE] = module
     names = module.__dict__
+    if not head["prune"]:
+        sys.set_int_max_str_digits(0)
     if head["contest"]:
         names.update(contest_names(head["program"]))
-        sys.set_int_max_str_digits(0)
     if head["before"]:
         exec(compile(head["before"], "before.py", "exec", dont_inherit=True), names)  # noqa: S102
     before = names.get(head["entry"])

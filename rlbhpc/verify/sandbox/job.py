@@ -83,9 +83,11 @@ class Job:
     def encode(self) -> bytes:
         """Encode for the child: a line of JSON, then one line per call's arguments."""
         head = {
-            "program": self.program, "mode": self.mode, "before": self.before, "entry": self.entry,
-            "contest": self.contest, "shape": self.shape, "forgiving": self.forgiving,
-            "prune": self.prune, "seconds": self.seconds,
+            # As an interpreter reads a file, less a byte-order mark.
+            "program": self.program.removeprefix("\ufeff"), "mode": self.mode,
+            "before": self.before, "entry": self.entry, "contest": self.contest,
+            "shape": self.shape, "forgiving": self.forgiving, "prune": self.prune,
+            "seconds": self.seconds,
         }  # fmt: skip
         return b"\n".join([json.dumps(head).encode(), *(wire.dumps(list(c)) for c in self.calls)])
 

@@ -17,7 +17,8 @@ from typing import Final
 from rlbhpc.verify.sandbox.syscalls import syscall
 
 _EXECUTE, _WRITE, _READ, _READ_FOLDER, _REMOVE_FOLDER, _REMOVE_FILE = (1 << bit for bit in range(6))
-_MAKE_FOLDER, _MAKE_FILE, _MAKE_LINK, _TRUNCATE = 1 << 7, 1 << 8, 1 << 12, 1 << 14
+_MAKE_FOLDER, _MAKE_FILE, _MAKE_LINK = 1 << 7, 1 << 8, 1 << 12
+_REFER, _TRUNCATE = 1 << 13, 1 << 14
 # Number of file rights that a version of the interface knows.
 _FILE_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 _NEWEST_FILE_RIGHTS: Final = 16
@@ -28,7 +29,7 @@ READ_FILE: Final = _READ
 READ_WRITE_FILE: Final = _READ | _WRITE
 WHOLE_FOLDER: Final = (
     _READ | _WRITE | _READ_FOLDER | _REMOVE_FOLDER | _REMOVE_FILE | _MAKE_FOLDER | _MAKE_FILE
-    | _MAKE_LINK | _TRUNCATE
+    | _MAKE_LINK | _REFER | _TRUNCATE
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import json
 import linecache
 import os
 import signal
+import stat
 import sys
 import threading
 import traceback
@@ -29,6 +30,7 @@ from rlbhpc.verify.sandbox import landlock, seccomp
 from rlbhpc.verify.sandbox.calls import run_calls
 from rlbhpc.verify.sandbox.preamble import contest_names
 from rlbhpc.verify.sandbox.privileges import die_with_parent, program_limits, set_limits
+from rlbhpc.verify.sandbox.syscalls import memory_file
 
 FILE_NAME: Final = "main.py"
 _STDIN, _STDOUT, _STDERR, _RESULT, _NULL = range(5)
@@ -107,14 +109,15 @@ def _place(descriptors: Descriptors, null: int) -> int:
 
 
 def prepare_streams() -> None:
-    """Make the standard streams that every program begins with, as an interpreter on pipes does.
+    """Make the standard streams that every program begins with, as an interpreter does.
 
     Done once in the supervisor: a stream remembers what kind of file it stands on, so for a moment
-    all three descriptors are pipes.
+    the descriptors are a file and pipes.
     """
+    source = memory_file(b"")
     reader, writer = os.pipe()
     saved = [os.dup(number) for number in range(3)]
-    for number, end in enumerate((reader, writer, writer)):
+    for number, end in enumerate((source, writer, writer)):
         os.dup2(end, number)
     streams = {
         "stdin": open(_STDIN, encoding="utf-8", closefd=False),  # noqa: SIM115
@@ -129,8 +132,8 @@ def prepare_streams() -> None:
     for number, end in enumerate(saved):
         os.dup2(end, number)
         os.close(end)
-    os.close(reader)
-    os.close(writer)
+    for end in (source, reader, writer):
+        os.close(end)
 
 
 def _run_main(head: dict[str, Any], calls: list[bytes]) -> int:
@@ -141,6 +144,8 @@ def _run_main(head: dict[str, Any], calls: list[bytes]) -> int:
     names.update(contest_names(program))
     # Judges print long numbers; an interpreter of today refuses past 4,300 digits by default.
     sys.set_int_max_str_digits(0)
+    if stat.S_ISFIFO(os.fstat(_STDIN).st_mode):
+        sys.stdin = sys.__stdin__ = open(_STDIN, encoding="utf-8", closefd=False)  # noqa: SIM115
     names.update(__builtins__=builtins, __file__=FILE_NAME, __name__="__main__")
     sys.modules["__main__"] = module
     lines = program.splitlines(keepends=True)

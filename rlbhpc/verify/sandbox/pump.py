@@ -1,7 +1,7 @@
-"""The verifier's ends of a run's descriptors: feed standard input, collect what comes, up to caps.
+"""The verifier's ends of a run's descriptors: standard input, and what comes back, up to caps.
 
-Pipes, not files: a program sees what it would see under a judge, and a flood of output stops at
-the pipe's size while it is being cut off.
+Input is a file, as under a judge: programs ask for its size, map it, go back in it. Output goes
+into pipes, so that a flood stops at the pipe's size while it is being cut off.
 """
 
 from __future__ import annotations
@@ -18,24 +18,20 @@ from typing import Any, Final, Self
 from rlbhpc.verify.sandbox.job import STDERR_TAIL, Cause, Limits
 
 _CHUNK: Final = 1 << 16
-_LARGE_PIPE: Final = 1 << 20
 _SET_PIPE_SIZE: Final = 1031  # F_SETPIPE_SZ
 
 
 class Pump:
     """Descriptors of one run; a context manager that closes them all."""
 
-    def __init__(self, job: int, stdin: bytes, limits: Limits, takes_result: bool) -> None:
-        """Open the pipes. ``job`` is a descriptor that this object takes over."""
-        self._input = memoryview(stdin)
+    def __init__(self, job: int, stdin: int, limits: Limits, takes_result: bool) -> None:
+        """Open the pipes. ``job`` and ``stdin`` are descriptors that this object takes over."""
         self._caps: dict[int, int] = {}
         self._buffers: dict[int, bytearray] = {}
-        self._stderr_seen = False
-        input_end, self._feed = os.pipe2(os.O_CLOEXEC)
         self._out, out_end = os.pipe2(os.O_CLOEXEC)
         self._err, err_end = os.pipe2(os.O_CLOEXEC)
         self._result, result_end = os.pipe2(os.O_CLOEXEC)
-        self.child_ends = [job, input_end, out_end, err_end, result_end]
+        self.child_ends = [job, stdin, out_end, err_end, result_end]
         for descriptor, cap in (
             (self._out, limits.output),
             (self._err, limits.output),
@@ -44,12 +40,7 @@ class Pump:
             os.set_blocking(descriptor, False)
             self._caps[descriptor] = cap
             self._buffers[descriptor] = bytearray()
-        os.set_blocking(self._feed, False)
-        if len(stdin) > _CHUNK:
-            with suppress(OSError):
-                fcntl.fcntl(self._feed, _SET_PIPE_SIZE, _LARGE_PIPE)
-        self._open = {self._feed, self._out, self._err, self._result}
-        self._write()
+        self._open = {self._out, self._err, self._result}
 
     def __enter__(self) -> Self:
         return self
@@ -84,13 +75,9 @@ class Pump:
         stop: Cause | None = None
         deadline = time.monotonic() + patience
         while True:
-            watched = [channel.fileno(), *(self._open - {self._feed})]
-            writable = [self._feed] if self._feed in self._open else []
-            ready, ready_to_write, _ = _select(watched, writable, deadline - time.monotonic())
-            if not ready and not ready_to_write:
+            ready = _ready([channel.fileno(), *self._open], deadline - time.monotonic())
+            if not ready:
                 raise TimeoutError("silent for longer than any run may take")
-            if ready_to_write:
-                self._write()
             over = sum(self._read(d) for d in ready if d != channel.fileno()) > 0
             if over and stop is None:
                 stop = Cause.OUTPUT
@@ -98,20 +85,10 @@ class Pump:
             if channel.fileno() in ready:
                 report = _report(channel)
                 # The child is gone, and with it every other holder of the pipes.
-                over = sum(self._drain(d) for d in tuple(self._open - {self._feed})) > 0
+                over = sum(self._drain(d) for d in tuple(self._open)) > 0
                 if (over or stop) and "cause" in report:
                     report["cause"] = Cause.OUTPUT
                 return report
-
-    def _write(self) -> None:
-        try:
-            while self._input:
-                self._input = self._input[os.write(self._feed, self._input[:_LARGE_PIPE]) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            pass  # a program need not read all it is given
-        self._close(self._feed)
 
     def _read(self, descriptor: int) -> bool:
         """Take one chunk; whether the cap is passed."""
@@ -137,18 +114,29 @@ class Pump:
         return over
 
 
-def _select(
-    readable: list[int], writable: list[int], timeout: float
-) -> tuple[list[int], list[int], None]:
+def input_pipe(content: bytes) -> int | None:
+    """Return a pipe that holds all of ``content`` and ends after it; None where it doesn't fit.
+
+    For programs that wait for events of standard input, which files have none of.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(writer, False)
+    with suppress(OSError):
+        fcntl.fcntl(writer, _SET_PIPE_SIZE, max(len(content), _CHUNK))
+    written = os.write(writer, content)
+    os.close(writer)
+    if written == len(content):
+        return reader
+    os.close(reader)
+    return None
+
+
+def _ready(descriptors: list[int], timeout: float) -> list[int]:
     """Wait like :func:`select.select`, whose sets end at descriptor 1,023."""
     poll = select.poll()
-    for descriptor in readable:
+    for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    for descriptor in writable:
-        poll.register(descriptor, select.POLLOUT)
-    events = [descriptor for descriptor, _ in poll.poll(max(0.0, timeout) * 1000)]
-    wanted = set(writable)
-    return [d for d in events if d not in wanted], [d for d in events if d in wanted], None
+    return [descriptor for descriptor, _ in poll.poll(max(0.0, timeout) * 1000)]
 
 
 def _report(channel: socket.socket) -> dict[str, Any]:

@@ -122,9 +122,9 @@ class MemoryFile:
     def sealed(self) -> int:
         """Seal the file and return a descriptor of it, at its start."""
         add_seals, all_seals = 1033, 0b1111
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
         fcntl.fcntl(self._descriptor, add_seals, all_seals)
-        return os.dup(self._descriptor)
+        # Opened anew for reading alone: older kernels map no sealed file that might be written.
+        return os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def memory_file(content: bytes) -> int:

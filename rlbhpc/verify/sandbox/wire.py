@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -55,6 +56,8 @@ def _encode(value: Any, depth: int) -> Any:
     # Before float: NumPy's float64 is a float too.
     if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
         return {"n": [kind.__name__, _encode(value.item(), depth - 1)]}
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and value.dtype.kind in "biufc":
+        return {"a": _encode(value.tolist(), depth - 1)}
     for base, encode in _ENCODERS:
         if isinstance(value, base):
             return encode(value, depth - 1)
@@ -100,6 +103,7 @@ _ENCODERS: Final[tuple[tuple[type, Callable[[Any, int], Any]], ...]] = (
     ),
     (set, _items("s", set.__iter__)),
     (frozenset, _items("z", frozenset.__iter__)),
+    (deque, _items("e", deque.__iter__)),
     (complex, lambda value, depth: {"c": [_float(value.real, 0), _float(value.imag, 0)]}),
     (bytes, lambda value, depth: {"b": bytes.hex(value)}),
     (Fraction, _rational),
@@ -192,6 +196,22 @@ def _numpy_scalar(parts: list[Any]) -> Any:
     return value
 
 
+def _array(items: list[Any]) -> Any:
+    """Decode to an array of numbers: of texts, one long one would make all others as large."""
+    import numpy as np
+
+    if not _are_numbers(items):
+        raise WireError("an array holds numbers")
+    return np.array(items)
+
+
+def _are_numbers(items: list[Any]) -> bool:
+    return all(
+        _are_numbers(item) if isinstance(item, list) else isinstance(item, int | float | complex)
+        for item in items
+    )
+
+
 def _complex(parts: list[Any]) -> complex:
     real, imaginary = parts
     return complex(float(real), float(imaginary))
@@ -208,6 +228,8 @@ _CONTAINERS: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "d": dict,
     "s": set,
     "z": frozenset,
+    "e": deque,
+    "a": _array,
     "c": _complex,
     "q": _fraction,
     "n": _numpy_scalar,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,19 @@ def test_output(output: str, expected: str, sound: bool, exact: bool) -> None:
         ([Opaque("x")], [1], False),
         (np.int64(3), 3, True),
         (2.9999999, 3, False),
+        (deque([1, (2,)]), [1, [2]], True),
+        (deque([1, 2]), [2, 1], False),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]], True),
+        (np.array([0.1 + 0.2]), [0.3], True),
+        (np.array([1, 2]), [1, 3], False),
+        (np.array([1]), 1, False),
+        ([np.array([1])], [[1]], True),
+        ({"a": (1, 2), "b": {"c": 0.1 + 0.2}}, {"a": [1, 2], "b": {"c": 0.3}}, True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 0.4}, {"a": 0.3}, False),
+        ({1: 2}, {"1": 2}, False),
+        ([("a", 1)], {"a": 1}, False),
     ],
 )
 def test_value(value: Any, expected: Any, same: bool) -> None:

@@ -37,13 +37,41 @@ F = "def f(x):\n    return x"
         (f"<think>\n```python\n{F}\n```\nand then", ""),
         (f"<think>x</think><answer>\n```python\n{F}\n```\n</answer>", F),
         (f"<answer>{F}</answer>", F),
-        # Fences inside a list are indented.
-        ("1. So:\n   ```python\n   x = 1\n   ```", "   x = 1"),
+        # Fences inside a list are indented, by blanks or a tab, and so is what they hold.
+        ("1. So:\n   ```python\n   x = 1\n   ```", "x = 1"),
+        ("* So:\n\t```python\n\tif x:\n\t    y\n\n\tz\n\t```", "if x:\n    y\n\nz"),
+        ("1. So:\n   ```python\n  x = 1\n y = 2\nz = 3\n   ```", "x = 1\ny = 2\nz = 3"),
+        ("- a\n  - b\n    ```py\n    def f(x):\n        return x\n    ```", F),
+        # Indented as a whole.
+        ("```python\n    def f(x):\n        return x\n```", F),
+        # The body of a function whose head stands in the prompt stays as it is.
+        ("    return x", "    return x"),
+        ("```python\n    return x\n```", "    return x"),
+        # A byte-order mark, of the response or of the program.
+        (f"\ufeff```python\n\ufeff{F}\n```", F),
+        (f"\ufeff{F}", F),
         # Nothing.
         ("", ""),
         ("   \n ", ""),
         ("```python\n```", ""),
         ("```json\n{}\n```", ""),
+        # Prose alone is no program.
+        ("I cannot solve this.", ""),
+        ("The answer is 42, since f(6) = 42.", ""),
+        ("For each element:\n\n1. Add it (if it is positive).\n2. Print the sum.", ""),
+        ("Let n be given.\nfrom this it follows\nimport of the goods: none\nf(n) = n(n+1)/2", ""),
+        # Whatever a program may consist of is one.
+        ("print(sum(map(int, input().split())))", "print(sum(map(int, input().split())))"),
+        (
+            "n, *a = map(int, open(0).read().split()); print(n)",
+            "n, *a = map(int, open(0).read().split()); print(n)",
+        ),
+        ("    return sorted(x)", "    return sorted(x)"),
+        ("    x += 1\n    y[0].z = x", "    x += 1\n    y[0].z = x"),
+        ("import sys", "import sys"),
+        ("exec(input())", "exec(input())"),
+        ("sys.stdout.write(str(1))", "sys.stdout.write(str(1))"),
+        ("for line in open(0): print(line)", "for line in open(0): print(line)"),
     ],
 )
 def test_program(response: str, expected: str) -> None:
@@ -62,6 +90,7 @@ def test_without_an_entry_the_last_python_block_counts() -> None:
         ("```python\nx = 1", ""),
         ("x = 1\n```\nbye", "x = 1"),
         ("x = 1", "x = 1"),
+        ("No idea.", ""),
     ],
 )
 def test_the_block_that_the_official_harness_takes(response: str, expected: str) -> None:

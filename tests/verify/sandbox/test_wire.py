@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import time
+from collections import deque
 from decimal import Decimal
 from enum import IntEnum
 from fractions import Fraction
@@ -23,7 +24,7 @@ PLAIN = st.recursive(
     | st.binary() | st.complex_numbers(allow_nan=False) | st.fractions(),
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple)
     | st.dictionaries(st.text() | st.integers(), inner) | st.sets(st.integers() | st.text())
-    | st.frozensets(st.integers()),
+    | st.frozensets(st.integers()) | st.lists(inner).map(deque),
     max_leaves=20,
 )  # fmt: skip
 
@@ -32,7 +33,7 @@ def same(one: Any, other: Any) -> bool:
     """Equal in value and in every type."""
     if type(one) is not type(other):
         return False
-    if isinstance(one, list | tuple):
+    if isinstance(one, list | tuple | deque):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
@@ -83,12 +84,27 @@ def test_a_subclass_is_what_its_base_holds(value: Any, expected: Any) -> None:
     assert type(back) is type(expected)
 
 
-@pytest.mark.parametrize("value", [object(), range(3), iter([]), np.arange(3), print, {}.items()])
+@pytest.mark.parametrize(
+    "value", [object(), range(3), iter([]), np.array([print]), np.array(["a"]), print, {}.items()]
+)
 def test_what_does_not_travel_equals_nothing(value: Any) -> None:
     back = wire.loads(wire.dumps(value))
     assert isinstance(back, wire.Opaque)
     assert back != back
     assert [back] != [value]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6).reshape(2, 3), np.array([0.5, np.inf]), np.array([]),
+        np.array([True]), np.array([1j]), np.arange(3, dtype=np.float32),
+    ],
+)  # fmt: skip
+def test_arrays_come_back_as_arrays(array: Any) -> None:
+    back = wire.loads(wire.dumps(array))
+    assert isinstance(back, np.ndarray)
+    assert np.array_equal(back, array)
 
 
 def test_depth_is_bounded_on_both_sides() -> None:
@@ -108,6 +124,7 @@ def test_depth_is_bounded_on_both_sides() -> None:
         b'{"q":[1,2]}', b'{"i":"zz"}', b'{"i":[]}', b'{"b":"0g"}', b'{"f":"one"}', b'{"f":[]}',
         b'{"n":["float64",[]]}', b'{"n":["float64","x"]}', b"NaN", b"Infinity", b"1" * 30,
         b"0." + b"1" * 60, b"\xff\xfe", b'{"q":["' + b"f" * 9999 + b'","' + b"3" * 9999 + b'"]}',
+        b'{"a":[[1],[2,3]]}', b'{"a":["x"]}', b'{"a":[{"t":[1]}]}', b'{"a":1}',
         b"[1,2", b"nul", b'"\\ud8"', b'{"n":[1,2,3]}',
     ],
 )  # fmt: skip
