@@ -127,13 +127,17 @@ def prepare_streams() -> None:
         ),
     }
     for name, stream in streams.items():
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+        _set_stream(name, stream)
     for number, end in enumerate(saved):
         os.dup2(end, number)
         os.close(end)
     for end in (source, reader, writer):
         os.close(end)
+
+
+def _set_stream(name: str, stream: io.TextIOWrapper) -> None:
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
 
 
 def _run_main(head: dict[str, Any], calls: list[bytes]) -> int:
@@ -145,7 +149,7 @@ def _run_main(head: dict[str, Any], calls: list[bytes]) -> int:
     # Judges print long numbers; an interpreter of today refuses past 4,300 digits by default.
     sys.set_int_max_str_digits(0)
     if stat.S_ISFIFO(os.fstat(_STDIN).st_mode):
-        sys.stdin = sys.__stdin__ = open(_STDIN, encoding="utf-8", closefd=False)  # noqa: SIM115
+        _set_stream("stdin", open(_STDIN, encoding="utf-8", closefd=False))  # noqa: SIM115
     names.update(__builtins__=builtins, __file__=FILE_NAME, __name__="__main__")
     sys.modules["__main__"] = module
     lines = program.splitlines(keepends=True)
