@@ -9,12 +9,10 @@ token looks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import embedding
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -25,8 +23,6 @@ from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
 
 NAME = "responses"
-# Up to this many tokens in a row bfloat16 loses on processors, from about here on it wins.
-SHORT = 192
 REFUSED = (
     "{} models cannot be trained here: {}; take one of plain attention layers, such as qwen2, "
     "qwen3, llama or mistral"
@@ -88,40 +84,16 @@ def attention(
     if "sliding_window" not in options and near_sight(module.config) is not None:
         raise UserError(REFUSED.format(type(module).__name__, "it is not told of its window"))
     tables = [x[0].transpose(0, 1) for x in (query, key, value)]
-    return attend_tables(module, tables, rows, home, **options)[None], None
-
-
-def attend_tables(
-    module: nn.Module,
-    tables: Sequence[Tensor],
-    rows: tuple[Tensor, ...],
-    home: Tensor,
-    *,
-    sliding_window: int | None = None,
-    **options: Any,
-) -> Tensor:
-    """Attend row by row; takes three of (cells, heads, size) and gives (cells, heads, size)."""
-    heads, size, dtype = tables[0].shape[1], tables[-1].shape[-1], tables[0].dtype
-    slow = _slow_if_short(tables[0]) and any(group.shape[1] <= SHORT for group in rows)
-    wide = [table.float() for table in tables] if slow else tables
-    seen = []
+    heads, size = query.shape[1], value.shape[-1]
+    window: int | None = options.pop("sliding_window", None)
+    attended = []
     for group in rows:
-        given = wide if group.shape[1] <= SHORT else tables
-        laid = [_laid(table, group) for table in given]
-        mask = _window(group.shape[1], sliding_window, home.device)
+        laid = [_laid(table, group) for table in tables]
+        mask = _window(group.shape[1], window, home.device)
         out, _ = sdpa_attention_forward(module, *laid, mask, **options)
-        seen.append(out.reshape(-1, heads * size).to(dtype))
-    line = seen[0] if len(seen) == 1 else torch.cat(seen)
-    return embedding(home, line).view(-1, heads, size)
-
-
-def _slow_if_short(table: Tensor) -> bool:
-    """Whether attention over few tokens is faster in float32: on processors it takes half.
-
-    A forecast's tensors stand for those of any device, and most of bfloat16 are of GPUs.
-    """
-    fake = isinstance(table, FakeTensor)
-    return table.device.type == "cpu" and table.dtype == torch.bfloat16 and not fake
+        attended.append(out.reshape(-1, heads * size))
+    line = attended[0] if len(attended) == 1 else torch.cat(attended)
+    return embedding(home, line).view(1, -1, heads, size), None
 
 
 def _laid(table: Tensor, group: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.algorithms.ppo import PPO
 from rlbhpc.train.batch import MicroBatch, Response, assemble, split
-from rlbhpc.train.heap import keep_freed_memory
 from rlbhpc.train.lora import adapt, whole_weights
 from rlbhpc.train.losses import (
     MAX_LOG_RATIO,
@@ -79,7 +78,6 @@ class Learner:
 
     def __init__(self, model: Path, settings: Settings, algorithm: Algorithm) -> None:
         settle_vector_math()
-        keep_freed_memory()
         ds.init_ranks()
         self.settings = settings
         self.algorithm = algorithm

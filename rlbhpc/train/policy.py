@@ -12,11 +12,9 @@ from transformers import AutoConfig, PreTrainedModel
 
 from rlbhpc.engines.hf.backend import SEEING, model_kind
 from rlbhpc.engines.hf.sight import Sight
-from rlbhpc.engines.products import speed_up_products
 from rlbhpc.engines.staging import staged
 from rlbhpc.train.attention import attend_in_rows, hidden_states
 from rlbhpc.train.batch import MicroBatch
-from rlbhpc.train.fused import fuse_layers
 from rlbhpc.train.losses import token_entropies, token_logprobs
 
 
@@ -66,8 +64,6 @@ class Policy(nn.Module):
     def __init__(self, model: PreTrainedModel, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(model)
-        fuse_layers(model.base_model)
-        speed_up_products(model)
         self.model = model
         self.sight = sight
         self.entropy_gradient = False
@@ -97,8 +93,6 @@ class Critic(nn.Module):
     def __init__(self, body: PreTrainedModel, hidden_size: int, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(body)
-        fuse_layers(body)
-        speed_up_products(body)
         self.body = body
         self.sight = sight
         self.head = nn.Linear(hidden_size, 1, bias=False)

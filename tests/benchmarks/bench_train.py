@@ -1,8 +1,8 @@
 """One training step beside TRL's: the same model, prompts, lengths, groups and loss.
 
-A Qwen2 of 4.8 million parameters on the processors of one host, 64 responses a step. Two processes
-take turns step by step, so that a neighbour who comes or goes meets both, and the median of the
-pairs' ratios is stated.
+A Qwen2 of 4.8 million parameters on one core, 64 responses a step, in seconds of the processor: a
+neighbour on the machine changes them little, and no thread waits for another. Two processes take
+turns step by step, and the median of the pairs' ratios is stated.
 """
 
 from __future__ import annotations
@@ -33,59 +33,43 @@ def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         model = make_tiny_model(Path(name) / "model", **SHAPE)
         return [
-            *compared(model, "fixed", "float32", "64 + 24 tokens, training", 0.75),
-            *compared(model, "fixed", "bfloat16", "64 + 24 tokens, bfloat16", 0.5),
-            *compared(model, "uneven", "float32", "8 to 256 + 24 tokens, training", 0.75),
-            *compared(model, "uneven", "bfloat16", "8 to 256 + 24 tokens, bfloat16", 0.5),
-            *compared(model, "sampled", "float32", "end to end, with rollouts", 0.6),
+            compared(model, "fixed", "64 + 24 tokens, training", 0.65),
+            compared(model, "uneven", "8 to 256 + 24 tokens, training", 0.45),
+            compared(model, "sampled", "end to end, with rollouts", 0.6),
         ]
 
 
-def compared(model: Path, work: str, dtype: str, what: str, target: float) -> list[Row]:
-    """Ratio of step times, both sides computing in ``dtype``, with memory beside it."""
-    with Side("us", model, work, dtype) as us, Side("trl", model, work, dtype) as trl:
+def compared(model: Path, work: str, what: str, target: float) -> Row:
+    """Ratio of processor seconds a step in float32, with memory beside it."""
+    with Side("us", model, work) as us, Side("trl", model, work) as trl:
         while not us.figures or not trl.figures:
             us.take_turn()
             trl.take_turn()
     ours, theirs = us.figures, trl.figures
-    pairs = list(zip(ours["seconds"], theirs["seconds"], strict=True))
-    ratio = statistics.median(a / b for a, b in pairs)
-    our_step, their_step = (statistics.median(one["seconds"]) for one in (ours, theirs))
+    ratios = [a / b for a, b in zip(ours["seconds"], theirs["seconds"], strict=True)]
+    ratio = statistics.median(ratios)
+    our_step, their_step = (statistics.median(side["seconds"]) for side in (ours, theirs))
     note = (
         f"{our_step:.2f} and {their_step:.2f} s a step, "
         f"{ours['mib']:,.0f} and {theirs['mib']:,.0f} MiB at most; "
-        f"pairs from {min(a / b for a, b in pairs):.2f} to {max(a / b for a, b in pairs):.2f}"
+        f"pairs from {min(ratios):.2f} to {max(ratios):.2f}"
     )
-    if "products_s" in ours:
-        least = ours["products_s"] / their_step
-        note += f"; {least:.2f} × are our products and attention alone"
-    rows = [Row(f"{what}: time of TRL's step", ratio, "×", f"≤ {target}", ratio <= target, note)]
-    if "peak" in ours:
-        share = ours["flops"] / our_step / ours["peak"]
-        alone = ours["flops"] / ours["products_s"] / ours["peak"]
-        peak = (
-            f"peak {ours['peak'] / 1e9:,.0f} GFLOP/s; {alone:.2f} if products and attention, at "
-            "the speed that they have in the step, were all there is"
-        )
-        rows.append(
-            Row(f"{what}: share of the matmul peak", share, "", "≥ 0.7", share >= 0.7, peak)
-        )
-    return rows
+    return Row(f"{what}: time of TRL's step", ratio, "×", f"≤ {target}", ratio <= target, note)
 
 
 class Side:
     """One side in a process of its own, which works when it is told to."""
 
-    def __init__(self, name: str, model: Path, work: str, dtype: str) -> None:
+    def __init__(self, name: str, model: Path, work: str) -> None:
         self.figures: dict[str, Any] = {}
         self._log = model.with_name(f"{name}.log")
         # Ours are no part of what others' users have.
         kept = {k: v for k, v in os.environ.items() if name == "us" or k not in SETTINGS}
         with self._log.open("w") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", SIDES, name, str(model), work, dtype],
+                [sys.executable, "-m", SIDES, name, str(model), work],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                env={**kept, "HF_HUB_OFFLINE": "1"},
+                env={**kept, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
         self._hear()
 
@@ -109,8 +93,8 @@ class Side:
         assert self._process.stdout
         for line in self._process.stdout:
             if line.startswith(MARK):
-                said = line.removeprefix(MARK).strip()
-                self.figures = {} if said == TURN else json.loads(said)
+                message = line.removeprefix(MARK).strip()
+                self.figures = {} if message == TURN else json.loads(message)
                 return
         raise RuntimeError(f"{self._process.args}: {self._log.read_text()[-3000:]}")
 

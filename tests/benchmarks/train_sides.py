@@ -1,4 +1,4 @@
-"""One side of the comparison with TRL, as a process of its own: ``SIDE MODEL WORK DTYPE``.
+"""One side of the comparison with TRL, as a process of its own: ``SIDE MODEL WORK``.
 
 Both sides take the same steps: the same model, prompts, lengths, group size and loss. ``WORK`` is
 ``fixed`` (every response as long as allowed), ``uneven`` (lengths uniform from 8 to the longest),
@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ import numpy as np
 import torch
 
 MARK, TURN = "side: ", "turn"
-STEPS, GROUP, PROMPTS = 31, 8, 8
+STEPS, GROUP, PROMPTS = 15, 8, 8
 ROWS = GROUP * PROMPTS
 PROMPT = "Add 0123456789 to 98765."
 LONGEST = {"fixed": 64, "sampled": 64, "uneven": 256}
@@ -48,7 +46,7 @@ def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [float(sum(ids) % 3) / 2 for ids in completion_ids]
 
 
-def by_trl(model: Path, work: str, dtype: str) -> dict[str, Any]:
+def by_trl(model: Path, work: str) -> dict[str, Any]:
     """TRL's GRPO trainer; its first step warms up."""
     datasets, transformers, trl = map(importlib.import_module, ("datasets", "transformers", "trl"))
 
@@ -64,9 +62,9 @@ def by_trl(model: Path, work: str, dtype: str) -> dict[str, Any]:
 
         def training_step(self, *words: Any, **more: Any) -> Any:
             turn()
-            begun = time.perf_counter()
+            begun = time.process_time()
             loss = super().training_step(*words, **more)
-            self.seconds.append(time.perf_counter() - begun)
+            self.seconds.append(time.process_time() - begun)
             return loss
 
     class Stepped(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
@@ -75,16 +73,16 @@ def by_trl(model: Path, work: str, dtype: str) -> dict[str, Any]:
         begun = 0.0
 
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-            self.begun = time.perf_counter()
+            self.begun = time.process_time()
 
         def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-            trainer.seconds[-1] += time.perf_counter() - self.begun
+            trainer.seconds[-1] += time.process_time() - self.begun
 
     config = trl.GRPOConfig(
         output_dir=f"{model}.trl", max_steps=STEPS + 1, learning_rate=RATE, loss_type="dapo",
         per_device_train_batch_size=ROWS, num_generations=GROUP, beta=0.0, use_cpu=True,
         max_completion_length=LONGEST[work], lr_scheduler_type="constant",
-        bf16=dtype == "bfloat16", gradient_checkpointing=False, report_to="none",
+        bf16=False, gradient_checkpointing=False, report_to="none",
         save_strategy="no", logging_strategy="no", disable_tqdm=True,
     )  # fmt: skip
     trainer = Timed(
@@ -98,7 +96,7 @@ def by_trl(model: Path, work: str, dtype: str) -> dict[str, Any]:
     return {"seconds": trainer.seconds[1:]}
 
 
-def by_us(model: Path, work: str, dtype: str) -> dict[str, Any]:
+def by_us(model: Path, work: str) -> dict[str, Any]:
     """The training loop's own parts: engine, advantages, learner, weights back to the engine."""
     from rlbhpc.engines.completion import Request
     from rlbhpc.engines.engine import make_engine
@@ -113,7 +111,7 @@ def by_us(model: Path, work: str, dtype: str) -> dict[str, Any]:
     algorithm = make_algorithm("grpo", "trl", aggregation="token")
     settings = make_settings({
         "steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": GROUP,
-        "learning_rate": RATE, "max_tokens": LONGEST[work], "dtype": dtype,
+        "learning_rate": RATE, "max_tokens": LONGEST[work],
         "micro_tokens": 16384,  # all at once, as TRL is told to
     })  # fmt: skip
     learner = Learner(model, settings, algorithm)
@@ -150,60 +148,17 @@ def by_us(model: Path, work: str, dtype: str) -> dict[str, Any]:
     seconds = []
     for number in range(STEPS + 1):
         turn()
-        begun = time.perf_counter()
+        begun = time.process_time()
         step(number)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.process_time() - begun)
     turn()
-    figures: dict[str, Any] = {"seconds": seconds[1:]}
-    if engine is None:
-        from torch.utils.flop_counter import FlopCounterMode
-
-        from rlbhpc.engines.products import HAS_ONEDNN
-
-        formulas = {torch.ops.mkldnn._linear_pointwise: product_flops} if HAS_ONEDNN else {}
-        with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-            step(1)
-        figures["flops"] = float(counter.get_total_flops())
-        figures["products_s"] = seconds_in_products(lambda: step(1))
-        figures["peak"] = matmul_peak(torch.float32 if dtype == "float32" else torch.bfloat16)
-    else:
+    if engine is not None:
         engine.close()
-    return figures
+    return {"seconds": seconds[1:]}
 
 
-def product_flops(x: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
-    """Operations of x·Wᵀ, from shapes."""
-    return 2 * math.prod(x) * weight[0]
-
-
-def seconds_in_products(work: Callable[[], None]) -> float:
-    """Seconds that matrix products and attention take of some work: what no loop can do without."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
-        work()
-    counted = (
-        "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product",
-        "mkldnn::_linear_pointwise",
-    )  # fmt: skip
-    spent = [op.self_cpu_time_total for op in seen.key_averages() if op.key.startswith(counted)]
-    return float(sum(spent)) / 1e6
-
-
-def matmul_peak(dtype: torch.dtype, size: int = 2048, runs: int = 9) -> float:
-    """Operations a second of a large square product, the best of a few by any library."""
-    from rlbhpc.engines.products import is_onednns, multiply_by_onednn
-
-    a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
-    ways = [torch.mm, multiply_by_onednn] if is_onednns(b) else [torch.mm]
-    best = 0.0
-    for way in ways * runs:
-        begun = time.perf_counter()
-        way(a, b)
-        best = max(best, 2 * size**3 / (time.perf_counter() - begun))
-    return best
-
-
-def main(side: str, model: str, work: str, dtype: str) -> None:
-    figures = (by_trl if side == "trl" else by_us)(Path(model), work, dtype)
+def main(side: str, model: str, work: str) -> None:
+    figures = (by_trl if side == "trl" else by_us)(Path(model), work)
     figures["mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(MARK + json.dumps(figures), flush=True)
 

@@ -12,8 +12,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
-from rlbhpc.train import attention
-from rlbhpc.train.attention import attend_tables
 from rlbhpc.train.batch import Response, assemble
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
 
@@ -121,44 +119,3 @@ def test_a_model_of_other_layers_is_refused(family: str, sizes: dict[str, Any]) 
         batch = assemble([Response((1, 2), np.array([3, 4], np.int32))], np.arange(1))
         with pytest.raises(UserError, match="cannot be trained here"):
             Policy(model)(batch.to(torch.device("meta")), 1.0)
-
-
-def test_attention_of_bfloat16_is_that_of_float32_rounded_once() -> None:
-    batch = assemble(responses(), np.arange(7))
-    draw = torch.Generator().manual_seed(0)
-    cells = batch.input_ids.shape[1]
-    tables = [torch.randn(cells, 4, 8, generator=draw).bfloat16() for _ in range(3)]
-    due = torch.randn(cells, 4, 8, generator=draw).bfloat16()
-    module = torch.nn.Module()
-
-    def learnt(given: list[torch.Tensor]) -> list[torch.Tensor]:
-        given = [x.clone().requires_grad_() for x in given]
-        out = attend_tables(module, given, batch.rows, batch.home)
-        return [out, *torch.autograd.grad(out, given, due.to(out.dtype))]
-
-    exact = learnt([x.float() for x in tables])
-    for found, truth in zip(learnt(tables), exact, strict=True):
-        assert found.dtype == torch.bfloat16
-        assert torch.equal(found, truth.bfloat16())
-
-
-def test_only_short_rows_of_bfloat16_are_attended_in_float32(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batch = assemble(responses(), np.arange(7))
-    widths = sorted({group.shape[1] for group in batch.rows})
-    draw = torch.Generator().manual_seed(0)
-    shape = (batch.input_ids.shape[1], 4, 8)
-    tables = [torch.randn(shape, generator=draw).bfloat16() for _ in range(3)]
-
-    def seen(longest: int) -> torch.Tensor:
-        monkeypatch.setattr(attention, "SHORT", longest)
-        return attend_tables(torch.nn.Module(), tables, batch.rows, batch.home)
-
-    none, some, every = seen(widths[0] - 1), seen(widths[0]), seen(widths[-1])
-    short = torch.cat([torch.full((g.numel(),), g.shape[1] == widths[0]) for g in batch.rows])
-    short = short[batch.home.flatten()]
-    assert 0 < short.sum() < len(short)
-    assert torch.equal(some[short], every[short]) and torch.equal(some[~short], none[~short])
-    assert not torch.equal(none[short], every[short])
-    assert not torch.equal(none[~short], every[~short])

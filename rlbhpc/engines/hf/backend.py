@@ -159,9 +159,6 @@ class Backend:
         parameter = next(module.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
 
-    def pack(self, rows: int) -> None:
-        """Lay the weights out, as they are now, for steps of ``rows``; where that gains a thing."""
-
     def expand(self, request: Request) -> Request:
         """Give each image of a request as many tokens as the model sees of it."""
         if request.images:

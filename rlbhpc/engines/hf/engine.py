@@ -72,9 +72,6 @@ class HfEngine:
         self._samplers = [
             Sampler(self._backend, self.tokens, share, self.max_length) for _ in range(batches)
         ]
-        # A second copy of the weights is nothing beside the rest where they are few.
-        self._packed_for = share if small else None
-        self._pack()
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
@@ -147,13 +144,8 @@ class HfEngine:
         try:
             copy_weights(self._backend.module, weights)
         finally:  # after weights that were refused on the way, too
-            self._pack()
             for sampler in self._samplers:
                 sampler.forget()
-
-    def _pack(self) -> None:
-        if self._packed_for is not None:
-            self._backend.pack(self._packed_for)
 
     def rest(self) -> None:
         """Forget the prompts: the weights stay, and responses leave nothing behind."""

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 
 from rlbhpc.engines.hf import decode
 from rlbhpc.engines.hf.backend import Backend, near_sight
-from rlbhpc.engines.hf.decode import Layer, Shape, Step, packed, product_of
+from rlbhpc.engines.hf.decode import Layer, Shape, Step
 from rlbhpc.engines.hf.slots import Layers, Window
 
 # Families of this shape; whatever else a model's configuration asks for is checked in `fits`.
@@ -66,22 +66,15 @@ class LeanBackend(Backend):
         has_norm = hasattr(attention, "q_norm")
         return Layer(
             norm_attention=layer.input_layernorm.weight,
-            qkv=product_of(
-                _share([p.weight for p in projections]),
-                _share([p.bias for p in projections]) if has_bias else None,
-            ),
+            qkv=_share([p.weight for p in projections]),
+            qkv_bias=_share([p.bias for p in projections]) if has_bias else None,
             norm_query=attention.q_norm.weight if has_norm else None,
             norm_key=attention.k_norm.weight if has_norm else None,
-            out=product_of(attention.o_proj.weight),
+            out=attention.o_proj.weight,
             norm_mlp=layer.post_attention_layernorm.weight,
-            gate_up=product_of(_share([mlp.gate_proj.weight, mlp.up_proj.weight])),
-            down=product_of(mlp.down_proj.weight),
+            gate_up=_share([mlp.gate_proj.weight, mlp.up_proj.weight]),
+            down=mlp.down_proj.weight,
         )
-
-    def pack(self, rows: int) -> None:
-        """Lay the weights out for steps of ``rows``; see :class:`Backend`."""
-        if self.device.type == "cpu":
-            self.layers = [_packed(layer, rows) for layer in self.layers]
 
     def prefill(self, ids: torch.Tensor) -> tuple[torch.Tensor, Layers]:
         """Prefill through the module; keys are reordered to the pairs that :meth:`step` rotates."""
@@ -116,12 +109,6 @@ class LeanBackend(Backend):
             angles = positions[:, None] * rotary.inv_freq.float()
             self._table = torch.polar(torch.ones_like(angles), angles) * rotary.attention_scaling
         return self._table
-
-
-def _packed(layer: Layer, rows: int) -> Layer:
-    qkv, gate_up = packed(layer.qkv, rows), packed(layer.gate_up, rows)
-    out, down = (packed(p, rows) if p.onednn else p for p in (layer.out, layer.down))
-    return layer._replace(qkv=qkv, gate_up=gate_up, out=out, down=down)
 
 
 def _share(parameters: list[Any]) -> torch.Tensor:
