@@ -9,6 +9,7 @@ from typing import Any
 
 from rlbhpc.engines.folder import end_ids
 from rlbhpc.errors import UserError
+from rlbhpc.problems.prompts import Prompt, check_tokens
 
 
 class Tokens:
@@ -63,6 +64,15 @@ class Tokens:
         double = None if start is None else [start, start]
         every = self.tokenizer(list(texts))["input_ids"]
         return [tuple(ids[1:] if ids[:2] == double else ids) for ids in every]
+
+    def check_prompt(self, prompt: Prompt, rendered: str) -> None:
+        """Refuse a template in another model's chat format; see :func:`check_tokens`."""
+
+        def encode(mark: str) -> list[int]:
+            ids: list[int] = self.tokenizer(mark, add_special_tokens=False)["input_ids"]
+            return ids
+
+        check_tokens(prompt, self.encode(rendered), self.tokenizer.bos_token_id, encode)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of response tokens; special tokens, the end-of-text among them, leave no trace."""

@@ -24,8 +24,12 @@ PLACEHOLDER: Final = "{question}"
 # How Qwen2-VL and its successors mark an image; engines put the image's tokens in its place.
 IMAGE: Final = "<|image_pad|>"
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-# Control tokens of the chat formats in use: <|im_start|>, <|begin_of_text|>, <|eot_id|> …
-_MARK: Final = re.compile(r"<\|[A-Za-z0-9_]+\|>")
+# Control tokens of the chat formats in use. Others, such as <|begin_of_thought|>, some models were
+# taught as plain text.
+_MARK: Final = re.compile(
+    r"<\|(?:im_start|im_end|im_sep|endoftext|begin_of_text|end_of_text|start_header_id"
+    r"|end_header_id|eot_id|system|user|assistant|end|vision_start|vision_end|image_pad)\|>"
+)
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,10 @@ def work(job: Work, shard: Shard) -> int:
         attempt.loaded()
         try:
             for arm in dict.fromkeys(span.arm for span in spans):
-                mine = (job.problems[span.problem] for span in spans if span.arm == arm)
-                refuse_unseen(engine, arm, mine)
+                arm_problems = [job.problems[span.problem] for span in spans if span.arm == arm]
+                refuse_unseen(engine, arm, arm_problems)
+                prompt = job.study.prompts[job.study.arms[arm].prompt]
+                engine.tokens.check_prompt(prompt, render(prompt, arm_problems[0]))
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
                 for arm, group in groupby(spans, key=lambda span: span.arm):
                     _sample_arm(job, engine, recorder, arm, list(group))

@@ -88,6 +88,7 @@ def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]
             f"{shown} has images, which the model in {tokens.folder} cannot be shown; train one of "
             f"{', '.join(sorted(SEEING))}"
         )
+    tokens.check_prompt(template, render(template, problems[0]))
     return tuple(Prompt(p, tokens.encode(render(template, p))) for p in problems)
 
 

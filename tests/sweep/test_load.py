@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file
 
+from rlbhpc.cli.sample import sample
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
@@ -30,6 +32,14 @@ problem_sets:
 sampling: {prompt: countdown, temperature: 1.0, max_tokens: 4, n: 1}
 arms:
   lora: {model: lora, steps: [0, 1, 2]}
+engine: {name: hf, dtype: float32, options: {rows: 16}}
+"""
+FOREIGN = """
+name: foreign
+models: {base: {path: base}}
+problem_sets: {countdown: {subset: test, limit: 2}}
+sampling: {prompt: qwen-boxed, temperature: 1.0, max_tokens: 4, n: 1}
+arms: {base: {model: base}}
 engine: {name: hf, dtype: float32, options: {rows: 16}}
 """
 
@@ -67,3 +77,21 @@ def test_a_model_that_cannot_be_shown_a_figure_is_not_asked_about_it(tmp_path: P
     with pytest.raises(UserError, match="arm base: made/2 has images"):
         refuse_unseen(engine, "base", [text, figure])
     engine.close()
+
+
+def test_a_prompt_in_the_chat_format_of_another_family_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would tell: such a model answers, and only its scores are lower."""
+    llama = make_tiny_model(tmp_path / "base", "llama", hidden_size=32)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        file = llama / name
+        text = file.read_text().replace("<|im_start|>", "<|start_header_id|>")
+        file.write_text(text.replace("<|im_end|>", "<|eot_id|>"))
+    (tmp_path / "study.yaml").write_text(FOREIGN)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(sample, ["study.yaml"])
+    assert isinstance(result.exception, UserError), result.output
+    assert "prompt 'qwen-boxed': <|im_start|> is 12 tokens for this model" in str(result.exception)
+    result = CliRunner().invoke(sample, ["study.yaml", "--set", "sampling.prompt=countdown"])
+    assert result.exit_code == 0 and result.exception is None, result.output

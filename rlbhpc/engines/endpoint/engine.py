@@ -14,6 +14,7 @@ from rlbhpc.engines.endpoint.read import completion
 from rlbhpc.engines.engine import Score, failed
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
+from rlbhpc.problems.prompts import Prompt
 from rlbhpc.study.arm import Sampling
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class TextTokens(Tokens):
     def encode_all(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Encode prompts."""
         return [tuple(map(ord, text)) for text in texts]
+
+    def check_prompt(self, prompt: Prompt, rendered: str) -> None:
+        """The server alone knows its model's format."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a prompt."""
