@@ -16,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from rlbhpc.store.reader import open_cube
 
         return open_cube
+    if name == "launch":
+        import importlib
+
+        return importlib.import_module("rlbhpc.launch")
     raise AttributeError(f"module 'rlbhpc' has no attribute {name!r}")

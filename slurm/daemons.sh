@@ -2,6 +2,8 @@
 # shellcheck shell=bash disable=SC2154  # `state` is set by whoever sources this
 
 export SLURM_CONF=$state/etc/slurm.conf
+# The caller's may be one that the database's user cannot write to.
+unset TMPDIR
 db_port=${RLBHPC_CLUSTER_DB_PORT:-16033}
 
 # Whether the process of a pid file lives, and is still the program that wrote it.

@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ -d "$state/etc" ] || { echo "No cluster in $state."; exit 0; }
 
 if alive "$state/pid/slurmctld.pid" slurmctld; then
-    inside timeout 10 scancel --user=rlbhpc-dev 2>/dev/null || true
+    inside timeout 10 scancel --user=rlbhpc-dev,rlbhpc-dev2 2>/dev/null || true
     for _ in $(seq 80); do
         [ -z "$(inside timeout 5 squeue -h -o %i 2>/dev/null)" ] && break
         sleep 0.25
@@ -27,5 +27,9 @@ stop "$state/pid/slurmdbd.pid" slurmdbd
 stop "$state/db/run/mariadb.pid" mariadbd
 stop "$state/munge/run/munged.pid" munged
 stop "$state/pid/network.pid" sleep
+for user in rlbhpc-dev2 rlbhpc-dev; do
+    pkill -KILL -U "$user" 2>/dev/null || true
+    id "$user" >/dev/null 2>&1 && userdel --force "$user" 2>/dev/null || true
+done
 rm -rf "$state"
 echo "The cluster is down."

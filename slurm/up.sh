@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Bring up a throw-away Slurm on this host: munge, MariaDB, slurmdbd, slurmctld, three nodes, two
-# preempting partitions, one ordinary user. Everything listens on the loopback address only, and
-# all state is in one folder. Run it again and it mends what is down.
+# Bring up a throw-away Slurm on this host: munge, MariaDB, slurmdbd, slurmctld, three nodes, four
+# preempting partitions, two ordinary users with a folder that they share, one node with an old
+# Python. Everything listens on the loopback address only, and all state is in one folder. Run it
+# again and it mends what is down.
 set -euo pipefail
 
 state=${RLBHPC_CLUSTER_STATE:-/tmp/rlbhpc-cluster}
-user=rlbhpc-dev
+users=(rlbhpc-dev rlbhpc-dev2)
 nodes=3
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=daemons.sh
@@ -24,10 +25,17 @@ install_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
-make_user() {
-    id "$user" >/dev/null 2>&1 || useradd --no-create-home --home-dir "$state/home" \
-        --shell /bin/bash "$user"
-    install -d -m 755 -o "$user" -g "$user" "$state/home"
+make_users() {
+    local user home
+    for user in "${users[@]}"; do
+        # The first one keeps the plain name of the folder.
+        home=$state/home${user#"${users[0]}"}
+        id "$user" >/dev/null 2>&1 || useradd --no-create-home --home-dir "$home" \
+            --shell /bin/bash "$user"
+        install -d -m 755 -o "$user" -g "$user" "$home"
+    done
+    usermod --append --groups "${users[0]}" "${users[1]}"
+    install -d -m 2775 -o "${users[0]}" -g "${users[0]}" "$state/project"
 }
 
 # Fill in a template of etc/: only @STATE@, @NODES@ and @DB_PORT@ stand for something.
@@ -46,14 +54,16 @@ make_state() {
         chown munge:munge "$state/munge/munge.key"
         chmod 400 "$state/munge/munge.key"
     fi
-    for file in slurm.conf slurmdbd.conf cgroup.conf; do render "$file"; done
+    for file in slurm.conf slurmdbd.conf cgroup.conf task-prolog.sh; do render "$file"; done
+    chmod 755 "$state/etc/task-prolog.sh"
+    install -D -m 755 "$here/etc/old-python3" "$state/old/python3"
     chmod 600 "$state/etc/slurmdbd.conf"
     cat >"$state/enter" <<END
 #!/bin/bash
-# Run a command on the cluster as its ordinary user (run this as root).
+# Run a command on the cluster as one of its ordinary users (run this as root).
 export SLURM_CONF=$state/etc/slurm.conf
 pid=\$(cat $state/pid/network.pid)
-exec nsenter --net=/proc/\$pid/ns/net --uts=/proc/\$pid/ns/uts runuser -u $user -- "\$@"
+exec nsenter --net=/proc/\$pid/ns/net --uts=/proc/\$pid/ns/uts runuser -u \${RLBHPC_CLUSTER_USER:-${users[0]}} -- "\$@"
 END
     chmod 755 "$state/enter"
     # As distributions ship it: Apptainer mounts images through it as an ordinary user.
@@ -65,11 +75,13 @@ make_accounts() {
     wait_for slurmdbd inside timeout 5 sacctmgr -n list cluster
     "${yes[@]}" add cluster rlbhpcdev >/dev/null 2>&1 || true
     "${yes[@]}" add account dev Description=dev Organization=dev >/dev/null 2>&1 || true
-    "${yes[@]}" add user "$user" Account=dev DefaultAccount=dev >/dev/null 2>&1 || true
+    for user in "${users[@]}"; do
+        "${yes[@]}" add user "$user" Account=dev DefaultAccount=dev >/dev/null 2>&1 || true
+    done
 }
 
 install_packages
-make_user
+make_users
 make_state
 
 start_network

@@ -8,7 +8,7 @@ import click
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.launch.cancel import cancel as end_all
-from rlbhpc.launch.run_folder import layout_of
+from rlbhpc.launch.launches import layout_of
 
 
 @click.command(epilog="Example: rlbhpc cancel runs/math")

@@ -12,12 +12,12 @@ from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.predict import Rates, measured
+from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 
-SHARD_TOKENS = 50_000_000
 # Seconds in which an engine loads a model of some billion parameters.
 START = 60.0
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from rlbhpc.cli.plan import SHARD_TOKENS, print_summary
+from rlbhpc.cli.plan import print_summary
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
+from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Block, Study
 from rlbhpc.sweep.devices import devices

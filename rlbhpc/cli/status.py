@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rlbhpc.cli.plan import block_row
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE
 from rlbhpc.launch import status as look
-from rlbhpc.launch.run_folder import layout_of
+from rlbhpc.launch.launches import layout_of
 from rlbhpc.launch.slurm import ranges
 from rlbhpc.sweep.progress import duration
 
@@ -41,8 +42,8 @@ def status(run: Path, watch: int | None, as_json: bool) -> int:
             print_json(as_record(found))
         else:
             show(found)
-        if watch is None or not found.missing:
-            return INCOMPLETE if found.missing else DONE
+        if watch is None or not (found.missing or found.behind):
+            return INCOMPLETE if found.missing or found.behind else DONE
         time.sleep(watch)
 
 
@@ -51,11 +52,15 @@ def as_record(found: look.Status) -> dict[str, Any]:
     return {
         "samples": [{**block_row(p), "failed": int(p.failed.sum())} for p in found.blocks],
         "missing": found.missing,
-        "launch": str(found.launch.path) if found.launch else None,
-        "shards": found.shards,
+        "launches": [
+            {"launch": str(one.path), "shards": found.shards[one.path.name]}
+            for one in found.launches
+        ],
         "queue": found.queue,
         "tokens_per_second_and_worker": found.rate,
         "seconds_left": found.left,
+        "behind": found.behind,
+        "efficiency": asdict(found.efficiency) if found.efficiency else None,
         "failures": [
             {"cause": one.cause, "jobs": list(one.jobs), "action": one.action}
             for one in found.failures
@@ -71,20 +76,37 @@ def show(found: look.Status) -> None:
     failed = sum(int(p.failed.sum()) for p in found.blocks)
     if failed:
         click.echo(f"{failed:,} samples are stored as failed: rlbhpc launch --retry-failed\n")
-    if found.launch is None:
+    if not found.launches:
         click.echo("Nothing was launched.")
         return
-    shards = [[state, len(them), ranges(them)] for state, them in found.shards.items()]
-    print_table(f"Shards of launch {found.launch.path.name}", ["state", "shards", "which"], shards)
+    for one in found.launches:
+        shards = [
+            [state, len(numbers), ranges(numbers)]
+            for state, numbers in found.shards[one.path.name].items()
+        ]
+        print_table(f"Shards of launch {one.path.name}", ["state", "shards", "which"], shards)
+    newest = found.launches[-1]
     if found.queue is None:
         click.echo("Slurm does not answer; what is above is from the run's own files.")
     elif found.queue:
         click.echo("Queue: " + ", ".join(f"{n} {state}" for state, n in found.queue.items()))
+    elif found.missing and not (newest.path / "submitted").exists():
+        click.echo(f"Launch {newest.path.name} was not submitted: {newest.path / 'submit.sh'}")
     elif found.missing:
         click.echo("No job is in the queue; `rlbhpc launch` again makes what is missing.")
+    for name in found.behind if not found.queue else []:
+        what = "the cube lags behind the samples" if name == "compact" else "the report is old"
+        click.echo(f"All samples are there, but {what}: `rlbhpc launch` again runs {name}.")
     if found.rate:
         left = f", {duration(found.left)} to go" if found.left else ""
         click.echo(f"{found.rate:,.0f} tokens/s per worker{left}")
+    if found.efficiency:
+        e = found.efficiency
+        killed = f"; {e.killed} attempts have no end" if e.killed else ""
+        click.echo(
+            f"{e.gpu_hours:,.1f} device hours, {e.tokens_per_gpu_second:,.0f} useful tokens per"
+            f" device second, {e.loading:.0%} spent on loading{killed}"
+        )
     if found.failures:
         click.echo()
         table = [[one.cause, _few(one.jobs), one.action] for one in found.failures]

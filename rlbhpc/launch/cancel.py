@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from dataclasses import dataclass
 
-from rlbhpc.launch import slurm
-from rlbhpc.launch.run_folder import launches
+from rlbhpc.launch.launches import launches, live
 from rlbhpc.study.layout import Layout
 
 
@@ -21,20 +21,19 @@ class Cancelled:
 
 
 def cancel(layout: Layout) -> Cancelled:
-    """Mark every launch of a run as cancelled, then end its jobs.
+    """Mark every launch of a run as cancelled, then end its jobs, whoever owns them.
 
     The mark comes first: a parent that is told to end looks for it before it requeues. Jobs get
     TERM, keep what is finished and end within the site's KillWait.
     """
-    rows = slurm.queue()
-    found: list[slurm.Row] = []
-    for one in launches(layout):
-        mine = set(one.submitted.values())
-        live = [row for row in rows or () if row.job in mine]
-        if live or rows is None:
-            (one.path / "cancelled").touch()
-        found += live
-    jobs = tuple(sorted({row.job for row in found}))
+    folders = launches(layout)
+    rows = live(folders)
+    for folder in folders:
+        if rows is None or any(row.job in folder.ids for row in rows):
+            # A launch of somebody else's may not be written to; scancel alone ends it as well.
+            with contextlib.suppress(PermissionError):
+                (folder.path / "cancelled").touch()
+    jobs = tuple(sorted({row.job for row in rows or ()}))
     complaint = ""
     if jobs:
         # One request for all: every request counts on a busy controller.
@@ -42,4 +41,4 @@ def cancel(layout: Layout) -> Cancelled:
             ["scancel", *map(str, jobs)], capture_output=True, text=True, check=False
         )
         complaint = done.stderr.strip() if done.returncode else ""
-    return Cancelled(jobs, len(found), rows is not None, complaint)
+    return Cancelled(jobs, len(rows or ()), rows is not None, complaint)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -15,6 +17,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.complaints import first_complaint, nearest
 from rlbhpc.study.fields import Entry, Text, Words
 from rlbhpc.study.include import load_tree
+from rlbhpc.sweep.devices import devices
 
 # A word that Slurm and the shell take as it is: no blank, no quote, nothing that expands.
 Word = Annotated[
@@ -24,7 +27,7 @@ Word = Annotated[
 ]
 Span = Annotated[
     str,
-    Field(pattern=r"^(\d+-)?\d{1,3}(:\d{2}){0,2}$"),
+    Field(pattern=r"^(\d+-)?\d{1,6}(:\d{2}){0,2}$"),
     Words("a time as sbatch takes it, in quotes: '90' minutes, '12:00:00' or '2-00:00:00'"),
 ]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
@@ -33,6 +36,8 @@ Seconds = Annotated[int, Field(ge=1, le=65_535)]
 # The built-in table of a checkout; a site's own files go before it.
 BUILT_IN: Final = Path(__file__).parents[2] / "configs" / "clusters"
 DEFAULT: Final = "generic"
+# Names that stand for this machine: processes of their own, or this very process.
+HERE: Final = ("local", "debug")
 
 
 class Resources(Entry):
@@ -46,6 +51,8 @@ class Resources(Entry):
     """Nodes; more than one for training alone."""
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     """GPUs per node."""
+    gpu_type: Word | None = None
+    """Type of these GPUs as Slurm calls it, such as a100; when left out, any."""
     cpus: Annotated[int, Field(ge=1, le=1_024)] = 4
     """CPUs per task."""
     memory: Word | None = None
@@ -87,17 +94,19 @@ class Cluster(Entry):
     max_jobs: Annotated[int, Field(ge=1)] | None = None
     """Most jobs, array tasks counted one by one, that a user may have in the queue."""
     throttle: Annotated[int, Field(ge=1)] | None = None
-    """Most array tasks that run at once."""
+    """Most array tasks of a launch that run at once."""
     warning: Seconds = 180
     """Seconds before the time limit at which a job is warned, to finish what is in flight."""
     kill_wait: Seconds = 30
     """Seconds between TERM and KILL at the time limit and on a preemption without warning."""
     setup: list[Text] = Field(default_factory=list)
     """Lines of shell before the work, such as module load apptainer."""
-    python: Word = "python3"
-    """Python 3.9 or newer on the nodes, outside any container; runs the parent of each job."""
-    rlbhpc: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: ["rlbhpc"])
-    """The command of rlbhpc, in the container if there is one."""
+    python: Text | None = None
+    """Python 3.9 or newer on the nodes, outside any container, for the parent of each job; when
+    left out, the Python that launches."""
+    rlbhpc: Annotated[list[Text], Field(min_length=1)] | None = None
+    """The command of rlbhpc, in the container if there is one; when left out, `rlbhpc` there, and
+    without a container that of the environment that launches."""
     environment: dict[Variable, str] = Field(default_factory=dict)
     """Environment variables of every job. Secrets do not belong here."""
     scratch: Annotated[str, Field(pattern=r"^[A-Za-z0-9_./${}:-]+$")] = (
@@ -109,6 +118,27 @@ class Cluster(Entry):
     tasks; when left out, models are read from where the study names them."""
     container: Container | None = None
     """The image; when left out, `rlbhpc` is run as it is."""
+
+
+def parent_python(cluster: Cluster) -> str:
+    """The Python that runs the parents of jobs, outside any container."""
+    return cluster.python or sys.executable
+
+
+def command(cluster: Cluster) -> list[str]:
+    """The command of rlbhpc as jobs call it."""
+    if cluster.rlbhpc is not None:
+        return cluster.rlbhpc
+    return ["rlbhpc"] if cluster.container else [sys.executable, "-m", "rlbhpc"]
+
+
+def python_of(command: list[str]) -> list[str]:
+    """The Python of the environment that a command of rlbhpc belongs to."""
+    if command[-2:] == ["-m", "rlbhpc"]:
+        return command[:-2]
+    *before, program = command
+    folder, slash, _ = program.rpartition("/")
+    return [*before, f"{folder}{slash}python"]
 
 
 def seconds(span: str) -> int:
@@ -135,17 +165,26 @@ def load_cluster(path: Path) -> Cluster:
 def folders() -> list[Path]:
     """Where tables are looked for, the user's own before those that come along."""
     named = os.environ.get("RLBHPC_CLUSTERS", "")
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
     own = [Path(folder) for folder in named.split(os.pathsep) if folder]
     return [*own, config / "rlbhpc" / "clusters", BUILT_IN]
+
+
+def here() -> Cluster:
+    """Describe this machine without a scheduler: a task has one of its devices."""
+    gpus = min(1, len(devices()))
+    kind = Resources(gpus=gpus, time="100-0")
+    return Cluster(sample=kind, train=kind, light=Resources(time="100-0"), kill_wait=120)
 
 
 def table() -> dict[str, Path]:
     """Every known cluster by name; the first folder that has a name wins."""
     found: dict[str, Path] = {}
     for folder in folders():
-        for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.stem, path)
+        # A folder that may not be read, such as one of a home on another machine, has none.
+        with contextlib.suppress(OSError):
+            for path in sorted(folder.glob("*.yaml")):
+                found.setdefault(path.stem, path)
     return found
 
 
@@ -159,6 +198,8 @@ def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
     host
         The host's name; this host's when left out.
     """
+    if wanted in HERE:
+        return wanted, here()
     known = table()
     if wanted is not None and wanted.endswith(".yaml"):
         return Path(wanted).stem, load_cluster(Path(wanted))

@@ -17,7 +17,8 @@ from rlbhpc.engines.staging import VARIABLE as STAGE
 from rlbhpc.errors import UserError
 
 if TYPE_CHECKING:
-    from rlbhpc.launch.script import Launch
+    from rlbhpc.launch.cluster import Cluster
+    from rlbhpc.launch.script import Draft
 
 # Variables of Slurm and of the GPUs that the work reads.
 LET_IN = (
@@ -34,37 +35,40 @@ def exports(names: Iterable[str]) -> str:
     return (
         "for name in " + " \\\n    ".join(wanted) + "; do\n"
         '    [ -z "${!name+x}" ] || export "APPTAINERENV_$name=${!name}" '
-        '"SINGULARITYENV_$name=${!name}"\ndone\nmkdir -p "$scratch"'
+        '"SINGULARITYENV_$name=${!name}"\ndone'
     )
 
 
-def runner(launch: Launch) -> list[str]:
+def runner(cluster: Cluster, bound: Iterable[Path]) -> list[str]:
     """Lines of the command that all work of a job runs under; none without a container."""
-    inside = launch.cluster.container
+    inside = cluster.container
     if inside is None:
         return []
     image = str(expanded(inside.image))
     words = [inside.command, "exec", "--cleanenv", "--no-home", *inside.flags]
     lines = [shlex.join(words) + ' --pwd "$PWD" --bind "$scratch"']
-    if launch.cluster.stage is not None:
+    if cluster.stage is not None:
         lines.append(f'--bind "${STAGE}"')
-    lines += [f"--bind {shlex.quote(str(path))}" for path in folders(launch)]
+    lines += [f"--bind {shlex.quote(str(path))}" for path in bound]
     lines.append(shlex.quote(image))
     return lines
 
 
-def folders(launch: Launch) -> list[Path]:
+def folders(draft: Draft) -> list[Path]:
     """Folders that the work reads or writes: those of the study and those of the cluster table.
 
     Symbolic links are followed, since inside the image they would lead nowhere.
     """
-    study = launch.study
-    named: list[Path] = [study.layout.root, Path(launch.study_words[0]).parent]
+    study = draft.study
+    named: list[Path] = [study.layout.root]
     named += [Path(entry.path.partition("{step}")[0]) for entry in study.models.values()
               if entry.path]  # fmt: skip
-    named += [Path(entry.path) for entry in study.problem_sets.values() if entry.path]
-    assert launch.cluster.container is not None
-    named += [expanded(bind) for bind in launch.cluster.container.binds]
+    # Images lie beside the file of their problems.
+    files = [entry.path for entry in study.problem_sets.values() if entry.path]
+    named += [Path(file).parent for file in (*files, *study.text_digests)]
+    if draft.cluster.container is None:
+        return []
+    named += [expanded(bind) for bind in draft.cluster.container.binds]
     found: list[Path] = []
     for path in named:
         for one in dict.fromkeys((path.absolute(), path.resolve())):

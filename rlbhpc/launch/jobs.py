@@ -25,8 +25,6 @@ class Job:
         Name of its script, and what others call it in ``after``.
     words
         Arguments of ``rlbhpc``; paths are those of the launch's folder or absolute.
-    on_study
-        Whether the study file and its overrides follow these arguments.
     after
         Jobs that must have ended, well or not: each job looks itself at what is there.
     tasks
@@ -37,6 +35,10 @@ class Job:
         A checkpoint (model, step) without which the job has nothing to do.
     releases
         Checkpoints that other jobs need and that appear while this one runs: (model, step, job).
+    gpu
+        Whether it needs one; a job that asks a server does not.
+    grows
+        Patterns of the files that grow, or appear, when it makes something new.
     """
 
     name: str
@@ -48,10 +50,22 @@ class Job:
     needs: tuple[str, int] | None = None
     releases: tuple[tuple[str, int, str], ...] = ()
     gpu: bool = True
-    on_study: bool = False
+    grows: tuple[str, ...] = ()
 
 
-def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None) -> list[Job]:
+# The study as it was launched, in the launch's folder: what is edited later changes no job.
+SNAPSHOT = "study.json"
+LAST = "report"
+SCORES = "../../tables/scores/*/*/*/*.parquet"
+
+
+def jobs_of(
+    study: Study,
+    plan: Plan,
+    cluster: Cluster,
+    width: int | None = None,
+    shards: Sequence[Shard] | None = None,
+) -> list[Job]:
     """All jobs of one launch, each after those that it waits for.
 
     Parameters
@@ -62,20 +76,23 @@ def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None
         The limits of the site.
     width
         Most array tasks in all; a task then works several shards, one after the other.
+    shards
+        Those of the plan that are to be worked; all when left out.
     """
+    chosen = plan.shards if shards is None else shards
     training = untrained(study, study.models)
-    groups = _groups(study, plan)
+    groups = _groups(study, chosen)
     ends = 2 + bool(study.file.scores)  # score, compact and report
     limit = _width(cluster, width, len(training) + ends, len(groups))
     sampling: list[Job] = []
-    for (needs, gpu), shards in groups.items():
-        share = len(shards)
+    for (needs, gpu), members in groups.items():
+        share = len(members)
         if limit is not None:
             spare = max(0, limit - len(groups))
-            share = 1 + spare * len(shards) // len(plan.shards)
+            share = 1 + spare * len(members) // len(chosen)
         stem = "sample" if needs is None else f"sample-{needs[0]}-{needs[1]}"
         stem += "" if gpu else "-endpoint"
-        tasks = _deal(shards, min(share, len(shards)))
+        tasks = _deal(members, min(share, len(members)))
         waves = [
             tasks[i : i + cluster.max_array_size]
             for i in range(0, len(tasks), cluster.max_array_size)
@@ -90,11 +107,17 @@ def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None
     jobs = [*trains, *sampling]
     done = tuple(job.name for job in jobs)
     if study.file.scores:
-        jobs.append(Job("score", "sample", ("score",), after=done, on_study=True))
+        words = ("score", SNAPSHOT)
+        jobs.append(Job("score", "sample", words, after=done, grows=(SCORES,)))
         done = ("score",)
-    compact = Job("compact", "light", ("compact", "../.."), after=done)
-    report = Job("report", "light", ("report", "../.."), after=("compact",))
-    return _in_order([*jobs, compact, report])
+    return _in_order([*jobs, *ends_of(done)])
+
+
+def ends_of(after: tuple[str, ...] = ()) -> list[Job]:
+    """What turns samples into an answer; journals are sealed on the way, so that few files stay."""
+    compact = Job("compact", "light", ("compact", "../..", "--seal"), after=after)
+    report = Job(LAST, "light", ("report", "../.."), after=("compact",))
+    return [compact, report]
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
@@ -113,10 +136,12 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return list(ordered.values())
 
 
-def _groups(study: Study, plan: Plan) -> dict[tuple[tuple[str, int] | None, bool], list[Shard]]:
+def _groups(
+    study: Study, shards: Sequence[Shard]
+) -> dict[tuple[tuple[str, int] | None, bool], list[Shard]]:
     """Shards by the checkpoint that they wait for, if any, and by whether they need a GPU."""
     groups: dict[tuple[tuple[str, int] | None, bool], list[Shard]] = {}
-    for shard in plan.shards:
+    for shard in shards:
         needs = None if there(study, shard.model, shard.step) else (shard.model, shard.step)
         groups.setdefault((needs, shard.engine != "endpoint"), []).append(shard)
     return groups
@@ -169,7 +194,8 @@ def _train_job(study: Study, name: str, training: list[str], sampling: list[Job]
         for job in sampling
         if job.needs and trained_by(study, *job.needs) == name
     )
+    grows = (f"../../training/{name}/step-*[0-9]", f"../../models/{name}/step-*[0-9]")
     return Job(
-        f"train-{name}", "train", after=tuple(after), model=name,
-        needs=(base, study.last_step(base)) if base else None, releases=releases,
+        f"train-{name}", "train", ("train", SNAPSHOT, name), after=tuple(after), model=name,
+        grows=grows, needs=(base, study.last_step(base)) if base else None, releases=releases,
     )  # fmt: skip

@@ -11,26 +11,35 @@ from rlbhpc.study.complaints import nearest
 
 SHORT: Final[Mapping[str, str]] = {
     "-A": "account", "-C": "constraint", "-G": "gpus", "-L": "licenses", "-N": "nodes",
-    "-c": "cpus-per-task", "-p": "partition", "-q": "qos", "-t": "time", "-w": "nodelist",
-    "-x": "exclude",
+    "-M": "clusters", "-c": "cpus-per-task", "-d": "dependency", "-p": "partition", "-q": "qos",
+    "-t": "time", "-w": "nodelist", "-x": "exclude",
 }  # fmt: skip
 # Every job inherits these; a helper job without the account would be refused.
 SHARED: Final = frozenset(
-    "account partition qos reservation licenses exclude begin nice mail-type mail-user wckey "
-    "time-min hint".split()
+    "account partition qos reservation licenses exclude begin clusters deadline nice mail-type "
+    "mail-user oversubscribe wckey time-min hint".split()
 )
 # These size the work, so jobs that only compact or report keep their own.
 SIZES: Final = frozenset(
     "time nodes cpus-per-task cpus-per-gpu gpus gpus-per-node gpus-per-task gpu-bind gres mem "
-    "mem-per-cpu mem-per-gpu constraint nodelist exclusive tmp distribution switches".split()
+    "mem-per-cpu mem-per-gpu constraint nodelist exclusive tmp distribution switches "
+    "tres-per-task".split()
 )
-FLAGS: Final = frozenset({"exclusive"})
+FLAGS: Final = frozenset({"exclusive", "oversubscribe"})
+# Added to what a launch says itself.
+ADDED: Final = frozenset({"comment", "dependency"})
+# Ways to say the same; Slurm refuses some pairs and adds others up.
+RIVALS: Final = (
+    frozenset({"mem", "mem-per-cpu", "mem-per-gpu"}),
+    frozenset({"cpus-per-task", "cpus-per-gpu"}),
+    frozenset({"gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task"}),
+    frozenset({"exclusive", "oversubscribe"}),
+)
+GPUS: Final = RIVALS[2] | {"gpu-bind", "mem-per-gpu", "cpus-per-gpu"}
 # What a launch decides itself, with the reason that a user is told.
 REFUSED: Final[Mapping[str, str]] = {
     "array": "the plan decides it; use --width for fewer tasks",
     "chdir": "scripts run in the launch's folder",
-    "comment": "it says which launch a job belongs to",
-    "dependency": "the order of the jobs decides it",
     "error": "logs go to the launch's folder",
     "export": "the cluster's `environment` decides it",
     "input": "jobs read no input",
@@ -47,7 +56,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "wrap": "the script is generated",
 }
 _SHORT_REFUSED: Final[Mapping[str, str]] = {
-    "-a": "array", "-D": "chdir", "-d": "dependency", "-e": "error", "-J": "job-name",
+    "-a": "array", "-D": "chdir", "-e": "error", "-J": "job-name",
     "-n": "ntasks", "-o": "output", "-i": "input", "-W": "wait",
 }  # fmt: skip
 _VALUE: Final = re.compile(r"[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}")
@@ -55,15 +64,15 @@ _VALUE: Final = re.compile(r"[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}")
 
 def read_options(words: Sequence[str]) -> dict[str, str]:
     """Long names and values of the sbatch options among ``words``; refuse what cannot be given."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
         name, value = _split(word)
         if name in REFUSED:
             raise UserError(f"{word.partition('=')[0]}: {REFUSED[name]}")
-        if name not in SHARED | SIZES:
-            known = [f"--{one}" for one in sorted(SHARED | SIZES)]
+        if name not in SHARED | SIZES | ADDED:
+            known = [f"--{passed}" for passed in sorted(SHARED | SIZES | ADDED)]
             raise UserError(
                 f"{word}: not an option of rlbhpc launch, and none of sbatch that it passes on; "
                 f"passed on are {', '.join(known)}{nearest(f'--{name}', known)}"
@@ -77,8 +86,14 @@ def read_options(words: Sequence[str]) -> dict[str, str]:
                 f"{word}: found {value!r}; allowed: letters, digits and _ . , : = @ % + / [ ] * & "
                 "| ( ) -"
             )
-        found[name] = value or ""
-    return found
+        options = merged(options, {name: value or ""})
+    return options
+
+
+def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Options with ``more`` of them, which win; what they rival goes."""
+    rivals = {name for group in RIVALS for name in group if group & set(more)}
+    return {name: text for name, text in options.items() if name not in rivals} | dict(more)
 
 
 def _split(word: str) -> tuple[str, str | None]:

@@ -1,29 +1,33 @@
-"""A rehearsal of the worst minute: a job is warned, drains, is requeued and goes on."""
+"""A rehearsal of the worst minute: of two tasks one is warned and comes back, one is cancelled."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 
-from rlbhpc.errors import UserError
-from rlbhpc.launch import slurm
-from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.options import SHARED
+from submitit.core.utils import FailedJobError
 
-# The work of the rehearsal: the first run waits to be warned, the second one finds its file.
+from rlbhpc.errors import UserError
+from rlbhpc.launch import container, slurm
+from rlbhpc.launch.cluster import Cluster, command, parent_python
+from rlbhpc.launch.executor import StudyExecutor
+from rlbhpc.launch.launches import write_host
+from rlbhpc.launch.options import SHARED, merged
+
+# The work of a task: rlbhpc must start; the first run waits to be ended, a second one says so.
 WORK = """\
-if [ -e kept ]; then echo "resumed" >>events; exit 0; fi
-trap 'echo "drained" >>events; touch kept; exit 75' TERM
-echo "started" >>events
+events=events.$SLURM_ARRAY_TASK_ID
+if [ -e "$events" ]; then echo "resumed" >>"$events"; exit 0; fi
+"$@" --version >>"$events" 2>&1 || { echo "broken" >>"$events"; exit 64; }
+trap 'echo "drained" >>"$events"; exit 75' TERM
+echo "started" >>"$events"
 while :; do sleep 1; done
 """
 PATIENCE = 900.0
-EVENTS = ("started", "drained", "resumed")
 
 
 def rehearse(
@@ -31,53 +35,105 @@ def rehearse(
 ) -> bool:
     """Run the rehearsal under ``folder``; whether all of it worked.
 
-    What happened is read from the job's own file, so Slurm is asked to act twice and no more.
+    What happened is read from the tasks' own files, so Slurm is asked to act twice and no more.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    own = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=folder))
-    parent = resources.files("rlbhpc.launch").joinpath("parent.py").read_text()
-    (own / "parent.py").write_text(parent)
-    (own / "work.sh").write_text(WORK)
-    (own / "rehearsal.sbatch").write_text(_script(cluster, options))
-    done = subprocess.run(
-        ["sbatch", "--parsable", "rehearsal.sbatch"], cwd=own, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise UserError(f"the rehearsal was not taken: {done.stderr.strip()}")
-    job = done.stdout.split(";")[0].strip()
-    say(f"job {job} is in the queue; its files are in {own}")
-    for event in EVENTS:
-        if not _wait(own / "events", event):
-            say(f"not {event} within {PATIENCE:.0f} s; see {own}")
-            slurm.ask("scancel", job)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=folder.absolute()))
+        write_host(own / "host")
+        (own / "work.sh").write_text(WORK)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; choose another folder") from None
+    executor = StudyExecutor(own, "rehearsal", "rlbhpc", calls=2)
+    executor.describe(_options(own, cluster, options), _set_up(own, cluster))
+    text = executor.text("# A rehearsal, written by rlbhpc doctor.", _call(own, cluster))
+    (own / "rehearsal.sbatch").write_text(text)
+    try:
+        jobs = executor.send([])
+    except (FailedJobError, OSError) as error:
+        raise UserError(f"the rehearsal was not taken: {error}") from None
+    warned, cancelled = (job.job_id for job in jobs)
+    say(f"job {warned.partition('_')[0]} is in the queue; its files are in {own}")
+    steps: list[tuple[str, Callable[[], bool]]] = [
+        ("both tasks started, with rlbhpc in them", lambda: _said(own, 0, 1, word="started")),
+        ("the warned task drained", lambda: _said(own, 0, word="drained")),
+        ("it came back by itself, and ended", lambda: _said(own, 0, word="resumed")),
+        ("the cancelled task drained", lambda: _said(own, 1, word="drained")),
+        ("it stays away", lambda: _gone(warned.partition("_")[0])),
+    ]
+    for number, (what, happened) in enumerate(steps):
+        if not _wait(own, happened):
+            say(f"not within {PATIENCE:.0f} s: {what}; see {own}")
+            slurm.ask("scancel", warned.partition("_")[0])
             return False
-        say(event)
-        if event == "started":
-            slurm.ask("scancel", "--signal=USR1", "--batch", job)
+        say(what)
+        if number == 0:
+            slurm.ask("scancel", "--signal=USR1", "--batch", warned)
+        if number == 2:
+            slurm.ask("scancel", cancelled)
+    if _said(own, 1, word="resumed"):
+        say(f"but it came back all the same; see {own}")
+        return False
     shutil.rmtree(own, ignore_errors=True)
     return True
 
 
-def _script(cluster: Cluster, options: dict[str, str]) -> str:
-    found = {
-        "time": "5", "nodes": "1", "ntasks": "1", "open-mode": "append", "requeue": "",
-        "output": "log", "job-name": "rlbhpc-rehearsal",
+def _options(own: Path, cluster: Cluster, more: dict[str, str]) -> dict[str, str]:
+    options = {
+        "array": "0-1", "chdir": str(own), "job-name": "rlbhpc-rehearsal", "nodes": "1",
+        "ntasks": "1", "open-mode": "append", "output": "log.%a", "requeue": "", "time": "5",
     }  # fmt: skip
     if cluster.light.partition:
-        found["partition"] = cluster.light.partition
+        options["partition"] = cluster.light.partition
     if cluster.account:
-        found["account"] = cluster.account
-    found |= cluster.light.options | {k: v for k, v in options.items() if k in SHARED}
-    lines = [f"#SBATCH --{k}={v}" if v else f"#SBATCH --{k}" for k, v in sorted(found.items())]
-    work = f"exec {cluster.python} parent.py --drain 20 --last 10 -- bash work.sh"
-    return "\n".join(["#!/bin/bash", *lines, "", *cluster.setup, work]) + "\n"
+        options["account"] = cluster.account
+    options = merged(options, cluster.light.options)
+    return merged(options, {name: text for name, text in more.items() if name in SHARED})
 
 
-def _wait(path: Path, event: str) -> bool:
+def _set_up(own: Path, cluster: Cluster) -> list[str]:
+    variables = sorted(cluster.environment.items())
+    lines = [f"cd {shlex.quote(str(own))} || exit 64", *cluster.setup]
+    lines += [f"export {name}={shlex.quote(text)}" for name, text in variables]
+    lines.append(f'scratch="{cluster.scratch}/rlbhpc-$SLURM_JOB_ID"')
+    if cluster.container is not None:
+        lines.append(container.exports(cluster.environment))
+    return lines
+
+
+def _call(own: Path, cluster: Cluster) -> str:
+    lines = [
+        f"exec {shlex.quote(parent_python(cluster))} -m host --drain 20 --last 10"
+        ' --scratch "$scratch" --',
+        "bash work.sh",
+        *container.runner(cluster.model_copy(update={"stage": None}), _bound(own, cluster)),
+        shlex.join(command(cluster)),
+    ]
+    return " \\\n    ".join(lines)
+
+
+def _bound(own: Path, cluster: Cluster) -> list[Path]:
+    binds = cluster.container.binds if cluster.container is not None else []
+    return [own, *map(container.expanded, binds)]
+
+
+def _said(own: Path, *tasks: int, word: str) -> bool:
+    paths = [own / f"events.{task}" for task in tasks]
+    return all(path.exists() and word in path.read_text().split() for path in paths)
+
+
+def _gone(job: str) -> bool:
+    rows = slurm.queue([int(job)])
+    return rows is not None and not rows
+
+
+def _wait(own: Path, happened: Callable[[], bool]) -> bool:
+    """Wait for a step; a task in which rlbhpc does not start ends the waiting."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if path.exists() and event in path.read_text().split():
+        if happened():
             return True
+        if _said(own, 0, word="broken") or _said(own, 1, word="broken"):
+            return False
         time.sleep(1)
     return False

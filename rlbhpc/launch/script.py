@@ -1,17 +1,26 @@
-"""One job as a complete batch script that a person can read, edit and submit by hand."""
+"""One job as the parameters, the set-up and the command of a complete batch script."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlbhpc import __version__
 from rlbhpc.engines.staging import VARIABLE as STAGE
+from rlbhpc.errors import UserError
 from rlbhpc.launch import container
-from rlbhpc.launch.cluster import Cluster, Resources
-from rlbhpc.launch.jobs import Job
-from rlbhpc.launch.options import SIZES
+from rlbhpc.launch.cluster import (
+    Cluster,
+    Resources,
+    command,
+    parent_python,
+    python_of,
+    seconds,
+)
+from rlbhpc.launch.jobs import LAST, Job
+from rlbhpc.launch.options import ADDED, GPUS, SIZES, merged
 from rlbhpc.study.study import Study
 
 # Seconds of the warning that the parent keeps for itself: to kill, tidy up and requeue.
@@ -28,26 +37,33 @@ CACHES = {
 }
 # Nodes have no network; a home's own Python packages must not shadow those that were tested.
 ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
-PORT = 29_500
+# torchrun kills its ranks so long after TERM.
+SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 IMAGE = "RLBHPC_IMAGE"
+# Makes the folder on each node of several; the parent removes it.
+ON_EACH_NODE = 'mkdir -p "$0" && exec "$@"'
 
 
 @dataclass(frozen=True)
-class Launch:
+class Draft:
     """What all scripts of one launch share.
 
-    ``options`` are the sbatch options of the command line; ``study_words`` the study file and its
-    overrides, as words of a command; ``image`` the SHA-256 of the image that jobs run in.
+    ``options`` are the sbatch options of the command line; ``image`` is the SHA-256 of the image
+    that jobs run in; ``folder`` is where the scripts will lie.
     """
 
     study: Study
-    study_words: tuple[str, ...]
     plan: str
-    number: str
     cluster: Cluster
     cluster_name: str
     options: dict[str, str]
+    folder: Path = Path()
     image: str = ""
+
+    @property
+    def number(self) -> str:
+        """The launch's number, which is the name of its folder."""
+        return self.folder.name
 
     @property
     def prefix(self) -> str:
@@ -55,152 +71,186 @@ class Launch:
         return f"{self.study.name}-{self.plan[:6]}-{self.number}"
 
 
-def script(launch: Launch, job: Job) -> str:
-    """Text of the batch script of one job."""
-    blocks = [_head(launch, job), _directives(launch, job), _set_up(launch, job)]
-    if job.tasks:
-        blocks.append(_table(job.tasks))
-    blocks.append(_command(launch, job))
-    return "\n\n".join(blocks) + "\n"
-
-
-def _head(launch: Launch, job: Job) -> str:
+def head(draft: Draft, job: Job) -> str:
+    """Comment that a script begins with."""
     return (
-        "#!/bin/bash\n"
-        f"# Written by rlbhpc {__version__}: {job.name} of study {launch.study.name}"
-        f" ({launch.study.hash}), plan {launch.plan},\n"
-        f"# launch {launch.number}, cluster {launch.cluster_name}. Submit it with ./submit.sh. The"
+        f"# Written by rlbhpc {__version__}: {job.name} of study {draft.study.name}"
+        f" ({draft.study.hash}), plan {draft.plan},\n"
+        f"# launch {draft.number}, cluster {draft.cluster_name}. Submit it with ./submit.sh. The"
         " same script starts, goes on\n# and is requeued: what is there already is not made again."
     )
 
 
-def directives(launch: Launch, job: Job) -> dict[str, str]:
+def directives(draft: Draft, job: Job) -> dict[str, str]:
     """Options of sbatch for one job, by long name; those of the command line win."""
-    asked, cluster = _resources(launch, job), launch.cluster
-    found = {
-        "comment": f"rlbhpc:{launch.prefix}",
-        "cpus-per-task": str(asked.cpus),
-        "job-name": f"{launch.prefix}-{job.name}",
-        "nodes": str(asked.nodes),
+    cluster = draft.cluster
+    resources = resources_of(draft, job)
+    options = {
+        "chdir": str(draft.folder),
+        "comment": f"rlbhpc:{draft.prefix}",
+        "cpus-per-task": str(resources.cpus),
+        "job-name": f"{draft.prefix}-{job.name}",
+        "nodes": str(resources.nodes),
         "ntasks-per-node": "1",
         "open-mode": "append",
         "output": "logs/%x-%A_%a.log" if job.tasks else "logs/%x-%j.log",
         "requeue": "",
         "signal": f"B:USR1@{cluster.warning}",
-        "time": asked.time,
+        "time": resources.time,
     }
-    if asked.partition:
-        found["partition"] = asked.partition
+    if resources.partition:
+        options["partition"] = resources.partition
     if cluster.account:
-        found["account"] = cluster.account
-    if asked.memory:
-        found["mem"] = asked.memory
-    gpus = asked.gpus if job.gpu else 0
-    if gpus:
-        value = f"gpu:{gpus}" if cluster.gpu_option == "gres" else str(gpus)
-        found[cluster.gpu_option] = value
+        options["account"] = cluster.account
+    if resources.memory:
+        options["mem"] = resources.memory
+    if resources.gpus:
+        count = f"{resources.gpu_type}:{resources.gpus}" if resources.gpu_type else resources.gpus
+        options[cluster.gpu_option] = f"gpu:{count}" if cluster.gpu_option == "gres" else str(count)
     if job.tasks:
         throttle = min(cluster.throttle or len(job.tasks), len(job.tasks))
-        found["array"] = f"0-{len(job.tasks) - 1}%{throttle}"
-    found |= asked.options
-    light = job.kind == "light"
-    found |= {k: v for k, v in launch.options.items() if not (light and k in SIZES)}
-    return found
+        options["array"] = f"0-{len(job.tasks) - 1}%{throttle}"
+    options = merged(options, resources.options)
+    return _with_command_line(draft, job, options)
 
 
-def _resources(launch: Launch, job: Job) -> Resources:
-    asked: Resources = getattr(launch.cluster, job.kind)
-    if job.kind == "sample" and asked.gpus:
+def _with_command_line(draft: Draft, job: Job, options: dict[str, str]) -> dict[str, str]:
+    """Options with those of the command line that concern this job."""
+    given = {name: text for name, text in draft.options.items() if name not in ADDED}
+    if job.kind == "light":
+        given = {name: text for name, text in given.items() if name not in SIZES}
+    if job.name != LAST:
+        # One mail when all is over, and none for each of a thousand tasks.
+        given = {name: text for name, text in given.items() if not name.startswith("mail-")}
+    options = merged(options, given)
+    if not job.gpu:
+        options = {name: text for name, text in options.items() if name not in GPUS}
+    if "comment" in draft.options:
+        options["comment"] += f",{draft.options['comment']}"
+    limit = options["time"]
+    if limit.replace("-", "").replace(":", "").isdigit() and (
+        seconds(limit) <= draft.cluster.warning
+    ):
+        raise UserError(
+            f"time of {job.name}: found {limit}, which is no longer than the cluster's `warning` of"
+            f" {draft.cluster.warning} s, so a job would be warned before it has begun; give more"
+            " time with -t, or a smaller `warning`"
+        )
+    return options
+
+
+def resources_of(draft: Draft, job: Job) -> Resources:
+    """What a job asks for."""
+    resources: Resources = getattr(draft.cluster, job.kind)
+    if not job.gpu:
+        return resources.model_copy(update={"gpus": 0})
+    if job.kind == "sample" and resources.gpus:
         # One task is one copy of the model, on the GPUs that share it.
-        together = launch.study.file.engine.tensor_parallel
-        asked = asked.model_copy(update={"gpus": max(asked.gpus, together)})
-    return asked
+        gpus_per_copy = draft.study.file.engine.tensor_parallel
+        resources = resources.model_copy(update={"gpus": max(resources.gpus, gpus_per_copy)})
+    return resources
 
 
-def _directives(launch: Launch, job: Job) -> str:
-    lines = sorted(directives(launch, job).items())
-    return "\n".join(f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}"
-                     for name, value in lines)  # fmt: skip
-
-
-def _set_up(launch: Launch, job: Job) -> str:
-    cluster = launch.cluster
-    lines = ["set -u", 'cd "${SLURM_SUBMIT_DIR:-.}" || exit 64', *cluster.setup]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in
-              sorted({**ALWAYS, **cluster.environment}.items())]  # fmt: skip
+def set_up(draft: Draft, job: Job) -> list[str]:
+    """Lines of shell before the command."""
+    cluster = draft.cluster
+    lines = ["set -u", f"cd {shlex.quote(str(draft.folder))} || exit 64", *cluster.setup]
+    variables = {**ALWAYS, **cluster.environment}
+    lines += [f"export {name}={shlex.quote(text)}" for name, text in sorted(variables.items())]
     lines.append(f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-$$}}"')
     lines.append('export TMPDIR="$scratch"')
     lines += [f'export {name}="$scratch/{folder}"' for name, folder in CACHES.items()]
-    staging = [STAGE] if cluster.stage is not None else []
-    lines += [f'export {STAGE}="{cluster.stage}"; mkdir -p "${STAGE}"' for _ in staging]
+    names = [*variables, *CACHES]
+    if job.kind == "train":
+        lines.append(f"export {SHUTDOWN}={_drain(cluster)}")
+        names.append(SHUTDOWN)
+    if cluster.stage is not None:
+        lines.append(f'export {STAGE}="{cluster.stage}"; mkdir -p "${STAGE}"')
+        names.append(STAGE)
     if cluster.container is not None:
         # Attempts record in which image they ran.
-        lines.append(f"export {IMAGE}={launch.image or 'unknown'}")
-        lines.append(container.exports([*ALWAYS, *cluster.environment, *CACHES, *staging, IMAGE]))
-    if job.kind == "train" and _resources(launch, job).nodes > 1:
-        lines.append('head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)')
-    return "\n".join(lines)
+        lines.append(f"export {IMAGE}={draft.image or 'unknown'}")
+        lines.append(container.exports([*names, *_keys(draft.study), IMAGE]))
+    if job.tasks:
+        lines += ["", *_table(job.tasks)]
+    return lines
 
 
-def _table(tasks: Sequence[Sequence[int]]) -> str:
+def _drain(cluster: Cluster) -> int:
+    """Seconds that the work has after a warning."""
+    return max(1, cluster.warning - RESERVE)
+
+
+def _keys(study: Study) -> list[str]:
+    """Variables in which endpoints find their keys; the scripts themselves hold no secret."""
+    endpoints = [entry.endpoint for entry in study.models.values() if entry.endpoint is not None]
+    return [endpoint.key_env for endpoint in endpoints if endpoint.key_env]
+
+
+def _table(tasks: Sequence[Sequence[int]]) -> list[str]:
     """Shards of each array task, as an array of the shell."""
     words = [",".join(map(str, task)) for task in tasks]
-    lines, line = [], "   "
+    lines = []
+    line = "   "
     for word in words:
         if len(line) + len(word) > 98:
             lines.append(line)
             line = "   "
         line += f" {word}"
-    return "\n".join(
-        ["# Shards of the plan, one word per array task.", "shards=(", *lines, line, ")"]
-    )
+    return ["# Shards of the plan, one word per array task.", "shards=(", *lines, line, ")"]
 
 
-def _command(launch: Launch, job: Job) -> str:
+def call(draft: Draft, job: Job) -> str:
     """Hand over to the parent, which runs the work."""
-    cluster, study = launch.cluster, launch.study
-    drain = max(1, cluster.warning - RESERVE)
+    cluster = draft.cluster
+    python = shlex.quote(parent_python(cluster))
     last = max(1, cluster.kill_wait - RESERVE // 2)
-    lines = [f'exec {cluster.python} parent.py --drain {drain} --last {last} --scratch "$scratch"']
+    lines = [f'exec {python} -m host --drain {_drain(cluster)} --last {last} --scratch "$scratch"']
+    if job.tasks:
+        lines.append(f'--plan {draft.plan} --shards "${{shards[$SLURM_ARRAY_TASK_ID]}}"')
+    lines += [f"--progress {shlex.quote(pattern)}" for pattern in job.grows]
     if job.needs:
-        lines.append(f"--needs {shlex.quote(str(study.folder(*job.needs) / 'config.json'))}")
+        needed = draft.study.folder(*job.needs) / "config.json"
+        lines.append(f"--needs {shlex.quote(str(needed))}")
     for model, step, name in job.releases:
-        path = study.folder(model, step) / "config.json"
+        path = draft.study.folder(model, step) / "config.json"
         lines.append(f"--release {shlex.quote(f'{path}={name}')}")
     lines[-1] += " --"
     if job.kind == "train" and cluster.train.nodes > 1:
-        lines.append("srun --ntasks-per-node=1 --kill-on-bad-exit=1")
-    lines += container.runner(launch)
-    lines += _work(launch, job, round(drain * SHARE))
+        lines.append(
+            f"srun --ntasks-per-node=1 --cpus-per-task={cluster.train.cpus} --kill-on-bad-exit=1"
+        )
+        lines.append(f'bash -c {shlex.quote(ON_EACH_NODE)} "$scratch"')
+    lines += container.runner(cluster, container.folders(draft))
+    lines.append(_work(draft, job))
     return " \\\n    ".join(lines)
 
 
-def _work(launch: Launch, job: Job, grace: int) -> list[str]:
-    """The command of rlbhpc itself, in lines."""
-    if job.kind == "train":
-        assert job.model is not None
-        return _training(launch, job.model)
-    rlbhpc = shlex.join(launch.cluster.rlbhpc)
-    if job.tasks:
-        plan = shlex.quote(f"../../plans/{launch.plan}.json")
-        shards = '--shards "${shards[$SLURM_ARRAY_TASK_ID]}"'
-        return [f"{rlbhpc} run {plan} {shards} --grace {grace}"]
-    words = [*job.words, *(launch.study_words if job.on_study else ())]
-    return [f"{rlbhpc} {shlex.join(words)}"]
+def words_of(draft: Draft, job: Job) -> list[str]:
+    """Arguments of rlbhpc for one job; ``{}`` stands for the shards of a task."""
+    if not job.tasks:
+        return list(job.words)
+    grace = round(_drain(draft.cluster) * SHARE)
+    return ["run", f"../../plans/{draft.plan}.json", "--shards", "{}", "--grace", str(grace)]
 
 
-def _training(launch: Launch, model: str) -> list[str]:
-    asked = launch.cluster.train
-    words = shlex.join(["train", *launch.study_words[:1], model, *launch.study_words[1:]])
-    if asked.nodes * asked.gpus <= 1:
-        return [f"{shlex.join(launch.cluster.rlbhpc)} {words}"]
-    torchrun = f"torchrun --nproc-per-node {asked.gpus}"
-    if asked.nodes > 1:
-        torchrun += (
-            f' --nnodes {asked.nodes} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID"'
-            f' --rdzv-endpoint "$head:{PORT}"'
+def _work(draft: Draft, job: Job) -> str:
+    """The command of rlbhpc itself."""
+    resources = draft.cluster.train
+    rlbhpc = command(draft.cluster)
+    words = shlex.join(words_of(draft, job)).replace("'{}'", "{}")
+    if job.kind != "train" or resources.nodes * resources.gpus <= 1:
+        return f"{shlex.join(rlbhpc)} {words}"
+    # Without an address, ranks look each other up by the node's name, which not every node can.
+    meeting = "--standalone --local-addr 127.0.0.1"
+    if resources.nodes > 1:
+        port = "$((20000 + SLURM_JOB_ID % 40000))"
+        meeting = (
+            f'--nnodes {resources.nodes} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID"'
+            f' --rdzv-endpoint "{{head}}:{port}"'
         )
-    else:
-        # Without an address, ranks look each other up by the node's name, which not every node can.
-        torchrun += " --standalone --local-addr 127.0.0.1"
-    return [torchrun, f"-m rlbhpc {words}"]
+    python = shlex.join(python_of(rlbhpc))
+    return (
+        f"{python} -m torch.distributed.run --nproc-per-node {resources.gpus} {meeting}"
+        f" \\\n    -m rlbhpc {words}"
+    )

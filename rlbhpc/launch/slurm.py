@@ -1,39 +1,55 @@
-"""What Slurm says of our jobs, where there is a Slurm and as far as it answers."""
+"""What Slurm says of jobs, where there is a Slurm and as far as it answers."""
 
 from __future__ import annotations
 
-import re
+import os
 import subprocess
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
-# squeue prints pending tasks of an array as one row: 12_[3,5-8%4].
-_PENDING = re.compile(r"^(\d+)_\[([^\]%]*)(?:%\d+)?\]$")
+from submitit.slurm.slurm import read_job_id
+
 TIMEOUT = 20.0
+# An array of which squeue does not name every task that waits.
+SOME = -2
 
 
 class Row(NamedTuple):
-    """One job, or one task of an array; ``task`` is −1 for a job that is no array."""
+    """One job, or one task of an array.
+
+    ``task`` is −1 for a job that is no array, and `SOME` for tasks that Slurm has left out.
+    """
 
     job: int
     task: int
     state: str
     reason: str
+    user: str = ""
 
 
 def ask(*command: str) -> str | None:
     """Answer of a command of Slurm; None where there is none or it fails."""
+    # Without this, squeue cuts the tasks of an array off after 64 characters.
+    environment = {**os.environ, "SLURM_BITSTR_LEN": "0"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT,
+            check=False, env=environment,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
+    # A single id that Slurm has forgotten is an error there, and no job to us.
+    if "Invalid job id" in done.stderr:
+        return ""
     return done.stdout if done.returncode == 0 else None
 
 
-def queue() -> list[Row] | None:
-    """All of the user's jobs in the queue, with one question; None if Slurm does not answer."""
-    answer = ask("squeue", "--me", "--noheader", "--format=%i|%T|%r")
+def queue(jobs: Iterable[int]) -> list[Row] | None:
+    """Those of some jobs that are in the queue, whoever owns them; None without an answer."""
+    ids = ",".join(str(job) for job in sorted(set(jobs)))
+    if not ids:
+        return []
+    answer = ask("squeue", "--all", "--noheader", f"--jobs={ids}", "--format=%i|%T|%r|%u")
     return None if answer is None else read_rows(answer)
 
 
@@ -42,75 +58,56 @@ def account(jobs: Iterable[int], since: str) -> list[Row] | None:
 
     The start is always given: sacct would leave out what began before midnight.
     """
-    wanted = ",".join(str(job) for job in sorted(set(jobs)))
-    if not wanted:
+    ids = ",".join(str(job) for job in sorted(set(jobs)))
+    if not ids:
         return []
     answer = ask(
         "sacct", "--allocations", "--noheader", "--parsable2", f"--starttime={since}",
-        f"--jobs={wanted}", "--format=JobID,State,ExitCode",
+        f"--jobs={ids}", "--format=JobID,State,ExitCode,User",
     )  # fmt: skip
     return None if answer is None else read_rows(answer)
 
 
 def read_rows(text: str) -> list[Row]:
-    """Rows of ``id|state|reason`` lines; what is not one is passed over."""
+    """Rows of ``id|state|reason|user`` lines; what is not one is passed over."""
     rows = []
     for line in text.splitlines():
-        parts = line.strip().split("|")
+        name, *parts = line.strip().split("|")
         if len(parts) != 3:
             continue
-        name, state, reason = parts
+        state, reason, user = parts
         # "CANCELLED by 1000", and OUT_OF_ME+ where a column was too narrow.
         state = state.split(" ")[0].rstrip("+")
         state = "OUT_OF_MEMORY" if state.startswith("OUT_OF_ME") else state
-        rows += [Row(job, task, state, reason) for job, task in _ids(name)]
+        rows += [Row(job, task, state, reason, user) for job, task in ids_in(name)]
     return rows
 
 
-def _ids(name: str) -> list[tuple[int, int]]:
-    pending = _PENDING.match(name)
-    if pending:
-        return [(int(pending[1]), task) for task in numbers(pending[2])]
-    job, _, task = name.partition("_")
-    if job.isdigit() and (task.isdigit() or not task):
-        return [(int(job), int(task) if task else -1)]
-    return []
+def ids_in(name: str) -> list[tuple[int, int]]:
+    """Jobs and tasks of 12, 12_3 or 12_[3,5-8%4]; nothing of what is none of these."""
+    cut = name.replace(",...", "").replace("...", "")
+    array, bracket, _ = cut.partition("_[")
+    some = [(int(array), SOME)] if bracket and cut != name and array.isdigit() else []
+    try:
+        parts = read_job_id(cut)
+    except ValueError:
+        return some
+    found = []
+    for job, *span in parts:
+        if not job.isdigit():
+            continue
+        first = int(span[0]) if span else -1
+        last = int(span[-1]) if span else -1
+        found += [(int(job), task) for task in range(first, last + 1)]
+    return found + some
 
 
-def numbers(text: str) -> list[int]:
-    """Numbers of a list such as 3,5-8."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, dash, last = part.partition("-")
-        found += range(int(first), int(last if dash else first) + 1)
-    return found
-
-
-def ranges(found: Iterable[int]) -> str:
-    """The inverse of `numbers`: 3,5-8."""
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as a list such as 3,5-8."""
     parts: list[list[int]] = []
-    for number in sorted(set(found)):
+    for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:
             parts[-1][1] = number
         else:
             parts.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
-
-
-def submitted(folder: Path) -> dict[str, int]:
-    """Ids of a launch's jobs by the name of the script, from the file that submit.sh writes."""
-    try:
-        lines = (folder / "submitted").read_text().splitlines()
-    except FileNotFoundError:
-        return {}
-    pairs = (line.split(" ") for line in lines)
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
-
-
-def live(folders: Iterable[Path]) -> list[Row] | None:
-    """Jobs of some launches that are in the queue; None if Slurm does not answer."""
-    rows = queue()
-    if rows is None:
-        return None
-    mine = {job for folder in folders for job in submitted(folder).values()}
-    return [row for row in rows if row.job in mine]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.launch import slurm
-from rlbhpc.launch.run_folder import LaunchFolder, launches, study_of
+from rlbhpc.launch.behind import behind
+from rlbhpc.launch.launches import LaunchFolder, launches, live, study_of
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.presence import Presence, presence
@@ -22,13 +23,15 @@ ACTIONS: Final[Mapping[str, str]] = {
     "TIMEOUT": "the job could not be requeued in time: raise `warning` or the time limit",
     "NODE_FAIL": "nothing; Slurm requeues it. If one node does it again: --exclude",
     "BOOT_FAIL": "nothing; Slurm requeues it. If one node does it again: --exclude",
-    "DEADLINE": "launch again without --deadline",
+    "DEADLINE": "launch again with a later --deadline, or none",
     "CANCELLED": "launch again when it shall go on",
-    "FAILED": "read the end of its log, then launch again",
+    "FAILED": "read the end of its log (rlbhpc doctor RUN shows it), then launch again",
     "PREEMPTED": "launch again: the site does not requeue preempted jobs",
 }
 ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
-SLURM_RUNS: Final = frozenset({"RUNNING", "COMPLETING", "STOPPED", "SUSPENDED"})
+RUNS: Final = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "STOPPED", "SUSPENDED"})
+# States of a shard, from the best to the worst.
+ORDER: Final = ("done", "running", "waiting", "begun", "stopped")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,20 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Efficiency:
+    """What the devices of all attempts that ended did.
+
+    ``gpu_hours`` counts a worker without a GPU as one device; ``killed`` attempts have no end, and
+    what they used is not in it.
+    """
+
+    gpu_hours: float
+    tokens_per_gpu_second: float
+    loading: float
+    killed: int
+
+
+@dataclass(frozen=True)
 class Status:
     """How far a run is.
 
@@ -48,24 +65,32 @@ class Status:
     ----------
     blocks
         What is there of each arm, problem set and step.
+    launches
+        Those whose shards are shown: all that have jobs in the queue, and the newest.
     shards
-        Shards of the newest launch by state: ``done``, ``running``, ``waiting``, ``stopped`` and,
+        Their shards by launch and state: ``done``, ``running``, ``waiting``, ``stopped`` and,
         without an answer of Slurm, ``begun``: a worker took it and has not ended it.
     queue
         Jobs in Slurm's queue by state and by the reason why they wait; None without an answer.
     rate
         Response tokens per second of one worker, by the attempts that have ended.
     left
-        Seconds until all shards of the newest launch are done, as far as that can be told.
+        Seconds until all these shards are done, as far as that can be told.
+    behind
+        What follows the samples and is not up to date, once all samples are there.
+    efficiency
+        What the time on the devices went into; None before an attempt has ended.
     """
 
     blocks: list[Presence]
-    launch: LaunchFolder | None
-    shards: dict[str, list[int]]
+    launches: list[LaunchFolder]
+    shards: dict[str, dict[str, list[int]]]
     queue: dict[str, int] | None
     rate: float | None
     left: float | None
     failures: list[Failure]
+    behind: list[str]
+    efficiency: Efficiency | None
 
     @property
     def missing(self) -> int:
@@ -78,29 +103,43 @@ def status(layout: Layout) -> Status:
     study = study_of(layout)
     blocks = presence(layout, list(study.blocks()))
     folders = launches(layout)
-    rows = slurm.queue() if any(one.submitted for one in folders) else []
-    newest = folders[-1] if folders else None
-    if newest is None:
-        return Status(blocks, None, {}, None, None, None, [])
-    plan = Plan.load(layout.plans / f"{newest.plan}.json")
-    attempts = read_attempts(layout.attempts, newest.plan)
+    rows = live(folders)
+    shown = [f for f in folders if f is folders[-1] or any(r.job in f.ids for r in rows or ())]
     measure = Gaps(blocks)
-    gaps = {shard.number: measure.of(shard) for shard in plan.shards}
-    shards = _shards(plan, gaps, newest, rows, attempts)
+    attempts = read_attempts(layout.attempts)
     rate = _rate(attempts)
-    mine = [row for row in rows or () if row.job in set(newest.submitted.values())]
-    working = sum(row.state == "RUNNING" for row in mine if (row.job, row.task) in newest.tasks)
-    tokens = sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
-    left = tokens / (rate * working) if rate and working else None
-    queue = None if rows is None else dict(Counter(_in_words(row) for row in mine))
-    failures = [*_held(mine), *_own_failures(newest), *_slurm_failures(newest, mine)]
-    return Status(blocks, newest, shards, queue, rate, left, failures)
+    shards: dict[str, dict[str, list[int]]] = {}
+    tokens = 0.0
+    for folder in shown:
+        plan = Plan.load(layout.plans / f"{folder.plan}.json")
+        gaps = {shard.number: measure.of(shard) for shard in plan.shards}
+        begun = {a["shard"] for a in attempts if a["plan"] == folder.plan and "ended" not in a}
+        shards[folder.path.name] = _shards(plan, gaps, folder, rows, begun)
+        tokens += sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
+    sampling = {key for folder in shown for key in folder.tasks}
+    working = sum(row.state == "RUNNING" and (row.job, row.task) in sampling for row in rows or ())
+    missing = any(block.missing for block in blocks)
+    return Status(
+        blocks=blocks,
+        launches=shown,
+        shards=shards,
+        queue=None if rows is None else dict(Counter(_in_words(row) for row in rows)),
+        rate=rate,
+        left=tokens / (rate * working) if rate and working else None,
+        failures=[
+            *_held(rows or ()),
+            *_own_failures(folders, bool(study.file.recipes)),
+            *_slurm_failures(shown, rows or (), not missing),
+        ],
+        behind=behind(layout) if folders and not missing else [],
+        efficiency=efficiency(attempts),
+    )
 
 
-def read_attempts(folder: Path, plan: str) -> list[dict[str, Any]]:
-    """Records of the attempts at one plan's shards; one that is being written is passed over."""
+def read_attempts(folder: Path) -> list[dict[str, Any]]:
+    """Records of all attempts; one that is being written is passed over."""
     found = []
-    for path in folder.glob(f"{plan}-*.json"):
+    for path in folder.glob("*.json"):
         try:
             found.append(json.loads(path.read_text()))
         except (OSError, ValueError):
@@ -135,18 +174,24 @@ def _shards(
     gaps: Mapping[int, int],
     launch: LaunchFolder,
     rows: list[slurm.Row] | None,
-    attempts: list[dict[str, Any]],
+    begun: set[int],
 ) -> dict[str, list[int]]:
     """Shards by state. Whether one is done is read from the samples alone."""
-    begun = {one["shard"] for one in attempts if "ended" not in one}
+    tasks = launch.tasks
     running: set[int] = set()
     waiting: set[int] = set()
     for row in rows or ():
-        shards = set(launch.tasks.get((row.job, row.task), ()))
-        # A task works its shards one after the other.
-        now = shards & begun if len(shards) > 1 else shards
-        running |= now if row.state in SLURM_RUNS else set()
-        waiting |= shards
+        # Where Slurm leaves tasks out, any of the array may wait.
+        keys = (
+            [(row.job, row.task)]
+            if row.task != slurm.SOME
+            else [k for k in tasks if k[0] == row.job]
+        )
+        for shards in (set(tasks.get(key, ())) for key in keys):
+            # A task works its shards one after the other.
+            now = shards & begun if len(shards) > 1 else shards
+            running |= now if row.state in RUNS else set()
+            waiting |= shards
     found: dict[str, list[int]] = {}
     for shard in plan.shards:
         number = shard.number
@@ -161,7 +206,7 @@ def _shards(
         else:
             state = "stopped"
         found.setdefault(state, []).append(number)
-    return found
+    return {state: found[state] for state in ORDER if state in found}
 
 
 def _rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
@@ -171,55 +216,98 @@ def _rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
     return sum(one["tokens"] for one in ended) / seconds if seconds > 0 else None
 
 
+def efficiency(attempts: Iterable[Mapping[str, Any]]) -> Efficiency | None:
+    """Device hours, useful tokens per device second, the share of loading, and what was killed."""
+    seconds = 0.0
+    loading = 0.0
+    tokens = 0
+    killed = 0
+    for attempt in attempts:
+        if "ended" not in attempt:
+            killed += 1
+            continue
+        gpus = max(1, len(attempt.get("devices") or ()))
+        seconds += gpus * (attempt["ended"] - attempt["started"])
+        loading += gpus * (attempt.get("loaded", attempt["ended"]) - attempt["started"])
+        tokens += attempt.get("tokens") or 0
+    if seconds <= 0:
+        return None
+    return Efficiency(seconds / 3600, tokens / seconds, loading / seconds, killed)
+
+
 def _in_words(row: slurm.Row) -> str:
     """A job's state, with the reason if it waits."""
     state = row.state.lower().replace("_", " ")
     return f"{state} ({row.reason})" if row.state == "PENDING" else state
 
 
-def _held(live: Iterable[slurm.Row]) -> list[Failure]:
+def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
     """Jobs that Slurm keeps back until somebody releases them."""
-    jobs = tuple(dict.fromkeys(str(row.job) for row in live if "held" in row.reason.lower()))
-    action = f"scontrol release {' '.join(jobs)}"
-    return [Failure("held by Slurm after a failed start", jobs, action)] if jobs else []
+    jobs = tuple(dict.fromkeys(str(row.job) for row in rows if "held" in row.reason.lower()))
+    release = f"scontrol release {' '.join(jobs)}"
+    advice = f"{release}; where Slurm denies that: rlbhpc cancel, then launch again"
+    return [Failure("held by Slurm", jobs, advice)] if jobs else []
 
 
-def _own_failures(launch: LaunchFolder) -> list[Failure]:
-    """Failures that the jobs' parents wrote down, by the cause of the last run of each job."""
+def _own_failures(folders: Iterable[LaunchFolder], trains: bool) -> list[Failure]:
+    """Failures that the jobs' parents wrote down, by the cause of the last run of each job.
+
+    A job that went on and ended well is no failure any more.
+    """
     by_cause: dict[str, list[str]] = {}
-    for path in sorted((launch.path / "failures").glob("*.json")):
+    for path in (path for folder in folders for path in failure_files(folder)):
         try:
             record = json.loads(path.read_text())
-            by_cause.setdefault(record["runs"][-1]["cause"], []).append(record["job"])
+            if not record["recovered"]:
+                by_cause.setdefault(record["runs"][-1]["cause"], []).append(path.stem)
         except (OSError, ValueError, LookupError):
             continue
-    return [Failure(cause, tuple(jobs), _action(cause)) for cause, jobs in by_cause.items()]
+    return [Failure(cause, tuple(jobs), action(cause, trains)) for cause, jobs in by_cause.items()]
 
 
-def _action(cause: str) -> str:
+def failure_files(folder: LaunchFolder) -> list[Path]:
+    """Records of the failures of a launch, as far as they may be read."""
+    try:
+        return sorted((folder.path / "failures").glob("*.json"))
+    except OSError:
+        return []
+
+
+def action(cause: str, trains: bool = True) -> str:
+    """What to do about a failure that a parent wrote down."""
     if "memory" in cause:
         return ACTIONS["OUT_OF_MEMORY"]
-    if "is not there" in cause:
-        return "see why the training before it ended, then launch again"
+    if "is not there" in cause and "started" not in cause:
+        before = "see why the training before it ended" if trains else "restore the model's folder"
+        return f"{before}, then launch again"
     if "started" in cause:
         return "check `rlbhpc`, `container` and `setup` in the cluster's file"
     if "requeued" in cause:
         return "launch again: the site does not let jobs requeue themselves"
+    if "warned before" in cause:
+        return "give more time (-t), a smaller `warning`, or `stage` so that models load faster"
     return ACTIONS["FAILED"]
 
 
-def _slurm_failures(launch: LaunchFolder, live: Iterable[slurm.Row]) -> list[Failure]:
+def _slurm_failures(
+    folders: Iterable[LaunchFolder], rows: Iterable[slurm.Row], complete: bool
+) -> list[Failure]:
     """How jobs ended that are no longer in the queue, where there is an accounting."""
-    if not launch.submitted:
-        return []
-    there = {(row.job, row.task) for row in live}
-    since = time.strftime("%Y-%m-%d", time.localtime((launch.path / "launch.json").stat().st_mtime))
+    there = {(row.job, row.task) for row in rows}
     by_state: dict[str, list[str]] = {}
-    for row in slurm.account(launch.submitted.values(), since) or ():
-        if (row.job, row.task) in there or row.state in ENDED_WELL:
+    for folder in folders:
+        if not folder.submitted:
             continue
-        name = str(row.job) if row.task < 0 else f"{row.job}_{row.task}"
-        by_state.setdefault(row.state, []).append(name)
+        written = (folder.path / "launch.json").stat().st_mtime
+        since = time.strftime("%Y-%m-%d", time.localtime(written))
+        sampling = {job for job, _ in folder.tasks}
+        for row in slurm.account(folder.ids, since) or ():
+            if (row.job, row.task) in there or row.state in ENDED_WELL:
+                continue
+            if complete and row.job in sampling:
+                continue
+            name = str(row.job) if row.task < 0 else f"{row.job}_{row.task}"
+            by_state.setdefault(row.state, []).append(name)
     return [
         Failure(state, tuple(jobs), ACTIONS.get(state, ACTIONS["FAILED"]))
         for state, jobs in by_state.items()

@@ -46,7 +46,13 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
         The study file.
     overrides
         ``key.path=value`` texts that win over the file (``--set``).
+
+    A file that ends in ``.json`` is a study as it was launched, with all that was looked up then.
     """
+    if path.suffix == ".json" and path.is_file():
+        if overrides:
+            raise UserError(f"{path}: a study as it was launched takes no --set")
+        return Study.from_json(path.read_text())
     tree = expand(load_tree(path, overrides))
     file = validated(tree)
     _check_references(tree)

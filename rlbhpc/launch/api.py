@@ -1,0 +1,125 @@
+"""Launching from Python: what `rlbhpc launch` does, with submitit's jobs as the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from submitit.core.core import Executor, Job
+from submitit.local.local import LocalExecutor
+from submitit.slurm.slurm import SlurmExecutor
+
+from rlbhpc.errors import UserError
+from rlbhpc.launch.cluster import HERE, Cluster, Resources, choose, seconds
+from rlbhpc.launch.launches import LaunchFolder, launches, layout_of, write_launch
+from rlbhpc.launch.local import run_here
+from rlbhpc.launch.options import read_options
+from rlbhpc.launch.prepare import Prepared, prepare
+from rlbhpc.launch.send import launch_in, send
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch whose scripts lie in ``folder``."""
+
+    folder: Path
+
+    def submit(
+        self, width: int | None = None, say: Callable[[str], None] = print
+    ) -> dict[str, list[Job[str]]]:
+        """Submit what was not submitted; submitit's jobs by the name of the script.
+
+        On the clusters ``local`` and ``debug`` the jobs have ended when this returns; ``width`` is
+        how many tasks of them run at once.
+        """
+        cluster = self._read().record["cluster"]
+        if cluster in HERE:
+            return run_here(self._read(), cluster == "debug", width, say)
+        return {name: list(jobs) for name, jobs in send(self.folder, say).items()}
+
+    def jobs(self) -> dict[str, list[Job[str]]]:
+        """What was submitted, in this session or another, as submitit's jobs."""
+        return {name: list(jobs) for name, jobs in self._read().found_jobs().items()}
+
+    def _read(self) -> LaunchFolder:
+        return launch_in(self.folder)
+
+
+def write(
+    study: str | Path, cluster: str | None = None, sbatch: Sequence[str] = (), **more: Any
+) -> Launch:
+    """Write the scripts of what is missing of a study; nothing is submitted.
+
+    Parameters
+    ----------
+    study
+        The study file.
+    cluster
+        A name of the cluster table, a path of one of its files, ``local`` or ``debug``.
+    sbatch
+        Options of sbatch, such as ``["-p", "gpu"]``.
+    more
+        ``overrides``, ``only``, ``width``, ``throttle``, ``shard_tokens``, ``retry_failed`` as the
+        options of `rlbhpc launch`.
+    """
+    prepared = prepare(Path(study), cluster=cluster, options=read_options(sbatch), **more)
+    if not prepared.jobs:
+        raise UserError("; ".join(prepared.notes) or f"{study}: nothing is missing")
+    return written(prepared)
+
+
+def written(prepared: Prepared) -> Launch:
+    """Write what was prepared."""
+    return Launch(write_launch(prepared.draft, prepared.jobs))
+
+
+def find(run: str | Path, number: int | None = None) -> Launch:
+    """A launch of a run or study file: the newest, or that of a number."""
+    layout = layout_of(Path(run))
+    folders = launches(layout)
+    named = [one for one in folders if number is None or int(one.path.name) == number]
+    if not named:
+        what = "nothing was launched" if number is None else f"there is no launch {number}"
+        raise UserError(f"{layout.root}: {what}")
+    return Launch(named[-1].path)
+
+
+def executor(
+    cluster: str | None = None,
+    kind: Literal["sample", "train", "light"] = "light",
+    folder: str | Path = "submitit",
+) -> Executor:
+    """A plain submitit executor with the site filled in, for any function.
+
+    Functions and results are pickled, and run in this very environment outside any container.
+    """
+    name, entry = choose(cluster)
+    if name in HERE:
+        return LocalExecutor(folder)
+    resources: Resources = getattr(entry, kind)
+    plain = SlurmExecutor(folder)
+    plain.update_parameters(**_parameters(entry, resources))
+    return plain
+
+
+def _parameters(cluster: Cluster, resources: Resources) -> dict[str, Any]:
+    """What submitit calls the site's options."""
+    gpu_type = f"{resources.gpu_type}:" if resources.gpu_type else ""
+    gres = f"gpu:{gpu_type}{resources.gpus}" if cluster.gpu_option == "gres" else None
+    parameters = {
+        "partition": resources.partition,
+        "account": cluster.account,
+        "time": -(-seconds(resources.time) // 60),
+        "nodes": resources.nodes,
+        "cpus_per_task": resources.cpus,
+        "mem": resources.memory,
+        "gres": gres if resources.gpus else None,
+        "gpus_per_node": resources.gpus if resources.gpus and gres is None else None,
+        "signal_delay_s": cluster.warning,
+        "setup": list(cluster.setup) or None,
+        "additional_parameters": dict(resources.options) or None,
+        "array_parallelism": cluster.throttle,
+    }
+    return {name: value for name, value in parameters.items() if value is not None}

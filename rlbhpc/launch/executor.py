@@ -1,0 +1,172 @@
+"""submitit's executor for scripts that lie in a launch's folder: it writes and sends texts.
+
+A study's jobs need no pickle: what each task calls stands in its script, and what it made is read
+from the samples. So a job is found again, in any session, from the folder and its id.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from submitit.core.utils import CommandFunction, JobPaths, UncompletedJobError
+from submitit.helpers import clean_env
+from submitit.slurm.slurm import SlurmExecutor, SlurmInfoWatcher, SlurmJob
+
+from rlbhpc.launch import slurm
+
+# Where Slurm itself is configured; all else of the shell's SLURM_* and SBATCH_* would win over the
+# scripts, or leak from a job that launches.
+KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
+LOG_LINES = 40
+
+
+class StudyPaths(JobPaths):
+    """Files of one job: its script and its log."""
+
+    def __init__(self, folder: Path, job_id: str, script: str, prefix: str) -> None:
+        super().__init__(folder, job_id=job_id)
+        self._script = script
+        self._prefix = prefix
+
+    @property
+    def submission_file(self) -> Path:
+        """The script."""
+        return self.folder / f"{self._script}.sbatch"
+
+    @property
+    def stdout(self) -> Path:
+        """The log, into which both streams go."""
+        return self.folder / "logs" / f"{self._prefix}-{self._script}-{self.job_id}.log"
+
+    @property
+    def stderr(self) -> Path:
+        """The same log."""
+        return self.stdout
+
+
+class QueueWatcher(SlurmInfoWatcher):
+    """States of jobs from one squeue for all; from sacct, where it answers, once they are gone."""
+
+    def update(self) -> None:
+        """Ask once for all jobs that are not known to have ended."""
+        pending = self._registered - self._finished
+        self._num_calls += 1
+        self._last_status_check = time.time()
+        numbers = {int(name.split("_")[0]) for name in pending}
+        rows = slurm.queue(numbers)
+        if rows is None:
+            return
+        since = time.strftime("%Y-%m-%d", time.localtime(self._start_time - 90 * 24 * 3600))
+        gone = pending - set(self._states(pending, rows))
+        ended = slurm.account({int(name.split("_")[0]) for name in gone}, since) if gone else []
+        states = {**self._states(gone, ended or []), **self._states(pending, rows)}
+        for name in pending:
+            # Without accounting nobody knows how it ended, but that it ended is sure.
+            self._info_dict[name] = {"State": states.get(name, "ENDED")}
+        self._finished |= {name for name in pending if self.is_done(name, mode="cache")}
+
+    @staticmethod
+    def _states(names: set[str], rows: Sequence[slurm.Row]) -> dict[str, str]:
+        by_id = {(row.job, row.task): row.state for row in rows}
+        states: dict[str, str] = {}
+        for name in names:
+            job, _, task = name.partition("_")
+            keys = [(int(job), int(task) if task else -1), (int(job), slurm.SOME)]
+            known = [by_id[key] for key in keys if key in by_id]
+            if known:
+                states[name] = known[0]
+        return states
+
+
+class StudyJob(SlurmJob[str]):
+    """One job, or one task of an array, of a launch; made from its folder and id alone."""
+
+    watcher = QueueWatcher()
+
+    def __init__(
+        self, folder: Path | str, job_id: str, tasks: Sequence[int] = (0,), script: str = "",
+        prefix: str = "",
+    ) -> None:  # fmt: skip
+        super().__init__(folder, job_id, tasks)
+        self._paths = StudyPaths(Path(folder), job_id, script, prefix)
+
+    def _get_outcome_and_result(self) -> tuple[str, Any]:
+        """How it ended: its state, or the end of its log."""
+        state = self.state
+        if state in ("COMPLETED", "ENDED"):
+            return "success", state
+        lines = (self.stdout() or "no log").splitlines()[-LOG_LINES:]
+        raise UncompletedJobError("\n".join([f"job {self.job_id} is {state}", *lines]))
+
+
+class StudyExecutor(SlurmExecutor):
+    """One script of a launch: ``text`` is what lies in the folder, ``send`` is sbatch."""
+
+    job_class = StudyJob
+
+    def __init__(self, folder: Path, script: str, prefix: str, calls: int = 0) -> None:
+        super().__init__(folder)
+        self.script = script
+        self.prefix = prefix
+        self.calls = calls
+        self.dependency: list[str] = []
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Scripts can be written anywhere, also where there is no srun."""
+        return 2
+
+    def describe(self, options: Mapping[str, str], set_up: list[str]) -> None:
+        """Take the options of sbatch by their long names, and the lines before the command."""
+        more = {name: text or True for name, text in options.items() if name != "job-name"}
+        self.update_parameters(
+            job_name=options["job-name"], additional_parameters=more, setup=set_up,
+            use_srun=False, stderr_to_stdout=True, wckey=None,
+        )  # fmt: skip
+
+    def text(self, head: str, command: str) -> str:
+        """The whole script."""
+        text = self._make_submission_file_text(command, "")
+        return text.replace("# Parameters", f"{head}\n", 1)
+
+    def send(self, dependency: list[str]) -> list[StudyJob]:
+        """Submit the script, once; raises submitit's FailedJobError with the words of sbatch."""
+        self.dependency = dependency
+        command = self._make_submission_command(self.folder / f"{self.script}.sbatch")
+        with launching_environment():
+            answer = CommandFunction(command, verbose=False, cwd=self.folder)()
+        return self.jobs(self._get_job_id_from_submission_command(answer))
+
+    def jobs(self, number: str) -> list[StudyJob]:
+        """The job of an id, or all tasks of the array."""
+        names = [f"{number}_{task}" for task in range(self.calls)] or [number]
+        return [StudyJob(self.folder, name, (0,), self.script, self.prefix) for name in names]
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        after = [f"--dependency={','.join(self.dependency)}"] if self.dependency else []
+        return ["sbatch", "--parsable", *after, submission_file_path.name]
+
+    @staticmethod
+    def _get_job_id_from_submission_command(string: str | bytes) -> str:
+        """The id in an answer of ``sbatch --parsable``, whatever else a site prints with it."""
+        text = string if isinstance(string, str) else string.decode(errors="replace")
+        ids = [line.partition(";")[0] for line in text.splitlines()]
+        return next((word for word in reversed(ids) if word.isdigit()), "")
+
+
+@contextmanager
+def launching_environment() -> Iterator[None]:
+    """The shell's environment without what would win over the scripts."""
+    site = {name: os.environ[name] for name in KEPT if name in os.environ}
+    with clean_env():
+        os.environ.update(site)
+        try:
+            yield
+        finally:
+            for name in site:
+                del os.environ[name]

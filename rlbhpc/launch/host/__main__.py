@@ -1,0 +1,150 @@
+"""Run one command as the work of this job; see the package."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE
+
+from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
+from .claims import Claims
+from .record import Record, cause_of, sizes
+from .task import LocalTask, SlurmTask, say, this_task
+from .work import CAUGHT, LOOK, Work, mind, release
+
+# Runs in a row that may end without anything new: a node with a broken GPU is left behind, and a
+# bug, or a limit shorter than the loading takes, does not go round for ever.
+STALLS = 3
+REQUEUE_TRIES = 6
+
+
+def arguments_of(words: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--drain", type=float, required=True, help="seconds after USR1 or USR2")
+    parser.add_argument("--last", type=float, required=True, help="seconds after TERM")
+    parser.add_argument("--scratch", type=Path, help="folder of this job on the node; removed")
+    parser.add_argument("--plan", default="", help="name of the plan that the shards are of")
+    parser.add_argument("--shards", default="", help="shards to claim and work")
+    parser.add_argument("--progress", action="append", default=[], help="files that grow")
+    parser.add_argument("--needs", help="path without which there is nothing to do yet")
+    parser.add_argument("--release", action="append", default=[], help="PATH=JOB")
+    parser.add_argument("command", nargs="+")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    """Run one command as the work of this job."""
+    options = arguments_of(words)
+    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+    task = this_task()
+    host = socket.gethostname()
+    name = task.job_id if task is not None else str(os.getpid())
+    kind = "slurm" if isinstance(task, SlurmTask) else f"local {host}"
+    say(f"job {name} on {host}, restart {task.restarts if task else 0}, {getpass.getuser()}")
+    record = Record(name)
+    if Path("cancelled").exists():
+        say("this launch was cancelled")
+        return TRY_AGAIN
+    if options.needs and not Path(options.needs).exists():
+        say(f"{options.needs} is not there: what should make it has not ended well")
+        record.add(INCOMPLETE, f"{options.needs} is not there", progress=False)
+        return INCOMPLETE
+    claims = Claims(options.plan, f"{kind} {name}")
+    command = options.command
+    shards = [shard for shard in options.shards.split(",") if shard]
+    if shards:
+        ours, others = claims.take(shards)
+        for shard, holder in others.items():
+            say(f"shard {shard} is worked by {holder}")
+        if not ours:
+            return DONE
+        command = [",".join(ours) if word == "{}" else word for word in command]
+        options.progress += [f"../../journals/*/*/{options.plan}-{int(s):05d}-*" for s in ours]
+    before = sizes(options.progress)
+    code, warned = run(options, command)
+    after = sizes(options.progress)
+    progress = any(size > before.get(path, 0) for path, size in after.items())
+    code, comes_back = outcome(task, record, code, warned, progress)
+    if not comes_back:
+        claims.release()
+    return code
+
+
+def run(options: argparse.Namespace, command: list[str]) -> tuple[int, str]:
+    """Run the work to its end; its exit code, and the signal that ended it if one did."""
+    try:
+        if options.scratch:
+            options.scratch.mkdir(parents=True, exist_ok=True)
+        work = Work(command)
+    except OSError as error:
+        say(f"{error.filename or command[0]}: {error.strerror}")
+        return 127, ""
+    pairs = (pair.rpartition("=") for pair in options.release)
+    releases = {path: name for path, _, name in pairs}
+    warned = mind(work, options.drain, options.last, releases)
+    work.kill()
+    release(releases)
+    if options.scratch:
+        shutil.rmtree(options.scratch, ignore_errors=True)
+    return work.process.returncode, warned
+
+
+def outcome(
+    task: SlurmTask | LocalTask | None, record: Record, code: int, warned: str, progress: bool
+) -> tuple[int, bool]:
+    """Decide what becomes of the job: the exit code of the script, and whether it comes back."""
+    if code in (DONE, NOTHING_TO_DO):
+        record.went_on(ended=True)
+        return DONE, False
+    if code == INCOMPLETE and not warned:
+        say("something is missing still; `rlbhpc launch` again makes it")
+        return INCOMPLETE, False
+    failed = code != TRY_AGAIN and not warned
+    cause = cause_of(code)
+    if failed:
+        say(f"the work {cause}")
+        record.add(code, cause, progress)
+    elif progress:
+        record.went_on(ended=False)
+    ended_by = task.came_to_its_end() if task is not None else ""
+    if Path("cancelled").exists() or ended_by == "cancelled":
+        say("cancelled; it stays away, and the same launch again goes on from here")
+        return TRY_AGAIN, False
+    if ended_by == "requeued":
+        say("Slurm has requeued it")
+        return TRY_AGAIN, True
+    if not failed and not progress:
+        record.add(code, "warned before it had made anything new", progress)
+    if code == USAGE or record.stalls >= STALLS or task is None:
+        say("it does not come back")
+        return (code if code > 0 else 128 - code), False
+    if isinstance(task, LocalTask) and not failed:
+        return TRY_AGAIN, False
+    return requeue(task, record)
+
+
+def requeue(task: SlurmTask | LocalTask, record: Record) -> tuple[int, bool]:
+    """Put the job back into the queue. Slurm then ends this process."""
+    if isinstance(task, LocalTask):
+        return LOCAL_REQUEUE_RETURN_CODE, True
+    say(f"requeue {task.job_id}")
+    try:
+        task._requeue(REQUEUE_TRIES)
+    except OSError as error:
+        record.add(TRY_AGAIN, f"could not be requeued: {error}", progress=False)
+        return TRY_AGAIN, False
+    # To return at once would say that the job is complete.
+    signal.sigtimedwait((signal.SIGTERM,), LOOK)
+    return TRY_AGAIN, True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

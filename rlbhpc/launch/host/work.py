@@ -1,0 +1,95 @@
+"""The work of a job as a child process, and the wait for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from . import TRY_AGAIN
+from .task import call, say
+
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+CAUGHT = (*WARNINGS, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+LOOK = 60.0
+PR_SET_PDEATHSIG = 1
+
+
+class Work:
+    """The child and its process group."""
+
+    def __init__(self, command: list[str]) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        parent = os.getpid()
+
+        def prepare() -> None:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+            # If the parent is killed the work must not go on without anybody to end it.
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(TRY_AGAIN)
+
+        self.process = subprocess.Popen(
+            command, start_new_session=True, preexec_fn=prepare, stdin=subprocess.DEVNULL
+        )
+
+    def drain(self) -> None:
+        """Ask it to finish: the one process, since helpers of it are its own to end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End whatever is left of the group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def mind(work: Work, drain: float, last: float, releases: dict[str, str]) -> str:
+    """Wait for the end of the work. Returns the signal that ended it, if one did."""
+    warned = ""
+    end = float("inf")
+    while work.process.poll() is None:
+        now = time.monotonic()
+        if now >= end:
+            say("the time is over; what is left of the work is killed")
+            work.kill()
+            work.process.wait()
+            break
+        caught = signal.sigtimedwait(CAUGHT, min(LOOK, end - now))
+        release(releases)
+        if caught is None or caught.si_signo == signal.SIGCHLD:
+            continue
+        allowed = drain if caught.si_signo in WARNINGS else last
+        say(f"signal {caught.si_signo}; the work has {allowed:g} s to finish")
+        if not warned:
+            work.drain()
+        warned = signal.Signals(caught.si_signo).name
+        end = min(end, time.monotonic() + allowed)
+    return warned
+
+
+def release(waiting: dict[str, str]) -> None:
+    """Let jobs start that wait for a checkpoint which is there now; else they wait for our end."""
+    for path in [path for path in waiting if Path(path).exists()]:
+        name = waiting.pop(path)
+        for number in submitted().get(name, ()):
+            code, text = call("scontrol", "update", f"JobId={number}", "Dependency=")
+            say(f"{path} is there; job {number} may start" if code == 0 else text.strip())
+
+
+def submitted() -> dict[str, list[str]]:
+    """Job ids by the name of the script."""
+    ids: dict[str, list[str]] = {}
+    try:
+        lines = Path("submitted").read_text().splitlines()
+    except OSError:
+        return ids
+    for line in lines:
+        name, _, number = line.partition(" ")
+        if number.isdigit():
+            ids.setdefault(name, []).append(number)
+    return ids

@@ -1,0 +1,310 @@
+"""The folders of launches: written whole, found again, and never two at the same moment."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import shlex
+import socket
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources, util
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from rlbhpc.errors import UserError
+from rlbhpc.launch import slurm
+from rlbhpc.launch.container import expanded
+from rlbhpc.launch.executor import StudyExecutor, StudyJob
+from rlbhpc.launch.image import digest
+from rlbhpc.launch.jobs import SNAPSHOT, Job
+from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+
+RECORD = "launch.json"
+SENDING = "sending"
+# What the host's Python needs of ours; it is zipped for Pythons that have none of it.
+HOST_PACKAGES = ("submitit", "cloudpickle", "typing_extensions")
+# A folder without a record is being written; one that is older was left by a kill.
+WRITING_SECONDS = 60.0
+SUBMIT = """\
+#!/bin/bash
+# Submits the jobs of this launch, each after those that it waits for. Run it again and it goes on
+# with what was not submitted: the ids of what was are in the file `submitted`.
+cd "$(dirname "$0")" && exec {python} -m rlbhpc.launch.send
+"""
+
+
+@dataclass(frozen=True)
+class LaunchFolder:
+    """One launch that was written: its record, and the ids of what of it was submitted.
+
+    ``submitted`` has the ids of each script, the newest last.
+    """
+
+    path: Path
+    record: dict[str, Any]
+    submitted: dict[str, list[int]]
+
+    @property
+    def plan(self) -> str:
+        """Name of the plan that it works."""
+        return str(self.record["plan"])
+
+    @property
+    def jobs(self) -> dict[str, Any]:
+        """What was written of each job, by name, in the order of submission."""
+        return dict(self.record["jobs"])
+
+    @property
+    def ids(self) -> set[int]:
+        """All job ids."""
+        return {number for numbers in self.submitted.values() for number in numbers}
+
+    @property
+    def tasks(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Shards by job id and array task."""
+        return {
+            (number, task): tuple(shards)
+            for name, job in self.jobs.items()
+            for number in self.submitted.get(name, ())
+            for task, shards in enumerate(job["tasks"])
+        }
+
+    @property
+    def is_being_sent(self) -> bool:
+        """Whether somebody submits it right now."""
+        return sender(self.path) is not None
+
+    def executor(self, name: str) -> StudyExecutor:
+        """The executor of one of its scripts."""
+        calls = len(self.jobs[name]["tasks"])
+        return StudyExecutor(self.path, name, self.record["prefix"], calls)
+
+    def found_jobs(self) -> dict[str, list[StudyJob]]:
+        """What was submitted, as submitit's jobs, by name."""
+        return {
+            name: self.executor(name).jobs(str(numbers[-1]))
+            for name, numbers in self.submitted.items()
+            if name in self.jobs
+        }
+
+
+def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
+    """Write all files of a launch into the next free folder and return the folder.
+
+    What is there may be read, edited and submitted by hand; nothing is submitted here. A launch
+    that was written before, not submitted, and would have the same bytes now, is that launch.
+    """
+    image = image_of(draft)
+    draft = replace(draft, image=image.get("sha256", ""))
+    before = _unsent(draft.study.layout)
+    if before is not None:
+        _refuse_edited(before)
+        if texts_of(replace(draft, folder=before.path), jobs) == _texts_in(before.path):
+            return before.path
+    draft = replace(draft, folder=next_folder(draft.study.layout))
+    texts = texts_of(draft, jobs)
+    for name, text in texts.items():
+        (draft.folder / name).write_text(text)
+    (draft.folder / "submit.sh").chmod(0o755)
+    (draft.folder / "logs").mkdir()
+    write_host(draft.folder / "host")
+    record = {
+        "launch": draft.number,
+        "prefix": draft.prefix,
+        "plan": draft.plan,
+        "cluster": draft.cluster_name,
+        "user": getpass.getuser(),
+        "image": image,
+        "dependency": draft.options.get("dependency", ""),
+        "throttle": draft.cluster.throttle,
+        "jobs": {
+            job.name: {
+                "kind": job.kind,
+                "after": job.after,
+                "tasks": job.tasks,
+                "words": words_of(draft, job),
+            }
+            for job in jobs
+        },
+        "texts": {name: _digest_of(text) for name, text in texts.items()},
+    }
+    partial = draft.folder / f"{RECORD}.partial"
+    partial.write_text(json.dumps(record, indent=1) + "\n")
+    partial.replace(draft.folder / RECORD)
+    return draft.folder
+
+
+def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
+    """Every text of a launch by the name of its file; the same whenever it is written."""
+    if "\n" in str(draft.folder):
+        raise UserError(
+            f"{str(draft.folder)!r}: no batch script can name a folder with a line break; choose"
+            " another `output`"
+        )
+    texts = {}
+    for job in jobs:
+        executor = StudyExecutor(draft.folder, job.name, draft.prefix)
+        executor.describe(directives(draft, job), set_up(draft, job))
+        texts[f"{job.name}.sbatch"] = executor.text(head(draft, job), call(draft, job))
+    texts["submit.sh"] = SUBMIT.format(python=shlex.quote(sys.executable))
+    texts[SNAPSHOT] = draft.study.to_json()
+    return texts
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _texts_in(folder: Path) -> dict[str, str]:
+    names = json.loads((folder / RECORD).read_text())["texts"]
+    return {name: (folder / name).read_text() for name in names if (folder / name).is_file()}
+
+
+def _unsent(layout: Layout) -> LaunchFolder | None:
+    """The newest launch, if nothing of it was submitted."""
+    written = launches(layout)
+    newest = written[-1] if written else None
+    if newest is None or newest.submitted or (newest.path / "submitted").exists():
+        return None
+    return newest
+
+
+def _refuse_edited(launch: LaunchFolder) -> None:
+    """What somebody wrote into a script is theirs: another launch would drop it without a word."""
+    digests = launch.record.get("texts", {})
+    for name, text in _texts_in(launch.path).items():
+        if _digest_of(text) != digests.get(name):
+            raise UserError(
+                f"{launch.path / name} was edited and not submitted: submit it with"
+                f" {launch.path / 'submit.sh'}, or remove {launch.path} to write it anew"
+            )
+
+
+def write_host(folder: Path) -> None:
+    """Copy the parent of the jobs, with submitit in a zip that has the same bytes every time."""
+    folder.mkdir()
+    for source in resources.files("rlbhpc.launch.host").iterdir():
+        if source.name.endswith(".py"):
+            (folder / source.name).write_text(source.read_text())
+    with zipfile.ZipFile(folder / "submitit.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, source in sorted(_sources()):
+            packed.writestr(zipfile.ZipInfo(name), source.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def _sources() -> Iterable[tuple[str, Traversable | Path]]:
+    """Every module of the packages that the host needs, by its name in the zip."""
+    for package in HOST_PACKAGES:
+        spec = util.find_spec(package)
+        assert spec is not None and spec.origin is not None
+        root = Path(spec.origin)
+        if root.name != "__init__.py":
+            yield root.name, root
+            continue
+        for path in root.parent.rglob("*.py"):
+            if not path.name.startswith("test_"):
+                yield str(path.relative_to(root.parents[1])), path
+
+
+def image_of(draft: Draft) -> dict[str, Any]:
+    """Path, size, time and SHA-256 of the image that jobs run in; empty without a container.
+
+    Images have gigabytes: one that an earlier launch has read is not read again.
+    """
+    if draft.cluster.container is None:
+        return {}
+    path = expanded(draft.cluster.container.image)
+    if not path.is_file():
+        return {"path": str(path)}
+    status = path.stat()
+    seen = {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    for launch in reversed(launches(draft.study.layout)):
+        known = launch.record.get("image", {})
+        if known.get("sha256") and seen.items() <= known.items():
+            return dict(known)
+    return {**seen, "sha256": digest(path)}
+
+
+def next_folder(layout: Layout) -> Path:
+    """Make the next numbered folder; two launches at the same moment get two."""
+    try:
+        layout.launches.mkdir(parents=True, exist_ok=True)
+        names = [path.name for path in layout.launches.iterdir() if path.name.isdigit()]
+        number = max(map(int, names), default=0)
+        while True:
+            number += 1
+            folder = layout.launches.absolute() / f"{number:04d}"
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            return folder
+    except OSError as error:
+        raise UserError(f"{layout.launches}: {error.strerror}; choose another `output`") from None
+
+
+def layout_of(run: Path) -> Layout:
+    """The results folder of a study file, or the folder itself."""
+    layout = load_study(run).layout if run.is_file() else Layout(run)
+    if not layout.study.is_file():
+        raise UserError(f"{layout.root}: no run in it; give a study file or the folder of a run")
+    return layout
+
+
+def study_of(layout: Layout) -> Study:
+    """The study as it was last planned."""
+    return Study.from_json(layout.study.read_text())
+
+
+def launches(layout: Layout) -> list[LaunchFolder]:
+    """All launches of a run, oldest first; what a kill left half-written is passed over."""
+    found = []
+    for path in sorted(layout.launches.glob("[0-9]*")):
+        try:
+            record = json.loads((path / RECORD).read_text())
+            found.append(LaunchFolder(path, record, submitted(path)))
+        except (OSError, ValueError, KeyError):
+            continue
+    return found
+
+
+def submitted(folder: Path) -> dict[str, list[int]]:
+    """Ids of a launch's jobs by the name of the script, from the file that submitting writes."""
+    ids: dict[str, list[int]] = {}
+    try:
+        lines = (folder / "submitted").read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    for line in lines:
+        name, _, number = line.partition(" ")
+        if number.isdigit():
+            ids.setdefault(name, []).append(int(number))
+    return ids
+
+
+def live(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
+    """Jobs of some launches that are in the queue; None if Slurm does not answer."""
+    return slurm.queue({number for folder in folders for number in folder.ids})
+
+
+def sender(folder: Path) -> str | None:
+    """Who submits a launch right now: host and process; None if nobody does."""
+    try:
+        text = (folder / SENDING).read_text().strip()
+        age = time.time() - (folder / SENDING).stat().st_mtime
+    except OSError:
+        return None
+    host, _, pid = text.partition(" ")
+    if host == socket.gethostname():
+        return text if Path(f"/proc/{pid}").exists() and int(pid) != os.getpid() else None
+    # The longest that one sbatch is waited for is far shorter.
+    return text if age < 3600 else None

@@ -1,0 +1,137 @@
+"""A launch on this machine: the same scripts as local processes, or their work in this process."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from submitit.core.core import Job
+from submitit.local.debug import DebugExecutor
+from submitit.local.local import LocalExecutor, LocalJob
+
+from rlbhpc.launch.executor import launching_environment
+from rlbhpc.launch.launches import LaunchFolder
+from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.drain import Drain
+
+# submitit ends local jobs after two minutes unless it is told otherwise.
+MINUTES = 365 * 24 * 60
+LOOK = 0.2
+
+
+def run_here(
+    launch: LaunchFolder,
+    in_process: bool = False,
+    width: int | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, list[Job[str]]]:
+    """Run all jobs of a launch, each after those before it; returns when they have ended."""
+    (launch.path / "submitted").touch()
+    return _in_process(launch, say) if in_process else _Here(launch, width, say).run()
+
+
+class _Here:
+    """The jobs of one launch as processes of this host, some at once."""
+
+    def __init__(self, launch: LaunchFolder, width: int | None, say: Callable[[str], None]) -> None:
+        gpus = devices()
+        self.launch = launch
+        self.say = say
+        self.slots: list[str | None] = list(gpus) or [None] * (width or 1)
+        if width is not None:
+            self.slots = self.slots[:width]
+        self.running: dict[tuple[str, int], tuple[LocalJob[str], str | None]] = {}
+        self.jobs: dict[str, list[Job[str]]] = {}
+
+    def run(self) -> dict[str, list[Job[str]]]:
+        """Start what may start until nothing is left; TERM lets what runs drain, and stops."""
+        waiting = [
+            (name, task)
+            for name, job in self.launch.jobs.items()
+            for task in range(len(job["tasks"]) or 1)
+        ]
+        told = False
+        with Drain() as drain:
+            while waiting or self.running:
+                if drain.requested:
+                    waiting = []
+                    if not told:
+                        told = True
+                        self._drain()
+                for key in [key for key in waiting if self._may_start(key[0], waiting)]:
+                    if not self.slots:
+                        break
+                    waiting.remove(key)
+                    self._start(*key)
+                self._collect()
+                try:
+                    time.sleep(LOOK)
+                except KeyboardInterrupt:
+                    drain.request()
+        return self.jobs
+
+    def _may_start(self, name: str, waiting: list[tuple[str, int]]) -> bool:
+        """Whether every job that this one waits for has ended."""
+        open_names = {other for other, _ in (*waiting, *self.running)}
+        return not open_names & set(self.launch.jobs[name]["after"])
+
+    def _start(self, name: str, task: int) -> None:
+        device = self.slots.pop(0)
+        executor = LocalExecutor(self.launch.path / "logs")
+        gpus = {} if device is None else {"gpus_per_node": 1, "visible_gpus": (int(device),)}
+        executor.update_parameters(timeout_min=MINUTES, stderr_to_stdout=True, **gpus)
+        script = str(self.launch.path / f"{name}.sbatch")
+        with launching_environment():
+            job: LocalJob[str] = executor._submit_command(
+                shlex.join(["env", f"SLURM_ARRAY_TASK_ID={task}", "bash", script])
+            )
+        self.running[name, task] = (job, device)
+        self.jobs.setdefault(name, []).append(job)
+        self.say(f"{name}: process {job.job_id}, log {job.paths.stdout}")
+
+    def _collect(self) -> None:
+        for key, (job, device) in list(self.running.items()):
+            if job.done():
+                del self.running[key]
+                self.slots.append(device)
+
+    def _drain(self) -> None:
+        """Hand TERM on: each job has the time of a job that is preempted."""
+        for job, _ in self.running.values():
+            assert job._process is not None
+            job._process.terminate()
+
+
+def _in_process(launch: LaunchFolder, say: Callable[[str], None]) -> dict[str, list[Job[str]]]:
+    """One task after the other in this very process, where a debugger can stop."""
+    executor = DebugExecutor(launch.path / "logs")
+    jobs: dict[str, list[Job[str]]] = {}
+    for name, job in launch.jobs.items():
+        for task in job["tasks"] or [[]]:
+            shards = ",".join(map(str, task))
+            words = [shards if word == "{}" else word for word in job["words"]]
+            made: Job[str] = executor.submit(call, launch.path, words)
+            jobs.setdefault(name, []).append(made)
+            say(f"{name}: rlbhpc {shlex.join(words)} ended with {made.result()}")
+    return jobs
+
+
+def call(folder: Path, words: list[str]) -> str:
+    """What a job calls, run here as `python -m rlbhpc` runs it; its exit code."""
+    before = Path.cwd()
+    arguments = sys.argv
+    os.chdir(folder)
+    sys.argv = ["rlbhpc", *words]
+    try:
+        runpy.run_module("rlbhpc", run_name="__main__")
+    except SystemExit as end:
+        return str(end.code or 0)
+    finally:
+        sys.argv = arguments
+        os.chdir(before)
+    return "0"

@@ -1,0 +1,192 @@
+"""From a study to the jobs of one launch: what is missing, less what live jobs are making."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlbhpc.errors import UserError
+from rlbhpc.launch import slurm
+from rlbhpc.launch.behind import behind
+from rlbhpc.launch.cluster import HERE, choose
+from rlbhpc.launch.jobs import Job, ends_of, jobs_of
+from rlbhpc.launch.launches import LaunchFolder, launches, live
+from rlbhpc.launch.script import Draft
+from rlbhpc.study.lineage import untrained
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.load import check_engines
+from rlbhpc.sweep.plan import Plan, Shard, make_plan
+from rlbhpc.sweep.presence import Presence, presence
+from rlbhpc.sweep.remember import remember
+
+# Expected response tokens of one shard.
+SHARD_TOKENS = 50_000_000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch that can be written; ``jobs`` is empty where there is nothing to do.
+
+    ``notes`` say what runs already.
+    """
+
+    draft: Draft
+    plan: Plan
+    jobs: list[Job]
+    notes: tuple[str, ...] = ()
+
+
+def prepare(
+    study: Path,
+    overrides: Sequence[str] = (),
+    *,
+    cluster: str | None = None,
+    options: dict[str, str] | None = None,
+    only: str | None = None,
+    width: int | None = None,
+    throttle: int | None = None,
+    shard_tokens: int = SHARD_TOKENS,
+    retry_failed: bool = False,
+) -> Prepared:
+    """Plan a launch; writes the plan and the study's snapshot, and no script."""
+    resolved = load_study(study, overrides)
+    name, entry = choose(cluster or resolved.file.cluster)
+    if throttle is not None:
+        entry = entry.model_copy(update={"throttle": throttle})
+    check_engines(resolved)
+    remember(resolved)
+    present = presence(resolved.layout, list(resolved.blocks()))
+    running = () if name in HERE else _running(resolved)
+    training = untrained(resolved, resolved.models)
+    _refuse_twice(running, training)
+    plan = make_plan(resolved, _uncovered(resolved, present, running), shard_tokens, retry_failed)
+    shards: Sequence[Shard] = plan.shards
+    if running and not shards:
+        plan, shards = _help(resolved, present, running) or (plan, ())
+    if training:
+        from rlbhpc.train.recipes import check_recipes  # loads torch where it is
+
+        check_recipes(resolved)
+    draft = Draft(resolved, plan.name, entry, name, options or {})
+    notes = tuple(one.note for one in running)
+    jobs: list[Job] = []
+    if shards or training:
+        jobs = _only(jobs_of(resolved, plan, entry, width, shards), only)
+    elif not running and not any(p.missing for p in present):
+        # Nothing to sample, but what follows may have failed.
+        late = behind(resolved.layout)
+        jobs = [job for job in ends_of() if job.name in late]
+        jobs = [replace(job, after=()) if i == 0 else job for i, job in enumerate(jobs)]
+    if jobs:
+        plan.save(resolved.layout.plans)
+    return Prepared(draft, plan, jobs, notes)
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A launch of which jobs are in the queue."""
+
+    folder: LaunchFolder
+    rows: list[slurm.Row]
+
+    @property
+    def note(self) -> str:
+        row = self.rows[0]
+        owner = f" of {row.user}" if row.user and row.user != getpass.getuser() else ""
+        return (
+            f"launch {self.folder.path.name}{owner} is in the queue: {len(self.rows)} jobs, the"
+            f" first is {row.job}"
+        )
+
+    @property
+    def is_ours(self) -> bool:
+        return self.rows[0].user in ("", getpass.getuser())
+
+
+def _running(study: Study) -> tuple[_Running, ...]:
+    """Launches of a study with jobs in the queue, or that somebody submits right now."""
+    folders = launches(study.layout)
+    for folder in folders:
+        if folder.is_being_sent:
+            raise UserError(
+                f"launch {folder.path.name} is being submitted right now; look again in a minute:"
+                f" rlbhpc status {study.layout.root}"
+            )
+    rows = live(folders) or []
+    found = []
+    for folder in folders:
+        own = [row for row in rows if row.job in folder.ids]
+        if own:
+            found.append(_Running(folder, own))
+    return tuple(found)
+
+
+def _refuse_twice(running: Sequence[_Running], training: Sequence[str]) -> None:
+    """A model is trained by one job; samples of it are that launch's, too."""
+    for one in running:
+        for name in training:
+            number = one.folder.submitted.get(f"train-{name}", [-1])[-1]
+            if any(row.job == number for row in one.rows):
+                raise UserError(
+                    f"{one.note}; job {number} trains {name}. Wait for it, or end it:"
+                    f" rlbhpc cancel {one.folder.path.parents[1]}"
+                )
+
+
+def _uncovered(
+    study: Study, present: Sequence[Presence], running: Sequence[_Running]
+) -> list[Presence]:
+    """What is there, with what live jobs are making counted as there."""
+    there = {(p.block.arm, p.block.set_name, p.block.step): p.there.copy() for p in present}
+    rows = {
+        (p.block.arm, p.block.set_name, p.block.step): {
+            name: index for index, name in enumerate(p.block.problems)
+        }
+        for p in present
+    }
+    for shard in (shard for one in running for shard, _ in _shards(study, one)):
+        for span in shard.spans:
+            cell = (span.arm, span.set_name, span.step)
+            if cell in there and span.problem in rows[cell]:
+                there[cell][rows[cell][span.problem], span.start : span.stop] = True
+    return [replace(p, there=there[p.block.arm, p.block.set_name, p.block.step]) for p in present]
+
+
+def _shards(study: Study, one: _Running) -> list[tuple[Shard, str]]:
+    """Shards of a launch that live jobs have, with the state of the job."""
+    plan = Plan.load(study.layout.plans / f"{one.folder.plan}.json")
+    tasks = one.folder.tasks
+    states: dict[int, str] = {}
+    for row in one.rows:
+        keys = [(row.job, row.task)] if row.task >= 0 else [k for k in tasks if k[0] == row.job]
+        for key in keys:
+            for number in tasks.get(key, ()):
+                states.setdefault(number, row.state)
+    return [(plan.shards[number], state) for number, state in sorted(states.items())]
+
+
+def _help(
+    study: Study, present: Sequence[Presence], running: Sequence[_Running]
+) -> tuple[Plan, list[Shard]] | None:
+    """Shards of somebody else's launch that no job has begun; ours would only wait twice."""
+    from rlbhpc.launch.status import Gaps
+
+    gaps = Gaps(present)
+    for one in running:
+        waiting = [shard for shard, state in _shards(study, one) if state == "PENDING"]
+        waiting = [shard for shard in waiting if gaps.of(shard)]
+        if waiting and not one.is_ours:
+            return Plan.load(study.layout.plans / f"{one.folder.plan}.json"), waiting
+    return None
+
+
+def _only(jobs: list[Job], kind: str | None) -> list[Job]:
+    """Jobs of one kind; those that they waited for are gone, so they wait for fewer."""
+    if kind is None:
+        return jobs
+    kept = [job for job in jobs if job.kind == kind]
+    names = {job.name for job in kept}
+    return [replace(job, after=tuple(n for n in job.after if n in names)) for job in kept]

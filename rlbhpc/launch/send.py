@@ -1,0 +1,232 @@
+"""Submit the scripts of a launch's folder, each once, whatever Slurm answers and when.
+
+The name of a script is written down before sbatch is called and its id after it. So whoever comes
+after a kill, or after an answer that was late, knows what to look for before it calls again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from submitit.core.utils import FailedJobError
+
+from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
+from rlbhpc.launch import slurm
+from rlbhpc.launch.cluster import HERE
+from rlbhpc.launch.executor import StudyJob, launching_environment
+from rlbhpc.launch.launches import RECORD, SENDING, LaunchFolder, launches, sender
+from rlbhpc.launch.local import run_here
+from rlbhpc.study.layout import Layout
+
+# Seconds before each repetition when Slurm does not answer.
+PAUSES = (5, 15, 45, 120, 300)
+LATE = ("imed out", "Unable to contact", "ry again", "emporarily", "onnection")
+FULL = ("MaxSubmit", "ubmit limit", "QOS")
+
+
+def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[StudyJob]]:
+    """Submit what of a launch was not submitted; returns all its jobs by name."""
+    launch = launch_in(folder)
+    with _alone(folder):
+        sent = _Sent(launch)
+        for name in launch.jobs:
+            if launch.submitted.get(name):
+                say(f"{name}: {launch.submitted[name][-1]}, submitted before")
+                continue
+            number = _send_one(sent, name)
+            say(f"{name}: {number}")
+        return launch_in(folder).found_jobs()
+
+
+def launch_in(folder: Path) -> LaunchFolder:
+    """The launch of one folder."""
+    for launch in launches(Layout(folder.resolve().parents[1])):
+        if launch.path.samefile(folder):
+            return launch
+    raise UserError(f"{folder}: no launch in it, or one that was not written to its end ({RECORD})")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only one who submits this launch."""
+    path = folder / SENDING
+    own = f"{socket.gethostname()} {os.getpid()}\n"
+    other = sender(folder)
+    if other is None:
+        path.unlink(missing_ok=True)
+    try:
+        with path.open("x") as out:
+            out.write(own)
+    except FileExistsError:
+        raise UserError(
+            f"{folder}: process {other or 'of somebody else'} submits this launch; wait for it, or"
+            f" remove {path} if that is long gone",
+            TRY_AGAIN,
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; nothing was submitted") from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+class _Sent:
+    """The file `submitted`: `NAME ?` before a call of sbatch, `NAME ID` after it."""
+
+    def __init__(self, launch: LaunchFolder) -> None:
+        self.launch = launch
+        self.path = launch.path / "submitted"
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        self.tried = {line.partition(" ")[0] for line in lines}
+        self.ids = {name: list(numbers) for name, numbers in launch.submitted.items()}
+
+    def write(self, name: str, number: str) -> None:
+        with self.path.open("a") as out:
+            out.write(f"{name} {number}\n")
+            out.flush()
+            os.fsync(out.fileno())
+        if number.isdigit():
+            self.ids.setdefault(name, []).append(int(number))
+
+    def dependency(self, name: str, forgotten: bool) -> list[str]:
+        """What a job waits for: the jobs before it, else what the user named."""
+        record = self.launch.record
+        before = [number for other in record["jobs"][name]["after"] for number in self.ids[other]]
+        before += self._earlier_wave(name)
+        if forgotten and before:
+            # What Slurm has forgotten has ended long ago.
+            before = sorted({row.job for row in slurm.queue(before) or ()})
+        if before:
+            return ["afterany:" + ":".join(map(str, before))]
+        return [record["dependency"]] if record.get("dependency") else []
+
+    def _earlier_wave(self, name: str) -> list[int]:
+        """With a throttle, the waves of an array run one after the other."""
+        stem, dot, number = name.rpartition(".")
+        if not dot or not self.launch.record.get("throttle") or not int(number):
+            return []
+        return self.ids.get(f"{stem}.{int(number) - 1:03d}", [])
+
+
+def _send_one(sent: _Sent, name: str) -> str:
+    """Call sbatch until there is an id; look for the job before each repetition."""
+    executor = sent.launch.executor(name)
+    label = f"{executor.prefix}-{name}"
+    forgotten = False
+    if name in sent.tried:
+        # Somebody was killed while sbatch was at work, which may be at work still.
+        number = _in_queue(label)
+        if not number:
+            time.sleep(PAUSES[0])
+        if number := _in_queue(label):
+            sent.write(name, number)
+            return number
+    sent.write(name, "?")
+    for pause in (*PAUSES, None):
+        try:
+            (job, *_) = executor.send(sent.dependency(name, forgotten))
+            number = job.job_id.partition("_")[0]
+            answer = "an answer without an id"
+        except FailedJobError as error:
+            number = ""
+            answer = str(error).strip()
+        except OSError as error:
+            raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
+        if number:
+            sent.write(name, number)
+            return number
+        if "ependency" in answer and not forgotten:
+            forgotten = True
+            continue
+        _refuse(name, answer, sent.launch.path)
+        if pause is None:
+            break
+        time.sleep(pause)
+        if number := _in_queue(label):
+            sent.write(name, number)
+            return number
+    raise UserError(
+        f"{name}: Slurm does not answer; run {sent.launch.path / 'submit.sh'} again later",
+        TRY_AGAIN,
+    )
+
+
+def _refuse(name: str, answer: str, folder: Path) -> None:
+    """Say what to change where another call would be refused as well."""
+    if any(words in answer for words in FULL):
+        raise UserError(
+            f"{name}: the queue takes fewer jobs, or not with this qos. Write the launch again with"
+            " --width, or set max_jobs in the cluster's file; or run"
+            f" {folder / 'submit.sh'} again when jobs have ended.",
+            TRY_AGAIN,
+        )
+    if "Invalid job array specification" in answer:
+        raise UserError(
+            f"{name}: Slurm takes no array of this size: `max_array_size` in the cluster's file is"
+            " larger than the site's MaxArraySize (scontrol show config | grep MaxArraySize)"
+        )
+    if not any(words in answer for words in LATE):
+        raise UserError(
+            f"{name}: refused; change {name}.sbatch or the cluster's file, then run"
+            f" {folder / 'submit.sh'} again"
+        )
+
+
+def _in_queue(label: str) -> str:
+    """Id of a job of ours by its name, which no other launch has; empty if there is none."""
+    questions = (
+        ("squeue", "--me", "--noheader", f"--name={label}", "--format=%F"),
+        ("sacct", "--allocations", "--noheader", "--parsable2", f"--name={label}",
+         "--starttime=now-1days", "--format=JobID"),
+    )  # fmt: skip
+    for question in questions:
+        ids = [line.strip().split("_")[0] for line in (slurm.ask(*question) or "").splitlines()]
+        numbers = [word for word in ids if word.isdigit()]
+        if numbers:
+            return numbers[-1]
+    return ""
+
+
+def start_estimates(folder: Path) -> dict[str, str]:
+    """When Slurm would start each script if it were submitted now, in its own words."""
+    answers = {}
+    for name in launch_in(folder).jobs:
+        command = ["sbatch", "--test-only", f"{name}.sbatch"]
+        try:
+            with launching_environment():
+                done = subprocess.run(
+                    command, cwd=folder, capture_output=True, text=True, check=False
+                )
+        except OSError as error:
+            raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
+        lines = (done.stderr + done.stdout).strip().splitlines()
+        answers[name] = lines[-1].removeprefix("sbatch: ") if lines else "no answer"
+    return answers
+
+
+def main() -> int:
+    """What submit.sh runs, in the folder of its launch."""
+    launch = launch_in(Path.cwd())
+    try:
+        if launch.record["cluster"] in HERE:
+            run_here(launch, launch.record["cluster"] == "debug")
+        else:
+            send(launch.path)
+    except UserError as error:
+        print(f"submit.sh: {error}", file=sys.stderr)
+        return error.code or USAGE
+    except KeyboardInterrupt:
+        return TRY_AGAIN
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
