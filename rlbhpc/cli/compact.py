@@ -10,14 +10,21 @@ from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.store import left_out
 from rlbhpc.store.compact import compact as derive
+from rlbhpc.store.gc import gc as clean
+from rlbhpc.store.groups import of_run
 from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.sealing import seal_run
 
 
 @click.command(epilog="Example: rlbhpc compact runs/math")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--rebuild", is_flag=True, help="Take nothing over from the cube that is there.")
+@click.option(
+    "--seal", is_flag=True,
+    help="First seal journals and remove those that are sealed, as the jobs of a launch do.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def compact(run: Path, rebuild: bool, as_json: bool) -> int:
+def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     """Bring the cube of the run in the folder RUN up to date with all samples.
 
     The cube is derived from journals and parts, which stay as they are. Its bytes depend on the
@@ -25,6 +32,10 @@ def compact(run: Path, rebuild: bool, as_json: bool) -> int:
     writing. Exit code 4 says that there was nothing new.
     """
     layout = Layout(run)
+    if seal:
+        seal_run(layout)
+        for group in of_run(layout):
+            clean(layout, *group)
     done = derive(layout, rebuild=rebuild)
     left_out.tell(run, done.notes)
     if as_json:

@@ -10,10 +10,10 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 
 from submitit.core.utils import FailedJobError
 
@@ -125,7 +125,7 @@ def _send_one(sent: _Sent, name: str) -> str:
         # Somebody was killed while sbatch was at work, which may be at work still.
         number = _in_queue(label)
         if not number:
-            time.sleep(PAUSES[0])
+            sleep(PAUSES[0])
         if number := _in_queue(label):
             sent.write(name, number)
             return number
@@ -149,7 +149,7 @@ def _send_one(sent: _Sent, name: str) -> str:
         _refuse(name, answer, sent.launch.path)
         if pause is None:
             break
-        time.sleep(pause)
+        sleep(pause)
         if number := _in_queue(label):
             sent.write(name, number)
             return number

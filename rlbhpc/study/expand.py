@@ -9,8 +9,6 @@ multiplies.
 from __future__ import annotations
 
 import itertools
-import json
-import pathlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +17,7 @@ from typing import Any, Final, NamedTuple, get_origin
 
 from rlbhpc.study.complaints import listed, nearest
 from rlbhpc.study.fields import Entry, IsPath, Refers, Shape, Tag, fields
-from rlbhpc.study.include import COMMAND_LINE, load_tree, local_path
+from rlbhpc.study.include import local_path
 from rlbhpc.study.schema import SamplingDefaults, StudyFile
 from rlbhpc.study.tree import Node
 
@@ -64,24 +62,6 @@ def expand(tree: Node) -> Node:
         if found is not None and found.is_entry:
             sections[key] = _expand_lists(node, found.core, families)
     return replace(tree, value=sections)
-
-
-def with_absolute_paths(file: pathlib.Path, overrides: Sequence[str]) -> tuple[str, ...]:
-    """``--set`` texts for a job: after them, every path they name as it is meant here.
-
-    A relative path of the command line begins at the current folder, and a job has another.
-    """
-    tree = load_tree(file, overrides)
-    return (*overrides, *_moved(tree, _anchor_paths(tree, Shape(StudyFile))))
-
-
-def _moved(before: Node, after: Node) -> Iterator[str]:
-    """One text for each value of the command line that is not the same afterwards."""
-    if isinstance(before.value, dict):
-        for key, child in before.value.items():
-            yield from _moved(child, after.entries[key])
-    elif before.file == COMMAND_LINE and before != after:
-        yield f"{before.key}={json.dumps(after.plain())}"
 
 
 def _spread_defaults(tree: Node) -> Node:

@@ -12,13 +12,14 @@ import yaml
 
 from rlbhpc.launch.cluster import Cluster, load_cluster
 from rlbhpc.launch.jobs import Job, jobs_of
-from rlbhpc.launch.script import Launch
-from rlbhpc.launch.write import write_launch
+from rlbhpc.launch.launches import write_launch
+from rlbhpc.launch.script import Draft
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
 
+ROOT = Path(__file__).parents[2]
 SAMPLED = """
 name: sampled
 models:
@@ -74,12 +75,12 @@ def jobs_in(
     shard_tokens: int = 150,
     options: dict[str, str] | None = None,
     width: int | None = None,
-) -> tuple[Launch, list[Job]]:
-    path, study = study_in(folder, text)
+) -> tuple[Draft, list[Job]]:
+    _, study = study_in(folder, text)
     plan = make_plan(study, presence(study.layout, list(study.blocks())), shard_tokens)
     plan.save(study.layout.plans)
-    one = Launch(study, (str(path),), plan.name, "", cluster, "site", options or {})
-    return one, jobs_of(study, plan, cluster, width)
+    draft = Draft(study, plan.name, cluster, "site", options or {})
+    return draft, jobs_of(study, plan, cluster, width)
 
 
 def launch_in(folder: Path, cluster: Cluster, **keys: object) -> Path:
@@ -113,7 +114,10 @@ class Stubs:
         return [words[1:] for words in split if words and words[0] == name]
 
     def run(self, *command: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": f"{self.folder}:/usr/bin:/bin", "HOME": str(self.folder), **more}
+        environment = {
+            "PATH": f"{self.folder}:/usr/bin:/bin", "HOME": str(self.folder),
+            "PYTHONPATH": str(ROOT), **more,
+        }  # fmt: skip
         return subprocess.run(
             command, cwd=cwd, env=environment, capture_output=True, text=True, check=False,
             timeout=60,

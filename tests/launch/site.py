@@ -39,7 +39,7 @@ class Site:
         self.environment = {
             "PYTHONPATH": f"{ROOT}:{self.packages}", "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
-            "HOME": str(STATE / "home"), "DS_ACCELERATOR": "cpu",
+            "HOME": str(STATE / "home"), "DS_ACCELERATOR": "cpu", "TMPDIR": "/tmp",
         }  # fmt: skip
 
     def own(self) -> None:
@@ -51,7 +51,7 @@ class Site:
         light = {"partition": "low", "time": "10", "cpus": 1}
         table = {
             "account": "dev", "sample": light, "train": light, "light": light, "warning": 40,
-            "kill_wait": 10, "max_array_size": 5, "python": "/usr/bin/python3",
+            "kill_wait": 10, "max_array_size": 5, "python": self.python,
             "rlbhpc": [self.python, "-m", "rlbhpc"],
             "environment": {k: self.environment[k] for k in ("PYTHONPATH", "OMP_NUM_THREADS",
                             "PYTHONDONTWRITEBYTECODE", "DS_ACCELERATOR")},
@@ -113,7 +113,7 @@ class Site:
 
     def queue(self) -> list[slurm.Row]:
         """The user's jobs."""
-        done = self.root("squeue", f"--user={USER}", "--noheader", "--format=%i|%T|%r")
+        done = self.root("squeue", f"--user={USER}", "--noheader", "--format=%i|%T|%r|%u")
         return slurm.read_rows(done.stdout) if done.returncode == 0 else []
 
     def answers(self) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,8 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
-from rlbhpc.launch.options import REFUSED, read_options
-from rlbhpc.launch.script import directives
+from rlbhpc.launch.options import GPUS, REFUSED, read_options
+from rlbhpc.launch.script import directives, set_up
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
 
 
@@ -68,6 +71,94 @@ def test_options_of_sbatch_pass_with_their_meaning(tmp_path: Path) -> None:
         assert (found["account"], found["partition"]) == ("proj", "gpu")
     assert "gres" not in by_kind["light"]
     assert by_kind["light"]["time"] == "01:00:00"
+
+
+@pytest.mark.parametrize(
+    ("keys", "words", "there", "gone"),
+    [
+        ({"memory": "8G"}, ["--mem-per-cpu=2G"], "mem-per-cpu", "mem"),
+        ({"memory": "8G", "options": {"mem-per-gpu": "9G"}}, [], "mem-per-gpu", "mem"),
+        ({"gpus": 2}, ["-G", "4"], "gpus", "gres"),
+        ({"gpus": 2}, ["--gpus-per-node=a100:2"], "gpus-per-node", "gres"),
+        ({"gpus": 2, "options": {"gpus-per-task": "1"}}, [], "gpus-per-task", "gres"),
+        ({"gpus": 2}, ["--cpus-per-gpu=4"], "cpus-per-gpu", "cpus-per-task"),
+        ({}, ["--mem=1G", "--mem-per-cpu=2G"], "mem-per-cpu", "mem"),
+    ],
+)
+def test_an_option_removes_its_rivals(
+    tmp_path: Path, keys: dict[str, object], words: list[str], there: str, gone: str
+) -> None:
+    cluster = cluster_of(tmp_path, sample={"gpus": 1, **keys})
+    draft, jobs = jobs_in(tmp_path / "s", cluster, options=read_options(words))
+    (options,) = (directives(draft, job) for job in jobs if job.name == "sample")
+    assert there in options
+    assert gone not in options
+
+
+def test_gpus_of_a_type_are_asked_for_in_the_sites_way(tmp_path: Path) -> None:
+    for option, value in (("gres", "gpu:a100:2"), ("gpus-per-node", "a100:2")):
+        folder = tmp_path / option
+        folder.mkdir()
+        kind = {"gpus": 2, "gpu_type": "a100"}
+        draft, jobs = jobs_in(folder / "s", cluster_of(folder, sample=kind, gpu_option=option))
+        assert directives(draft, jobs[0])[option] == value
+
+
+def test_jobs_that_ask_a_server_ask_for_no_gpu_and_get_their_key(tmp_path: Path) -> None:
+    endpoint = "{url: 'http://h/v1', model: m, key_env: MY_KEY}"
+    text = SAMPLED.replace("{path: model}", f"{{endpoint: {endpoint}}}")
+    kind = {"gpus": 1, "options": {"gres": "gpu:1", "cpus-per-gpu": "4"}}
+    cluster = cluster_of(tmp_path, sample=kind, container={"image": "/i.sif"})
+    draft, jobs = jobs_in(tmp_path / "s", cluster, text)
+    (job,) = (job for job in jobs if job.kind == "sample")
+    assert job.name == "sample-endpoint"
+    assert not GPUS & set(directives(draft, job))
+    assert "MY_KEY" in " ".join(set_up(draft, job))
+
+
+@pytest.mark.parametrize("limit", ["3", "3:00", "0:03:00", "0-0:3"])
+def test_a_job_that_would_be_warned_before_it_begins_is_refused(tmp_path: Path, limit: str) -> None:
+    draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, warning=180))
+    options = read_options(["-t", limit])
+    with pytest.raises(UserError, match=r"time of sample: found .*`warning` of 180 s"):
+        directives(replace(draft, options=options), jobs[0])
+    directives(replace(draft, options={"time": "4"}), jobs[0])
+
+
+def test_minutes_may_be_many(tmp_path: Path) -> None:
+    assert cluster_of(tmp_path, sample={"time": "2880"}).sample.time == "2880"
+
+
+def test_the_environment_that_launches_is_that_of_the_jobs(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path)
+    assert clusters.parent_python(cluster) == sys.executable
+    assert clusters.command(cluster) == [sys.executable, "-m", "rlbhpc"]
+    assert clusters.command(cluster_of(tmp_path, container={"image": "/i"})) == ["rlbhpc"]
+    pythons = {
+        ("/v/bin/rlbhpc",): ["/v/bin/python"],
+        ("rlbhpc",): ["python"],
+        ("uv", "run", "rlbhpc"): ["uv", "run", "python"],
+        ("/v/bin/python3", "-m", "rlbhpc"): ["/v/bin/python3"],
+    }
+    assert {words: clusters.python_of(list(words)) for words in pythons} == pythons
+
+
+def test_a_home_that_may_not_be_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc/1/root/nowhere")
+    monkeypatch.setattr(Path, "glob", _denied(Path.glob))
+    assert {"generic", "dev"} <= set(table())
+
+
+def _denied(glob: Callable[..., Iterator[Path]]) -> Callable[..., Iterator[Path]]:
+    def look(folder: Path, pattern: str) -> Iterator[Path]:
+        if "nowhere" in str(folder):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return glob(folder, pattern)
+
+    return look
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -126,8 +217,8 @@ def test_a_mistake_in_a_table_is_told_with_its_place(tmp_path: Path) -> None:
 
 def test_ids_of_squeue_and_states_of_sacct() -> None:
     text = (
-        "12_[3,5-8%4]|PENDING|Resources\n12_1|RUNNING|None\n9|CANCELLED by 1000|0:0\n"
-        "13_2|OUT_OF_ME+|0:125\nnonsense\n9.batch|FAILED|1:0\n"
+        "12_[3,5-8%4]|PENDING|Resources|me\n12_1|RUNNING|None|me\n9|CANCELLED by 1000|0:0|me\n"
+        "13_2|OUT_OF_ME+|0:125|me\nnonsense\n9.batch|FAILED|1:0|me\n"
     )
     rows = slurm.read_rows(text)
     assert [(r.job, r.task) for r in rows] == [
@@ -136,6 +227,16 @@ def test_ids_of_squeue_and_states_of_sacct() -> None:
     assert [r.state for r in rows[-2:]] == ["CANCELLED", "OUT_OF_MEMORY"]
 
 
-@given(st.lists(st.integers(0, 60)))
-def test_ranges_and_numbers_are_inverses(found: list[int]) -> None:
-    assert slurm.numbers(slurm.ranges(found)) == sorted(set(found))
+def test_an_array_that_squeue_cuts_off_is_read_as_far_as_it_goes() -> None:
+    """64 characters, unless SLURM_BITSTR_LEN says otherwise; requeued tasks are listed so."""
+    rows = slurm.read_rows("101_[1,3,5,...]|PENDING|BeginTime|me\n102_[0-3,...%2]|PENDING|None|me")
+    assert [(row.job, row.task) for row in rows] == [
+        (101, 1), (101, 3), (101, 5), (101, slurm.SOME),
+        (102, 0), (102, 1), (102, 2), (102, 3), (102, slurm.SOME),
+    ]  # fmt: skip
+
+
+@given(st.sets(st.integers(0, 60), min_size=1))
+def test_ranges_are_what_squeue_writes(numbers: set[int]) -> None:
+    ids = slurm.ids_in(f"7_[{slurm.ranges(numbers)}]")
+    assert ids == [(7, number) for number in sorted(numbers)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.plan import Plan
 from tests.launch.made import TRAINED, Stubs, study_in
 from tests.sweep.test_plan import row, store
+
+ME = getpass.getuser()
 
 
 @pytest.fixture
@@ -58,6 +60,12 @@ def status(path: Path) -> tuple[int, dict[str, Any]]:
     return code, json.loads(result.stdout)
 
 
+def shards_of(found: dict[str, Any]) -> dict[str, list[int]]:
+    (one,) = found["launches"]
+    shards: dict[str, list[int]] = one["shards"]
+    return shards
+
+
 def plan_of(study: Study) -> Plan:
     (path,) = study.layout.plans.iterdir()
     return Plan.load(path)
@@ -79,11 +87,11 @@ def test_shards_by_state_follow_data_first_and_slurm_second(
     run: tuple[Path, Study], stubs: Stubs
 ) -> None:
     path, study = run
-    stubs.add("squeue", "echo '1_[2-3%4]|PENDING|Resources'; echo '1_1|RUNNING|None'")
+    stubs.add("squeue", "echo '1_[2-3%4]|PENDING|Resources|me'; echo '1_1|RUNNING|None|me'")
     make(study, [0])
     code, found = status(path)
     assert code == INCOMPLETE
-    assert found["shards"] == {"done": [0], "running": [1], "waiting": [2, 3]}
+    assert shards_of(found) == {"done": [0], "running": [1], "waiting": [2, 3]}
     assert found["queue"] == {"pending (Resources)": 2, "running": 1}
     (samples,) = found["samples"]
     done = plan_of(study).shards[0].samples
@@ -93,16 +101,16 @@ def test_shards_by_state_follow_data_first_and_slurm_second(
 def test_a_job_that_is_gone_without_its_samples_is_stopped(run: tuple[Path, Study]) -> None:
     path, study = run
     make(study, [1, 3])
-    assert status(path)[1]["shards"] == {"stopped": [0, 2], "done": [1, 3]}
+    assert shards_of(status(path)[1]) == {"stopped": [0, 2], "done": [1, 3]}
 
 
 def test_an_exit_status_or_a_marker_makes_nothing_done(
     run: tuple[Path, Study], stubs: Stubs
 ) -> None:
     path, study = run
-    stubs.add("sacct", "echo '1_0|COMPLETED|0:0'")
+    stubs.add("sacct", "echo '1_0|COMPLETED|0:0|me'")
     Attempt(study.layout.attempts, plan_of(study).name, 0).end("done", samples=99, tokens=99)
-    assert "done" not in status(path)[1]["shards"]
+    assert "done" not in shards_of(status(path)[1])
 
 
 def test_without_an_answer_of_slurm_the_own_files_speak(
@@ -115,34 +123,56 @@ def test_without_an_answer_of_slurm_the_own_files_speak(
     make(study, [0])
     _, found = status(path)
     assert found["queue"] is None
-    assert found["shards"] == {"done": [0], "waiting": [1, 3], "begun": [2]}
+    assert shards_of(found) == {"done": [0], "waiting": [1, 3], "begun": [2]}
     code, result = call("status", path)
     assert "Slurm does not answer" in result.stdout
     assert code == INCOMPLETE
 
 
-def test_all_there_is_done(run: tuple[Path, Study]) -> None:
+def test_what_follows_the_samples_has_a_way_back(run: tuple[Path, Study], stubs: Stubs) -> None:
+    """All samples are there, and compact or report failed: launch again runs just these."""
     path, study = run
     make(study, [0, 1, 2, 3])
+    code, found = status(path)
+    assert (code, found["missing"], found["behind"]) == (INCOMPLETE, 0, ["compact", "report"])
+    assert "the cube lags behind the samples" in call("status", path)[1].stdout
+    assert call("launch", path, "--submit")[0] == DONE
+    assert scripts(study, "0002") == ["compact", "report"]
+    assert call("compact", study.layout.root, "--seal")[0] == DONE
+    assert not list(study.layout.root.glob("journals/*/*/*")), "sealed and removed"
+    assert status(path)[1]["behind"] == ["report"]
+    assert call("launch", path)[0] == DONE
+    assert scripts(study, "0003") == ["report"]
+    study.layout.report.mkdir()
+    (study.layout.report / "report.html").touch()
     assert status(path)[0] == DONE
     assert call("launch", path)[0] == NOTHING_TO_DO
+
+
+def scripts(study: Study, launch: str) -> list[str]:
+    return sorted(path.stem for path in (study.layout.launches / launch).glob("*.sbatch"))
 
 
 def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stubs: Stubs) -> None:
     path, study = run
     stubs.add(
         "sacct",
-        "echo '1_1|OUT_OF_ME+|0:125'; echo '1_2|CANCELLED by 7|0:0'; echo '1_3|RUNNING|0:0'",
+        "echo '1_1|OUT_OF_ME+|0:125|me'; echo '1_2|CANCELLED by 7|0:0|me';"
+        "echo '1_3|RUNNING|0:0|me'",
     )
     folder = next(study.layout.launches.iterdir()) / "failures"
     folder.mkdir()
-    record = {"job": "1_0", "runs": [{"cause": "died of signal 11"}]}
-    (folder / "1_0.json").write_text(json.dumps(record))
+    for job, cause, recovered in (
+        ("1_0", "died of signal 11", False), ("1_3", "killed, most likely for its memory", True)
+    ):  # fmt: skip
+        record = {"stalls": 1, "recovered": recovered, "runs": [{"cause": cause}]}
+        (folder / f"{job}.json").write_text(json.dumps(record))
     _, found = status(path)
     causes = {one["cause"]: one for one in found["failures"]}
     assert set(causes) == {"died of signal 11", "OUT_OF_MEMORY", "CANCELLED"}
     assert causes["OUT_OF_MEMORY"]["jobs"] == ["1_1"]
     assert "--mem" in causes["OUT_OF_MEMORY"]["action"]
+    assert "restore" not in str(causes)
     assert any(word.startswith("--starttime=") for word in stubs.calls("sacct")[0])
 
 
@@ -184,30 +214,105 @@ def test_paths_of_the_command_line_mean_the_same_in_a_job(
     Path("own.txt").write_text("{question}")
     code, _ = call("launch", path, *(f"--set={change}" for change in changes))
     assert code == DONE
-    (script,) = (tmp_path / "here/runs/one").glob("launches/*/train-rl.sbatch")
-    said = shlex.split(script.read_text().replace("\\\n", ""), comments=True)
-    given = [said[i + 1] for i, word in enumerate(said) if word == "--set"]
+    (folder,) = (tmp_path / "here/runs/one").glob("launches/*")
+    path.unlink()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NIGHT")
-    study = load_study(path, given)
+    study = load_study(folder / "study.json")
     assert study.layout.root == tmp_path / "here/runs/one"
     assert study.arms["base"].sampling.temperature == 0.5
     assert study.prompts[study.arms["base"].prompt].text == "{question}"
+    assert " train study.json rl" in (folder / "train-rl.sbatch").read_text()
 
 
-def test_a_second_launch_waits_for_the_first(run: tuple[Path, Study], stubs: Stubs) -> None:
-    path, _ = run
-    stubs.add("squeue", "echo '1_0|RUNNING|None'")
-    with pytest.raises(UserError, match="1 jobs of this study are in the queue"):
+def test_a_second_launch_of_ones_own_adds_nothing(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, study = run
+    stubs.add("squeue", f"echo '1_[0-3]|PENDING|Priority|{ME}'")
+    code, result = call("launch", path)
+    assert code == NOTHING_TO_DO
+    assert "launch 0001 is in the queue: 4 jobs, the first is 1" in result.stderr
+    assert [p.name for p in study.layout.launches.iterdir()] == ["0001"]
+
+
+def test_a_second_launch_makes_what_the_first_does_not(
+    run: tuple[Path, Study], stubs: Stubs
+) -> None:
+    path, study = run
+    stubs.add("squeue", f"echo '1_1|RUNNING|None|{ME}'; echo '1_[3]|PENDING|Priority|{ME}'")
+    assert call("launch", path, "--shard-tokens", 150)[0] == DONE
+    (plan,) = {p for p in study.layout.plans.iterdir() if p.stem != first_plan(study)}
+    assert Plan.load(plan).samples == sum(shard.samples for shard in shards_in(study, [0, 2]))
+
+
+def test_somebody_else_helps_with_what_no_job_has_begun(
+    run: tuple[Path, Study], stubs: Stubs
+) -> None:
+    """With the same plan, so that a claim of a shard means the same to both."""
+    path, study = run
+    stubs.add("squeue", "echo '1_1|RUNNING|None|ann'; echo '1_[0,2-3%4]|PENDING|Priority|ann'")
+    make(study, [2])
+    code, result = call("launch", path)
+    assert code == DONE
+    assert "launch 0001 of ann is in the queue" in result.stderr
+    record = json.loads((study.layout.launches / "0002/launch.json").read_text())
+    assert record["plan"] == first_plan(study)
+    assert sorted(s for task in record["jobs"]["sample"]["tasks"] for s in task) == [0, 3]
+
+
+def test_a_model_is_trained_by_one_launch(tmp_path: Path, stubs: Stubs) -> None:
+    path, _ = study_in(tmp_path / "s", TRAINED)
+    assert call("launch", path, "--submit")[0] == DONE
+    stubs.add("squeue", "echo '1|RUNNING|None|ann'")
+    with pytest.raises(UserError, match=r"launch 0001 of ann .*job 1 trains rl\. Wait for it"):
         call("launch", path)
+
+
+def first_plan(study: Study) -> str:
+    record = json.loads((study.layout.launches / "0001/launch.json").read_text())
+    return str(record["plan"])
+
+
+def shards_in(study: Study, numbers: list[int]) -> list[Any]:
+    plan = Plan.load(study.layout.plans / f"{first_plan(study)}.json")
+    return [shard for shard in plan.shards if shard.number in numbers]
+
+
+def test_squeue_that_cuts_an_array_off_ends_nothing(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, _ = run
+    stubs.add("squeue", 'echo "$SLURM_BITSTR_LEN" >"$0.length"; echo "1_[0,...]|PENDING|None|me"')
+    assert shards_of(status(path)[1]) == {"waiting": [0, 1, 2, 3]}
+    assert (stubs.folder / "squeue.length").read_text() == "0\n"
+    assert call("cancel", path)[0] == DONE
+
+
+def test_jobs_are_found_by_their_ids_whoever_owns_them(
+    run: tuple[Path, Study], stubs: Stubs
+) -> None:
+    """Also those of an older launch: a look at the newest alone said that nothing runs."""
+    path, study = run
+    stubs.add("squeue", "echo '1_1|RUNNING|None|ann'")
+    make(study, [0])
+    assert call("launch", path, "--submit", "--shard-tokens", 150)[0] == DONE
+    _, found = status(path)
+    assert [Path(one["launch"]).name for one in found["launches"]] == ["0001", "0002"]
+    assert found["launches"][0]["shards"] == {"done": [0], "running": [1], "stopped": [2, 3]}
+    asked = stubs.calls("squeue")[-1]
+    assert "--all" in asked
+    assert "--me" not in asked
+    assert any(word.startswith("--jobs=1,2,3") for word in asked)
+
+
+def test_a_launch_that_was_not_submitted_is_told(tmp_path: Path, stubs: Stubs) -> None:
+    path, study = study_in(tmp_path / "s")
+    call("launch", path)
+    text = call("status", path)[1].stdout
+    assert f"Launch 0001 was not submitted: {study.layout.launches / '0001' / 'submit.sh'}" in text
 
 
 def test_cancel_marks_first_and_asks_once(run: tuple[Path, Study], stubs: Stubs) -> None:
     path, study = run
     (folder,) = study.layout.launches.iterdir()
-    stubs.add(
-        "squeue", "echo '1_0|RUNNING|None'; echo '2|PENDING|Dependency'; echo '99|RUNNING|None'"
-    )
+    stubs.add("squeue", "echo '1_0|RUNNING|None|me'; echo '2|PENDING|Dependency|me'")
     stubs.add("scancel", f"[ -e '{folder}/cancelled' ] || exit 1")
     assert call("cancel", path)[0] == DONE
     assert stubs.calls("scancel") == [["1", "2"]]
@@ -225,13 +330,7 @@ def test_a_relaunch_plans_what_is_missing_alone(run: tuple[Path, Study]) -> None
     assert (first.name, second.name) == ("0001", "0002")
     record = json.loads((second / "launch.json").read_text())
     left = Plan.load(study.layout.plans / f"{record['plan']}.json")
-    assert left.samples == sum(plan.samples for plan in plan_shards(first, study, [1, 3]))
-
-
-def plan_shards(folder: Path, study: Study, numbers: list[int]) -> list[Any]:
-    name = json.loads((folder / "launch.json").read_text())["plan"]
-    plan = Plan.load(study.layout.plans / f"{name}.json")
-    return [shard for shard in plan.shards if shard.number in numbers]
+    assert left.samples == sum(plan.samples for plan in shards_in(study, [1, 3]))
 
 
 def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:

@@ -1,15 +1,27 @@
-"""submit.sh against an sbatch that is late, noisy, full or down."""
+"""Submitting against an sbatch that is late, noisy, full or down, or that is killed at work."""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.launch.made import TRAINED, Stubs, cluster_of, launch_in
+from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
+from rlbhpc.launch import send as sending
+from rlbhpc.launch.launches import write_launch
+from rlbhpc.launch.options import read_options
+from tests.launch.made import ROOT, TRAINED, Stubs, cluster_of, jobs_in, launch_in
 
 # Hands out ids from 101 on, as `sbatch --parsable` on a federated site does.
 ACCEPT = 'n=$(( $(cat "$HOME/n" 2>/dev/null || echo 100) + 1 )); echo $n >"$HOME/n"; echo "$n;site"'
+LATE = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 
 
 @pytest.fixture
@@ -18,16 +30,26 @@ def launch(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stubs(tmp_path: Path) -> Stubs:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(sending, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Stubs:
     found = Stubs(tmp_path / "bin")
     found.add("sbatch", ACCEPT)
     found.add("squeue")
-    found.add("sleep")
+    found.add("sacct")
+    monkeypatch.setenv("PATH", f"{found.folder}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(found.folder))
     return found
 
 
 def lines(launch: Path) -> list[str]:
-    return (launch / "submitted").read_text().splitlines()
+    text = (launch / "submitted").read_text()
+    return [line for line in text.splitlines() if not line.endswith("?")]
 
 
 def test_one_sbatch_per_script_in_an_order_that_has_all_ids(launch: Path, stubs: Stubs) -> None:
@@ -44,50 +66,103 @@ def test_one_sbatch_per_script_in_an_order_that_has_all_ids(launch: Path, stubs:
     assert len(by_script["compact"][0].split(":")) == len(calls) - 1
 
 
-def test_again_submits_nothing_twice(launch: Path, stubs: Stubs) -> None:
-    stubs.run("bash", "submit.sh", cwd=launch)
+def test_again_submits_nothing_twice_and_gives_the_same_jobs(launch: Path, stubs: Stubs) -> None:
+    jobs = sending.send(launch)
     first = lines(launch)
-    assert stubs.run("bash", "submit.sh", cwd=launch).returncode == 0
+    again = sending.send(launch)
     assert len(stubs.calls("sbatch")) == len(first)
     assert lines(launch) == first
+    ids = {name: [job.job_id for job in found] for name, found in jobs.items()}
+    assert ids == {name: [job.job_id for job in found] for name, found in again.items()}
+    assert ids["sample.000"] == ["102_0", "102_1"]
+    assert ids["train-rl"] == ["101"]
+    (log,) = (job.paths.stdout.name for job in jobs["train-rl"])
+    assert log == "trained-93a84f-0001-train-rl-101.log"
+    assert not list(launch.rglob("*.pkl"))
 
 
 def test_noise_around_the_id_is_passed_over(launch: Path, stubs: Stubs) -> None:
-    stubs.add("sbatch", f"echo 'sbatch: 12 core hours left'; {ACCEPT}; echo 'Welcome 2 all'")
-    assert stubs.run("bash", "submit.sh", cwd=launch).returncode == 0
+    noise = "echo 'sbatch: job 12 core hours left'; echo 'Welcome 2 all'"
+    stubs.add("sbatch", f"{noise}; {ACCEPT}; {noise}")
+    sending.send(launch)
     assert lines(launch)[0] == "train-rl 101"
 
 
-def test_a_time_out_is_waited_for_longer_and_longer(launch: Path, stubs: Stubs) -> None:
-    late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+def test_a_time_out_is_waited_for_longer_and_longer(
+    launch: Path, stubs: Stubs, pauses: list[float]
+) -> None:
     stubs.add(
         "sbatch",
         f'c=$(( $(cat "$HOME/c" 2>/dev/null || echo 0) + 1 )); echo $c >"$HOME/c"\n'
-        f'if [ $c -le 3 ]; then echo "{late}" >&2; exit 1; fi\n{ACCEPT}',
+        f'if [ $c -le 3 ]; then echo "{LATE}" >&2; exit 1; fi\n{ACCEPT}',
     )
-    assert stubs.run("bash", "submit.sh", cwd=launch).returncode == 0
-    assert stubs.calls("sleep") == [["5"], ["15"], ["45"]]
+    sending.send(launch)
+    assert pauses == [5, 15, 45]
 
 
-def test_a_job_that_was_taken_although_the_answer_was_late_is_not_submitted_again(
-    launch: Path, stubs: Stubs
+def test_a_job_whose_answer_was_late_is_not_submitted_again(
+    launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stubs.add("sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation'; exit 1")
-    stubs.add("squeue", "echo 55; echo 55")
-    assert stubs.run("bash", "submit.sh", cwd=launch).returncode == 0
+    """The controller takes it while we pause: only a look after the pause finds it."""
+    stubs.add("sbatch", f'echo "{LATE}" >&2; exit 1')
+    monkeypatch.setattr(sending, "sleep", lambda seconds: stubs.add("squeue", "echo 55; echo 55"))
+    sending.send(launch)
     assert lines(launch)[0] == "train-rl 55"
     assert len(stubs.calls("sbatch")) == len(lines(launch))
     asked = stubs.calls("squeue")[0]
     assert any(word.startswith("--name=trained-") and word.endswith("-train-rl") for word in asked)
 
 
+def test_a_job_that_ended_before_its_answer_came_is_found_in_the_accounting(
+    launch: Path, stubs: Stubs
+) -> None:
+    stubs.add("sbatch", f'echo "{LATE}" >&2; exit 1')
+    stubs.add("sacct", "echo 56_0; echo '56_[1-3]'")
+    sending.send(launch)
+    assert lines(launch)[0] == "train-rl 56"
+
+
+def test_a_kill_during_sbatch_submits_nothing_twice(launch: Path, stubs: Stubs) -> None:
+    """The kill leaves sbatch at work, which hands the job over after its parent is dead."""
+    stubs.add("sbatch", 'touch "$HOME/busy"; sleep 1; echo taken >>"$HOME/taken"; echo 101')
+    environment = {"PATH": os.environ["PATH"], "HOME": str(stubs.folder), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(["bash", "submit.sh"], cwd=launch, env=environment)
+    until = time.monotonic() + 30
+    while not (stubs.folder / "busy").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (launch / "submitted").read_text() == "train-rl ?\n"
+    stubs.add("sbatch", ACCEPT)
+    stubs.add("squeue", '[[ "$*" == *-train-rl* ]] && cat "$HOME/taken" >/dev/null && echo 101')
+    done = stubs.run("bash", "submit.sh", cwd=launch)
+    assert done.returncode == 0, done.stderr
+    assert lines(launch)[0] == "train-rl 101"
+    assert "train-rl.sbatch" not in [words[-1] for words in stubs.calls("sbatch")[1:]]
+
+
+def test_two_who_submit_at_once_are_told_apart(launch: Path, stubs: Stubs) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        (launch / "sending").write_text(f"{os.uname().nodename} {other.pid}\n")
+        with pytest.raises(UserError, match=f"process {os.uname().nodename} {other.pid} submits"):
+            sending.send(launch)
+    finally:
+        other.kill()
+        other.wait()
+    # Who was killed leaves the file behind, and keeps nobody from anything.
+    sending.send(launch)
+    assert len(lines(launch)) == len(list(launch.glob("*.sbatch")))
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "advice"),
     [
-        ("Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit)", 75, "--width"),
-        ("Batch job submission failed: Job violates accounting/QOS policy", 75, "max_jobs"),
-        ("Invalid account or account/partition combination specified", 64, "cluster's file"),
-        ("Unable to contact slurm controller (connect failure)", 75, "later"),
+        ("Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit)", TRY_AGAIN, "--width"),
+        ("Batch job submission failed: Job violates accounting/QOS policy", TRY_AGAIN, "max_jobs"),
+        ("Invalid account or account/partition combination specified", USAGE, "cluster's file"),
+        ("Invalid job array specification", USAGE, "max_array_size"),
+        ("Unable to contact slurm controller (connect failure)", TRY_AGAIN, "later"),
     ],
 )
 def test_a_refusal_says_what_to_change_and_nothing_is_lost(
@@ -97,12 +172,12 @@ def test_a_refusal_says_what_to_change_and_nothing_is_lost(
         "sbatch",
         f'case "$*" in *compact*) echo "sbatch: error: {answer}" >&2; exit 1;; esac\n{ACCEPT}',
     )
-    done = stubs.run("bash", "submit.sh", cwd=launch)
-    assert done.returncode == code
-    assert advice in done.stderr
+    with pytest.raises(UserError, match=advice) as refused:
+        sending.send(launch)
+    assert refused.value.code == code
     before = lines(launch)
     stubs.add("sbatch", ACCEPT)
-    assert stubs.run("bash", "submit.sh", cwd=launch).returncode == 0
+    sending.send(launch)
     assert lines(launch)[: len(before)] == before
     assert len(lines(launch)) == len(list(launch.glob("*.sbatch")))
 
@@ -113,13 +188,79 @@ def test_a_job_that_slurm_has_forgotten_is_no_longer_waited_for(launch: Path, st
         'case "$*" in *:101*) echo "sbatch: error: Job dependency problem" >&2; exit 1;; esac\n'
         + ACCEPT,
     )
-    stubs.add("squeue", 'case "$*" in *--job=101) exit 1;; esac')
-    assert stubs.run("bash", "submit.sh", cwd=launch).returncode == 0
+    stubs.add("squeue", 'for n in 102 103 104 105 106 107; do echo "$n|PENDING|None|me"; done')
+    sending.send(launch)
     compact = [words for words in stubs.calls("sbatch") if words[-1] == "compact.sbatch"][-1]
     assert ":101" not in compact[1]
     assert compact[1].startswith("--dependency=afterany:10")
 
 
-def test_variables_of_the_shell_do_not_win_over_the_scripts(launch: Path, stubs: Stubs) -> None:
-    stubs.add("sbatch", f'[ -z "${{SBATCH_ARRAY_INX-}}" ] || exit 1\n{ACCEPT}')
-    assert stubs.run("bash", "submit.sh", cwd=launch, SBATCH_ARRAY_INX="0-9").returncode == 0
+def test_variables_of_the_shell_do_not_win_over_the_scripts(
+    launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do those of a job that launches; where Slurm is configured stays."""
+    shell = {
+        "SBATCH_ACCOUNT": "other", "SBATCH_TIMELIMIT": "1", "SLURM_MEM_PER_CPU": "1",
+        "SLURM_ARRAY_TASK_ID": "3", "SLURM_CONF": "/etc/slurm.conf",
+    }  # fmt: skip
+    for name, text in shell.items():
+        monkeypatch.setenv(name, text)
+    stubs.add("sbatch", f'env >>"$HOME/env"; {ACCEPT}')
+    sending.send(launch)
+    seen = {line.split("=")[0] for line in (stubs.folder / "env").read_text().splitlines()}
+    assert seen & set(shell) == {"SLURM_CONF"}
+    assert os.environ["SBATCH_ACCOUNT"] == "other", "the caller's own stay as they were"
+
+
+def test_a_dependency_of_the_users_holds_the_first_jobs_back(tmp_path: Path, stubs: Stubs) -> None:
+    options = read_options(["--dependency=afterok:7", "--comment=mine", "--mail-user=a@b"])
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path), options=options)
+    sending.send(launch)
+    calls = {words[-1]: words[1:-1] for words in stubs.calls("sbatch")}
+    assert calls["sample.sbatch"] == ["--dependency=afterok:7"]
+    assert calls["compact.sbatch"] == ["--dependency=afterany:101"]
+    texts = {path.name: path.read_text() for path in launch.glob("*.sbatch")}
+    assert all(",mine\n" in text for text in texts.values())
+    # One mail when all is over, and none for each of a thousand tasks.
+    assert [name for name, text in texts.items() if "--mail-user" in text] == ["report.sbatch"]
+
+
+def test_a_throttle_holds_for_the_launch(tmp_path: Path, stubs: Stubs) -> None:
+    launch = launch_in(
+        tmp_path / "s", cluster_of(tmp_path, max_array_size=2, throttle=1), shard_tokens=80
+    )
+    sending.send(launch)
+    calls = {words[-1]: words[1:-1] for words in stubs.calls("sbatch")}
+    assert calls["sample.000.sbatch"] == []
+    assert calls["sample.001.sbatch"] == ["--dependency=afterany:101"]
+    assert calls["sample.002.sbatch"] == ["--dependency=afterany:102"]
+
+
+def test_the_same_launch_has_the_same_bytes_and_an_edited_one_is_not_dropped(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path))
+    first = write_launch(draft, jobs)
+    before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
+    assert write_launch(draft, jobs) == first
+    assert before == {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
+    script = first / "sample.sbatch"
+    script.write_text(script.read_text().replace("--time=04:00:00", "--time=08:00:00"))
+    with pytest.raises(UserError, match=r"sample\.sbatch was edited and not submitted"):
+        write_launch(draft, jobs)
+    sending.send(first)
+    assert write_launch(draft, jobs).name == "0002"
+
+
+def test_the_hosts_zip_is_the_same_whenever_it_is_written(tmp_path: Path) -> None:
+    zips = []
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        launch = launch_in(folder / "s", cluster_of(folder))
+        zips.append((launch / "host" / "submitit.zip").read_bytes())
+    assert zips[0] == zips[1]
+    record = json.loads((launch / "launch.json").read_text())
+    assert record["jobs"]["compact"]["words"] == ["compact", "../..", "--seal"]
+    python = shlex.quote(sys.executable)
+    assert f"exec {python} -m host " in (launch / "sample.sbatch").read_text()

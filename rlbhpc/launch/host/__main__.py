@@ -16,7 +16,7 @@ from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from .claims import Claims
 from .record import Record, cause_of, sizes
-from .task import LocalTask, SlurmTask, say, this_task
+from .task import LocalTask, SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
 
 # Runs in a row that may end without anything new: a node with a broken GPU is left behind, and a
@@ -68,6 +68,8 @@ def main(words: list[str]) -> int:
             return DONE
         command = [",".join(ours) if word == "{}" else word for word in command]
         options.progress += [f"../../journals/*/*/{options.plan}-{int(s):05d}-*" for s in ours]
+    if isinstance(task, SlurmTask):
+        command = [word.replace("{head}", task.hostnames[0]) for word in command]
     before = sizes(options.progress)
     code, warned = run(options, command)
     after = sizes(options.progress)
@@ -93,6 +95,8 @@ def run(options: argparse.Namespace, command: list[str]) -> tuple[int, str]:
     work.kill()
     release(releases)
     if options.scratch:
+        if int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) > 1:
+            call("srun", "--ntasks-per-node=1", "rm", "-rf", str(options.scratch))
         shutil.rmtree(options.scratch, ignore_errors=True)
     return work.process.returncode, warned
 

@@ -1,10 +1,4 @@
-prefix=trained-93a84f-0001
-submit train-rl
-submit sample.000
-submit sample.001
-submit sample-rl-10.000 train-rl
-submit sample-rl-10.001 train-rl
-submit sample-rl-20.000 train-rl
-submit sample-rl-20.001 train-rl
-submit compact train-rl sample.000 sample.001 sample-rl-10.000 sample-rl-10.001 sample-rl-20.000 sample-rl-20.001
-submit report compact
+#!/bin/bash
+# Submits the jobs of this launch, each after those that it waits for. Run it again and it goes on
+# with what was not submitted: the ids of what was are in the file `submitted`.
+cd "$(dirname "$0")" && exec /venv/bin/python -m rlbhpc.launch.send

@@ -1,4 +1,4 @@
-"""The parent of a job: run on the oldest Python there is, with stub commands of Slurm."""
+"""The parent of a job, on the oldest Python there is; stubs print what Slurm prints."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rlbhpc.launch import parent
+from rlbhpc.launch import host
+from rlbhpc.launch.launches import write_host
 from tests.launch.made import Stubs
 
-SOURCE = Path(parent.__file__)
+SOURCE = Path(host.__file__).parent
+# As Slurm 22.05 prints it while the batch step of a job lives that somebody or something ends.
+SHOWN = (
+    "JobId=9 ArrayJobId=7 ArrayTaskId=2 JobName=x Requeue=1 Restarts={restarts} JobState={state} "
+    "Reason=None RunTime={run} TimeLimit={limit} PreemptEligibleTime=2026-11-24T08:07:09 "
+    "PreemptTime={preempted} ExitCode=0:0"
+)
 # A child says this once it listens, then waits for what the test does.
 READY = "touch ready; "
 
@@ -40,12 +48,15 @@ class Run:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *words: str, job: bool = True, restarts: int = 0) -> None:
-        slurm = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)} if job else {}
+        slurm = {
+            "SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2",
+            "SLURM_RESTART_COUNT": str(restarts),
+        }  # fmt: skip
         self.process = subprocess.Popen(
-            [old_python(), "-I", "-S", str(SOURCE), *words],
+            [old_python(), "-E", "-S", "-m", "host", *words],
             cwd=self.folder, text=True, stderr=subprocess.PIPE,
             env={"PATH": f"{self.stubs.folder}:/usr/bin:/bin", "HOME": str(self.stubs.folder),
-                 **slurm},
+                 **(slurm if job else {})},
         )  # fmt: skip
 
     def ended(self) -> tuple[int, str]:
@@ -71,9 +82,10 @@ class Run:
 def run(tmp_path: Path) -> Iterator[Run]:
     stubs = Stubs(tmp_path / "bin")
     # As Slurm does: it ends the job that is requeued.
-    stubs.add("scontrol", '[ "$1" = requeue ] && kill -TERM $PPID; echo "JobState=RUNNING"')
-    folder = tmp_path / "launch"
-    folder.mkdir()
+    stubs.add("scontrol", f'[ "$1" = requeue ] && kill -TERM $PPID; echo "{shown("RUNNING")}"')
+    folder = tmp_path / "run" / "launches" / "0001"
+    folder.mkdir(parents=True)
+    write_host(folder / "host")
     made = Run(folder, stubs)
     yield made
     if made.process is not None and made.process.poll() is None:
@@ -81,19 +93,36 @@ def run(tmp_path: Path) -> Iterator[Run]:
         made.process.wait()
 
 
+def shown(
+    state: str, restarts: int = 0, ran: str = "00:00:05", limit: str = "00:05:00",
+    preempted: str = "None",
+) -> str:  # fmt: skip
+    return SHOWN.format(state=state, restarts=restarts, run=ran, limit=limit, preempted=preempted)
+
+
 def requeues(run: Run) -> int:
-    return len([words for words in run.stubs.calls("scontrol") if words[0] == "requeue"])
+    calls = [words for words in run.stubs.calls("scontrol") if words[0] == "requeue"]
+    assert all(words == ["requeue", "7_2"] for words in calls), "the whole array would restart"
+    return len(calls)
 
 
-def test_it_is_written_in_python_3_9_and_the_standard_library() -> None:
-    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 9))
-    names = {
-        alias.name if isinstance(node, ast.Import) else node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    assert {str(name).split(".")[0] for name in names} <= sys.stdlib_module_names
+def failures(run: Run) -> dict[str, Any]:
+    (path,) = (run.folder / "failures").glob("*.json")
+    assert path.stem == "7_2"
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record
+
+
+def test_it_is_written_in_python_3_9_with_submitit_and_the_standard_library() -> None:
+    names = set()
+    for source in SOURCE.glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text(), feature_version=(3, 9))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(str(node.module))
+    tops = {name.split(".")[0] for name in names}
+    assert tops - sys.stdlib_module_names == {"submitit"}
 
 
 @pytest.mark.parametrize(("child", "code"), [(0, 0), (4, 0), (3, 3)])
@@ -135,12 +164,33 @@ def test_helpers_that_outlive_the_child_are_ended(run: Run) -> None:
     assert not own.exists() or own.read_text().split()[2] == "Z"
 
 
-def test_a_failure_is_written_down_and_tried_again_twice(run: Run) -> None:
-    codes = [run.call("exit 9", restarts=n)[0] for n in range(3)]
-    assert codes == [75, 75, 9]
+@pytest.mark.parametrize(("child", "last"), [("exit 9", 9), ("exit 75", 75)])
+def test_three_runs_without_anything_new_are_the_end(run: Run, child: str, last: int) -> None:
+    """Whether they failed or were only drained: a job that cannot load in its time never will."""
+    codes = [run.call(child, restarts=n)[0] for n in range(3)]
+    assert codes == [75, 75, last]
     assert requeues(run) == 2
-    (record,) = (run.folder / "failures").glob("*.json")
-    assert [one["code"] for one in json.loads(record.read_text())["runs"]] == [9, 9, 9]
+    assert [one["code"] for one in failures(run)["runs"]] == [last] * 3
+
+
+def test_a_run_that_made_something_new_starts_the_count_anew(run: Run) -> None:
+    words = ("--drain", "20", "--last", "20", "--progress", "../../made/*")
+    script = 'mkdir -p ../../made; [ "$SLURM_RESTART_COUNT" = 2 ] && echo x >>../../made/x; exit 9'
+    codes = [run.call(script, *words, restarts=n)[0] for n in range(6)]
+    assert codes == [75, 75, 75, 75, 75, 9]
+
+
+def test_a_failure_that_was_got_over_is_recovered(run: Run) -> None:
+    run.call("exit 9")
+    assert not failures(run)["recovered"]
+    run.call("exit 0", restarts=1)
+    assert failures(run)["recovered"]
+
+
+def test_a_full_disk_does_not_keep_a_job_from_its_requeue(run: Run) -> None:
+    (run.folder / "failures").write_text("in the way, as a full disk is")
+    assert run.call("exit 9")[0] == 75
+    assert requeues(run) == 1
 
 
 def test_what_is_refused_is_not_tried_again(run: Run) -> None:
@@ -155,13 +205,28 @@ def test_a_command_that_is_not_there(run: Run) -> None:
     assert "could not be started" in text
 
 
-def test_a_cancelled_job_does_not_come_back(run: Run) -> None:
-    run.stubs.add("scontrol", 'echo "JobId=7 JobState=CANCELLED Reason=None"')
+@pytest.mark.parametrize(
+    ("text", "comes_back"),
+    [
+        (shown("COMPLETING"), 0),
+        (shown("CANCELLED"), 0),
+        (shown("RUNNING"), 1),
+        # Preempted in a partition that cancels: nobody else brings it back.
+        (shown("COMPLETING", preempted="2026-11-24T08:07:14"), 1),
+        (shown("COMPLETING", ran="00:05:02"), 1),
+        (shown("COMPLETING", ran="1-00:00:01", limit="1-00:00:00"), 1),
+        (shown("COMPLETING", limit="UNLIMITED"), 0),
+        # Slurm has requeued it: it comes back without us.
+        (shown("COMPLETING", restarts=1), 0),
+    ],
+)
+def test_what_somebody_ended_stays_away(run: Run, text: str, comes_back: int) -> None:
+    run.stubs.add("scontrol", f'[ "$1" = requeue ] && kill -TERM $PPID; echo "{text}"')
     script = "trap 'exit 75' TERM; " + READY + "while :; do sleep 0.1; done"
     run.start("--drain", "20", "--last", "20", "--", "bash", "-c", script)
     run.once_ready(signal.SIGTERM)
     assert run.ended()[0] == 75
-    assert requeues(run) == 0
+    assert requeues(run) == comes_back
 
 
 def test_a_cancelled_launch_runs_nothing(run: Run) -> None:
@@ -187,7 +252,7 @@ def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
     )
     assert run.call("exit 75")[0] == 75
     assert requeues(run) == 1
-    assert not (run.folder / "failures").exists()
+    assert "could not" not in failures(run)["runs"][-1]["cause"]
 
 
 def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:
@@ -195,6 +260,47 @@ def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:
     words = ("--drain", "1", "--last", "1", "--scratch", str(scratch))
     assert run.call(f"test -d '{scratch}' && touch '{scratch}/x'", *words)[0] == 0
     assert not scratch.exists()
+
+
+def claim_words(shards: str) -> tuple[str, ...]:
+    return ("--drain", "1", "--last", "1", "--plan", "abc", "--shards", shards)
+
+
+def claims(run: Run) -> dict[str, str]:
+    return {p.name: p.read_text().strip() for p in (run.folder / "../../claims").glob("*")}
+
+
+def work_on(run: Run, shards: str, code: int = 0) -> tuple[int, str]:
+    run.start(*claim_words(shards), "--", "bash", "-c", f'echo "$0" >>worked; exit {code}', "{}")
+    return run.ended()
+
+
+def test_shards_that_another_job_has_claimed_are_its_own(run: Run) -> None:
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    (folder / "abc-00001.0").write_text("slurm 5_1\n")
+    (folder / "abc-00002.0").write_text("slurm 6_1\n")
+    (folder / "abc-00003.0").write_text("slurm 7_2\n")
+    run.stubs.add(
+        "squeue",
+        'case "$*" in *--jobs=5_1*) echo RUNNING;;'
+        ' *) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1;; esac',
+    )
+    code, text = work_on(run, "0,1,2,3")
+    assert code == 0
+    assert "shard 1 is worked by slurm 5_1" in text
+    assert (run.folder / "worked").read_text() == "0,2,3\n"
+    # Who ended gives back what is its own, and leaves what is not.
+    assert claims(run) == {"abc-00001.0": "slurm 5_1", "abc-00002.0": "slurm 6_1"}
+
+
+def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run) -> None:
+    assert work_on(run, "4", code=75)[0] == 75
+    assert claims(run) == {"abc-00004.0": "slurm 7_2"}
+    (run.folder / "../../claims/abc-00004.0").write_text("slurm 5_1\n")
+    run.stubs.add("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert work_on(run, "4")[0] == 0
+    assert (run.folder / "worked").read_text() == "4\n", "the second run had nothing to do"
 
 
 def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
