@@ -8,6 +8,7 @@ extract → read gold and answer by the same functions → compare (exact fracti
 from __future__ import annotations
 
 import importlib.metadata
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -22,6 +23,7 @@ from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.units import DEGREE, PERCENT, Unit, read_unit
 from rlbhpc.verify.answer.value import Items, Opaque, Quantity, Relation, Value
+from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined
 from rlbhpc.verify.pool import Result, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -84,7 +86,7 @@ def judge(gold: str, found: Extracted | None, hint: Hints) -> Verdict | Job:
         return _ruled(verdict, Status.NO_ANSWER, "empty")
     gold_form = canonical(gold)
     if form == gold_form:
-        return _ruled(verdict, Status.RIGHT, "text")
+        return _ruled(verdict, Status.RIGHT, "text", f'"{form[:MAX_CHARS]}"')
     if form.isdecimal() and gold_form.isdecimal():
         return _ruled(verdict, Status.WRONG, "rational")
     if len(found.text) > MAX_CHARS or len(gold) > MAX_CHARS:
@@ -96,7 +98,8 @@ def _compared(gold: str, answer: str, verdict: Verdict, hint: Hints) -> Verdict 
     ours = _gold_value(gold, hint)
     listed = hint.listed or isinstance(ours, Items)
     try:
-        rule = compare(ours, read(answer, listed), hint.tolerance)
+        with claims_of_a_comparison() as claims:
+            rule = compare(ours, read(answer, listed), hint.tolerance)
     except NeedsSymbols:
         if _is_task(answer) and not _is_task(gold):
             return _ruled(verdict, Status.NO_ANSWER, "restates the task")
@@ -105,7 +108,9 @@ def _compared(gold: str, answer: str, verdict: Verdict, hint: Hints) -> Verdict 
         return _ruled(verdict, Status.WRONG, "unread")
     except Undecided as gate:
         return _ruled(verdict, Status.WRONG, f"gate: {gate}")
-    return _ruled(verdict, Status.RIGHT if rule else Status.WRONG, rule or "different")
+    if not rule:
+        return _ruled(verdict, Status.WRONG, "different")
+    return _ruled(verdict, Status.RIGHT, rule, joined(claims))
 
 
 def settle(job: Job, result: Result) -> Verdict:
@@ -118,8 +123,8 @@ def settle(job: Job, result: Result) -> Verdict:
     return _ruled(job.verdict, Status.ERROR, str(result.value))
 
 
-def _ruled(verdict: Verdict, status: Status, rule: str) -> Verdict:
-    return Verdict(status, verdict.answer, verdict.canonical, f"{verdict.rule}/{rule}")
+def _ruled(verdict: Verdict, status: Status, rule: str, witness: str = "") -> Verdict:
+    return replace(verdict, status=status, rule=f"{verdict.rule}/{rule}", witness=witness)
 
 
 # --- gold ----------------------------------------------------------------------------------------

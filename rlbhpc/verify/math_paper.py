@@ -16,8 +16,9 @@ from typing import Final
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.exact import Undecided
+from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
-from rlbhpc.verify.answer.numeric import numeric, same
+from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.tree import Node, symbols
 from rlbhpc.verify.answer.value import (

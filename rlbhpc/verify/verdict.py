@@ -41,6 +41,10 @@ class Verdict:
         Fingerprint of the grader: name, version, versions of what it stands on, sandbox tier.
     seconds
         Time spent. Never stored in the cube, since it differs from run to run.
+    witness
+        What a RIGHT rests on (compared values, points), in the form that
+        :mod:`rlbhpc.verify.answer.witness` states; empty where nothing small could say it. Not
+        stored: the verifier gives it again for a stored response.
     """
 
     status: Status
@@ -49,6 +53,7 @@ class Verdict:
     rule: str = ""
     grader: str = ""
     seconds: float = 0.0
+    witness: str = ""
 
     @property
     def right(self) -> bool:

@@ -12,9 +12,10 @@ from rlbhpc.verify.answer.compare_scalar import (
     compare_quantities,
 )
 from rlbhpc.verify.answer.exact import Undecided
+from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.intervals import region_parts
 from rlbhpc.verify.answer.numerals import Unreadable
-from rlbhpc.verify.answer.numeric import numeric, same
+from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tree import Node, num, rename, symbols
 from rlbhpc.verify.answer.value import Interval, Items, Quantity, Region, Relation, Value
 

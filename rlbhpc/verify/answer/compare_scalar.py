@@ -11,11 +11,13 @@ from fractions import Fraction
 from typing import Final
 
 from rlbhpc.verify.answer.exact import Undecided, exact
+from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.numerals import number
-from rlbhpc.verify.answer.numeric import constant, same
+from rlbhpc.verify.answer.numeric import constant
 from rlbhpc.verify.answer.tree import Node, has, has_const, num, rename, symbols
 from rlbhpc.verify.answer.units import DEGREE, PERCENT, RADIAN, Unit, known
 from rlbhpc.verify.answer.value import Quantity
+from rlbhpc.verify.answer.witness import claim_equal, claim_near
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,13 @@ def _exact(tree: Node) -> Fraction | None:
 
 def compare_numbers(a: Node, b: Node) -> str:
     """Return the rule by which two bare expressions are equal, or ``""``."""
+    rule = _rule_of_equality(a, b)
+    if rule:
+        claim_equal(a, b)
+    return rule
+
+
+def _rule_of_equality(a: Node, b: Node) -> str:
     if a == b:
         return "identical"
     infinite = [_infinity(node) for node in (a, b)]
@@ -148,8 +157,8 @@ def _infinity(node: Node) -> int:
 
 
 def _undone(node: Node) -> bool:
-    """Whether an expression is a task rather than its result."""
-    return node.op == "fn" and node.value in ("max", "min", "gcd", "lcm")
+    """Whether an expression of numbers is a task rather than its result."""
+    return node.op == "fn" and node.value in ("max", "min", "gcd", "lcm") and not symbols(node)
 
 
 def _same_imaginary(a: Node, b: Node) -> tuple[Node, Node]:
@@ -177,6 +186,7 @@ def _nearly(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> str:
         # The margin is stated in the gold's own terms; a percent read as a share shrinks it.
         scale = abs(constant(left) / constant(gold.tree)) if left != gold.tree else 1
         if gap <= float(margin) * scale * (1 + 1e-9):
+            claim_near(left, right, margin * Fraction(float(scale)).limit_denominator(10**6))
             return rule
     return NO
 

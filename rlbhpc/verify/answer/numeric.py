@@ -1,9 +1,7 @@
-"""Values of expression trees in many digits, and the test of identity that rests on them.
+"""Values of expression trees in many digits, and whether two of them agree at a point.
 
-Two expressions are equal if they agree to 80 digits at points that nobody chose: a test of
-identity in the spirit of Schwartz (1980) and Zippel (1979). Nothing is simplified and nothing is
-searched, so the time is bounded by the size of the trees; a magnitude above the gates is refused
-(:class:`Undecided`) instead of computed.
+Nothing is simplified and nothing is searched, so the time is bounded by the size of the trees; a
+magnitude above the gates is refused (:class:`Undecided`) instead of computed.
 """
 
 from __future__ import annotations
@@ -11,12 +9,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mpmath.ctx_mp import MPContext
 
-from rlbhpc.verify.answer.exact import Undecided, exact
-from rlbhpc.verify.answer.tree import Node, has, symbols
+from rlbhpc.verify.answer.exact import Undecided
+from rlbhpc.verify.answer.tree import Node, has_const
+
+Point: TypeAlias = Mapping[str, Fraction]
 
 
 def _context(digits: int) -> Any:
@@ -33,9 +33,10 @@ _WIDE: Final = 1e30  # largest argument of a periodic function
 class _Numeric:
     """Evaluation of trees at one point with one precision."""
 
-    def __init__(self, context: Any, point: Mapping[str, Fraction]) -> None:
+    def __init__(self, context: Any, point: Point) -> None:
         self.mp = context
         self.point = point
+        self.left_reals = False
 
     def value(self, node: Node) -> Any:
         mp = self.mp
@@ -85,7 +86,13 @@ class _Numeric:
             return self.mp.mpf(0)
         self.bounded(exponent * self.mp.log(abs(base)), _HUGE)
         self.bounded(exponent, _HUGE)
-        return self.mp.power(base, exponent)
+        return self.noted(self.mp.power(base, exponent), base, exponent)
+
+    def noted(self, value: Any, *args: Any) -> Any:
+        """Remember that reals made something complex: another branch would be as good."""
+        if self.mp.im(value) != 0 and not any(self.mp.im(arg) for arg in args):
+            self.left_reals = True
+        return value
 
     def root(self, degree: Any, value: Any) -> Any:
         if value == 0:
@@ -93,7 +100,7 @@ class _Numeric:
         odd = degree == int(degree.real) and int(degree.real) % 2 == 1
         if odd and self.mp.im(value) == 0 and self.mp.re(value) < 0:
             return -self.mp.power(-self.mp.re(value), self.divide(self.mp.mpf(1), degree))
-        return self.mp.power(value, self.divide(self.mp.mpf(1), degree))
+        return self.noted(self.mp.power(value, self.divide(self.mp.mpf(1), degree)), value)
 
     def floor(self, value: Any) -> Any:
         return self.mp.floor(self.real(self.bounded(value, _WIDE)))
@@ -130,7 +137,7 @@ class _Numeric:
         return value
 
     def picked(self, name: str, index: int) -> Any:
-        at = _pick(name, index)
+        at = pick(name, index)
         return self.mp.mpf(at.numerator) / at.denominator
 
     def function(self, name: str, args: list[Any]) -> Any:
@@ -141,7 +148,8 @@ class _Numeric:
             if x == 0:
                 raise Undecided("log of zero")
             base = args[1] if len(args) == 2 else mp.mpf(10) if name == "lg" else None
-            return mp.log(x) if base is None else self.divide(mp.log(x), mp.log(base))
+            log = self.noted(mp.log(x), x)
+            return log if base is None else self.divide(log, self.noted(mp.log(base), base))
         if name == "cis":
             return mp.expj(self.bounded(x, _WIDE))
         if name not in _FUNCTIONS or len(args) != 1:
@@ -150,7 +158,7 @@ class _Numeric:
         if mp.im(x) != 0:
             limit = 1e5
         try:
-            return getattr(mp, _FUNCTIONS[name])(self.bounded(x, limit))
+            return self.noted(getattr(mp, _FUNCTIONS[name])(self.bounded(x, limit)), x)
         except ValueError as error:
             raise Undecided(name) from error
 
@@ -179,12 +187,12 @@ _FUNCTIONS: Final = {
 }  # fmt: skip
 
 
-def _pick(name: str, index: int) -> Fraction:
+def pick(name: str, index: int) -> Fraction:
     """Return a fixed positive number in (1/3, 7/3) for each name and index, the same always."""
     return Fraction(zlib.crc32(f"{index}/{name}".encode()), 1 << 31) + Fraction(1, 3)
 
 
-def numeric(node: Node, point: Mapping[str, Fraction] | None = None) -> complex:
+def numeric(node: Node, point: Point | None = None) -> complex:
     """Value of a tree as a complex float; raises :class:`Undecided` beyond the range of one."""
     try:
         return complex(_Numeric(_LOW, point or {}).value(node))
@@ -197,79 +205,20 @@ def constant(node: Node) -> Any:
     return _Numeric(_HIGH, {}).value(node)
 
 
-# --- equality ----------------------------------------------------------------------------------
-
-_POSITIVE, _NEGATIVE = 3, 2
-_INTEGERS: Final = range(3, 40)
-_STEPS: Final = ("floor", "ceil")
-_INTEGER_LETTERS: Final = frozenset("nmkNMKpqjl")
+# --- agreement -----------------------------------------------------------------------------------
 
 
-def same(a: Node, b: Node) -> bool:
-    """Whether two expressions are equal, at every point where both are real and defined.
+def agree(a: Node, b: Node, point: Point) -> bool:
+    """Whether two trees have one value at a point, judged at 30 digits, then at 100 and 200.
 
-    Raises :class:`Undecided` if neither equality nor inequality could be established.
+    Raises :class:`Undecided` where a side is undefined, or leaves the reals of its own.
     """
-    if a == b:
-        return True
-    names = symbols(a) | symbols(b)
-    if not names:
-        left, right = exact(a), exact(b)
-        if left is not None and right is not None:
-            return left == right
-        return _agree(a, b, {})
-    if names <= _INTEGER_LETTERS and (has(a, *_STEPS) or has(b, *_STEPS)):
-        return _same_on(a, b, [_integers(names, n) for n in _INTEGERS])
-    if not _same_on(a, b, [_point(names, n, 1) for n in range(_POSITIVE)]):
-        return False
-    return _same_where_real(a, b, [_point(names, n, -1) for n in range(_NEGATIVE)])
-
-
-def _point(names: frozenset[str], index: int, sign: int) -> dict[str, Fraction]:
-    return {name: sign * _pick(name, index) for name in names}
-
-
-def _integers(names: frozenset[str], index: int) -> dict[str, Fraction]:
-    """Integers, all different and all moving: what steps and parities are about."""
-    return {
-        name: Fraction(index + 7 * place * (1 + index % 3))
-        for place, name in enumerate(sorted(names))
-    }
-
-
-def _same_on(a: Node, b: Node, points: list[dict[str, Fraction]]) -> bool:
-    decided = 0
-    for point in points:
-        try:
-            if not _agree(a, b, point):
-                return False
-            decided += 1
-        except Undecided:
-            continue
-    if decided < 2:
-        raise Undecided("no point where both are defined")
-    return True
-
-
-def _same_where_real(a: Node, b: Node, points: list[dict[str, Fraction]]) -> bool:
-    """Compare at points where one side may leave the reals; there it says nothing."""
-    for point in points:
-        try:
-            left, right = (_Numeric(_LOW, point).value(node) for node in (a, b))
-            if _LOW.im(left) == 0 and _LOW.im(right) == 0 and not _agree(a, b, point):
-                return False
-        except Undecided:
-            continue
-    return True
-
-
-def _agree(a: Node, b: Node, point: Mapping[str, Fraction]) -> bool:
-    """Whether two trees have one value at a point, judged at 30 digits, then at 100 and 200."""
-    left, right = (_Numeric(_LOW, point).value(node) for node in (a, b))
+    real = not has_const(a, "i") and not has_const(b, "i")
+    left, right = (_value(node, _LOW, point, real) for node in (a, b))
     size = max(abs(left), abs(right))
     if size > 1e-15 and abs(left - right) > size * _LOW.mpf(10) ** -15:
         return False
-    left, right = (_Numeric(_HIGH, point).value(node) for node in (a, b))
+    left, right = (_value(node, _HIGH, point, real) for node in (a, b))
     gap, size = abs(left - right), max(abs(left), abs(right))
     if gap <= size * _HIGH.mpf(10) ** -80:
         return True
@@ -278,3 +227,24 @@ def _agree(a: Node, b: Node, point: Mapping[str, Fraction]) -> bool:
     # Both are zero or tiny: what is zero shrinks with the precision, what is tiny stays.
     finer = max(abs(_Numeric(_HIGHEST, point).value(node)) for node in (a, b))
     return bool(finer < size * _HIGH.mpf(10) ** -50)
+
+
+def _value(node: Node, context: Any, point: Point, real: bool) -> Any:
+    """Value at a point; where a variable stands, an expression of reals must stay real."""
+    evaluation = _Numeric(context, point)
+    value = evaluation.value(node)
+    if real and point and evaluation.left_reals:
+        raise Undecided("not real")
+    return value
+
+
+def real_values(a: Node, b: Node, point: Point) -> tuple[Any, Any] | None:
+    """Values of two trees at a point in 30 digits; None where one of them is not real."""
+    values = []
+    for node in (a, b):
+        evaluation = _Numeric(_LOW, point)
+        value = evaluation.value(node)
+        if evaluation.left_reals or _LOW.im(value) != 0:
+            return None
+        values.append(_LOW.re(value))
+    return values[0], values[1]

@@ -10,9 +10,9 @@ from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.answer.glyphs import to_latex
 from rlbhpc.verify.answer.grammar import parse
+from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.lexer import canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
-from rlbhpc.verify.answer.numeric import same
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.units import known, read_unit
 from rlbhpc.verify.answer.value import Based, Clock, Interval, Items, Opaque, Quantity, Region
