@@ -8,7 +8,8 @@ import click
 
 from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE, NOTHING_TO_DO
-from rlbhpc.store.imports import Target, import_files
+from rlbhpc.store.arriving import Target, impossible_checks
+from rlbhpc.store.imports import import_files
 from rlbhpc.study.layout import Layout
 
 
@@ -21,6 +22,9 @@ from rlbhpc.study.layout import Layout
 @click.option("--set", "problem_set", required=True, help="Problem set that they answer.")
 @click.option("--model", help="Model that was measured; the arm's name if not given.")
 @click.option("--metric", help="Score that decides, where a file has several.")
+@click.option(
+    "--judge-again", "judge", metavar="VERIFIER", help="Judge the texts by this verifier."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def import_(
     run: Path,
@@ -29,28 +33,37 @@ def import_(
     problem_set: str,
     model: str | None,
     metric: str | None,
+    judge: str | None,
     as_json: bool,
 ) -> int:
     """Put results from FILES into the run in the folder RUN.
 
     \b
-    Formats, told apart by ending and content:
-      CSV          columns problem, n, c and possibly step: counts
-      JSON Lines   one scored response per line: problem and correct, score or verdict
-      lm-eval      samples_*.jsonl of --log_samples, one response per document
-      inspect      .eval and .json logs; an epoch is a sample
+    Formats, told apart by ending and content; a folder stands for its files:
+      CSV             columns problem, n, c and possibly step: counts
+      JSON Lines      one scored response per line: problem and correct, score or verdict
+      lm-eval         samples_*.jsonl of --log_samples; repeats need --judge-again
+      inspect         .eval and .json logs; an epoch is a sample
+      limit-of-RLVR   *.jsonl with idx, code, pred, score (also Qwen2.5-Math's evaluation)
+      NeMo-Skills     output-rs*.jsonl; the seed is the sample
+      verl            <step>.jsonl of rollout_data_dir or validation_data_dir
+      EvalPlus        *_eval_results.json
+      LiveCodeBench   *_eval_all.json
+    --judge-again math compares the texts with the file's own reference answers by rlbhpc's grader.
     Importing the same files again changes nothing (exit code 4).
     """  # noqa: D301 - click takes the backspace as "leave the lines below as they are"
     run.mkdir(parents=True, exist_ok=True)
     target = Target(arm, problem_set, model or arm)
-    done = import_files(Layout(run), files, target, metric)
+    done = import_files(Layout(run), files, target, metric, judge)
     if as_json:
         print_json({"samples": done.samples, "known": done.known, "counts": done.counts})
     else:
-        told = [
+        parts = [
             f"{done.samples:,} samples" if done.samples else "",
             f"counts of {done.counts:,} problems" if done.counts else "",
             f"{done.known:,} known already" if done.known else "",
         ]
-        click.echo(f"{arm}/{problem_set}: {', '.join(filter(None, told)) or 'nothing'}.")
+        click.echo(f"{arm}/{problem_set}: {', '.join(filter(None, parts)) or 'nothing'}.")
+        if done.samples:
+            click.echo(impossible_checks(done.absent))
     return DONE if done.samples or done.counts else NOTHING_TO_DO

@@ -2,149 +2,179 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
-import re
-from collections import defaultdict
+import itertools
+import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import attempts, body, grid, scan, tables
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store import attempts, grid, scan, tables
+from rlbhpc.store.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
+from rlbhpc.store.grid import Cell, Grid, natural
 from rlbhpc.store.importing import FORMATS
-from rlbhpc.store.importing.form import Form, Imported
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.importing.form import Form, Imported, ImportedCounts
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.fields import NAME_ALLOWED, NAME_PATTERN
-from rlbhpc.study.keys import SampleKey, fingerprint
 from rlbhpc.study.layout import Layout
+from rlbhpc.verify.batch import BatchVerifier
+from rlbhpc.verify.verdict import Status
 
-
-@dataclass(frozen=True)
-class Target:
-    """Where imported results go: the arm, the problem set, and the model that was measured."""
-
-    arm: str
-    problem_set: str
-    model: str
-
-    def __post_init__(self) -> None:
-        """Refuse names that cannot be folders."""
-        for name in (self.arm, self.problem_set, self.model):
-            if not re.fullmatch(NAME_PATTERN, name):
-                raise UserError(f"{name!r} is not a name: allowed are {NAME_ALLOWED}")
+# Rows that are read, judged and checked at a time.
+_BATCH: Final = 256
+_NAMES: Final = "; ".join(form.name for form in FORMATS)
 
 
 @dataclass(frozen=True)
 class Importing:
-    """What an import did: new samples, new counts of a problem, and of both what was known."""
+    """What an import did: new samples, new counts of a problem, and of both what was known.
+
+    ``absent`` names what none of the new samples tells.
+    """
 
     samples: int
     known: int
     counts: int
+    absent: tuple[str, ...]
 
 
 def import_files(
-    layout: Layout, files: Sequence[Path], target: Target, metric: str | None = None
+    layout: Layout,
+    paths: Sequence[Path],
+    target: Target,
+    metric: str | None = None,
+    judge: str | None = None,
 ) -> Importing:
-    """Import result files into an arm.
+    """Import result files, or folders of them, into an arm.
 
     Importing the same files again changes nothing. Responses without a number of their own are
-    numbered per problem and step in the order of the files.
+    numbered per problem and step in the order of the files. Nothing is stored unless every file
+    can be read.
 
     Parameters
     ----------
     metric
         Name of the score that decides, where a file has several.
+    judge
+        Kind of verifier that judges the texts again, instead of the file's own scores.
     """
-    responses: list[Imported] = []
-    counts: dict[tuple[int, str], tuple[int, int]] = {}
-    for path in files:
-        for item in _form(path).read(path, metric):
-            problem = f"{target.problem_set}/{item.problem.removeprefix(target.problem_set + '/')}"
-            if isinstance(item, Imported):
-                responses.append(item)
-            elif counts.setdefault((item.step, problem), (item.n, item.c)) != (item.n, item.c):
-                raise UserError(
-                    f"{path}: {item.problem} at step {item.step} has counts {(item.n, item.c)} "
-                    f"here and {counts[item.step, problem]} before; give each file an arm (--arm)"
-                )
-    made = 0
-    if counts:
-        made = tables.put_counts(layout, target.arm, target.problem_set, target.model, counts)
-    new, known = _store(layout, target, list(_samples(responses, target)), files)
-    return Importing(new, known + len(counts) - made, made)
+    forms = {path: form for given in paths for path, form in _files(given)}
+    verifier = BatchVerifier(judge) if judge else None
+    counts = ArrivingCounts(target)
+    with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
+        samples = ArrivingSamples(target, _stored(layout, target), scratch)
+        for path, form in forms.items():
+            rows = _rows(path, form, metric)
+            while batch := list(itertools.islice(rows, _BATCH)):
+                counts.take(path, [row for row in batch if isinstance(row, ImportedCounts)])
+                responses = [row for row in batch if isinstance(row, Imported)]
+                samples.take(path, _judged(path, form, responses, verifier))
+        new_counts = 0
+        if counts.cells:
+            arm, problem_set, model = target.arm, target.problem_set, target.model
+            new_counts = tables.put_counts(layout, arm, problem_set, model, counts.cells)
+        if samples.new:
+            judged_by = verifier.module.FINGERPRINT if verifier else "the file"
+            _store(layout, samples, _origins(forms, judged_by))
+    known = samples.known + len(counts.cells) - new_counts
+    return Importing(samples.new, known, new_counts, samples.absent())
 
 
-def _form(path: Path) -> Form:
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    for form in FORMATS:
-        if form.fits(path):
-            return form
-    known = "; ".join(form.name for form in FORMATS)
-    raise UserError(f"{path}: of no format that is known: {known}")
+def _files(given: Path) -> Iterator[tuple[Path, Form]]:
+    """A file with its format; of a folder every file that has one."""
+    if given.is_file():
+        form = _form(given)
+        if form is None:
+            raise UserError(f"{given}: of no format that is known: {_NAMES}")
+        yield given, form
+        return
+    if not given.is_dir():
+        raise UserError(f"{given}: no such file or folder")
+    files = sorted(filter(Path.is_file, given.iterdir()), key=lambda path: natural(path.name))
+    forms = [(path, form) for path in files if (form := _form(path))]
+    if not forms:
+        raise UserError(f"{given}: none of its files is of a format that is known: {_NAMES}")
+    yield from forms
 
 
-def _samples(responses: Sequence[Imported], target: Target) -> Iterator[Sample]:
-    asked = fingerprint({"imported": target.arm, "model": target.model})
-    numbers: dict[tuple[int, str], int] = defaultdict(int)
-    for item in responses:
-        problem = f"{target.problem_set}/{item.problem.removeprefix(target.problem_set + '/')}"
-        number = numbers[item.step, problem] if item.sample is None else item.sample
-        numbers[item.step, problem] += 1
-        yield Sample(
-            SampleKey(target.arm, item.step, problem, number),
-            asked,
-            item.seed,
-            item.verdict,
-            item.finish,
-            item.n_tokens,
-            float("nan"),
-            float("nan"),
-            answer=item.answer,
-            text=item.text,
-        )
+def _form(path: Path) -> Form | None:
+    return next((form for form in FORMATS if form.fits(path)), None)
 
 
-def _store(
-    layout: Layout, target: Target, samples: Sequence[Sample], sources: Sequence[Path]
-) -> tuple[int, int]:
-    """Write what is not there yet; how many were new, and how many known."""
-    known = _present(layout, target)
-    new: dict[SampleKey, tuple[Sample, int]] = {}
-    for sample in samples:
-        digest = body.digest(body.encode(sample))
-        there = new[sample.key][1] if sample.key in new else known.get(sample.key, digest)
-        if there != digest:
+def _rows(path: Path, form: Form, metric: str | None) -> Iterator[Imported | ImportedCounts]:
+    """What a file holds. Whatever its reader trips over is the file's fault."""
+    try:
+        yield from form.read(path, metric)
+    except (KeyError, TypeError, ValueError, AttributeError, csv.Error) as error:
+        raise UserError(f"{path}: not a whole {form.name} ({error!r})") from error
+
+
+def _judged(
+    path: Path, form: Form, responses: list[Imported], verifier: BatchVerifier | None
+) -> list[Imported]:
+    """The responses with a verdict each: the file's own, or the verifier's where there is one."""
+    if verifier is None:
+        unscored = next((r for r in responses if r.verdict is None), None)
+        if unscored is not None:
             raise UserError(
-                f"{sample.key.problem} sample {sample.key.sample} at step {sample.key.step}: arm "
-                f"{target.arm} has another response there; import into an arm of its own (--arm), "
-                "or all files of the arm at once"
+                f"{path}: problem {unscored.problem} has one score for several responses "
+                f"({form.name}); judge each of them with --judge-again math"
             )
-        if sample.key not in known:
-            new[sample.key] = (sample, digest)
-    if not new:
-        return 0, len(samples)
-    marks = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sources}
-    lengths: dict[Cell, int] = {}
-    for key, (sample, _) in new.items():
-        cell = Cell(key.step, key.problem, sample.fingerprint)
-        lengths[cell] = max(lengths.get(cell, 0), key.sample + 1)
-    attempt = attempts.begin(layout, {"imported": marks})
+        return responses
+    items = []
+    for response in responses:
+        if response.gold is None:
+            raise UserError(
+                f"{path}: problem {response.problem} has no reference answer in this file, so it "
+                "can't be judged again; import it without --judge-again"
+            )
+        items.append((response.gold, response.text, None))
+    verdicts = verifier.verify_many(items)
+    return [
+        # A response that could not be drawn stays what it is.
+        response
+        if response.verdict is Status.FAILED
+        else replace(response, verdict=verdict.status, answer=verdict.answer)
+        for response, verdict in zip(responses, verdicts, strict=True)
+    ]
+
+
+def _origins(forms: dict[Path, Form], judged_by: str) -> dict[str, Any]:
+    """Where samples are from, for the cube's provenance: by file, so that names may repeat."""
+    origins = {}
+    for path, form in forms.items():
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        origins[path.name] = {"sha256": digest, "format": form.name, "judged_by": judged_by}
+    return origins
+
+
+def _store(layout: Layout, samples: ArrivingSamples, origins: dict[str, Any]) -> None:
+    """Write the new samples into a journal, and ask for their cells in the grid."""
+    target = samples.target
+    attempt = attempts.begin(layout, {"imported": origins})
     with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
-        for sample, _ in new.values():
+        for sample in samples.samples():
             writer.append(sample)
+    cells = {
+        Cell(step, problem, target.request): length
+        for (step, problem), length in samples.lengths.items()
+    }
     old = Grid.load(layout.grid(target.arm, target.problem_set))
-    provenance = {"imported": {**(old.provenance.get("imported", {}) if old else {}), **marks}}
-    grid.ask(layout, target.arm, target.problem_set, target.model, lengths, provenance)
-    return len(new), len(samples) - len(new)
+    earlier = old.provenance.get("imported", {}) if old else {}
+    provenance = {"imported": {**earlier, **origins}}
+    grid.ask(layout, target.arm, target.problem_set, target.model, cells, provenance)
 
 
-def _present(layout: Layout, target: Target) -> dict[SampleKey, int]:
-    """Digests of the arm's samples by key."""
-    columns = (*SampleKey._fields, "digest")
+def _stored(layout: Layout, target: Target) -> Digests:
+    """Digests of the arm's samples."""
+    columns = ("step", "problem", "sample", "digest")
     table = scan.rows(layout, target.arm, target.problem_set, columns).table
-    columns_of = [table[name].to_pylist() for name in columns]
-    return {SampleKey(*key): digest for *key, digest in zip(*columns_of, strict=True)}
+    digests: Digests = {}
+    for chunk in table.to_batches():
+        values = [chunk.column(name).to_pylist() for name in columns]
+        for step, problem, sample, digest in zip(*values, strict=True):
+            digests.setdefault((step, problem), {})[sample] = digest
+    return digests

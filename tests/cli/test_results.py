@@ -283,7 +283,7 @@ def recompressed(path: Path) -> bytes:
         ("a.jsonl", '{"problem": 1, "score": 0.5}\n', "score 0.5 is neither right nor wrong"),
         ("a.jsonl", '{"problem": 1, "score": 1}\n{\n', "a.jsonl:2: not JSON"),
         ("a.jsonl", '{"doc_id": 0, "filtered_resps": [], "resps": [["a", "b"]], "acc": 1}\n',
-         "2 responses share one score"),
+         "problem 0 has one score for several responses"),
         ("a.txt", "hello", "of no format that is known: CSV of counts"),
         ("a.eval", "PK nonsense", "not a whole .eval file"),
     ],

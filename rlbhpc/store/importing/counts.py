@@ -24,7 +24,7 @@ class CountsCsv:
 
     def read(self, path: Path, metric: str | None) -> Iterator[ImportedCounts]:
         """Read the rows."""
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             rows = csv.DictReader(file)
             missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
             if missing:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,10 +21,12 @@ class Imported:
 
     ``sample`` is None where the file does not number its responses; they are then numbered in
     the order in which they stand. ``finish`` and ``n_tokens`` are −1 where the file does not say.
+    ``verdict`` is None where the file has no score for this response, and ``gold`` where it does
+    not hold the reference answer: then the response can't be judged again.
     """
 
     problem: str
-    verdict: Status
+    verdict: Status | None
     sample: int | None = None
     step: int = 0
     text: str = ""
@@ -29,6 +34,7 @@ class Imported:
     finish: int = -1
     n_tokens: int = -1
     seed: int = -1
+    gold: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,40 @@ class Form(Protocol):
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported | ImportedCounts]:
         """Read a file; ``metric`` names the score that decides where there are several."""
+
+
+@contextmanager
+def row_of(form: str, place: str) -> Iterator[None]:
+    """Say where a row is that does not have the form's fields, or holds other types in them."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        cause = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{place}: not a row of {form} ({cause})") from error
+
+
+def same_length(place: str, **columns: list[Any]) -> int:
+    """The common length of a row's lists.
+
+    Raises
+    ------
+    UserError
+        If one is no list, or has another length than the first.
+    """
+    lengths = {}
+    for name, values in columns.items():
+        if not isinstance(values, list):
+            raise UserError(f"{place}: {name} is a {type(values).__name__}; a list is needed")
+        lengths[name] = len(values)
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise UserError(f"{place}: lists of different lengths: {listed}")
+    return next(iter(lengths.values()))
+
+
+def reference_answer(text: str) -> str:
+    """The answer of a worked solution in GSM8K's form, ``… #### 42``; any other text as it is."""
+    return re.split(r"####", text)[-1].strip()
 
 
 def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
@@ -91,14 +131,14 @@ def as_verdict(value: Any, place: str) -> Status:
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a JSON Lines file, each with its place for messages."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             place = f"{path}:{number}"
             try:
                 value = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise UserError(f"{place}: not JSON ({error}); one object per line") from error
             if not isinstance(value, dict):
                 raise UserError(f"{place}: a {type(value).__name__}; one object per line")
@@ -109,5 +149,19 @@ def first_object(path: Path) -> dict[str, Any]:
     """First object of a JSON Lines file; empty if it has none."""
     try:
         return next((value for _, value in json_lines(path)), {})
-    except (UserError, UnicodeDecodeError):
+    except UserError:
         return {}
+
+
+@lru_cache(maxsize=1)
+def _parsed(path: Path, stamp: tuple[int, int]) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None
+
+
+def whole_json(path: Path) -> Any:
+    """What a JSON file holds, None if it is none; parsed once while formats are tried on it."""
+    stat = path.stat()
+    return _parsed(path, (stat.st_mtime_ns, stat.st_size))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,13 @@ import pyarrow as pa
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import Imported, as_verdict, choose_score
+from rlbhpc.store.importing.form import (
+    Imported,
+    as_verdict,
+    choose_score,
+    row_of,
+    whole_json,
+)
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it
@@ -33,15 +40,14 @@ class InspectLog:
         """By the ending; ``.json`` by what is in it."""
         if path.suffix.lower() == ".eval":
             return True
-        return path.suffix.lower() == ".json" and isinstance(_whole(path).get("samples"), list)
+        return path.suffix.lower() == ".json" and bool(_listed(path))
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the samples; ``metric`` names the scorer."""
         for place, row in _samples(path):
-            try:
-                yield _response(row, metric, place)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise UserError(f"{place}: not a sample of inspect ({error!r})") from error
+            with row_of(self.name, place):
+                response = _response(row, metric, place)
+            yield response
 
 
 def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
@@ -61,6 +67,7 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         n_tokens=int((row["output"].get("usage") or {}).get("output_tokens", -1))
         if "output" in row
         else -1,
+        gold=target if isinstance(target := row.get("target"), str) else None,
     )
 
 
@@ -73,7 +80,7 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 
 def _samples(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.suffix.lower() == ".json":
-        for number, row in enumerate(_whole(path)["samples"]):
+        for number, row in enumerate(_listed(path)):
             yield f"{path}: sample {number}", row
         return
     try:
@@ -82,7 +89,7 @@ def _samples(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 if entry.filename.startswith("samples/") and entry.filename.endswith(".json"):
                     place = f"{path}: {entry.filename}"
                     yield place, json.loads(_extract(path, archive, entry))
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path}: not a whole .eval file ({error})") from error
 
 
@@ -101,9 +108,8 @@ def _extract(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> by
     return data
 
 
-def _whole(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+def _listed(path: Path) -> list[Any]:
+    """The samples of a log in JSON; none if it is another file."""
+    top = whole_json(path)
+    samples = top.get("samples") if isinstance(top, dict) else None
+    return samples if isinstance(samples, list) else []

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import Imported, as_verdict, choose_score, first_object, json_lines
+from rlbhpc.store.importing.form import (
+    Imported,
+    as_verdict,
+    choose_score,
+    first_object,
+    json_lines,
+    reference_answer,
+    row_of,
+)
 
 # What stands beside the scores in a record.
 _NOT_SCORES: Final = {
@@ -19,8 +27,8 @@ _NOT_SCORES: Final = {
 class LmEvalSamples:
     """One record per document and filter; its score is that of the filtered response.
 
-    A document that was answered several times has one score for all of its answers, which says
-    nothing about each: such a log is refused. Import one log per repetition instead.
+    A document that was answered several times (``repeats``) has one score for all of its answers,
+    which says nothing about each: these come in without a verdict and must be judged again.
     """
 
     name = "lm-eval sample log (--log_samples)"
@@ -30,7 +38,7 @@ class LmEvalSamples:
         return {"doc_id", "filtered_resps"} <= first_object(path).keys()
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
-        """Read the records; ``metric`` may be ``<score>`` or ``<score>,<filter>``."""
+        """Read the responses; ``metric`` may be ``<score>`` or ``<score>,<filter>``."""
         score_name, _, filter_name = (metric or "").partition(",")
         filters: set[str] = set()
         for place, row in json_lines(path):
@@ -43,29 +51,28 @@ class LmEvalSamples:
                     f"{place}: this log has the filters {', '.join(sorted(filters))}; choose one "
                     "with --metric SCORE,FILTER"
                 )
-            yield self._response(row, score_name or None, place)
+            with row_of(self.name, place):
+                responses = _responses(row, score_name or None, place)
+            yield from responses
         if not filters:
             raise UserError(f"{path}: no record with the filter {filter_name!r}")
 
-    @staticmethod
-    def _response(row: dict[str, Any], score_name: str | None, place: str) -> Imported:
-        scores = {
-            name: value
-            for name, value in row.items()
-            if name not in _NOT_SCORES and isinstance(value, bool | int | float)
-        }
-        texts = _flat(row.get("resps", []))
-        if len(texts) != 1:
-            raise UserError(
-                f"{place}: {len(texts)} responses share one score; import logs with one response "
-                "per document (repeats: 1), each as a file of its own"
-            )
-        return Imported(
-            str(row["doc_id"]),
-            as_verdict(choose_score(scores, score_name, place), place),
-            text=texts[0],
-            answer=str(next(iter(_flat(row.get("filtered_resps", []))), "")),
-        )
+
+def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[Imported]:
+    problem = str(row["doc_id"])
+    gold = reference_answer(str(row["target"])) if "target" in row else None
+    texts = _flat(row["resps"])
+    if len(texts) != 1:
+        return [Imported(problem, None, text=text, gold=gold) for text in texts]
+    scores = {
+        name: value
+        for name, value in row.items()
+        if name not in _NOT_SCORES and isinstance(value, bool | int | float)
+    }
+    verdict = as_verdict(choose_score(scores, score_name, place), place)
+    filtered = _flat(row.get("filtered_resps", []))
+    answer = filtered[0] if filtered else ""
+    return [Imported(problem, verdict, text=texts[0], answer=answer, gold=gold)]
 
 
 def _flat(value: Any) -> list[str]:

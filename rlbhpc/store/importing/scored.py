@@ -20,8 +20,8 @@ class ScoredJsonl:
 
     ``correct`` and ``score`` are 0, 1, true or false; ``verdict`` is a name as the cube has it
     (``right``, ``wrong``, ``no_answer``, ``timeout``, ``failed``, ``error``). Beside them may
-    stand ``sample``, ``step``, ``text`` (or ``response``), ``answer``, ``finish``, ``n_tokens``
-    and ``seed``.
+    stand ``sample``, ``step``, ``text`` (or ``response``), ``answer``, ``finish``, ``n_tokens``,
+    ``seed`` and ``gold``, the reference answer.
     """
 
     name = "JSON Lines of scored responses (fields problem and correct, score or verdict)"
@@ -60,8 +60,9 @@ class ScoredJsonl:
                 -1 if finish is None else Finish[str(finish).upper()],
                 int(row.get("n_tokens", -1)),
                 int(row.get("seed", -1)),
+                str(row["gold"]) if "gold" in row else None,
             )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise UserError(
                 f"{place}: sample, step, n_tokens and seed are whole numbers ({error})"
             ) from error

@@ -1,0 +1,188 @@
+"""Responses of other tools on their way into the store: checked whole before the first is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from rlbhpc.errors import UserError
+from rlbhpc.store import body
+from rlbhpc.store.importing.form import Imported, ImportedCounts
+from rlbhpc.store.sample import Sample
+from rlbhpc.study.fields import NAME_ALLOWED, NAME_PATTERN
+from rlbhpc.study.keys import SampleKey, fingerprint
+from rlbhpc.verify.verdict import Status
+
+#: A problem at a step, and of each of its sample numbers the digest of the sample.
+Digests = dict[tuple[int, str], dict[int, int]]
+
+# The cube has room for every number up to the largest: a slip of the pen must not fill the disk.
+_MAX_SAMPLE: Final = 1 << 22
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where imported results go: the arm, the problem set, and the model that was measured."""
+
+    arm: str
+    problem_set: str
+    model: str
+
+    def __post_init__(self) -> None:
+        """Refuse names that cannot be folders."""
+        for name in (self.arm, self.problem_set, self.model):
+            if not re.fullmatch(NAME_PATTERN, name):
+                raise UserError(f"{name!r} is not a name: allowed are {NAME_ALLOWED}")
+
+    def problem(self, name: str) -> str:
+        """The id of a problem, which begins with its set."""
+        return f"{self.problem_set}/{name.removeprefix(self.problem_set + '/')}"
+
+    @property
+    def request(self) -> int:
+        """The fingerprint that imported samples have instead of a prompt's and a model's."""
+        return fingerprint({"imported": self.arm, "model": self.model})
+
+
+class ArrivingCounts:
+    """Counts of right responses by step and problem."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.cells: dict[tuple[int, str], tuple[int, int]] = {}
+
+    def take(self, path: Path, rows: Sequence[ImportedCounts]) -> None:
+        """Add the counts of a file; other counts of the same problem are refused."""
+        for row in rows:
+            cell = (row.step, self.target.problem(row.problem))
+            first = self.cells.setdefault(cell, (row.n, row.c))
+            if first != (row.n, row.c):
+                raise UserError(
+                    f"{path}: {row.problem} at step {row.step} has counts {(row.n, row.c)} "
+                    f"here and {first} before; give each file an arm (--arm)"
+                )
+
+
+class ArrivingSamples:
+    """New samples in a scratch file, and in memory one digest of each.
+
+    ``new`` and ``known`` count them; ``lengths`` has the samples that each problem needs room for.
+    """
+
+    def __init__(self, target: Target, stored: Digests, scratch: IO[str]) -> None:
+        self.target = target
+        self.new = 0
+        self.known = 0
+        self.lengths: Counter[tuple[int, str]] = Counter()
+        self._digests = stored
+        self._scratch = scratch
+        self._numbers: Counter[tuple[int, str]] = Counter()
+        self._features: set[str] = set()
+
+    def take(self, path: Path, responses: Sequence[Imported]) -> None:
+        """Number responses and keep those that are new.
+
+        Raises
+        ------
+        UserError
+            If another response is known under the same number, or a number can't be stored.
+        """
+        for response in responses:
+            cell = (response.step, self.target.problem(response.problem))
+            number = self._numbers[cell] if response.sample is None else response.sample
+            self._numbers[cell] += 1
+            if not 0 <= number < _MAX_SAMPLE:
+                raise UserError(
+                    f"{path}: {cell[1]} has a sample number {number}; allowed are 0 to "
+                    f"{_MAX_SAMPLE - 1:,}"
+                )
+            self._keep(path, cell, number, response)
+
+    def _keep(self, path: Path, cell: tuple[int, str], number: int, response: Imported) -> None:
+        step, problem = cell
+        row: list[Any] = [
+            step, problem, number, response.seed, int(response.verdict or 0), response.finish,
+            response.n_tokens, response.answer, response.text,
+        ]  # fmt: skip
+        try:
+            digest = body.digest(body.encode(self._sample(*row)))
+        except (struct.error, UnicodeEncodeError) as error:
+            raise UserError(
+                f"{path}: {problem!r} has an id, step, seed or token count that can't be stored "
+                f"({error})"
+            ) from error
+        digests = self._digests.setdefault(cell, {})
+        if number not in digests:
+            digests[number] = digest
+            self._scratch.write(json.dumps(row) + "\n")
+            self.new += 1
+            self.lengths[cell] = max(self.lengths[cell], number + 1)
+            self._features.update(_features(response))
+        elif digests[number] == digest:
+            self.known += 1
+        else:
+            raise UserError(
+                f"{problem} sample {number} at step {step}: arm {self.target.arm} has another "
+                "response there; import into an arm of its own (--arm), or all files of the arm "
+                "at once"
+            )
+
+    def samples(self) -> Iterator[Sample]:
+        """The new samples, in the order in which they came."""
+        self._scratch.seek(0)
+        for line in self._scratch:
+            yield self._sample(*json.loads(line))
+
+    def absent(self) -> tuple[str, ...]:
+        """What no new sample tells."""
+        return tuple(name for name in _CHECKS if name not in self._features)
+
+    def _sample(
+        self, step: int, problem: str, number: int, seed: int, verdict: int, finish: int,
+        n_tokens: int, answer: str, text: str,
+    ) -> Sample:  # fmt: skip
+        return Sample(
+            SampleKey(self.target.arm, step, problem, number),
+            self.target.request,
+            seed,
+            Status(verdict),
+            finish,
+            n_tokens,
+            float("nan"),
+            float("nan"),
+            answer=answer,
+            text=text,
+        )
+
+
+#: What a file may tell, and the check that stands on it.
+_CHECKS: Final = {
+    "texts": "reading responses, judging again",
+    "seeds": "two samples of one seed",
+    "token counts": "lengths",
+    "endings": "truncation",
+}
+
+
+def _features(response: Imported) -> Iterator[str]:
+    if response.text:
+        yield "texts"
+    if response.seed != -1:
+        yield "seeds"
+    if response.n_tokens != -1:
+        yield "token counts"
+    if response.finish != -1:
+        yield "endings"
+
+
+def impossible_checks(absent: Sequence[str]) -> str:
+    """What can't be checked of samples that somebody else drew, in one line."""
+    lacking = [f"{name} ({_CHECKS[name]})" for name in absent]
+    lacking += ["prompts and weights (what a change makes stale)", "log-probabilities (entropy)"]
+    return "Not in these files: " + "; ".join(lacking) + "."

@@ -1,0 +1,50 @@
+"""Results of EvalPlus: ``*_eval_results.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rlbhpc.errors import UserError
+from rlbhpc.store.importing.form import Imported, row_of, whole_json
+from rlbhpc.verify.verdict import Status
+
+_STATUS: Final = {"pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT}
+
+
+class EvalPlusResults:
+    """Programs by task, each with a status on the base tests and on the added ones.
+
+    A program is right if it passes both; ``--metric base`` asks for the base tests alone.
+    """
+
+    name = "EvalPlus results (*_eval_results.json)"
+
+    def fits(self, path: Path) -> bool:
+        """By the ending and the keys at the top."""
+        if path.suffix.lower() != ".json":
+            return False
+        top = whole_json(path)
+        return isinstance(top, dict) and {"eval", "hash"} <= top.keys()
+
+    def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
+        """Read every program."""
+        if metric not in (None, "base", "plus"):
+            raise UserError(f"{path}: no score {metric!r}; allowed are base and plus")
+        for task, programs in whole_json(path)["eval"].items():
+            for number, program in enumerate(programs):
+                with row_of(self.name, f"{path}: {task}, program {number}"):
+                    response = _response(task, number, program, metric)
+                yield response
+
+
+def _response(task: str, number: int, program: dict[str, Any], metric: str | None) -> Imported:
+    base = _STATUS[program["base_status"]]
+    added = program.get("plus_status")
+    if metric == "plus" and added is None:
+        raise ValueError("only the base tests were run; use --metric base")
+    verdict = base
+    if metric != "base" and added is not None and base is Status.RIGHT:
+        verdict = _STATUS[added]
+    return Imported(task, verdict, number, text=str(program.get("solution") or ""))

@@ -1,0 +1,368 @@
+"""Files of other tools, in the shape in which those tools write them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import rlbhpc
+from rlbhpc.errors import UserError
+from rlbhpc.store.arriving import Target, impossible_checks
+from rlbhpc.store.compact import compact
+from rlbhpc.store.imports import Importing, import_files
+from rlbhpc.study.layout import Layout
+
+RIGHT = 1
+WRONG = 0
+NO_ANSWER = 2
+TIMEOUT = 3
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def take_in(
+    run: Path, *paths: Path, judge: str | None = None, metric: str | None = None
+) -> Importing:
+    run.mkdir(exist_ok=True)
+    return import_files(Layout(run), paths, Target("theirs", "set", "model"), metric, judge)
+
+
+def cube_of(run: Path) -> xr.Dataset:
+    compact(Layout(run))
+    return rlbhpc.open_cube(run)["theirs/set"].to_dataset()
+
+
+def verdicts(cube: xr.Dataset, problem: str, step: int = 0) -> list[int]:
+    values = cube.verdict.sel(problem=f"set/{problem}", step=step).values
+    return [int(value) for value in values if value >= 0]
+
+
+# --- limit-of-RLVR ------------------------------------------------------------------------------
+
+
+def limit_row(idx: int, gt: str, preds: list[str]) -> dict[str, Any]:
+    return {
+        "idx": idx, "question": "How many?", "gt_cot": f"so {gt}", "gt": gt, "level": 3,
+        "solution": f"so {gt}", "answer": gt,
+        "code": [f"It is $\\boxed{{{pred}}}$." for pred in preds], "pred": preds,
+        "report": ["Done"] * len(preds), "finish_reason": ["stop"] * (len(preds) - 1) + ["length"],
+        "score": [pred == gt for pred in preds],
+    }  # fmt: skip
+
+
+def test_limit_of_rlvr_with_its_seeds_in_files_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / "math500"
+    lines(folder / "test_qwen-boxed_-1_seed0_t0.6_s0_e-1.jsonl",
+          [limit_row(0, "4", ["4", "5", "4"]), limit_row(1, "7", ["1", "2", "3"])])  # fmt: skip
+    lines(folder / "test_qwen-boxed_-1_seed1_t0.6_s0_e-1.jsonl",
+          [limit_row(0, "4", ["5", "4"]), limit_row(1, "7", ["7", "2"])])  # fmt: skip
+    (folder / "test_qwen-boxed_-1_seed0_t0.6_s0_e-1_metrics.json").write_text('{"acc": 33.3}')
+    done = take_in(tmp_path / "run", folder)
+    cube = cube_of(tmp_path / "run")
+    assert done.samples == 10
+    assert verdicts(cube, "0") == [RIGHT, WRONG, RIGHT, WRONG, RIGHT]
+    assert verdicts(cube, "1") == [WRONG, WRONG, WRONG, RIGHT, WRONG]
+    assert cube.finish.sel(problem="set/0").values.ravel().tolist() == [0, 0, 1, 0, 1]
+    assert cube.rlb.texts("set/1", 3, 0).item() == "It is $\\boxed{7}$."
+    assert take_in(tmp_path / "run", folder).samples == 0
+
+
+def test_the_texts_can_be_judged_again(tmp_path: Path) -> None:
+    row = limit_row(0, "\\frac{1}{2}", ["0.5", "\\frac{1}{2}", "2"])
+    assert row["score"] == [False, True, False]
+    path = lines(tmp_path / "a.jsonl", [row])
+    take_in(tmp_path / "run", path, judge="math")
+    cube = cube_of(tmp_path / "run")
+    assert verdicts(cube, "0") == [RIGHT, RIGHT, WRONG]
+    origin = cube.attrs["provenance"]["imported"]["a.jsonl"]
+    assert origin["judged_by"].startswith("math")
+    assert origin["format"].startswith("limit-of-RLVR")
+
+
+# --- NeMo-Skills --------------------------------------------------------------------------------
+
+
+def nemo_row(problem: str, predicted: str | None, right: bool, **more: Any) -> dict[str, Any]:
+    return {
+        "problem": problem, "expected_answer": "70", "generation": "thinking",
+        "num_generated_tokens": 3492, "generation_start_time": 1752883422.5,
+        "predicted_answer": predicted, "symbolic_correct": right, **more,
+    }  # fmt: skip
+
+
+def test_nemo_skills_numbers_responses_by_the_seed_in_the_name(tmp_path: Path) -> None:
+    folder = tmp_path / "aime25"
+    lines(folder / "output-rs0.jsonl", [nemo_row("p", "70", True), nemo_row("q", "3", False)])
+    lines(folder / "output-rs10.jsonl", [nemo_row("p", None, False), nemo_row("q", "70", True)])
+    lines(folder / "output-rs2.jsonl", [nemo_row("p", "70", True), nemo_row("q", "1", False)])
+    assert take_in(tmp_path / "run", folder).samples == 6
+    cube = cube_of(tmp_path / "run")
+    column = cube.verdict.sel(problem="set/0", step=0).values
+    assert {number: int(column[number]) for number in (0, 2, 10)} == {
+        0: RIGHT, 2: RIGHT, 10: NO_ANSWER
+    }  # fmt: skip
+    assert int((column >= 0).sum()) == 3
+    assert verdicts(cube, "1") == [WRONG, WRONG, RIGHT]
+    assert int(cube.n_tokens.sel(problem="set/0", sample=0, step=0)) == 3492
+
+
+def test_nemo_skills_with_a_judge_needs_a_choice(tmp_path: Path) -> None:
+    row = nemo_row("p", "70", False, judgement="Reasoning: same.\nJudgement: Yes")
+    path = lines(tmp_path / "output.jsonl", [row])
+    with pytest.raises(UserError, match="--metric which score decides; its scores are symbolic_"):
+        take_in(tmp_path / "run", path)
+    take_in(tmp_path / "run", path, metric="judgement")
+    assert verdicts(cube_of(tmp_path / "run"), "0") == [RIGHT]
+
+
+# --- verl ---------------------------------------------------------------------------------------
+
+
+def verl_row(prompt: str, score: float, step: int = 20, **more: Any) -> dict[str, Any]:
+    return {
+        "input": f"user\n{prompt}\nassistant\n", "output": f"Answer: {score}", "gts": "34",
+        "score": score, "step": step, **more,
+    }  # fmt: skip
+
+
+def test_verl_rollouts_know_a_problem_by_its_prompt(tmp_path: Path) -> None:
+    lines(tmp_path / "d/20.jsonl", [verl_row("a", 1.0), verl_row("b", -1.0), verl_row("a", -1.0)])
+    lines(tmp_path / "d/40.jsonl", [verl_row("b", 1.0, 40), verl_row("b", 1.0, 40)])
+    assert take_in(tmp_path / "run", tmp_path / "d").samples == 5
+    cube = cube_of(tmp_path / "run")
+    assert cube.step.values.tolist() == [20, 40]
+    by_step = {
+        step: sorted(
+            [value for value in column if value >= 0]
+            for column in cube.verdict.sel(step=step).transpose("problem", "sample").values.tolist()
+        )
+        for step in (20, 40)
+    }
+    assert by_step == {20: [[WRONG], [RIGHT, WRONG]], 40: [[], [RIGHT, RIGHT]]}
+
+
+def test_verl_prefers_accuracy_to_a_shaped_score(tmp_path: Path) -> None:
+    path = lines(tmp_path / "1.jsonl", [verl_row("a", -0.4, acc=True, pred="34")])
+    take_in(tmp_path / "run", path)
+    [[[verdict]]] = cube_of(tmp_path / "run").verdict.values
+    assert verdict == RIGHT
+    with pytest.raises(UserError, match=r"1\.jsonl:1: the score -0.4 is neither right nor wrong"):
+        take_in(tmp_path / "other", path, metric="score")
+
+
+# --- code ---------------------------------------------------------------------------------------
+
+
+def evalplus_row(task: str, base: str, plus: str | None) -> dict[str, Any]:
+    return {
+        "task_id": task, "solution": "def f(): ...", "base_status": base, "plus_status": plus,
+        "base_fail_tests": [], "plus_fail_tests": [],
+    }  # fmt: skip
+
+
+def test_evalplus_counts_as_evalplus_does(tmp_path: Path) -> None:
+    tasks = {
+        "HumanEval/0": [("pass", "pass"), ("pass", "fail"), ("fail", "fail"), ("pass", "timeout")],
+        "HumanEval/1": [("fail", "pass"), ("timeout", "timeout")],
+    }
+    rows = {task: [evalplus_row(task, *pair) for pair in pairs] for task, pairs in tasks.items()}
+    path = tmp_path / "samples_eval_results.json"
+    path.write_text(json.dumps({"date": "2025-01-01 10:00", "hash": "fe5", "eval": rows}))
+    take_in(tmp_path / "plus", path)
+    cube = cube_of(tmp_path / "plus")
+    assert verdicts(cube, "HumanEval/0") == [RIGHT, WRONG, WRONG, TIMEOUT]
+    assert verdicts(cube, "HumanEval/1") == [WRONG, TIMEOUT]
+    take_in(tmp_path / "base", path, metric="base")
+    assert verdicts(cube_of(tmp_path / "base"), "HumanEval/0") == [RIGHT, RIGHT, WRONG, RIGHT]
+
+
+def test_livecodebench_counts_as_livecodebench_does(tmp_path: Path) -> None:
+    rows = [
+        {"question_title": "A", "question_id": "abc301_a", "difficulty": "easy",
+         "output_list": ["```python\nx\n```", "no program", "…"], "code_list": ["x", "", "y"],
+         "graded_list": [True, False, False], "pass@1": 1 / 3, "metadata": ["{}", "{}", "{}"]},
+    ]  # fmt: skip
+    path = tmp_path / "Scenario.codegeneration_3_0.2_eval_all.json"
+    path.write_text(json.dumps(rows, indent=4))
+    take_in(tmp_path / "run", path)
+    cube = cube_of(tmp_path / "run")
+    assert verdicts(cube, "abc301_a") == [RIGHT, NO_ANSWER, WRONG]
+    assert float((cube.verdict == RIGHT).mean()) == pytest.approx(rows[0]["pass@1"])
+
+
+# --- lm-eval with repeats -----------------------------------------------------------------------
+
+
+def test_lm_eval_repeats_are_judged_one_by_one(tmp_path: Path) -> None:
+    row = {
+        "doc_id": 3, "doc": {"question": "?"}, "target": "16 - 7 = 9. 9 * 2 = 18\n#### 18",
+        "arguments": {}, "resps": [["#### 18", "#### 17", "the answer is 18"]],
+        "filtered_resps": ["18"], "filter": "flexible-extract", "metrics": ["exact_match"],
+        "exact_match": 1.0, "doc_hash": "x", "prompt_hash": "y", "target_hash": "z",
+    }  # fmt: skip
+    path = lines(tmp_path / "samples_gsm8k_2025-01-01.jsonl", [row])
+    with pytest.raises(UserError, match=r"one score for several responses .*--judge-again math"):
+        take_in(tmp_path / "run", path)
+    take_in(tmp_path / "run", path, judge="math")
+    assert verdicts(cube_of(tmp_path / "run"), "3") == [RIGHT, WRONG, RIGHT]
+
+
+# --- whatever else comes ------------------------------------------------------------------------
+
+
+def test_nothing_is_stored_of_files_that_contradict_each_other(tmp_path: Path) -> None:
+    first = lines(tmp_path / "1.jsonl", [{"problem": "a", "sample": 0, "score": 1}])
+    second = lines(tmp_path / "2.jsonl", [{"problem": "a", "sample": 0, "score": 0}])
+    with pytest.raises(UserError, match="set/a sample 0 at step 0: arm theirs has another"):
+        take_in(tmp_path / "run", first, second)
+    assert not list((tmp_path / "run").rglob("*.journal"))
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_what_foreign_samples_lack_is_told(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"problem": "a", "score": 1, "text": "x", "n_tokens": 3}])
+    done = take_in(tmp_path / "run", path)
+    assert done.absent == ("seeds", "endings")
+    message = impossible_checks(done.absent)
+    assert message.startswith("Not in these files: seeds (two samples of one seed); endings")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"sample": -1}, "sample number -1; allowed are 0 to 4,194,303"),
+        ({"sample": 1 << 40}, "allowed are 0 to 4,194,303"),
+        ({"step": 1 << 40}, "step, seed or token count that can't be stored"),
+        ({"seed": 1 << 70}, "step, seed or token count that can't be stored"),
+    ],
+)
+def test_numbers_that_cannot_be_stored_are_refused(
+    tmp_path: Path, row: dict[str, int], message: str
+) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"problem": "a", "score": 1, **row}])
+    with pytest.raises(UserError, match=message):
+        take_in(tmp_path / "run", path)
+
+
+def test_a_folder_without_results_says_what_could_be_there(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/notes.txt").write_text("x")
+    with pytest.raises(UserError, match="none of its files is of a format that is known: CSV"):
+        take_in(tmp_path / "run", tmp_path / "empty")
+    with pytest.raises(UserError, match="no such file or folder"):
+        take_in(tmp_path / "run", tmp_path / "absent")
+    with pytest.raises(UserError, match="has no reference answer in this file"):
+        path = lines(tmp_path / "a.jsonl", [{"problem": "a", "score": 1, "text": "4"}])
+        take_in(tmp_path / "run", path, judge="math")
+
+
+def originals() -> dict[str, str]:
+    """A small whole file of every format that is text."""
+    evalplus = {"hash": "x", "eval": {"t/0": [evalplus_row("t/0", "pass", "fail")]}}
+    livecodebench = [
+        {"question_id": "q", "output_list": ["a"], "code_list": ["b"], "graded_list": [True]}
+    ]
+    lm_eval = {
+        "doc_id": 0, "target": "4", "resps": [["4"]], "filtered_resps": ["4"], "filter": "none",
+        "exact_match": 1.0,
+    }  # fmt: skip
+    inspect = {
+        "samples": [
+            {"id": 1, "epoch": 1, "target": "4", "scores": {"match": {"value": "C", "answer": "4"}},
+             "output": {"choices": [{"message": {"content": "4"}, "stop_reason": "stop"}],
+                        "usage": {"output_tokens": 3}}}
+        ]
+    }  # fmt: skip
+    return {
+        "counts.csv": "problem,n,c\na,4,2\nb,4,0\n",
+        "scored.jsonl": json.dumps({"problem": "a", "sample": 1, "verdict": "right", "step": 2}),
+        "samples.jsonl": json.dumps(lm_eval),
+        "limit.jsonl": json.dumps(limit_row(0, "4", ["4", "5"])),
+        "output-rs1.jsonl": json.dumps(nemo_row("p", "70", True)),
+        "20.jsonl": json.dumps(verl_row("a", 1.0)),
+        "x_eval_results.json": json.dumps(evalplus),
+        "x_eval_all.json": json.dumps(livecodebench),
+        "log.json": json.dumps(inspect),
+    }
+
+
+def mutated(value: Any, generator: random.Random) -> Any:
+    """A JSON value with one place of it dropped, retyped or blown up."""
+    odd = generator.choice([None, -1, 1 << 80, 1e400, "x", [], {}, [[[]]], True, "\ud800", 0.5])
+    if isinstance(value, dict) and value and generator.random() < 0.9:
+        key = generator.choice(list(value))
+        changed = dict(value)
+        if generator.random() < 0.3:
+            del changed[key]
+        else:
+            changed[key] = mutated(value[key], generator)
+        return changed
+    if isinstance(value, list) and value and generator.random() < 0.8:
+        place = generator.randrange(len(value))
+        return [*value[:place], mutated(value[place], generator), *value[place + 1 :]]
+    return odd
+
+
+def cut(text: str, generator: random.Random) -> bytes:
+    """A file cut off, or with bytes of it changed."""
+    data = bytearray(text.encode())
+    if generator.random() < 0.5:
+        return bytes(data[: generator.randrange(len(data))])
+    for _ in range(3):
+        data[generator.randrange(len(data))] = generator.randrange(256)
+    return bytes(data)
+
+
+def test_mutated_files_end_in_one_line(tmp_path: Path, soak: bool) -> None:
+    generator = random.Random(5)
+    changes: list[Callable[[str], bytes]] = [
+        lambda text: cut(text, generator),
+        lambda text: json.dumps(mutated(json.loads(text), generator)).encode(),
+    ]
+    refused = 0
+    for number in range(1000 if soak else 100):
+        name, text = generator.choice(list(originals().items()))
+        change = changes[0] if name.endswith(".csv") else generator.choice(changes)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / name).write_bytes(change(text))
+        try:
+            done = take_in(folder / "run", folder / name)
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error).strip(), error
+            continue
+        if done.samples or done.counts:
+            compact(Layout(folder / "run"))
+    assert refused > 25
+
+
+def test_a_large_file_is_read_in_pieces(tmp_path: Path) -> None:
+    """What is kept in memory of a response is its digest, not its text."""
+    import tracemalloc
+
+    path = tmp_path / "a.jsonl"
+    with path.open("w") as file:
+        for number in range(1000):
+            row = {"problem": str(number % 40), "score": number % 2, "text": "x" * 80_000}
+            file.write(json.dumps(row) + "\n")
+    tracemalloc.start()
+    done = take_in(tmp_path / "run", path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert done.samples == 1000
+    # 80 MB of text in all; a batch is 20 MB, held as row and as text.
+    assert peak < 60e6
+    cube = cube_of(tmp_path / "run")
+    assert np.isin(cube.verdict.values, (0, 1)).sum() == 1000
