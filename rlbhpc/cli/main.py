@@ -48,6 +48,7 @@ VERBS: dict[str, Verb] = {
     "score": Verb("rlbhpc.cli.score", "Score texts under models, for perplexity."),
     "match-entropy": Verb("rlbhpc.cli.match_entropy", "Find the temperature of equal entropy."),
     "verify": Verb("rlbhpc.cli.verify", "Look again at what was accepted, or judge it anew."),
+    "audit": Verb("rlbhpc.cli.audit", "Judge a sample with other readers and another grader."),
     "seal": Verb("rlbhpc.cli.seal", "Seal journals into Parquet parts."),
     "compact": Verb("rlbhpc.cli.compact", "Bring the cube up to date with all samples."),
     "gc": Verb("rlbhpc.cli.gc", "Remove journals that are sealed."),

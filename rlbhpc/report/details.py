@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlbhpc.report.audited import Audited, audited
 from rlbhpc.report.beyond import Beyond, More, beyond, compared, more
 from rlbhpc.report.budgets import Budget, budgets
 from rlbhpc.report.chosen import Chosen, chosen
@@ -44,6 +45,7 @@ class Details:
     beyond: tuple[Beyond, ...]
     more: tuple[More, ...]
     reviewed: tuple[Reviewed, ...]
+    audited: tuple[Audited, ...]
     verdicts: Verdicts | None
 
 
@@ -71,5 +73,6 @@ def details(report: Report, verdicts: Verdicts | None = None) -> Details:
         tuple(beyond(report)),
         tuple(more(report)),
         tuple(reviewed(report)),
+        tuple(audited(report)),
         verdicts,
     )

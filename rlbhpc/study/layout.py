@@ -117,6 +117,11 @@ class Layout:
         return self.root / "reviews"
 
     @property
+    def audit(self) -> Path:
+        """How a sample of the responses fares under other readers and another grader."""
+        return self.root / "audit.json"
+
+    @property
     def report(self) -> Path:
         """Figures, tables and the HTML report."""
         return self.root / "report"

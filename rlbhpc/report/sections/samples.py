@@ -9,6 +9,7 @@ from rlbhpc.report.figures.curves import pass_at_k_figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import percent, several
+from rlbhpc.report.sections.audited import audited_styles
 from rlbhpc.report.sections.curves import pass_at_k_table
 from rlbhpc.report.sections.parts import Pen
 from rlbhpc.report.sections.regraded import regraded
@@ -47,7 +48,8 @@ def samples(report: Report, details: Details, pen: Pen) -> list[Node]:
 def judging(report: Report, details: Details, pen: Pen) -> list[Node]:
     """Say what the verifier and lucky guesses may make of the curves."""
     return [
-        *_verifier(report), *regraded(details.verdicts, pen), *_unguessed(report, details, pen)
+        *_verifier(report), *audited_styles(details.audited), *regraded(details.verdicts, pen),
+        *_unguessed(report, details, pen),
     ]  # fmt: skip
 
 

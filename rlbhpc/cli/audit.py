@@ -1,0 +1,111 @@
+"""``rlbhpc audit``: would another reader of answers, or another grader, have said the same?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.terminal import visible
+from rlbhpc.errors import DONE
+from rlbhpc.report.audited import audited, survival
+from rlbhpc.report.gather import Report, gather, read_pair
+from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.audit import Cell, audit_run
+from rlbhpc.verify.style import JUDGINGS
+
+_RESPONSES: Final = 2000
+_SHOWN: Final = 10
+_TAIL: Final = 60
+
+
+@click.command(
+    epilog="Examples: rlbhpc audit runs/math; rlbhpc audit runs/math --responses 10000 "
+    "--workers 8; rlbhpc audit runs/math --share 0.002"
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--compare", metavar="BASE:TRAINED", multiple=True,
+    help="Compare these arms, not those of the study; may be given again.",
+)  # fmt: skip
+@click.option("--responses", type=click.IntRange(min=1), default=_RESPONSES, show_default=True,
+    help="Responses of each arm, equally many to each problem.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Which responses.")
+@click.option(
+    "--share", type=click.FloatRange(min=0, max=1), default=0.01, show_default=True,
+    help="List the responses where more than this share is judged otherwise.",
+)  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Processes that judge what takes long.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def audit(
+    run: Path, compare: tuple[str, ...], responses: int, seed: int, share: float, workers: int,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Judge a sample of the responses in the folder RUN under other readers and another grader.
+
+    Answers are read in three ways (as this project reads them, the last box alone, the last value)
+    and graded by two graders (this project's, Math-Verify), for the base and the trained arm of
+    each comparison. It says whether each conclusion survives, and lists responses that are judged
+    otherwise. `rlbhpc report` shows the same from then on.
+    """
+    report = gather(run, [read_pair(text) for text in compare])
+    record = audit_run(Layout(run), _cells(report), responses, seed, workers, _SHOWN)
+    if as_json:
+        print_json(record)
+        return DONE
+    comparisons = audited(report)
+    for one in comparisons:
+        rows = [
+            [judged.judging, *(percent(rate) for rate in judged.rates),
+             bounds(judged.difference, 0, sign=True), bounds(judged.difference, -1, sign=True),
+             "yes" if judged.survives else "no"]
+            for judged in one.judged
+        ]  # fmt: skip
+        heads = ["reader, grader", "base, %", "trained, %", "difference at k = 1",
+                 f"at k = {one.k:,}", "survives"]  # fmt: skip
+        print_table(one.title, heads, rows)
+    for cell in record["cells"]:
+        _print_cell(cell, share)
+    for one in comparisons:
+        click.echo(survival(one))
+    return DONE
+
+
+def _cells(report: Report) -> list[Cell]:
+    """Both sides of every comparison; without one, every arm at its last step."""
+    sides = [side for one in report.final for side in (one.base, one.trained)]
+    last = {(one.arm, one.problem_set): one for one in report.measured}
+    return list(
+        dict.fromkeys(Cell(one.arm, one.problem_set, one.step) for one in sides or last.values())
+    )
+
+
+def _print_cell(cell: dict[str, Any], share: float) -> None:
+    """Shares of an arm's responses that each judging sees otherwise, and some of those."""
+    name = f"{cell['arm']}, step {cell['step']}, {cell['problem_set']}"
+    shares = {judging: count / cell["responses"] for judging, count in cell["differing"].items()}
+    rows = [[judging, cell["differing"][judging], percent(shares[judging])] for judging in shares]
+    heads = ["reader, grader", "judged otherwise", f"of {cell['responses']:,}, %"]
+    print_table(name, heads, rows[1:])
+    listed = [
+        [one["judging"], one["problem"], _short(one["gold"]), _short(one["answer"]),
+         "right" if one["right"] else "not right", _short(one["response"])]
+        for one in sorted(cell["differences"], key=lambda one: JUDGINGS.index(one["judging"]))
+        if shares[one["judging"]] > share
+    ]  # fmt: skip
+    if listed:
+        print_table(
+            f"{name}: judged otherwise, where that is more than {share:.1%} "
+            f"(at most {_SHOWN} of each; --json has them whole)",
+            ["reader, grader", "problem", "gold", "answer", "judged", "response ends"], listed,
+        )  # fmt: skip
+
+
+def _short(text: str) -> str:
+    return visible(text if len(text) <= _TAIL else "…" + text[-_TAIL + 1 :], lines=False)

@@ -1,0 +1,100 @@
+"""Audit a run's style: a seeded sample of its responses under other readers and another grader."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from rlbhpc.errors import UserError
+from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.again import Stored
+from rlbhpc.verify.audit import Record
+from rlbhpc.verify.math import FINGERPRINT
+from rlbhpc.verify.style import KIND, ArmAudit, StyleJudge
+from rlbhpc.verify.verdict import Status
+
+FORMAT: Final = "rlbhpc-audit-1"
+_CHUNK: Final = 2000
+
+
+class Cell(NamedTuple):
+    """An arm at one step on one problem set."""
+
+    arm: str
+    problem_set: str
+    step: int
+
+
+def audit_run(
+    layout: Layout, cells: Sequence[Cell], responses: int, seed: int, workers: int, listed: int
+) -> dict[str, Any]:
+    """Judge about ``responses`` stored responses of each cell in every way.
+
+    Of each problem equally many samples are drawn, by a seed that depends on the problem alone: of
+    two arms with as many samples the same ones. Problems of other kinds than mathematics are left
+    out. What is returned is also kept at :attr:`Layout.audit`, for the report.
+    """
+    judge = StyleJudge(workers)
+    rows = []
+    for cell in cells:
+        audit = _audited(Stored(layout, cell.arm, cell.step), cell, judge, responses, seed, listed)
+        if audit.responses:
+            rows.append(_row(cell, audit))
+    if not rows:
+        raise UserError(f"{layout.root}: no responses to mathematical problems; only those can be "
+                        "read in several ways")  # fmt: skip
+    record = {"format": FORMAT, "seed": seed, "grader": FINGERPRINT, "cells": rows}
+    partly = layout.audit.with_suffix(".partial")
+    partly.write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
+    partly.replace(layout.audit)
+    return record
+
+
+def _audited(
+    stored: Stored, cell: Cell, judge: StyleJudge, responses: int, seed: int, listed: int
+) -> ArmAudit:
+    audit = ArmAudit(listed)
+    problems = len(stored.study.problems(cell.problem_set))
+    per_problem = max(1, -(-responses // max(1, problems)))
+    waiting: list[Record] = []
+    for group in stored.groups():
+        if group.problem_set != cell.problem_set:
+            continue
+        for _, records in stored.records(group):
+            waiting += _drawn(records, per_problem, seed)
+            if len(waiting) >= _CHUNK:
+                judge.judge(waiting, audit)
+                waiting.clear()
+    judge.judge(waiting, audit)
+    return audit
+
+
+def _drawn(records: Sequence[Record], most: int, seed: int) -> list[Record]:
+    generated = [
+        record
+        for record in records
+        if record.problem.verifier == KIND
+        and record.verdict.status not in (Status.MISSING, Status.FAILED)
+    ]
+    if len(generated) <= most:
+        return generated
+    draw = random.Random(f"{seed} {generated[0].problem.id}")
+    return [generated[at] for at in sorted(draw.sample(range(len(generated)), most))]
+
+
+def _row(cell: Cell, audit: ArmAudit) -> dict[str, Any]:
+    problems = list(audit.n)
+    return {
+        **cell._asdict(),
+        "responses": audit.responses,
+        "problems": problems,
+        "n": [audit.n[problem] for problem in problems],
+        "right": {
+            judging: [counts[problem] for problem in problems]
+            for judging, counts in audit.right.items()
+        },
+        "differing": {judging: audit.differing[judging] for judging in audit.right},
+        "differences": [difference._asdict() for difference in audit.differences],
+    }

@@ -1,0 +1,118 @@
+"""The audit that makes style visible: the same responses under other readers and another grader.
+
+Each response is judged under every pair of an extraction policy (:mod:`rlbhpc.verify.policies`)
+and a grader: the ``math`` verifier, or Math-Verify alone. The first pair is how the project judges
+and what the others are held against.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rlbhpc.problems.problem import Problem
+from rlbhpc.verify.audit import Record
+from rlbhpc.verify.batch import BatchVerifier
+from rlbhpc.verify.math import WORKER
+from rlbhpc.verify.policies import POLICIES
+from rlbhpc.verify.pool import SECONDS, shared_pool
+
+KIND: Final = "math"
+GRADERS: Final = ("ours", "math-verify")
+JUDGINGS: Final = tuple(f"{policy}, {grader}" for policy in POLICIES for grader in GRADERS)
+REFERENCE: Final = JUDGINGS[0]
+
+
+class Difference(NamedTuple):
+    """One response that another judging sees otherwise than the reference."""
+
+    judging: str
+    problem: str
+    gold: str
+    answer: str
+    right: bool
+    response: str
+
+
+@dataclass
+class ArmAudit:
+    """What became of the sampled responses of one arm at one step on one problem set.
+
+    Attributes
+    ----------
+    responses
+        How many were judged.
+    n, right
+        Per problem: judged responses, and right ones by judging.
+    differing
+        By judging, how many it sees otherwise than the reference.
+    differences
+        Those responses, at most ``listed`` of each judging.
+    """
+
+    listed: int
+    responses: int = 0
+    n: Counter[str] = field(default_factory=Counter)
+    right: dict[str, Counter[str]] = field(default_factory=lambda: {j: Counter() for j in JUDGINGS})
+    differing: Counter[str] = field(default_factory=Counter)
+    differences: list[Difference] = field(default_factory=list)
+
+
+class StyleJudge:
+    """Judges responses under every pair of policy and grader, each distinct answer once."""
+
+    def __init__(self, workers: int = 1, seconds: float = SECONDS) -> None:
+        self._ours = BatchVerifier(KIND, workers=workers, seconds=seconds)
+        self._pool = shared_pool(WORKER, workers, seconds)
+        self._opinions: dict[tuple[str, str], bool] = {}
+
+    def judge(self, records: Sequence[Record], into: ArmAudit) -> None:
+        """Judge records and add what is found to an audit."""
+        verdicts = self._ours.verify_many(
+            [(r.problem.gold, r.response, r.problem) for r in records]
+        )
+        answers = {name: [read(r.response) for r in records] for name, read in POLICIES.items()}
+        by_judging = {REFERENCE: [verdict.right for verdict in verdicts]}
+        for name, texts in answers.items():
+            pairs = [(r.problem, text) for r, text in zip(records, texts, strict=True)]
+            if name != "ours":
+                by_judging[f"{name}, ours"] = self._by_ours(pairs)
+            by_judging[f"{name}, math-verify"] = self._by_math_verify(pairs)
+        for at, record in enumerate(records):
+            into.responses += 1
+            into.n[record.problem.id] += 1
+            for judging in JUDGINGS:
+                policy = judging.partition(", ")[0]
+                right = by_judging[judging][at]
+                into.right[judging][record.problem.id] += right
+                if right != by_judging[REFERENCE][at]:
+                    _note(into, record, judging, answers[policy][at], right)
+
+    def _by_ours(self, pairs: Sequence[tuple[Problem, str]]) -> list[bool]:
+        items = [
+            (problem.gold, f"\\boxed{{{text}}}" if text else "", problem) for problem, text in pairs
+        ]
+        return [verdict.right for verdict in self._ours.verify_many(items)]
+
+    def _by_math_verify(self, pairs: Sequence[tuple[Problem, str]]) -> list[bool]:
+        """Math-Verify's own word; what it cannot read or finish is not right."""
+        keys = [(problem.gold, text) for problem, text in pairs]
+        new = [key for key in dict.fromkeys(keys) if key[1] and key not in self._opinions]
+        payloads = [{"gold": gold, "answer": text} for gold, text in new]
+        for key, result in zip(new, self._pool.run(payloads), strict=True):
+            # A veto is this project's doubt about a yes of Math-Verify.
+            self._opinions[key] = result.outcome == "done" and (
+                bool(result.value["equal"]) or str(result.value["why"]).startswith("veto")
+            )
+        return [self._opinions.get(key, False) for key in keys]
+
+
+def _note(into: ArmAudit, record: Record, judging: str, answer: str, right: bool) -> None:
+    into.differing[judging] += 1
+    if into.differing[judging] <= into.listed:
+        problem = record.problem
+        into.differences.append(
+            Difference(judging, problem.id, problem.gold, answer, right, record.response)
+        )

@@ -1,0 +1,129 @@
+"""The audit of style: the same responses under other readers and another grader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.errors import DONE, UserError
+from rlbhpc.report.details import details
+from rlbhpc.report.gather import gather
+from rlbhpc.report.page import page
+from rlbhpc.store.sample import Sample
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.judge import deciding
+from rlbhpc.sweep.remember import remember
+from rlbhpc.verify.registry import verify
+from rlbhpc.verify.style import JUDGINGS, REFERENCE
+from tests.cli.test_store_verbs import call
+
+STUDY = """
+name: styles
+models:
+  base: {path: model}
+  rl: {path: model}
+problem_sets:
+  gsm8k: {path: sums.jsonl, subset: test}
+arms:
+  base: {model: base, prompt: qwen-boxed, temperature: 1, max_tokens: 64, n: 8}
+  rl: {model: rl, prompt: qwen-boxed, temperature: 1, max_tokens: 64, n: 8}
+"""
+PROBLEMS, SAMPLES = 24, 8
+
+
+def response(arm: str, gold: int, index: int) -> str:
+    """Both arms are right three times in four; the base seldom draws a box, and goes on after."""
+    answer = gold if index % 4 else gold + 1
+    if arm == "rl":
+        return f"<b>{index}</b> So \\boxed{{{answer}}}."
+    return f"<i>{index}</i> The answer is {answer}.\n\nI checked it with 3 other ways."
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 512}')
+    (model / "model.safetensors").write_bytes(b"weights")
+    rows = [{"question": f"{i} + 4?", "answer": f"Add.\n#### {i + 4}"} for i in range(PROBLEMS)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "sums.yaml").write_text(STUDY)
+    study = load_study(tmp_path / "sums.yaml")
+    remember(study)
+    for arm in ("base", "rl"):
+        with JournalWriter(study.layout.journals(arm, "gsm8k"), "one") as writer:
+            for problem in study.problems("gsm8k"):
+                for i in range(SAMPLES):
+                    text = response(arm, int(problem.gold), i)
+                    said = verify("math", problem.gold, text, problem)
+                    asked = study.request_fingerprint(arm, 0, problem.id)
+                    writer.append(
+                        Sample(
+                            SampleKey(arm, 0, problem.id, i), asked, i, int(said.status), 0, 3,
+                            -1.0, 1.0, said.canonical, deciding(said.rule), said.grader, text,
+                        )
+                    )  # fmt: skip
+    return study
+
+
+def test_a_reader_that_misses_a_style_bends_the_comparison_and_is_told(study: Study) -> None:
+    root = study.layout.root
+    code, result = call("audit", root, "--compare", "base:rl", "--responses", 24 * 4)
+    assert code == DONE, result.output
+    out = result.output
+    assert "trained is undecided at k = 1" in out
+    assert "does not survive" in out
+    assert "last box, ours" in out.rpartition("does not survive")[2]
+    # Where no more than a stated share differs, nothing is listed.
+    assert "I checked it with 3 other ways." in out
+    _, quiet = call("audit", root, "--compare", "base:rl", "--share", 1)
+    assert "I checked it" not in quiet.output
+
+
+def test_the_record_counts_every_judging_of_a_seeded_sample(study: Study) -> None:
+    root = study.layout.root
+    words = ("audit", root, "--compare", "base:rl", "--responses", 24 * 4, "--json")
+    _, result = call(*words)
+    record = json.loads(result.output)
+    assert json.loads(study.layout.audit.read_text()) == record
+    base, trained = record["cells"]
+    assert (base["arm"], trained["arm"]) == ("base", "rl")
+    assert list(base["right"]) == list(JUDGINGS)
+    for cell in (base, trained):
+        assert cell["responses"] == sum(cell["n"]) == PROBLEMS * 4
+        assert cell["differing"][REFERENCE] == 0
+    # The same samples of both arms, and of both as many right ones.
+    assert base["right"][REFERENCE] == trained["right"][REFERENCE]
+    assert set(base["right"]["last box, ours"]) == {0}
+    assert trained["right"]["last box, ours"] == trained["right"][REFERENCE]
+    assert trained["differing"]["ours, math-verify"] == 0
+    # "3 other ways" is the last value, and by accident the gold answer of nothing here.
+    assert sum(base["right"]["last value, ours"]) == 0
+    assert call(*words)[1].output == result.output
+    assert json.loads(call(*words, "--seed", 1)[1].output) != record
+
+
+def test_the_report_says_whether_conclusions_survive(study: Study) -> None:
+    pairs = [("base", "rl")]
+    before = gather(study.layout.root, pairs)
+    assert details(before).audited == ()
+    call("audit", study.layout.root, "--compare", "base:rl")
+    report = gather(study.layout.root, pairs)
+    (one,) = details(report).audited
+    assert [judged.survives for judged in one.judged].count(False) == 4
+    assert one.judged[0].words == ("undecided", "undecided")
+    text = page(report, details(report))
+    assert "Other readers and another grader" in text
+    assert "does not survive 4 of 5 other judgings: last box, ours" in text
+
+
+def test_a_record_of_another_format_is_one_clear_line(study: Study) -> None:
+    study.layout.audit.write_text("{")
+    report = gather(study.layout.root, [("base", "rl")])
+    with pytest.raises(UserError, match="make it anew: rlbhpc audit"):
+        details(report)
