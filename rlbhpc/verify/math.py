@@ -21,7 +21,8 @@ from rlbhpc.verify.answer.extract import Extracted, committed, extract
 from rlbhpc.verify.answer.intervals import interval
 from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.units import DEGREE, PERCENT, Unit, read_unit
+from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit
+from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Items, Opaque, Quantity, Relation, Value
 from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined
 from rlbhpc.verify.pool import Result, shared_pool

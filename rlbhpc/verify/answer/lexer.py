@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from rlbhpc.verify.answer.glyphs import to_latex
+from rlbhpc.verify.answer.unit_table import known
 
 Token = tuple[str, str]
 
@@ -27,6 +28,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<run>(?<!\d,)\d{1,3}(?:,\d{3})+(?![\d,]|\.\d*,)(?:\.\d+)?)"
     r"|(?P<num>(?:\d+(?:\.\d+|\.(?=\s*/))?|\.\d+)(?:[eE][+-]?\d+(?!\d*[.a-zA-Z]))?)"
     r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<foreign>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0400-\u04ff]+)"
     r"|(?P<macro>\\(?:[A-Za-z]+|.))"
     r"|(?P<rel><=|>=|!=|==|=>|->|[=<>])"
     r"|(?P<op>\.\.\.+|\*\*|''|[-+*/^_(){}\[\],;:!|&.%'\"~])"
@@ -46,6 +48,12 @@ _EUROPEAN: Final = re.compile(
 # TeX takes one digit where no brace stands: \frac12 is one half, \frac1{10} one tenth.
 _TWO_DIGITS: Final = re.compile(r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(\d)(?!\d)")
 _ONE_DIGIT: Final = re.compile(r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(?=[{\\A-Za-z])")
+# Unit symbols after a number and a space: 5\,m  3~kg  9.8\ m/s^2  12 AU.
+_UNIT_TAIL: Final = re.compile(
+    r"(?<=[\d}])((?:\s|\\[,;:! ]|~)+)"
+    r"([A-Za-z]{1,4}(?:\^\{?-?\d\}?)?(?:[\s/*]{1,3}[A-Za-z]{1,4}(?:\^\{?-?\d\}?)?){0,3})\s*\.?\s*$"
+)
+_NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
 
@@ -150,7 +158,18 @@ def _prepare(text: str) -> str:
     if "\\" in text:
         text = _TWO_DIGITS.sub(r"\\\1{\2}{\3}", text)
         text = _ONE_DIGIT.sub(r"\\\1{\2}", text)
+    if _UNIT_TAIL.search(text):
+        text = _UNIT_TAIL.sub(_as_text, text)
     return text.replace("np.", "").replace("math.", "") if "." in text else text
+
+
+def _as_text(tail: re.Match[str]) -> str:
+    r"""Write ``\,m`` as ``\text{ m}`` where every name after the space is a unit."""
+    names = _NAMES.findall(tail[2])
+    close = tail[1].isspace() or not tail[1]
+    if not all(known(name) for name in names) or (close and len(names[0]) < 2):
+        return tail[0]
+    return f"\\text{{ {tail[2]}}}"
 
 
 _BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -182,6 +201,8 @@ def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
             out.append(("n", piece.rstrip(".")))
         elif kind == "word":
             _word(piece, prose, out)
+        elif kind == "foreign":
+            _foreign(piece, out)
         elif kind == "macro":
             at = _macro(piece[1:], text, at, prose, out, depth)
         elif kind == "rel":
@@ -192,6 +213,27 @@ def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
             out.append(("c", piece))
         elif piece != "$":
             out.append(("o" if not piece.isalpha() else "s", piece))
+
+
+_FOREIGN: Final[dict[str, Token | None]] = {
+    "或": ("w", "or"), "或者": ("w", "or"), "или": ("w", "or"), "和": ("w", "and"),
+    "以及": ("w", "and"), "且": ("w", "and"), "и": ("w", "and"), "无解": ("w", "emptyset"),
+    "空集": ("w", "emptyset"), "故选": None, "选": None, "答案": None, "答案是": None,
+    "答案为": None,
+    "答": None, "共": None, "共有": None, "约": None, "约为": None, "です": None, "ответ": None,
+    "或是": ("w", "or"), "因此": None, "所以": None, "故": None, "是": None, "为": None,
+}  # fmt: skip
+_SCALE_SIGNS: Final = "百千万亿"
+
+
+def _foreign(piece: str, out: list[Token]) -> None:
+    """Append a run of another script: a word, of which a leading power of ten is cut off."""
+    while len(piece) > 1 and piece[0] in _SCALE_SIGNS and piece not in ("千克", "千米"):
+        out.append(("w", piece[0]))
+        piece = piece[1:]
+    token = _FOREIGN.get(piece.lower(), ("w", piece))
+    if token is not None:
+        out.append(token)
 
 
 def _word(piece: str, prose: bool, out: list[Token]) -> None:
@@ -279,7 +321,8 @@ def _text(name: str, text: str, at: int, out: list[Token], depth: int) -> int:
     if content == stripped and (stripped in FUNCTIONS or stripped in _PLAIN):
         out.append(("f", stripped) if stripped in FUNCTIONS else _PLAIN[stripped])
     elif name == "mathrm" and len(stripped) == 1 and stripped.isalpha() and content == stripped:
-        out.append(("s", stripped))
+        counted = bool(out) and (out[-1][0] == "n" or out[-1][1] == "}") and stripped not in "ei"
+        out.append(("w" if counted and known(stripped) else "s", stripped))
     elif _DOLLAR.search(content):
         for index, part in enumerate(_DOLLAR.split(content)):
             _cut(part, index % 2 == 0, out, depth + 1)

@@ -12,7 +12,8 @@ from rlbhpc.verify.answer.lexer import Token
 from rlbhpc.verify.answer.numerals import Unreadable, number
 from rlbhpc.verify.answer.tokens import Tokens
 from rlbhpc.verify.answer.tree import Node, has, num
-from rlbhpc.verify.answer.units import DEGREE, PERCENT, Unit, known, read_unit
+from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit, known
+from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Based, Clock, Quantity, Ratio, Value
 from rlbhpc.verify.answer.words import HEDGES, spelled_base
 
@@ -21,6 +22,7 @@ _MAX_UNIT_WORDS: Final = 5
 
 def read_quantity(tokens: Tokens) -> Quantity:
     """Read an expression and its unit; :class:`Unreadable` if some token has no place."""
+    tokens = _merged_units(tokens)
     angle = _degrees_minutes(tokens) or _feet_inches(tokens)
     if angle is not None:
         return angle
@@ -100,10 +102,33 @@ def _split_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
         return tokens, None
     if len(words) > _MAX_UNIT_WORDS or not HEDGES.isdisjoint(words):
         raise Unreadable("prose")
-    unit = read_unit(tail)
+    unit = read_unit(tail, counts_one=[text for _, text in tokens[:start]] == ["1"])
     if unit is None:
         raise Unreadable("odd unit")
     return tokens[:start], unit
+
+
+# Signs of which a unit's symbol is made, as they are read, after a number.
+_SIGNS_OF_UNITS: Final = (
+    (("k", "\\Omega"), "kΩ"), (("M", "\\Omega"), "MΩ"), (("\\Omega",), "Ω"), (("Å",), "Å"),
+    (("\\AA",), "Å"), (("\\mathring", "{", "A", "}"), "Å"),
+    *((("\\mu", name), f"µ{name}") for name in "msgACFVLHWT"),
+    *(((star, "_", *sun), f"{star}_sun") for star in "MRL"
+      for sun in (("☉",), ("\\odot",), ("{", "\\odot", "}"), ("{", "☉", "}"))),
+    *(((star, "☉"), f"{star}_sun") for star in "MRL"),
+)  # fmt: skip
+
+
+def _merged_units(tokens: Tokens) -> Tokens:
+    """Write the signs of a symbol such as ``μm``, ``kΩ`` and ``M_☉`` at the end as one word."""
+    texts = tuple(text for _, text in tokens)
+    for signs, name in _SIGNS_OF_UNITS:
+        start = len(texts) - len(signs)
+        if start > 0 and texts[start:] == signs:
+            kind, before = tokens[start - 1]
+            if kind == "n" or before in ("}", ")"):
+                return [*tokens[:start], ("w", name)]
+    return tokens
 
 
 def _begins_unit(tokens: Tokens, at: int) -> bool:
