@@ -1,6 +1,7 @@
 """Countdown, exactly: own parser, whole and rational numbers, every given number exactly once.
 
-An answer is an arithmetic expression (``(11-5)*3+7``, with or without ``= 25`` after it) or a
+An answer is an arithmetic expression (``(11-5)*3+7``, with or without ``= 25`` or the chain
+``= 18 + 7 = 25`` after it, in any of the signs and brackets that models write) or a
 worked trace, one step a line (``11-5=6``, ``6*3=18``, ``18+7=25``), in which each step takes two of
 the numbers that are left and puts its result in their place. Nothing is evaluated by Python, work
 is linear in the length of the response, and hostile text (deep parentheses, endless digits) is
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = "countdown-1"
+FINGERPRINT: Final = "countdown-2"
 
 # Longer than any answer from a dozen numbers; the rest of a response may be as long as it likes.
 MAX_CHARS: Final = 400
@@ -28,10 +29,18 @@ _TOKEN: Final = re.compile(r"[0-9]+|[-+*/()]")
 _ONLY_TOKENS: Final = re.compile(r"[0-9+*/() -]*")
 _STEP: Final = re.compile(r"(-?[0-9]+)([-+*/])(-?[0-9]+)=(-?[0-9]+)")
 # The signs that models write, and what may stand around an answer without being part of it.
-_SIGNS: Final = str.maketrans({"×": "*", "⋅": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "$": ""})
-_LATEX: Final = re.compile(r"\\(times|cdot|div|left|right|[,;! ])")
-_LATEX_SIGNS: Final = {"times": "*", "cdot": "*", "div": "/"}
-_CUE: Final = re.compile(r"(?i:answer)(?: is|:)")
+_SIGNS: Final = str.maketrans(
+    {"×": "*", "⋅": "*", "·": "*", "∗": "*", "✕": "*", "÷": "/", "／": "/", "−": "-", "–": "-",
+     "（": "(", "）": ")", "＝": "=", "$": ""}
+)  # fmt: skip
+_BRACKETS: Final = str.maketrans("[]{}", "()()")
+_LATEX: Final = re.compile(r"\\(times|cdot|ast|div|left|right|big|Big|[,;:!() \[\]{}])")
+_LATEX_SIGNS: Final = {"times": "*", "cdot": "*", "ast": "*", "div": "/", "{": "(", "}": ")"}
+_FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_TIMES: Final = re.compile(r"(?<=[\d)\]}])(?<!\b0)\s*[xX]\s*(?=[\d(\[{])")
+_SIDE_BY_SIDE: Final = re.compile(r"(?<=[)\d])(?=\()")
+_CUE: Final = re.compile(r"(?i:answer|expression|solution)\**(?: is|:)[\s:*]*")
+_MAX_DIGITS: Final = 30
 _PRECEDENCE: Final = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "neg": 3}
 
 
@@ -84,13 +93,14 @@ def distinct(response: str) -> str:
         text = text[end + len("</think>") :]
     if "<think>" in text:
         return ""
-    if (start := text.rfind("<answer>")) >= 0:
+    marked = (start := text.rfind("<answer>")) >= 0
+    if marked:
         text = text[start + len("<answer>") :].partition("</answer>")[0]
-    elif (start := text.rfind("\\boxed{")) >= 0:
+    if (start := text.rfind("\\boxed{")) >= 0:
         text = _balanced(text[start + len("\\boxed{") :][: MAX_CHARS + 1])
     elif cues := list(_CUE.finditer(text)):
         text = text[cues[-1].end() :].strip().partition("\n")[0]
-    else:
+    elif not marked:
         return _last_lines(text)
     return text.strip()[: MAX_CHARS + 1]
 
@@ -130,9 +140,21 @@ def _lines(answer: str) -> list[str]:
     if not answer.isascii() or "$" in answer:
         answer = answer.translate(_SIGNS)
     if "\\" in answer:
+        answer = _without_fractions(answer)
         answer = _LATEX.sub(lambda match: _LATEX_SIGNS.get(match[1], ""), answer)
+    if not _ONLY_TOKENS.fullmatch(answer):
+        answer = _TIMES.sub("*", answer).translate(_BRACKETS)
     pieces = re.split(r"[\n,;]", answer) if len(answer) > 4 else [answer]
     return [line for piece in pieces if (line := piece.replace(" ", "").strip("\t\r`.*"))]
+
+
+def _without_fractions(text: str) -> str:
+    r"""Write ``\frac{a}{b}`` as a quotient, from the inside out."""
+    for _ in range(text.count("frac")):
+        text, found = _FRACTION.subn(r"((\1)/(\2))", text)
+        if not found:
+            break
+    return text
 
 
 def _check_steps(steps: Sequence[re.Match[str] | None], task: Task) -> bool:
@@ -155,16 +177,20 @@ def _check_steps(steps: Sequence[re.Match[str] | None], task: Task) -> bool:
 
 
 def _check_expression(line: str, task: Task) -> bool:
-    left, equals, stated = line.partition("=")
-    if not _ONLY_TOKENS.fullmatch(left):
+    """Check ``expression``, ``expression = 25`` or a chain that works it out step by step."""
+    parts = [_SIDE_BY_SIDE.sub("*", part) for part in line.split("=")]
+    if not _ONLY_TOKENS.fullmatch("".join(parts)):
         raise _AnswerError("not arithmetic")
-    tokens: list[str] = _TOKEN.findall(left)
-    digits = [token for token in tokens if token[0] in "0123456789"]
+    chain: list[list[str]] = [_TOKEN.findall(part) for part in parts]
+    given = sorted(map(str, task.numbers))
     # Compared as text first: int() of a very long number is slow, and it can't be one of these.
-    if sorted(digits) != sorted(map(str, task.numbers)):
+    uses = [sorted(token for token in tokens if token[0] in "0123456789") for tokens in chain]
+    if given not in uses:
         raise _AnswerError("numbers")
-    value = _evaluate(tokens, task.operations)
-    if equals and stated != str(value):
+    if any(len(token) > _MAX_DIGITS for tokens in chain for token in tokens):
+        raise _AnswerError("arithmetic")
+    value = _evaluate(chain[uses.index(given)], task.operations)
+    if any(_evaluate(tokens, task.operations + "-") != value for tokens in chain):
         raise _AnswerError("arithmetic")
     return value == task.target
 

@@ -61,6 +61,20 @@ def expression(steps: list[tuple[int, str, int, int]]) -> str:
         "<answer>3+5</answer> wait <answer>(11-5)*3+7",
         "\\boxed{1} then \\boxed{\\left(11-5\\right)\\times3+7}",
         "thinking aloud, 3+5 is 8\n(11-5)*3+7",
+        "The answer is: 7+3*(11-5)",
+        "**Final Answer:** $7 + 3 \\times (11 - 5) = 25$",
+        "<answer>3 x (11 - 5) + 7</answer>",
+        "<answer>3x(11-5)+7 = 25</answer>",
+        "<answer>3(11-5)+7</answer>",
+        "<answer>[(11 - 5) * 3] + 7</answer>",
+        "\\boxed{\\{(11-5)\\times 3\\}+7}",
+        "<answer>(3)(11-5)+7</answer>",
+        "<answer>\\boxed{(11-5)*3+7}</answer>",
+        "<answer>The answer is (11-5)*3+7</answer>",
+        "\\boxed{(11-5)*3+7 = 18 + 7 = 25}",
+        "\\boxed{25 = (11-5)*3+7}",
+        "\\boxed{(11-5) \\cdot 3 + 7 = 6 \\cdot 3 + 7 = 18 + 7 = 25}",
+        "The expression is \\((11-5)*3+7\\)",
     ],
 )
 def test_right(response: str) -> None:
@@ -76,7 +90,10 @@ def test_right(response: str) -> None:
         ("(11-5)*3+07", "numbers"),
         ("25", "numbers"),
         ("(11-5)*3+7=26", "arithmetic"),
-        ("(11-5)*3+7=25=25", "arithmetic"),
+        ("(11-5)*3+7=18+7=26", "arithmetic"),
+        ("(11-5)*3+7=19+7=25", "arithmetic"),
+        ("18+7=25", "numbers"),
+        ("[(11-5)]*3+7]", "not arithmetic"),
         ("(11+5)*3+7", "expression"),
         ("11-5=6\n6*3=18", "numbers"),
         ("11-5=6\n6*3=19\n19+7=26", "arithmetic"),
@@ -124,6 +141,18 @@ def test_rationals_are_exact() -> None:
     # 1/3 * 3 is 1, and not almost.
     assert verify("1 3 3 -> 1 (*/)", "1/3*3").right
     assert not verify(RATIONAL, "8*3-8/3").right
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"\boxed{\frac{8}{3-\frac{8}{3}}}",
+        r"\boxed{\dfrac{8}{(3-\tfrac{8}{3})} = 24}",
+        "8 ÷ (3 − 8 ÷ 3)",
+    ],
+)
+def test_fractions_are_quotients(response: str) -> None:
+    assert verify(RATIONAL, response).right
 
 
 @pytest.mark.parametrize("response", ["8/(3-3)+8", "8/(3-3)*8", "3-3=0\n8/0=0\n0+8=8", "8/0"])
