@@ -12,6 +12,7 @@ from rich.console import Console
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.study.difference import Difference, diff
+from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.load import load_study, longest
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_engines
@@ -36,6 +37,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         return check_cube(study, as_json)
     with waiting("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
+        reject_strangers(resolved, resolved.models)
         check_engines(resolved)
         if any(model.train for model in resolved.models.values()):
             from rlbhpc.train.recipes import check_recipes  # loads torch where it is

@@ -40,6 +40,9 @@ from rlbhpc.launch.send import start_estimates
     help="Expected response tokens of one shard.",
 )  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Try again what is stored as failed.")
+@click.option(
+    "--retrain", is_flag=True, help="Set aside what another recipe has trained, and train anew."
+)
 @click.option("--submit", is_flag=True, help="Submit what was written; run it, if it is local.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm when each job would start.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")

@@ -9,6 +9,7 @@ import click
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.launch.prepare import SHARD_TOKENS
+from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Block, Study
 from rlbhpc.sweep.devices import devices
@@ -55,6 +56,7 @@ def sample(
         if arm not in resolved.arms:
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")
     blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
+    reject_strangers(resolved, {resolved.arms[b.arm].model for b in blocks})
     if (only is None) != (n is None) or (only == "ids") != (ids is not None):
         raise click.UsageError("--only goes with --n, and --only ids with --ids as well")
     if only is not None and n is not None:

@@ -11,6 +11,7 @@ from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.stats.perplexities import perplexity, spread
 from rlbhpc.store import tables
+from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
@@ -46,6 +47,9 @@ def score(
     if not names:
         click.echo("The study names no scores.")
         return NOTHING_TO_DO
+    requests = [resolved.file.scores[name] for name in chosen or names]
+    answering = {resolved.arms[r.responses].model for r in requests if r.responses is not None}
+    reject_strangers(resolved, answering | {request.model for request in requests})
     remember(resolved)
     before = state(resolved, chosen or names)
     with Drain(limit=None if minutes is None else minutes * 60) as drain:

@@ -11,7 +11,7 @@ import click
 
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.study.lineage import untrained
+from rlbhpc.study.lineage import is_older, set_aside, training_order, untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 
@@ -38,6 +38,9 @@ from rlbhpc.study.study import Study
     help="For --dry-run: refuse what does not fit one rank. Default: this GPU's.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For --dry-run: print as JSON.")
+@click.option(
+    "--retrain", is_flag=True, help="Set aside what another recipe has trained, and train anew."
+)
 def train(
     study: Path,
     models: tuple[str, ...],
@@ -47,6 +50,7 @@ def train(
     ranks: int,
     memory: float | None,
     as_json: bool,
+    retrain: bool,
 ) -> int:
     """Train MODELS of STUDY, or all that it trains, each after the one it starts from.
 
@@ -57,21 +61,42 @@ def train(
     for name in models:
         if name not in resolved.models:
             raise UserError(f"model {name!r} is none of {', '.join(resolved.models)}")
-    waiting = untrained(resolved, models or resolved.models)
+    chosen = training_order(resolved, models or resolved.models)
+    if not dry_run:
+        _settle_older(resolved, chosen, retrain)
+    waiting = untrained(resolved, chosen)
     if not waiting:
         click.echo("Nothing to train: every checkpoint is there.")
         return NOTHING_TO_DO
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if _has_gpu() else "cpu")
     if dry_run:
+        _choose_accelerator()
         return _forecast(resolved, waiting, ranks, memory, as_json)
     from rlbhpc.sweep.drain import Drain
 
+    _choose_accelerator()
     with Drain(limit=None if minutes is None else minutes * 60) as drain:
         for name in waiting:
             code = _train_one(resolved, name, drain)
             if code != DONE:
                 return code
     return DONE
+
+
+def _settle_older(study: Study, models: Sequence[str], retrain: bool) -> None:
+    """Record trainings of older versions, and move away what is to be trained anew."""
+    for name in models:
+        if is_older(study, name):
+            _choose_accelerator()
+            from rlbhpc.train.prepare import adopt_older
+
+            adopt_older(study, name)
+    if retrain and os.environ.get("RANK", "0") == "0":
+        for folder in set_aside(study, models):
+            click.echo(f"set aside: {folder} (can be deleted)", err=True)
+
+
+def _choose_accelerator() -> None:
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if _has_gpu() else "cpu")
 
 
 def _forecast(

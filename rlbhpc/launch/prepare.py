@@ -14,7 +14,7 @@ from rlbhpc.launch.cluster import HERE, choose
 from rlbhpc.launch.jobs import Job, ends_of, jobs_of
 from rlbhpc.launch.launches import LaunchFolder, launches, live
 from rlbhpc.launch.script import Draft
-from rlbhpc.study.lineage import untrained
+from rlbhpc.study.lineage import reject_strangers, set_aside, untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_engines
@@ -50,16 +50,19 @@ def prepare(
     throttle: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
     retry_failed: bool = False,
+    retrain: bool = False,
 ) -> Prepared:
     """Plan a launch; writes the plan and the study's snapshot, and no script."""
     resolved = load_study(study, overrides)
     name, entry = choose(cluster or resolved.file.cluster)
     if throttle is not None:
         entry = entry.model_copy(update={"throttle": throttle})
+    running = () if name in HERE else _running(resolved)
+    retired = _retire(resolved, running) if retrain else []
+    reject_strangers(resolved, resolved.models)
     check_engines(resolved)
     remember(resolved)
     present = presence(resolved.layout, list(resolved.blocks()))
-    running = () if name in HERE else _running(resolved)
     training = untrained(resolved, resolved.models)
     _refuse_twice(running, training)
     plan = make_plan(resolved, _uncovered(resolved, present, running), shard_tokens, retry_failed)
@@ -71,7 +74,7 @@ def prepare(
 
         check_recipes(resolved)
     draft = Draft(resolved, plan.name, entry, name, options or {})
-    notes = tuple(one.note for one in running)
+    notes = (*retired, *(one.note for one in running))
     jobs: list[Job] = []
     if shards or training:
         jobs = _only(jobs_of(resolved, plan, entry, width, shards), only)
@@ -122,6 +125,16 @@ def _running(study: Study) -> tuple[_Running, ...]:
         if own:
             found.append(_Running(folder, own))
     return tuple(found)
+
+
+def _retire(study: Study, running: Sequence[_Running]) -> list[str]:
+    """Set aside what another recipe has trained, unless jobs may be using it."""
+    if running:
+        raise UserError(
+            f"{running[0].note}; --retrain would move weights away under it. Wait for it, or end"
+            f" it: rlbhpc cancel {study.layout.root}"
+        )
+    return [f"set aside: {path} (can be deleted)" for path in set_aside(study, study.models)]
 
 
 def _refuse_twice(running: Sequence[_Running], training: Sequence[str]) -> None:

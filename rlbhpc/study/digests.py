@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from rlbhpc.study.content import content_digest, model_config
-from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.recipe import FREE_OPTIONS, Recipe
 from rlbhpc.study.study import Study
 
 
@@ -18,7 +18,7 @@ def digest_of(parts: Any) -> str:
 
 
 class Digests:
-    """Works the digests out on demand, each once.
+    """Works out the digests that a study does not hold yet, each once.
 
     A checkpoint on disk has the digest of its files. One that the study trains has the digest of
     what it is made from: base, recipe, data and step. It keeps that digest once it is trained, so
@@ -27,7 +27,7 @@ class Digests:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.found: dict[tuple[str, int], str] = {}
+        self.found = {(m, step): d for m, line in study.digests.items() for step, d in line.items()}
 
     def digest(self, model: str, step: int) -> str:
         """Digest of one model at one step."""
@@ -45,9 +45,7 @@ class Digests:
             assert base is not None
             return self.digest(base, study.last_step(base))
         if entry.train is not None:
-            start = self.digest(base, study.last_step(base)) if base is not None else None
-            recipe = self._recipe(study.file.recipes[entry.train.recipe])
-            return digest_of(["train", start, recipe, step])
+            return digest_of([*self._training(model), step])
         folder = study.folder(model, step)
         own = content_digest(folder)
         if base is not None and not model_config(folder):
@@ -55,9 +53,21 @@ class Digests:
             return digest_of(["on", self.digest(base, study.last_step(base)), own])
         return own
 
+    def training(self, model: str) -> str:
+        """Digest of a whole training: of what all its checkpoints are made from."""
+        return digest_of(self._training(model))
+
+    def _training(self, model: str) -> list[Any]:
+        study, base, training = self.study, self.study.base(model), self.study.models[model].train
+        assert training is not None
+        start = self.digest(base, study.last_step(base)) if base is not None else None
+        return ["train", start, self._recipe(study.file.recipes[training.recipe])]
+
     def _recipe(self, recipe: Recipe) -> dict[str, Any]:
         """Say what a recipe says, by content rather than by name."""
         study, record = self.study, recipe.model_dump(mode="json", by_alias=True)
+        for name in FREE_OPTIONS & record["options"].keys():
+            del record["options"][name]
         if recipe.problems is not None:
             record["problems"] = dict(study.problem_hashes[recipe.problems])
         if recipe.prompt is not None:

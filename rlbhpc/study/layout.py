@@ -44,13 +44,25 @@ class Layout:
         """What differs from run to run: one record per attempt (host, times, versions)."""
         return self.root / "attempts"
 
+    def checkpoints(self, model: str) -> Path:
+        """Return the folder of all checkpoints of a model that the study trains."""
+        return self.root / "models" / model
+
     def checkpoint(self, model: str, step: int) -> Path:
         """Return a checkpoint of a model that the study trains, in Hugging Face format."""
-        return self.root / "models" / model / f"step-{step}"
+        return self.checkpoints(model) / f"step-{step}"
 
     def converted(self, digest: str) -> Path:
         """Return a model folder made of a checkpoint that is none; can be deleted at any time."""
         return self.root / "converted" / digest
+
+    def retired(self, name: str) -> Path:
+        """Return a model that gave way to one trained anew; can be deleted at any time."""
+        return self.root / "retired" / name
+
+    def contents(self, digest: str) -> Path:
+        """Return what the files of a model were that the study found, so that a change is seen."""
+        return self.root / "contents" / f"{digest}.json"
 
     def training(self, model: str) -> Path:
         """Return the training state and dynamics of a model that the study trains."""

@@ -1,10 +1,33 @@
-"""Which models come before which, and which of their checkpoints are on disk."""
+"""Which models come before which, and which of their checkpoints are on disk and the study's own.
+
+A checkpoint counts as the study's when the record beside it names the digest that the study gives
+it and its files are those of the record (:mod:`rlbhpc.study.origin`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
+from rlbhpc.errors import UserError
+from rlbhpc.study.digests import Digests
+from rlbhpc.study.origin import (
+    SHORT,
+    Origin,
+    begin_run,
+    read_origin,
+    read_record,
+    record_checkpoint,
+    record_content,
+)
 from rlbhpc.study.study import Study
+
+ANEW: Final = (
+    "give the new training another model name, or set this one aside and train anew with "
+    "`--retrain` (of `rlbhpc train` or `rlbhpc launch`)"
+)
 
 
 def training_order(study: Study, models: Iterable[str]) -> list[str]:
@@ -32,9 +55,163 @@ def there(study: Study, model: str, step: int) -> bool:
 
 
 def untrained(study: Study, models: Iterable[str]) -> list[str]:
-    """Models that still have to be trained, bases first."""
+    """Models that still have to be trained, bases first; those that are must be the study's own."""
+    ordered = training_order(study, models)
+    reject_strangers(study, ordered)
     return [
         name
-        for name in training_order(study, models)
+        for name in ordered
         if not all(there(study, name, step) for step in study.models[name].steps or [])
     ]
+
+
+def reject_strangers(study: Study, models: Iterable[str]) -> None:
+    """Refuse trained models on disk that are not what the study says of them."""
+    for name in training_order(study, models):
+        complaint = stranger(study, name)
+        if complaint is not None:
+            raise UserError(complaint)
+
+
+def stranger(study: Study, model: str) -> str | None:
+    """Why what lies on disk of a trained model is not the study's; None where it is."""
+    runs = {}
+    for step in study.models[model].steps or []:
+        if there(study, model, step):
+            complaint = strange_checkpoint(study, model, step)
+            if complaint is not None:
+                return complaint
+            runs[step] = _origin(study, model, step).run
+    folder = study.layout.training(model)
+    training, digest = read_origin(folder), Digests(study).training(model)
+    if is_older(study, model):
+        return _without_record(model, folder)
+    if training is not None and training.made_by != digest:
+        return (
+            f"model {model}: the training in {folder} was begun by recipe "
+            f"{training.made_by[:SHORT]}, and the study now says {digest[:SHORT]}; restore the "
+            f"recipe, {ANEW}"
+        )
+    others = {step: run for step, run in runs.items() if training is None or run != training.run}
+    whole = len(runs) == len(study.models[model].steps or [])
+    if others and not (training is None and whole):
+        return (
+            f"model {model}: the checkpoint of step {min(others)} is of another training than the "
+            f"one in {folder}, and one model may not be made of two; {ANEW}"
+        )
+    return None
+
+
+def strange_checkpoint(study: Study, model: str, step: int) -> str | None:
+    """Why one checkpoint on disk is not what the study says of it; None where it is."""
+    folder = study.folder(model, step)
+    origin = read_origin(folder)
+    digest = study.digests[model][step]
+    if origin is None:
+        return _without_record(model, folder)
+    if origin.made_by != digest:
+        return (
+            f"model {model}: {folder} was made by {origin.made_by[:SHORT]} (base, recipe and "
+            f"data), and the study now says {digest[:SHORT]}; restore them, "
+            f"{ANEW}"
+        )
+    content = origin.changed(folder)
+    if content is not None:
+        return (
+            f"model {model}: the weights in {folder} are {content[:SHORT]}, and were "
+            f"{origin.content[:SHORT]} when they were trained; restore them, name the changed "
+            f"ones by `path:`, or {ANEW}"
+        )
+    return None
+
+
+def _without_record(model: str, folder: Path) -> str:
+    return (
+        f"model {model}: {folder} has no record of the recipe that made it: an older version of "
+        f"rlbhpc wrote it, or it was brought by hand. `rlbhpc train STUDY {model}` gives it one "
+        "if its training state is this recipe's; for other weights name a model by `path:`; or "
+        f"{ANEW}"
+    )
+
+
+def check_weights(study: Study, model: str, step: int) -> None:
+    """Refuse weights on disk that are not those to which the study gave its digest.
+
+    Called where weights are loaded, perhaps days after the study was read.
+    """
+    entry = study.models[model]
+    if entry.train is not None:
+        complaint = strange_checkpoint(study, model, step) if there(study, model, step) else None
+        if complaint is not None:
+            raise UserError(complaint)
+        return
+    digest = study.digests[model][step]
+    record = read_record(study.layout.contents(digest))
+    folder = study.folder(model, step)
+    if record is not None and record.changed(folder) is None:
+        return
+    now = Digests(replace(study, digests={})).digest(model, step)
+    if now != digest:
+        raise UserError(
+            f"model {model}: {folder} is {now[:SHORT]}, and was {digest[:SHORT]} when its work was "
+            "planned; restore it, or run the same command on the study again for the new weights"
+        )
+
+
+def keep_contents(study: Study) -> None:
+    """Write down what the files of the study's given models are, for workers to compare with."""
+    for name, entry in study.models.items():
+        for step in (entry.steps or [0]) if entry.path is not None else ():
+            path = study.layout.contents(study.digests[name][step])
+            if not path.exists():
+                record_content(path, study.digests[name][step], study.folder(name, step))
+
+
+def begin_training(study: Study, model: str) -> Origin:
+    """The record of a model's training, which begins it where there is none."""
+    complaint = stranger(study, model)
+    if complaint is not None:
+        raise UserError(complaint)
+    return begin_run(study.layout.training(model), Digests(study).training(model))
+
+
+def is_older(study: Study, model: str) -> bool:
+    """Whether a version without records has begun a model's training."""
+    folder = study.layout.training(model)
+    return read_origin(folder) is None and any((folder / "state").glob("step-*"))
+
+
+def adopt(study: Study, model: str) -> None:
+    """Give records to a training that is known to be the study's, and to its checkpoints."""
+    training = begin_run(study.layout.training(model), Digests(study).training(model))
+    for step in study.models[model].steps or []:
+        folder = study.folder(model, step)
+        if there(study, model, step) and read_origin(folder) is None:
+            record_checkpoint(folder, study.digests[model][step], training.run)
+
+
+def set_aside(study: Study, models: Iterable[str]) -> list[Path]:
+    """Move what lies on disk of trained models and is not the study's out of the way."""
+    return [_retire(study, m) for m in training_order(study, models) if stranger(study, m)]
+
+
+def _retire(study: Study, model: str) -> Path:
+    layout = study.layout
+    places = {"training": layout.training(model), "checkpoints": layout.checkpoints(model)}
+    record = read_origin(places["training"])
+    name = f"{model}-{record.run[:SHORT] if record else 'unrecorded'}"
+    again = 1
+    while layout.retired(name).exists():
+        again += 1
+        name = f"{name.partition('.')[0]}.{again}"
+    for part, place in places.items():
+        if place.exists():
+            layout.retired(name).mkdir(parents=True, exist_ok=True)
+            place.rename(layout.retired(name) / part)
+    return layout.retired(name)
+
+
+def _origin(study: Study, model: str, step: int) -> Origin:
+    origin = read_origin(study.folder(model, step))
+    assert origin is not None
+    return origin

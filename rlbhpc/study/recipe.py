@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,10 @@ from rlbhpc.study.fields import (
     Temperature,
     Tokens,
 )
+
+# Options of how the work is cut and kept, of which what is learnt does not depend: they may change
+# while a training goes on, and are no part of what a model is made by.
+FREE_OPTIONS: Final = frozenset({"micro_tokens", "recompute", "rollout_memory", "save_every"})
 
 
 class Teacher(Entry):

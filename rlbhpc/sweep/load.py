@@ -11,6 +11,7 @@ from rlbhpc.engines.engine import Engine, check_settings, make_engine
 from rlbhpc.engines.staging import staged
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.study.lineage import check_weights
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
 
@@ -61,6 +62,7 @@ def model_to_load(study: Study, model: str, step: int) -> Path:
     parent = study.base(model)
     if step == 0 and study.models[model].steps is not None and parent is not None:
         return model_to_load(study, parent, study.last_step(parent))
+    check_weights(study, model, step)
     folder = study.folder(model, step)
     if study.models[model].path is None or not folder.is_dir():
         return folder

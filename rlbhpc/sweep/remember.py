@@ -12,6 +12,7 @@ from rlbhpc.store import checked
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.lineage import keep_contents
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import topup
 from rlbhpc.sweep.plan import Plan
@@ -32,6 +33,7 @@ def remember(study: Study) -> None:
     text = study.to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
         checked.put(path, text)
+    keep_contents(study)
     _plan_grids(study)
 
 

@@ -12,12 +12,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
 from rlbhpc.errors import UserError
+from rlbhpc.study.origin import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
 
@@ -34,6 +36,15 @@ COMPANIONS = (
     "preprocessor_config.json",
     "generation_config.json",
 )
+
+
+@dataclass(frozen=True)
+class Export:
+    """Where the model of one step goes, and what its record says of it: see ``study.origin``."""
+
+    folder: Path
+    made_by: str
+    run: str
 
 
 def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, Any]) -> None:
@@ -78,10 +89,16 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
     return progress
 
 
-def export_model(learner: Learner, base: Path, final: Path) -> None:
+def export_model(learner: Learner, base: Path, export: Export) -> None:
     """Write the policy as a Hugging Face folder; every rank must call it."""
+    final = export.folder
     if final.exists():
-        return
+        origin = read_origin(final)
+        if origin is not None and (origin.made_by, origin.run) == (export.made_by, export.run):
+            return  # by this run, before it was killed and went on from an earlier step
+        raise UserError(
+            f"{final}: a model of another training is in the place of this one's; move it away"
+        )
     weights = {name: tensor.cpu() for name, tensor in learner.named_weights()}
     with _committed(final) as partial:
         if dist.get_rank() == 0:
@@ -89,6 +106,7 @@ def export_model(learner: Learner, base: Path, final: Path) -> None:
             for name in COMPANIONS:
                 if (base / name).is_file():
                     shutil.copyfile(base / name, partial / name)
+            record_checkpoint(partial, export.made_by, export.run)
 
 
 @contextmanager

@@ -48,13 +48,13 @@ class Run:
     folder
         Where training state and dynamics are kept.
     exports
-        Training step -> folder for the model at that step.
+        Training step -> where the model at that step goes.
     """
 
     name: str
     base: Path
     folder: Path
-    exports: dict[int, Path]
+    exports: dict[int, checkpoint.Export]
     settings: Settings
     algorithm: Algorithm
     prompts: Sequence[Prompt]

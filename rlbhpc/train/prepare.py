@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,11 @@ from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
+from rlbhpc.study.lineage import adopt, begin_training, check_weights, is_older
 from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.schema import Training
 from rlbhpc.study.study import Study
+from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.loop import Run
 from rlbhpc.train.pairs import learning_pairs
 from rlbhpc.train.policy import sight_of
@@ -33,15 +39,34 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         raise UserError(
             f"model {model} is not trained by this study; those are: {', '.join(trained) or 'none'}"
         )
+    if is_older(study, model):
+        adopt_older(study, model)
+    origin = begin_training(study, model)
+    exports = {
+        step: Export(study.layout.checkpoint(model, step), study.digests[model][step], origin.run)
+        for step in study.models[model].steps or []
+    }
+    return replace(_run(study, model, training), exports=exports)
+
+
+def adopt_older(study: Study, model: str) -> None:
+    """Record a training of a version without records, if its state is one of this very run."""
+    training = study.models[model].train
+    assert training is not None
+    newest = states(study.layout.training(model) / "state")[-1]
+    progress = json.loads((newest / "progress.json").read_text())
+    if progress["identity"] == _run(study, model, training).identity:
+        adopt(study, model)
+
+
+def _run(study: Study, model: str, training: Training) -> Run | Distillation:
     recipe = study.file.recipes[training.recipe]
     base = _base(study, model, training.from_, recipe)
     common: dict[str, Any] = {
         "name": model,
         "base": base,
         "folder": study.layout.training(model),
-        "exports": {
-            step: study.layout.checkpoint(model, step) for step in study.models[model].steps or []
-        },
+        "exports": {},
     }
     settings, algorithm = settings_of(recipe, study.last_step(model)), algorithm_of(recipe)
     if algorithm is None:
@@ -67,13 +92,17 @@ def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
             raise UserError(
                 f"{base}: the model to start from is not there; train or stage {start} first"
             )
+        check_weights(study, start, study.last_step(start))
         return base
     base = study.layout.training(model) / "random"
     if not (base / "config.json").is_file():
         shape = dict(recipe.architecture)
         partial = base.with_name(f"{base.name}.{os.getpid()}.partial")
         make_tiny_model(partial, shape.pop("model_type", "qwen2"), recipe.seed, **shape)
-        partial.rename(base)
+        try:
+            partial.rename(base)
+        except OSError:  # another rank was first, with the same weights
+            shutil.rmtree(partial)
     return base
 
 

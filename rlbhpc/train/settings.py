@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlbhpc.errors import UserError
+from rlbhpc.study.recipe import FREE_OPTIONS
 
 # What may change when a run goes on: its length, its pieces, its memory, its saves.
-FREE = frozenset({"steps", "micro_tokens", "recompute", "rollout_memory", "save_every"})
+FREE = FREE_OPTIONS | {"steps"}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Distillation:
     name: str
     base: Path
     folder: Path
-    exports: dict[int, Path]
+    exports: dict[int, checkpoint.Export]
     settings: Settings
     pairs: Sequence[Response]
 

@@ -27,6 +27,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.batch import Response, Shown
+from rlbhpc.train.checkpoint import Export
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.loop import Run, refuse_a_mixture, train
@@ -87,7 +88,8 @@ def a_run(
         return sum(judged.text.count(v) for v in "aeiou") / 12
 
     return Run(
-        name="seeing", base=model, folder=folder, exports={settings.steps: folder / "exported"},
+        name="seeing", base=model, folder=folder,
+        exports={settings.steps: Export(folder / "exported", "seeing", "run")},
         settings=settings, algorithm=make_algorithm(algorithm), prompts=prompts,
         judge=Judge(lambda problem, text: Verdict(Status.WRONG, ""), vowels), sight=sight_of(model),
     )  # fmt: skip

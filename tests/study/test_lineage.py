@@ -1,0 +1,212 @@
+"""Weights on disk are the study's when their record says so, and nothing is drawn from others."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from rlbhpc.cli.check import check
+from rlbhpc.cli.launch import launch
+from rlbhpc.cli.sample import sample
+from rlbhpc.cli.score import score
+from rlbhpc.cli.train import train
+from rlbhpc.errors import UserError
+from rlbhpc.study import content
+from rlbhpc.study.digests import Digests
+from rlbhpc.study.lineage import (
+    adopt,
+    begin_training,
+    check_weights,
+    keep_contents,
+    set_aside,
+    stranger,
+    untrained,
+)
+from rlbhpc.study.load import load_study
+from rlbhpc.study.origin import NAME, record_checkpoint
+from rlbhpc.study.study import Study
+from tests.study.folder import write_model
+
+CLUSTER = "{account: dev, sample: {time: '10'}, train: {time: '10'}, light: {time: '10'}}"
+
+
+def finish(study: Study, model: str = "rl") -> None:
+    """Put the checkpoints of a trained model there as training leaves them."""
+    origin = begin_training(study, model)
+    for step in study.models[model].steps or []:
+        folder = study.layout.checkpoint(model, step)
+        if not folder.exists():
+            write_model(folder)
+            record_checkpoint(folder, study.digests[model][step], origin.run)
+
+
+def edited(study_file: Path, old: str = "1e-6", new: str = "1e-3") -> Study:
+    text = study_file.read_text()
+    assert old in text
+    study_file.write_text(text.replace(old, new))
+    return load_study(study_file)
+
+
+def test_a_trained_model_is_the_studys_own(study_file: Path) -> None:
+    study = load_study(study_file)
+    assert untrained(study, ["rl"]) == ["rl"]
+    finish(study)
+    assert untrained(study, ["rl"]) == []
+    check_weights(study, "rl", 150)
+
+
+@pytest.mark.parametrize("verb", [check, launch, sample, score, train])
+def test_every_verb_refuses_weights_of_another_recipe(
+    study_file: Path, verb: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Train, edit the learning rate, go on: the message names both digests and what to do."""
+    first = load_study(study_file)
+    finish(first)
+    second = edited(study_file)
+    old, new = (study.digests["rl"][150][:12] for study in (first, second))
+    assert old != new
+    table = study_file.parent / "site.yaml"
+    table.write_text(CLUSTER)
+    words = [str(study_file)] + (["--cluster", str(table)] if verb is launch else [])
+    with pytest.raises(UserError) as refused:
+        verb.main(words, standalone_mode=False)
+    text = str(refused.value)
+    assert old in text and new in text and "--retrain" in text and "another model name" in text
+    assert "\n" not in text
+    assert not second.layout.study.exists(), "a refused study is remembered as the last run"
+
+
+def test_weights_are_compared_where_they_are_loaded(study_file: Path) -> None:
+    """A job that was planned before the edit, and a training that read the study after it."""
+    planned = load_study(study_file)
+    finish(edited(study_file))
+    with pytest.raises(UserError, match=planned.digests["rl"][150][:12]):
+        check_weights(planned, "rl", 150)
+
+
+def test_a_training_goes_on_with_its_own_recipe_alone(study_file: Path) -> None:
+    study = load_study(study_file)
+    begin_training(study, "rl")
+    begin_training(study, "rl")
+    old, new = Digests(study).training("rl"), Digests(edited(study_file)).training("rl")
+    with pytest.raises(UserError, match=rf"{old[:12]}.*{new[:12]}"):
+        begin_training(load_study(study_file), "rl")
+
+
+def test_how_the_work_is_cut_is_no_part_of_a_recipe(study_file: Path) -> None:
+    """Out of memory at step 150: smaller micro-batches go on with the same model."""
+    finish(load_study(study_file))
+    smaller = edited(
+        study_file, "clip_low: 0.2", "clip_low: 0.2, micro_tokens: 512, recompute: true"
+    )
+    assert stranger(smaller, "rl") is None
+    longer = edited(study_file, "steps: [150, 300]", "steps: [150, 300, 450]")
+    assert untrained(longer, ["rl"]) == ["rl"]
+
+
+def overwrite(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"others!" + folder.name.encode())
+
+
+def overwrite_with_its_times(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    status = file.stat()
+    overwrite(folder)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def change_the_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+@pytest.mark.parametrize("change", [overwrite, overwrite_with_its_times, change_the_tokenizer])
+@pytest.mark.parametrize("model", ["rl", "base"])
+def test_weights_that_change_in_their_place_are_noticed(
+    study_file: Path, model: str, change: Callable[[Path], None]
+) -> None:
+    study = load_study(study_file)
+    finish(study)
+    keep_contents(study)
+    step = study.last_step(model)
+    check_weights(study, model, step)
+    change(study.folder(model, step))
+    with pytest.raises(UserError, match="restore") as refused:
+        check_weights(study, model, step)
+    digests = [
+        word.strip(",;") for word in str(refused.value).split() if len(word.strip(",;")) == 12
+    ]
+    assert len({d for d in digests if set(d) <= set("0123456789abcdef")}) == 2
+
+
+def test_copied_weights_are_the_same(study_file: Path) -> None:
+    study = load_study(study_file)
+    finish(study)
+    keep_contents(study)
+    for model in ("rl", "base"):
+        folder = study.folder(model, study.last_step(model))
+        shutil.copytree(folder, folder.with_name("copy"))
+        shutil.rmtree(folder)
+        folder.with_name("copy").rename(folder)
+        check_weights(study, model, study.last_step(model))
+
+
+def test_nothing_is_read_again_while_times_stand(
+    study_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = load_study(study_file)
+    finish(study)
+    keep_contents(study)
+    monkeypatch.setattr(content, "file_digest", lambda file: pytest.fail(f"{file} is read"))
+    check_weights(study, "rl", 150)
+    check_weights(study, "base", 0)
+    assert untrained(study, ["rl"]) == []
+
+
+def test_two_trainings_of_one_recipe_do_not_mix(study_file: Path) -> None:
+    """The training state was deleted and half of the checkpoints: the rest is of another run."""
+    study = load_study(study_file)
+    finish(study)
+    shutil.rmtree(study.layout.training("rl"))
+    assert stranger(study, "rl") is None, "a finished model needs no training state"
+    shutil.rmtree(study.layout.checkpoint("rl", 300))
+    with pytest.raises(UserError, match=r"step 150 is of another training.*--retrain"):
+        untrained(study, ["rl"])
+
+
+def test_retraining_sets_aside_what_is_not_the_studys(study_file: Path) -> None:
+    finish(load_study(study_file))
+    study = edited(study_file)
+    (folder,) = set_aside(study, ["rl"])
+    kept = {str(path.relative_to(folder)) for path in folder.rglob("*.safetensors")}
+    assert kept == {f"checkpoints/step-{step}/model.safetensors" for step in (150, 300)}
+    assert untrained(study, ["rl"]) == ["rl"]
+    finish(study)
+    assert set_aside(study, ["rl"]) == [], "the same command again goes on"
+    third = edited(study_file, "1e-3", "1e-4")
+    assert set_aside(third, ["rl"]) != [folder]
+
+
+def test_a_checkpoint_without_a_record_is_refused_until_it_has_one(study_file: Path) -> None:
+    """As an older version left it; training gives it a record where it knows its state."""
+    study = load_study(study_file)
+    for step in (150, 300):
+        write_model(study.layout.checkpoint("rl", step))
+    with pytest.raises(UserError, match="has no record of the recipe"):
+        untrained(study, ["rl"])
+    adopt(study, "rl")
+    assert untrained(study, ["rl"]) == []
+
+
+def test_a_torn_record_is_named(study_file: Path) -> None:
+    study = load_study(study_file)
+    finish(study)
+    path = study.layout.checkpoint("rl", 150) / NAME
+    path.write_text(json.dumps({"made_by": 1}))
+    with pytest.raises(UserError, match=str(path)):
+        untrained(study, ["rl"])

@@ -1,0 +1,85 @@
+"""A model that is trained carries what made it, and an edited recipe meets that record."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import DONE, NOTHING_TO_DO, USAGE
+from rlbhpc.study.content import content_digest
+from rlbhpc.study.load import load_study
+from rlbhpc.study.origin import NAME, read_origin
+from tests.children import Child
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+STUDY = """
+name: toy
+models:
+  base: {path: tiny}
+  rl: {train: {from: base, recipe: rl}, steps: [1, 2]}
+recipes:
+  rl:
+    algorithm: grpo
+    problems: toy-train
+    prompt: countdown
+    prompts_per_step: 2
+    samples_per_prompt: 2
+    max_tokens: 8
+    learning_rate: 1e-3
+    options: {entropy_bonus: 0.1}  # gives a gradient whatever is sampled
+problem_sets:
+  toy-train: {set: countdown, subset: train, limit: 4}
+  toy-test: {set: countdown, subset: test, limit: 1}
+arms:
+  rl: {model: rl, prompt: countdown, temperature: 1.0, max_tokens: 4, n: 2}
+engine: {name: hf, dtype: float32}
+"""
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.timeout(300)
+def test_an_edited_recipe_never_puts_its_name_on_old_weights(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    path = tmp_path / "toy.yaml"
+    path.write_text(STUDY)
+    assert Child("train", str(path)).ended() == DONE
+    study = load_study(path)
+    folders = [study.layout.checkpoint("rl", step) for step in (1, 2)]
+    for step, folder in enumerate(folders, 1):
+        origin = read_origin(folder)
+        assert origin is not None
+        assert origin.made_by == study.digests["rl"][step]
+        assert origin.content == content_digest(folder)
+    assert Child("sample", str(path)).ended() == DONE
+    old = weights(folders[1])
+
+    # An older version left no records: they are given where the training state is this recipe's.
+    records = [*(folder / NAME for folder in folders), study.layout.training("rl") / NAME]
+    for record in records:
+        record.unlink()
+    assert Child("sample", str(path), "--set", "sampling.n=4").ended() == USAGE
+    path.write_text(STUDY.replace("1e-3", "1e-5"))
+    assert Child("train", str(path)).ended() == USAGE
+    assert not any(record.exists() for record in records)
+    path.write_text(STUDY)
+    assert Child("train", str(path)).ended() == NOTHING_TO_DO
+    assert all(record.exists() for record in records)
+    assert Child("sample", str(path)).ended() == NOTHING_TO_DO
+
+    path.write_text(STUDY.replace("1e-3", "1e-2"))
+    for verb in ("check", "train", "sample"):
+        assert Child(verb, str(path)).ended() == USAGE
+    assert weights(folders[1]) == old
+    assert Child("train", str(path), "--retrain").ended() == DONE
+    assert weights(folders[1]) != old
+    (retired,) = (study.layout.root / "retired").iterdir()
+    assert weights(retired / "checkpoints" / "step-2") == old
+    assert Child("train", str(path), "--retrain").ended() == NOTHING_TO_DO
+    assert Child("sample", str(path)).ended() == DONE
