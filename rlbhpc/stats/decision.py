@@ -14,6 +14,7 @@ McNemar's exact test beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -38,6 +39,8 @@ from rlbhpc.stats.weights import ProblemWeights
 MARGIN: Final = 0.02
 #: Share of the problems that must support the k of an answer.
 SUPPORT: Final = 0.98
+# Of the root of a deviance, at a bound.
+_CLOSE: Final = 0.03
 # Of the curve that finds the crossing; its intervals do not depend on them.
 REPLICATES: Final = 500
 
@@ -212,7 +215,8 @@ def decide(
     gained = _finding(joint, best, joint.gained, trained_only, margin)
     net, efficiency = curve.pointwise[len(curve.k) - 1], curve.pointwise[0]
     solved = int((base.solved | trained.solved).sum())
-    counted = (base.n == k).all() and (trained.n == k).all()
+    counted = bool((base.n == k).all() and (trained.n == k).all())
+    p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
     return Answer(
         k,
         lost,
@@ -222,9 +226,9 @@ def decide(
         _last_crossing(curve),
         left_out,
         margin,
-        mcnemar_exact(lost.count, gained.count) if counted else float("nan"),
+        p_mcnemar,
         solved,
-        _word(lost, gained, net, efficiency, solved),
+        _word(lost, gained, _net_sign(net, p_mcnemar), efficiency, solved),
     )
 
 
@@ -237,47 +241,73 @@ def _cells(base: Counts, trained: Counts, k: int) -> tuple[float, float]:
 def _finding(
     joint: Joint, best: Fit, group: NDArray[np.bool_], count: float, margin: float
 ) -> Finding:
+    """Decide by the likelihood ratio of "none", and put an interval around the share."""
     problems = int(joint.times.sum())
-    estimate = float(best.mass[group].sum())
-    low, high = _profile(joint, best, group, estimate)
-    unseen = Verdict.NO if high < margin else Verdict.UNDECIDED
-    verdict = Verdict.YES if low > 0 else unseen
-    return Finding(verdict, estimate, low, high, round(count), problems)
-
-
-def _profile(
-    joint: Joint, best: Fit, group: NDArray[np.bool_], estimate: float, prob: float = PROB
-) -> tuple[float, float]:
-    """Shares that the profile likelihood does not exclude."""
-    cut = float(special.ndtri((1 + prob) / 2))
+    chances = joint.chances(best, group)
+    estimate = float(joint.times @ chances) / problems
+    cut = float(special.ndtri((1 + PROB) / 2))
 
     def root_deviance(share: float) -> float:
         held = joint.fit(best.mass, group, share)
-        return float(np.sqrt(2 * max(best.log_likelihood - held.log_likelihood, 0.0)))
+        return math.sqrt(2 * max(best.log_likelihood - held.log_likelihood, 0.0))
 
-    low = 0.0
-    if estimate > 1e-6 and root_deviance(0.0) > cut:
-        low = _bound(root_deviance, cut, estimate, 0.0)
-    high = 1.0
-    if estimate < 1 - 1e-6:
-        high = _bound(root_deviance, cut, estimate, 1.0)
-    return low, high
+    if root_deviance(0.0) > cut:
+        low, high = _shares(chances, joint.times, estimate)
+        return Finding(Verdict.YES, estimate, low, high, round(count), problems)
+    high = _bound(root_deviance, cut, estimate, 1.0)
+    verdict = Verdict.NO if high < margin else Verdict.UNDECIDED
+    return Finding(verdict, estimate, 0.0, high, round(count), problems)
+
+
+def _shares(
+    chances: NDArray[np.float64], times: NDArray[np.int64], share: float
+) -> tuple[float, float]:
+    r"""Jeffreys interval of a share of problems of which one cannot be sure.
+
+    With chances :math:`r_i` of belonging to the group, the information about its share s is that of
+    :math:`\nu = \sum_i (r_i - s)^2 / s(1-s)` problems that one could be sure of (Louis, 1982),
+    which takes the rest of the distribution as known. Since it was fitted too, the interval is that
+    of :math:`\nu (\nu/P)^2` of them: simulated, that holds 93 to 97 %.
+    """
+    problems = int(times.sum())
+    known = float(times @ (chances - share) ** 2) / (share * (1 - share))
+    trials = known * (known / problems) ** 2
+    a, b = share * trials + 0.5, (1 - share) * trials + 0.5
+    low, high = special.betaincinv(a, b, [(1 - PROB) / 2, (1 + PROB) / 2]).tolist()
+    return float(low), float(high)
 
 
 def _bound(
     root_deviance: Callable[[float], float], cut: float, estimate: float, edge: float
 ) -> float:
-    """Where the root of the deviance passes the cut between the estimate and the edge."""
+    """Where the root of the deviance, 0 at the estimate, passes the cut on the way to the edge."""
     inside, outside = estimate, edge
-    for _ in range(9):
-        middle = (inside + outside) / 2 if edge < estimate else inside + (outside - inside) / 4
-        if root_deviance(middle) < cut:
-            inside = middle
+    depth, beyond = 0.0, math.inf
+    # One problem more or fewer moves the bound by about this much.
+    share = estimate + (edge - estimate) / 16
+    for _ in range(12):
+        value = root_deviance(share)
+        if abs(value - cut) < _CLOSE:
+            return share
+        if value < cut:
+            inside, depth = share, value
         else:
-            outside = middle
-        if abs(outside - inside) < 0.002:
-            break
-    return (inside + outside) / 2
+            outside, beyond = share, value
+        if math.isinf(beyond):
+            # Nearly a straight line: a little beyond where it would pass, to have it enclosed.
+            slope = depth / abs(inside - estimate) if depth > 0 else 0.0
+            step = 1.2 * (cut - depth) / slope if slope > 0 else abs(edge - inside) / 2
+            share = inside + math.copysign(min(step, abs(edge - inside) * 0.9), edge - estimate)
+        else:
+            share = inside + (outside - inside) * (cut - depth) / (beyond - depth)
+    return share
+
+
+def _net_sign(net: Interval, p_mcnemar: float) -> int:
+    """Sign of the net that is claimed: by the exact test where there is one."""
+    if math.isnan(p_mcnemar):
+        return int(net.sign)
+    return int(np.sign(net.estimate)) if p_mcnemar < 1 - PROB else 0
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
@@ -301,15 +331,16 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     return None
 
 
-def _word(lost: Finding, gained: Finding, net: Interval, efficiency: Interval, solved: int) -> Word:
+def _word(lost: Finding, gained: Finding, net: int, efficiency: Interval, solved: int) -> Word:
+    """Say it in a word: lost and gained first, then the net, then the speed."""
     if not solved:
         return Word.NOTHING_SOLVED
-    if lost.verdict == gained.verdict == Verdict.YES:
+    fell = lost.verdict is Verdict.YES
+    rose = gained.verdict is Verdict.YES
+    if (fell and (rose or net > 0)) or (rose and net < 0):
         return Word.TRADES
-    if lost.verdict is Verdict.YES:
-        return Word.SHRINKS
-    if gained.verdict is Verdict.YES:
-        return Word.EXPANDS
-    if lost.verdict == gained.verdict == Verdict.NO:
+    if fell or rose:
+        return Word.SHRINKS if fell else Word.EXPANDS
+    if lost.verdict is gained.verdict is Verdict.NO:
         return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[int(efficiency.sign) + 1]
-    return (Word.BEHIND, Word.UNDECIDED, Word.AHEAD)[int(net.sign) + 1]
+    return (Word.BEHIND, Word.UNDECIDED, Word.AHEAD)[net + 1]

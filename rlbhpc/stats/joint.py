@@ -10,10 +10,10 @@ two arms, with masses at rate 0 and at rate 1, and its likelihood
 is concave in the masses g: there is one maximum, whichever arm is called the base. It is found by
 the EM algorithm. A stopping rule for the samples does not change the likelihood.
 
-A problem is *lost* if the base solves it in k samples (:math:`p \ge 1/k`) and the trained model
-would need at least ``FACTOR`` times the samples of the base; *gained* is the mirror image. Masses
-may be held to a given share of lost problems, which gives likelihood ratios: how much worse do the
-counts fit if nothing, or so much, was lost?
+A problem is *lost* if the base solves it in k samples, :math:`h \ge 10^{1/3}/k`, which is 88 of 100
+draws of k, and if the trained model would need at least ``FACTOR`` times the samples of the base;
+*gained* is the mirror image. Masses may be held to a given share of lost problems, which gives
+likelihood ratios: how much worse do the counts fit if nothing, or so much, was lost?
 
 References
 ----------
@@ -37,6 +37,8 @@ from rlbhpc.stats.counts import Counts
 FACTOR: Final = 10.0
 # Bins per factor.
 _STEPS: Final = 6
+# Bins above 1/k from which on a problem counts as solved in k samples: by 88 of 100 draws of k.
+_SOLVED: Final = 2
 # Rounds of EM, and the gain in log-likelihood of ten rounds below which it ends.
 _ROUNDS: Final = 400
 _ENOUGH: Final = 1e-3
@@ -173,10 +175,10 @@ def _likelihood(
 
 
 def _lost(levels: int) -> NDArray[np.bool_]:
-    """Cells ``[base, trained]`` in which the base reaches 1/k and the trained model is slower."""
+    """Cells ``[base, trained]`` that the base solves and the trained model is far slower at."""
     base, trained = np.arange(levels)[:, None], np.arange(levels)[None, :]
     # Level 0 is rate 0; bins from 1/k on start at 1 + _STEPS.
-    return np.asarray((base > _STEPS) & (trained < base - _STEPS))
+    return np.asarray((base > _STEPS + _SOLVED) & (trained < base - _STEPS))
 
 
 def _cells(
