@@ -1,0 +1,95 @@
+"""The hostile and the honest programs once more: as an ordinary user, and in a container."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.site import IMAGE, ROOT, USER
+from tests.verify.conftest import TIERS
+
+PACKAGES = next(path for path in sys.path if path.endswith("site-packages"))
+SUITES = ("tests/verify/test_code_hostile.py", "tests/verify/test_code_honest.py")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder of the ordinary user; those of pytest are root's alone."""
+    made = Path(tempfile.mkdtemp(prefix="rlbhpc-container-"))
+    shutil.chown(made, USER if os.geteuid() == 0 else None)
+    yield made
+    shutil.rmtree(made)
+
+
+def variables() -> dict[str, str]:
+    """Environment in which this checkout and its packages are found."""
+    return {
+        "PYTHONPATH": f"{ROOT}:{PACKAGES}", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        "RLBHPC_SOAK": os.environ.get("RLBHPC_SOAK", ""),
+    }  # fmt: skip
+
+
+def as_user() -> list[str]:
+    """Words before a command that has the ordinary user run it."""
+    return ["runuser", "-u", USER, "--"] if os.geteuid() == 0 else []
+
+
+def inside(folder: Path) -> list[str]:
+    """Words before a command that has it run in the container, with nothing of the outside."""
+    given = ",".join(f"{name}={value}" for name, value in variables().items())
+    words = ["apptainer", "--silent", "exec", "--cleanenv", "--no-home", "--pwd", str(ROOT)]
+    words += ["--bind", f"{ROOT}:{ROOT}:ro,{PACKAGES}:{PACKAGES}:ro,{folder}", "--env", given]
+    return [*as_user(), "env", f"HOME={folder}", *words, str(IMAGE), "python3"]
+
+
+def run_suites(python: list[str], folder: Path) -> None:
+    """Run both suites and see that each ran at every tier."""
+    report = folder / "report.xml"
+    words = ["-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={ROOT}", f"--junitxml={report}"]
+    suites = [str(ROOT / suite) for suite in SUITES]
+    done = subprocess.run(
+        [*python, *words, *suites], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
+    ran: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        name, _, tier = case.attrib["name"].rstrip("]").partition("[")
+        if case.find("skipped") is None and tier in TIERS:
+            ran[f"{name} {tier}"] += 1
+    for suite in (
+        "test_hostile_programs_at_every_tier",
+        "test_awkward_honest_programs_at_every_tier",
+    ):
+        assert {f"{suite} {tier}" for tier in TIERS} <= ran.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_tier_holds_for_an_ordinary_user(folder: Path) -> None:
+    python = f"/usr/bin/python3.{sys.version_info.minor}"
+    if os.geteuid() != 0:
+        pytest.skip("everything runs as an ordinary user here")
+    if not Path(python).exists() or USER not in {user.pw_name for user in pwd.getpwall()}:
+        pytest.skip(f"no {python}, or no user {USER} of `make cluster-up`, here")
+    places = {"HOME": str(folder), "TMPDIR": str(folder)}
+    given = [f"{name}={value}" for name, value in (variables() | places).items()]
+    run_suites([*as_user(), "env", "-C", str(ROOT), *given, python], folder)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_tier_holds_inside_apptainer(folder: Path) -> None:
+    if shutil.which("apptainer") is None or not IMAGE.is_file():
+        pytest.skip("no Apptainer, or no image of `make cluster-up`, here")
+    run_suites(inside(folder), folder)
