@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.audit import Cell, audit_run
 from rlbhpc.verify.style import JUDGINGS
+from rlbhpc.verify.witness_replay import FAILS
 
 _RESPONSES: Final = 2000
 _SHOWN: Final = 10
@@ -93,6 +95,17 @@ def _print_cell(cell: dict[str, Any], share: float) -> None:
     rows = [[judging, cell["differing"][judging], percent(shares[judging])] for judging in shares]
     heads = ["reader, grader", "judged otherwise", f"of {cell['responses']:,}, %"]
     print_table(name, heads, rows[1:])
+    replays = Counter(one["replay"] or "without a witness" for one in cell["witnesses"])
+    told = ", ".join(f"{count:,} {word}" for word, count in sorted(replays.items()))
+    click.echo(f"What {sum(replays.values()):,} distinct right answers rest on: {told or 'none'}.")
+    failing = [
+        [one["problem"], _short(one["answer"]), visible(one["witness"], lines=False)]
+        for one in cell["witnesses"]
+        if one["replay"] == FAILS
+    ]
+    if failing:
+        print_table("Right answers whose witness fails", ["problem", "answer", "witness"], failing)
+    click.echo()
     listed = [
         [one["judging"], one["problem"], _short(one["gold"]), _short(one["answer"]),
          "right" if one["right"] else "not right", _short(one["response"])]

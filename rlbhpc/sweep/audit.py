@@ -96,5 +96,9 @@ def _row(cell: Cell, audit: ArmAudit) -> dict[str, Any]:
             for judging, counts in audit.right.items()
         },
         "differing": {judging: audit.differing[judging] for judging in audit.right},
+        "witnesses": [
+            {"problem": problem, "answer": answer, "witness": witness, "replay": said}
+            for (problem, answer), (witness, said) in audit.witnesses.items()
+        ],
         "differences": [difference._asdict() for difference in audit.differences],
     }

@@ -18,6 +18,9 @@ from rlbhpc.verify.batch import BatchVerifier
 from rlbhpc.verify.math import WORKER
 from rlbhpc.verify.policies import POLICIES
 from rlbhpc.verify.pool import SECONDS, shared_pool
+from rlbhpc.verify.verdict import Verdict
+from rlbhpc.verify.witness_replay import UNKNOWN
+from rlbhpc.verify.witness_replay import WORKER as REPLAY
 
 KIND: Final = "math"
 GRADERS: Final = ("ours", "math-verify")
@@ -50,6 +53,9 @@ class ArmAudit:
         By judging, how many it sees otherwise than the reference.
     differences
         Those responses, at most ``listed`` of each judging.
+    witnesses
+        What right answers of the reference judging rest on, each distinct one with what its replay
+        says (:mod:`rlbhpc.verify.witness_replay`), or empty where there is none.
     """
 
     listed: int
@@ -58,6 +64,7 @@ class ArmAudit:
     right: dict[str, Counter[str]] = field(default_factory=lambda: {j: Counter() for j in JUDGINGS})
     differing: Counter[str] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
+    witnesses: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
 
 class StyleJudge:
@@ -66,6 +73,7 @@ class StyleJudge:
     def __init__(self, workers: int = 1, seconds: float = SECONDS) -> None:
         self._ours = BatchVerifier(KIND, workers=workers, seconds=seconds)
         self._pool = shared_pool(WORKER, workers, seconds)
+        self._replays = shared_pool(REPLAY, workers, seconds)
         self._opinions: dict[tuple[str, str], bool] = {}
 
     def judge(self, records: Sequence[Record], into: ArmAudit) -> None:
@@ -89,6 +97,21 @@ class StyleJudge:
                 into.right[judging][record.problem.id] += right
                 if right != by_judging[REFERENCE][at]:
                     _note(into, record, judging, answers[policy][at], right)
+
+        self._replay(records, verdicts, into)
+
+    def _replay(
+        self, records: Sequence[Record], verdicts: Sequence[Verdict], into: ArmAudit
+    ) -> None:
+        new = {}
+        for record, verdict in zip(records, verdicts, strict=True):
+            place = (record.problem.id, verdict.canonical)
+            if verdict.right and place not in into.witnesses:
+                new[place] = verdict.witness
+        results = self._replays.run(list(new.values()))
+        for (place, witness), result in zip(new.items(), results, strict=True):
+            said = str(result.value) if result.outcome == "done" else UNKNOWN
+            into.witnesses[place] = (witness, said if witness else "")
 
     def _by_ours(self, pairs: Sequence[tuple[Problem, str]]) -> list[bool]:
         items = [

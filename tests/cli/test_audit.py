@@ -77,6 +77,7 @@ def test_a_reader_that_misses_a_style_bends_the_comparison_and_is_told(study: St
     assert code == DONE, result.output
     out = result.output
     assert "trained is undecided at k = 1" in out
+    assert "What 24 distinct right answers rest on: 24 equal text." in out
     assert "does not survive" in out
     assert "last box, ours" in out.rpartition("does not survive")[2]
     # Where no more than a stated share differs, nothing is listed.
@@ -104,6 +105,9 @@ def test_the_record_counts_every_judging_of_a_seeded_sample(study: Study) -> Non
     assert trained["differing"]["ours, math-verify"] == 0
     # "3 other ways" is the last value, and by accident the gold answer of nothing here.
     assert sum(base["right"]["last value, ours"]) == 0
+    replays = [one["replay"] for one in base["witnesses"]]
+    assert len(replays) == sum(right > 0 for right in base["right"][REFERENCE])
+    assert set(replays) == {"equal text"}
     assert call(*words)[1].output == result.output
     assert json.loads(call(*words, "--seed", 1)[1].output) != record
 

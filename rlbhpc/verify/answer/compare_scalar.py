@@ -129,7 +129,7 @@ def compare_numbers(a: Node, b: Node) -> str:
     """Return the rule by which two bare expressions are equal, or ``""``."""
     rule = _rule_of_equality(a, b)
     if rule:
-        claim_equal(a, b)
+        claim_equal(*_same_imaginary(a, b))
     return rule
 
 

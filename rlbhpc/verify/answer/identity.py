@@ -45,7 +45,7 @@ def same(a: Node, b: Node) -> bool:
         return agree(a, b, {})
     steps = has(a, *_STEPS) or has(b, *_STEPS)
     counts = _INTEGER_LETTERS.issuperset(names)
-    if not (counts and steps):
+    if not about_integers(a, b):
         decided = _agreements(a, b, general_points(names))
         if decided is None:
             return False
@@ -59,6 +59,12 @@ def same(a: Node, b: Node) -> bool:
         if decided < 2:
             raise Undecided("no point where both are defined")
     return _same_on_branches(a, b, names, steps, counts)
+
+
+def about_integers(a: Node, b: Node) -> bool:
+    """Whether a comparison is about integers alone: steps, and only letters that count."""
+    steps = has(a, *_STEPS) or has(b, *_STEPS)
+    return steps and _INTEGER_LETTERS.issuperset(symbols(a) | symbols(b))
 
 
 def general_points(names: list[str]) -> list[Point]:

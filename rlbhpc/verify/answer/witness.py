@@ -21,7 +21,12 @@ from contextvars import ContextVar
 from fractions import Fraction
 from typing import Final
 
-from rlbhpc.verify.answer.identity import general_points, signed_points
+from rlbhpc.verify.answer.identity import (
+    about_integers,
+    general_points,
+    integer_points,
+    signed_points,
+)
 from rlbhpc.verify.answer.numeric import Point
 from rlbhpc.verify.answer.tree import Node, symbols
 
@@ -46,8 +51,10 @@ def claim_equal(a: Node, b: Node) -> None:
     if claims is None:
         return
     names = sorted(symbols(a) | symbols(b))
-    points = [*general_points(names)[:2], *signed_points(names)[:3]] if names else []
-    at = " | ".join(map(_point, points))
+    points = [*general_points(names)[:2], *signed_points(names)[:3]]
+    if about_integers(a, b):
+        points = integer_points(names)[:5]
+    at = " | ".join(map(_point, points)) if names else ""
     claims.append(f"{_written(a)} = {_written(b)}" + (f" @ {at}" if at else ""))
 
 
