@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from rlbhpc.verify.answer.compare_letters import with_axes
 from rlbhpc.verify.answer.compare_region import compare_regions, compare_relations
 from rlbhpc.verify.answer.compare_scalar import (
     EXACT,
@@ -53,6 +54,7 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
     if isinstance(gold, Named) and isinstance(answer, Named) and _contradict(gold, answer):
         return NO
     gold, answer = _without_names(gold, answer)
+    gold, answer = with_axes(gold, answer), with_axes(answer, gold)
     for ours, theirs, rule in _RULES:
         if isinstance(gold, ours) and isinstance(answer, theirs):
             return rule(gold, answer, tolerance)

@@ -13,7 +13,7 @@ from rlbhpc.verify.answer.compare_scalar import (
 )
 from rlbhpc.verify.answer.exact import Undecided
 from rlbhpc.verify.answer.identity import same
-from rlbhpc.verify.answer.intervals import region_parts
+from rlbhpc.verify.answer.intervals import order_key, region_parts
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tree import Node, num, rename, symbols
@@ -29,6 +29,7 @@ def compare_regions(gold: Value, answer: Value) -> str:
         ours, theirs = list(_parts(gold)), list(_parts(answer))
     except Unreadable:
         return NO
+    ours, theirs = _joined(ours), _joined(theirs)
     if len(ours) != len(theirs):
         return NO
     for part in ours:
@@ -43,6 +44,53 @@ def _parts(value: Value) -> tuple[Interval | Quantity, ...]:
     if isinstance(value, Items) and value.kind == "list":
         return tuple(part for item in value.items for part in region_parts(item))
     return region_parts(value)
+
+
+def _joined(parts: list[Interval | Quantity]) -> list[Interval | Quantity]:
+    """Join intervals and points that touch: ``(0,1) ∪ [1,2)`` is ``(0,2)``."""
+    if len(parts) < 2 or not any(isinstance(part, Interval) for part in parts):
+        return parts
+    try:
+        pieces = sorted(map(_as_interval, parts), key=lambda piece: order_key(piece.low))
+        joined = [pieces[0]]
+        for piece in pieces[1:]:
+            if not _touch(joined[-1], piece):
+                joined.append(piece)
+                continue
+            joined[-1] = _hull(joined[-1], piece)
+    except Unreadable:
+        return parts
+    return [
+        Quantity(piece.low) if piece.low is not None and piece.low == piece.high else piece
+        for piece in joined
+    ]
+
+
+def _as_interval(part: Interval | Quantity) -> Interval:
+    if isinstance(part, Interval):
+        return part
+    if part.unit is not None or symbols(part.tree):
+        raise Unreadable("a point with a unit")
+    return Interval(part.tree, part.tree, True, True)
+
+
+def _touch(left: Interval, right: Interval) -> bool:
+    if left.high is None or right.low is None:
+        return True
+    above, below = order_key(left.high), order_key(right.low)
+    if above != below:
+        return below < above
+    return left.high_closed or right.low_closed
+
+
+def _hull(left: Interval, right: Interval) -> Interval:
+    infinite = float("inf")
+    closed = left.low_closed
+    if order_key(left.low) == order_key(right.low):
+        closed = closed or right.low_closed
+    ends = [(order_key(part.high, infinite), part.high_closed) for part in (left, right)]
+    higher = left if ends[0] >= ends[1] else right
+    return Interval(left.low, higher.high, closed, higher.high_closed, left.name or right.name)
 
 
 def _same_part(a: Interval | Quantity, b: Interval | Quantity) -> bool:

@@ -42,6 +42,8 @@ _GROUPS: Final = re.compile(
 )
 _GROUP_MARKS: Final = re.compile(r"[^\d]+")
 _DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
+# 1,00,000: groups of two before the last three; one begins with a zero, or it may be a list.
+_INDIAN: Final = re.compile(r"(?<![\d.,])(?=[\d,]*,0)\d{1,2}(?:,\d{2})+,\d{3}(?![\d,])(?:\.\d+)?")
 _EUROPEAN: Final = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])|(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])"
 )
@@ -55,6 +57,7 @@ _UNIT_TAIL: Final = re.compile(
 )
 _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
+_OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
 
 _DROPPED: Final = frozenset(
@@ -153,8 +156,11 @@ def _prepare(text: str) -> str:
     text = _GROUPS.sub(lambda run: _GROUP_MARKS.sub("", run[0]), text)
     if "," in text:
         text = _DECIMAL_COMMA.sub(".", text)
+        text = _INDIAN.sub(lambda run: run[0].replace(",", ""), text)
     if text.count(".") + text.count(",") > 1:
         text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
+    if "\\over" in text:
+        text = _OVER.sub(r"\\frac{\1}{\2}", text)
     if "\\" in text:
         text = _TWO_DIGITS.sub(r"\\\1{\2}{\3}", text)
         text = _ONE_DIGIT.sub(r"\\\1{\2}", text)

@@ -136,7 +136,7 @@ class _Reader:
             compound = read_compound(tokens)
             quantity = compound or read_quantity(tokens)
         except Unreadable:
-            rest = self._after_prose(tokens)
+            rest = self._after_prose(tokens) or _after_label(tokens)
             if rest is None:
                 raise
             return self.read(rest)
@@ -301,6 +301,22 @@ class _Reader:
         return Matrix(
             tuple(tuple(Node("mul", (factor, cell)) for cell in row) for row in matrix.rows)
         )
+
+
+_LABELS: Final = frozenset(
+    "set solution solutions interval point points pair triple value values vector matrix answer "
+    "coordinates roots function area length volume sum product probability number total maximum "
+    "minimum distance radius perimeter angle ratio ordered solution's root result x option".split()
+)
+
+
+def _after_label(tokens: Tokens) -> Tokens | None:
+    r"""Return what follows ``\text{The set }`` and the like: a name, and no condition."""
+    count = next((at for at, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
+    words = [text.lower() for _, text in tokens[:count]]
+    if not 0 < count <= 5 or count == len(tokens) or not HEDGES.isdisjoint(words):
+        return None
+    return None if _LABELS.isdisjoint(words) else tokens[count:]
 
 
 def _matrix_of(items: Sequence[Value]) -> Matrix | None:

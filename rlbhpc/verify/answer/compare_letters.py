@@ -1,0 +1,93 @@
+"""Letters that writers choose: constants of integration, and the unit vectors i, j, k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Final
+
+from rlbhpc.verify.answer.identity import same
+from rlbhpc.verify.answer.tree import Node, has, num, rename, symbols
+from rlbhpc.verify.answer.value import Items, Matrix, Quantity, Value
+
+_CONSTANTS: Final = frozenset(
+    "A B C D K c k C_0 C_1 C_2 C_3 c_0 c_1 c_2 c_3 K_1 K_2 k_1 k_2 A_1 A_2".split()
+)
+_AXES: Final = ("i", "j", "k")
+
+
+def other_constants(gold: Node, answer: Node) -> Iterator[Node]:
+    """Yield the answer with its constants of integration named as those of the gold answer.
+
+    Only letters that stand on one side alone are renamed, of a solution in some other variable:
+    those that are added to it (``x^2 + C``) or that scale an exponential (``A e^x``).
+    """
+    ours, theirs = symbols(gold) - symbols(answer), symbols(answer) - symbols(gold)
+    few = 0 < len(ours) == len(theirs) <= 3
+    if not few or not (ours | theirs) <= _CONSTANTS or not symbols(gold) & symbols(answer):
+        return
+    if not all(_is_arbitrary(gold, name) for name in ours):
+        return
+    for names in permutations(sorted(ours)):
+        pairs = zip(sorted(theirs), names, strict=True)
+        yield rename(answer, {name: Node("sym", (), ours) for name, ours in pairs})
+
+
+def _is_arbitrary(node: Node, name: str) -> bool:
+    symbol = Node("sym", (), name)
+    if node.op == "add" and symbol in node.args:
+        return True
+    terms = node.args if node.op == "add" else (node,)
+    scaled = [_factors(term) for term in terms if name in symbols(term)]
+    return len(scaled) == 1 and symbol in scaled[0] and any(map(_grows, scaled[0]))
+
+
+def _factors(node: Node) -> list[Node]:
+    if node.op != "mul":
+        return [node]
+    return [factor for arg in node.args for factor in _factors(arg)]
+
+
+def _grows(factor: Node) -> bool:
+    """Whether a factor is an exponential or a function of the variable."""
+    return factor.op == "fn" or (factor.op == "pow" and bool(symbols(factor.args[1])))
+
+
+def with_axes(value: Value, other: Value) -> Value:
+    """Read ``2i + 3j`` as coordinates beside a tuple or a vector."""
+    if isinstance(other, Matrix):
+        size = len(other.rows) * len(other.rows[0])
+    elif isinstance(other, Items) and other.kind in ("tuple", "bracket", "angle"):
+        size = len(other.items)
+    else:
+        return value
+    if not isinstance(value, Quantity) or value.unit is not None:
+        return value
+    parts = _components(value.tree)
+    if parts is None:
+        return value
+    zeros = (num(0),) * (size - len(parts))
+    return Items("tuple", tuple(map(Quantity, parts + zeros)), point=True)
+
+
+def _components(node: Node) -> tuple[Node, ...] | None:
+    """Coordinates of ``2i + 3j``: None for what is no sum of scaled unit vectors."""
+    node = _axes_as_symbols(node)
+    names = symbols(node) & {"j", "k"}
+    if "j" not in names or has(node, "pow", "abs", "fn", "app"):
+        return None
+    axes = _AXES if "k" in names else _AXES[:2]
+    zero = {name: num(0) for name in axes}
+    parts = tuple(rename(node, {**zero, name: num(1)}) for name in axes)
+    pairs = zip(parts, axes, strict=True)
+    whole = Node("add", tuple(Node("mul", (part, Node("sym", (), axis))) for part, axis in pairs))
+    return parts if same(node, whole) else None
+
+
+def _axes_as_symbols(node: Node) -> Node:
+    """Write the constant i, and letters with a hat, as plain symbols."""
+    if node.op == "const" and node.value == "i":
+        return Node("sym", (), "i")
+    if node.op == "sym" and str(node.value) in ("hat i", "hat j", "hat k"):
+        return Node("sym", (), str(node.value)[-1])
+    return node._replace(args=tuple(map(_axes_as_symbols, node.args))) if node.args else node
