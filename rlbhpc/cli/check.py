@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from rich.console import Console
 
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
+from rlbhpc.launch.cluster import choose
 from rlbhpc.study.difference import Difference, diff
-from rlbhpc.study.lineage import reject_strangers
+from rlbhpc.study.lineage import reject_strangers, untrained
 from rlbhpc.study.load import load_study, longest
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_engines
@@ -43,6 +45,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
             from rlbhpc.train.recipes import check_recipes  # loads torch where it is
 
             check_recipes(resolved)
+            check_memory(resolved)
     changed = since_last_run(resolved)
     if as_json:
         print_json(expansion(resolved) | {"since_last_run": changed and changed.as_dict()})
@@ -50,6 +53,20 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         print_expansion(resolved)
         print_difference(changed)
     return DONE
+
+
+def check_memory(study: Study) -> None:
+    """Refuse a training that the GPUs of the study's cluster are too small for."""
+    _, cluster = choose(study.file.cluster)
+    # Models as large as that are not forecast without torch, as on some login nodes.
+    if cluster.gpu_memory is None or importlib.util.find_spec("torch") is None:
+        return
+    from rlbhpc.train.fit import forecast, refuse_what_cannot_fit
+
+    ranks = max(1, cluster.train.gpus * cluster.train.nodes)
+    for name in untrained(study, study.models):
+        limit = cluster.gpu_memory * 2**30
+        refuse_what_cannot_fit(study, forecast(study, name, ranks, limit), limit)
 
 
 def check_cube(path: Path, as_json: bool) -> int:

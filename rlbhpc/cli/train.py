@@ -35,7 +35,7 @@ from rlbhpc.study.study import Study
     "--memory",
     metavar="GIB",
     type=click.FloatRange(min=0, min_open=True),
-    help="For --dry-run: refuse what does not fit one rank. Default: this GPU's.",
+    help="For --dry-run: a GPU's; refuse what does not fit it. Default: this one's.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For --dry-run: print as JSON.")
 @click.option(
@@ -103,9 +103,10 @@ def _forecast(
     study: Study, models: Sequence[str], ranks: int, memory: float | None, as_json: bool
 ) -> int:
     """Print what each training will do and hold; refuse what cannot fit."""
-    from rlbhpc.train.forecast import device_memory, forecast
+    from rlbhpc.train.fit import device_memory, forecast, refuse_what_cannot_fit
 
-    found = [forecast(study, name, ranks) for name in models]
+    limit = device_memory() if memory is None else int(memory * 2**30)
+    found = [forecast(study, name, ranks, limit) for name in models]
     if as_json:
         print_json([{**vars(one), "total": one.total} for one in found])
     for one in found if not as_json else []:
@@ -117,10 +118,11 @@ def _forecast(
         )
         parts = [*one.memory.items(), ("together, at least", one.total)]
         title = f"{one.model}: memory of each of {one.ranks} ranks"
+        chosen = ("rollouts", "dtype", "recompute", "zero_stage", "offload", "micro_tokens")
+        click.echo(", ".join(f"{name} {one.settings[name]}" for name in chosen))
         print_table(title, ["part", "MiB"], [(p, f"{b / 2**20:,.1f}") for p, b in parts])
-    limit = device_memory() if memory is None else int(memory * 2**30)
     for one in found if limit else []:
-        one.refuse_above(limit)
+        refuse_what_cannot_fit(study, one, limit)
     return DONE
 
 

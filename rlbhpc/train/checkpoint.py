@@ -58,6 +58,7 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
             learner.critic.save_checkpoint(str(partial), tag="critic")
         if dist.get_rank() == 0:
             record = {**progress, "step": step, "ranks": dist.get_world_size()}
+            record |= {name: getattr(learner.settings, name) for name in ("zero_stage", "offload")}
             (partial / "progress.json").write_text(json.dumps(record, indent=1, sort_keys=True))
     if dist.get_rank() == 0:
         for old in states(folder)[:-KEPT_STATES]:

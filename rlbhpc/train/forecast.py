@@ -9,35 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoConfig
 
 from rlbhpc.engines.hf.backend import model_kind
-from rlbhpc.engines.tiny import tiny_config
-from rlbhpc.errors import UserError
-from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import SPREAD, MicroBatch, Response, assemble
 from rlbhpc.train.deepspeed_engine import BUCKET
+from rlbhpc.train.head import BYTES_PER_LOGIT, chunk_rows
 from rlbhpc.train.learner import DTYPES
 from rlbhpc.train.lora import adapt, plain_size
 from rlbhpc.train.policy import Policy, recompute_layers
-from rlbhpc.train.recipes import algorithm_of, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}
-# What else makes a rank hold less: in every phase, beside vLLM, and while it learns.
-AT_ALL: Final = " or a `lora_rank`"
-BESIDE: Final = ", a `lora_rank` or a smaller `rollout_memory`"
-ALONE: Final = (
-    ", a `lora_rank`, `recompute: true`, fewer `micro_tokens` or, for the sampler, fewer `rows` "
-    "under `engine.options`"
-)
+# What is there only while a micro-batch is on its way.
+PASSING: Final = ("activations", "output layer", "gathered weights")
+# Elements that ZeRO-3 lets be whole at a time: DeepSpeed's own choice.
+LIVE: Final = 1_000_000_000
 # One mode for a model and what is run on it: views of weights are known by their storage.
 FAKE = FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -60,8 +53,10 @@ class Forecast:
     share
         Share of a device's memory that is left to training while vLLM samples; while the learner
         works it has all of it.
-    handed
-        Bytes of the weights that vLLM has of its own.
+    handed, largest
+        Bytes of the weights that vLLM has of its own, and of the largest of them.
+    settings
+        What the loop is given: the recipe's settings and the defaults of the device.
     """
 
     model: str
@@ -73,65 +68,48 @@ class Forecast:
     flop: float | None
     share: float = 1.0
     handed: int = 0
+    largest: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
         """Bytes of one rank in all."""
         return sum(self.memory.values())
 
-    def refuse_above(self, limit: int) -> None:
-        """Refuse what cannot fit, with the numbers and what would make it smaller."""
+    def shortfall(self, limit: int) -> str:
+        """Why so many bytes of a device are not enough, with the numbers; empty if they are."""
         vllm = limit * (1 - self.share)
         if self.handed > vllm:
-            raise UserError(
-                f"model {self.model}: `rollout_memory` gives vLLM {vllm / 2**30:.1f} GiB, and its "
-                f"weights alone take {self.handed / 2**30:.1f}; it has to be larger"
+            return (
+                f"`rollout_memory` gives vLLM {vllm / 2**30:.1f} GiB, and its weights alone take "
+                f"{self.handed / 2**30:.1f}"
             )
-        lasting = {name: size for name, size in self.memory.items() if name != "activations"}
-        # vLLM's weights, and what they are copied from.
-        handing = lasting | {"weights handed to vLLM": 2 * self.handed}
-        for phase, memory, left, less in (
-            ("", self.memory, float(limit), ALONE),
-            ("while vLLM samples, ", lasting, limit * self.share, BESIDE),
-            ("while vLLM gets its weights, ", handing, float(limit), AT_ALL),
+        lasting = {name: size for name, size in self.memory.items() if name not in PASSING}
+        # vLLM's weights are filled one by one, each from a whole copy.
+        handing = lasting | {"weights handed to vLLM": self.handed + self.largest}
+        for phase, memory, room in (
+            ("", self.memory, float(limit)),
+            ("while vLLM samples, ", lasting, limit * self.share),
+            ("while vLLM gets its weights, ", handing, float(limit)),
         ):
-            held = sum(memory.values())
-            if held <= left:
+            needed = sum(memory.values())
+            if needed <= room:
                 continue
             parts = sorted(memory.items(), key=lambda part: -part[1])
             largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
-            raise UserError(
-                f"model {self.model}: {phase}one rank holds {held / 2**30:.1f} GiB at least and "
-                f"has {left / 2**30:.1f}; the largest parts are {largest} GiB. More ranks, "
-                f"`zero_stage: 3`, `offload: true`{less} make it less"
+            return (
+                f"{phase}one rank holds {needed / 2**30:.1f} GiB at least and has "
+                f"{room / 2**30:.1f}; the largest parts are {largest} GiB"
             )
-
-
-def forecast(study: Study, model: str, ranks: int) -> Forecast:
-    """Tell what training ``model`` on so many ranks will do and hold."""
-    training = study.models[model].train
-    if training is None:
-        raise UserError(f"model {model} is not trained by this study")
-    recipe = study.file.recipes[training.recipe]
-    steps = study.last_step(model)
-    algorithm, settings = algorithm_of(recipe), settings_of(recipe, steps)
-    policy = without_data(_config(study, model), settings)
-    parameters, work = (plain_size(policy), _trained(policy)), _work(settings, algorithm)
-    beside = settings.rollouts == "vllm"
-    return Forecast(
-        model, recipe.algorithm, parameters[0], ranks, work,
-        memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
-        _flop(parameters, work, settings, algorithm),
-        share=1 - settings.rollout_memory if beside else 1.0,
-        handed=parameters[0] * BYTES[settings.dtype] if beside else 0,
-    )  # fmt: skip
+        return ""
 
 
 def _size(module: torch.nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def _trained(module: torch.nn.Module) -> int:
+def trained_size(module: torch.nn.Module) -> int:
+    """Number of parameters that learn."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
@@ -144,7 +122,8 @@ def without_data(config: Any, settings: Settings) -> Policy:
         return Policy(model)
 
 
-def _work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
+def work_of(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
+    """What a run samples and updates."""
     per_step = settings.prompts_per_step * settings.samples_per_prompt
     updates = settings.epochs * (per_step // settings.responses_per_update)
     work = {"steps": settings.steps}
@@ -159,7 +138,7 @@ def _work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
     }
 
 
-def _flop(
+def flop_of(
     parameters: tuple[int, int],
     work: Mapping[str, int],
     settings: Settings,
@@ -183,13 +162,13 @@ def memory_of(
 ) -> dict[str, int]:
     """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time."""
     config, parameters = policy.model.config.get_text_config(), plain_size(policy)
-    memory = _states("policy", _size(policy), _trained(policy), settings, ranks)
+    memory = _states("policy", _size(policy), trained_size(policy), settings, ranks)
     width = settings.micro_tokens
     if algorithm is not None:
-        width = min(width, settings.max_tokens)
+        width = settings.max_tokens  # a response is never cut, whatever a micro-batch may hold
         if algorithm.NEEDS_CRITIC:
             body, learning = policy.model.base_model, config.hidden_size
-            sizes = _size(body) + learning, _trained(body) + learning
+            sizes = _size(body) + learning, trained_size(body) + learning
             memory |= _states("critic", *sizes, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
             memory["reference weights"] = parameters * BYTES[settings.dtype]
@@ -198,13 +177,10 @@ def memory_of(
             most = min(rows, settings.responses_per_rank(ranks))
             memory["sampler cache"] = _cache(config, settings, most)
     batch = _largest_batch(settings, width, ranks)
+    memory["output layer"] = _output_layer(policy, settings, len(batch.targets))
+    if settings.zero_stage == 3:
+        memory["gathered weights"] = min(LIVE, parameters) * BYTES[settings.dtype]
     memory["activations"] = _activations(policy, settings, batch)
-    if settings.recompute:
-        recompute_layers(policy.model)
-        between = _activations(policy, settings, batch)
-        # The layer whose gradient is due has its own again.
-        inside = (memory["activations"] - between) // config.num_hidden_layers
-        memory["activations"] = between + inside
     return memory
 
 
@@ -230,6 +206,16 @@ def _states(
     }
 
 
+def _output_layer(policy: Policy, settings: Settings, tokens: int) -> int:
+    """Logits of one chunk, and the gradient of the weights that is added up over all chunks."""
+    weight = policy.model.get_output_embeddings().weight
+    rows = chunk_rows(len(weight))
+    gradient = 0
+    if weight.requires_grad:
+        gradient = weight.numel() * (4 if tokens > rows else BYTES[settings.dtype])
+    return min(rows, tokens) * len(weight) * BYTES_PER_LOGIT + gradient
+
+
 def _cache(config: Any, settings: Settings, rows: int) -> int:
     """Keys and values of all rows at their longest, the prompts left out."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -249,7 +235,29 @@ def _largest_batch(settings: Settings, width: int, ranks: int) -> MicroBatch:
     return assemble(responses, np.arange(len(responses)))
 
 
+# Of the models and micro-batches that were run already: a study trains many from one.
+_COUNTED: dict[tuple[object, ...], tuple[int, int]] = {}
+
+
 def _activations(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
+    """Bytes that are kept of a micro-batch for its gradient, with layers recomputed or not."""
+    config = policy.model.config
+    key = (
+        config.to_json_string(), settings.dtype, settings.lora_rank, settings.temperature,
+        *(tuple(rows.shape) for rows in batch.rows),
+    )  # fmt: skip
+    if key not in _COUNTED:
+        whole = _kept(policy, settings, batch)
+        recompute_layers(policy.model)
+        _COUNTED[key] = whole, _kept(policy, settings, batch)
+    whole, between = _COUNTED[key]
+    if not settings.recompute:
+        return whole
+    # The layer whose gradient is due has its own again.
+    return between + (whole - between) // int(config.get_text_config().num_hidden_layers)
+
+
+def _kept(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
     """Bytes that autograd keeps of a micro-batch, counted on tensors without data."""
     kept: dict[int, int] = {}
     # The graph's tensors are held here, so that an address stands for one of them only.
@@ -267,21 +275,3 @@ def _activations(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
     with FAKE, hooks:
         policy(batch, settings.temperature).logprobs.sum()
     return sum(kept.values())
-
-
-def _config(study: Study, model: str) -> Any:
-    """Configuration of the model that a training starts from, trained itself or not yet."""
-    while (training := study.models[model].train) is not None and training.from_ is not None:
-        model = training.from_
-        folder = study.folder(model, study.last_step(model))
-        if (folder / "config.json").is_file():
-            return AutoConfig.from_pretrained(folder)
-    if training is None:
-        raise UserError(f"model {model}: no config.json in its folder; bring it there first")
-    shape = dict(study.file.recipes[training.recipe].architecture)
-    return tiny_config(shape.pop("model_type", "qwen2"), **shape)
-
-
-def device_memory() -> int:
-    """Bytes of this process's GPU; 0 where there is none."""
-    return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 0

@@ -129,18 +129,3 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
     told, left = returns[mask].double(), (returns - values)[mask].double()
     spread = float(told.var(correction=0))
     return 1 - float(left.var(correction=0)) / spread if spread > 1e-12 else float("nan")
-
-
-def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:
-    """Log-probability of each id under softmax(logits / T), in float32.
-
-    The temperature divides the logits: dividing log-probabilities by it is not the same.
-    """
-    scaled = logits.float() / temperature
-    return scaled.gather(-1, ids[..., None]).squeeze(-1) - scaled.logsumexp(-1)
-
-
-def token_entropies(logits: Tensor, temperature: float) -> Tensor:
-    """Entropy in nats of softmax(logits / T) over the full vocabulary, in float32."""
-    logp = (logits.float() / temperature).log_softmax(-1)
-    return -(logp.exp() * logp).sum(-1)

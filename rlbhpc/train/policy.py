@@ -15,7 +15,7 @@ from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.engines.staging import staged
 from rlbhpc.train.attention import attend_in_rows, hidden_states
 from rlbhpc.train.batch import MicroBatch
-from rlbhpc.train.losses import token_entropies, token_logprobs
+from rlbhpc.train.head import score_in_chunks
 
 
 class Scored(NamedTuple):
@@ -64,6 +64,7 @@ class Policy(nn.Module):
     def __init__(self, model: PreTrainedModel, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(model)
+        score_in_chunks(model.get_output_embeddings())
         self.model = model
         self.sight = sight
         self.entropy_gradient = False
@@ -80,11 +81,8 @@ class Policy(nn.Module):
         elsewhere: the sampler has measured them already.
         """
         hidden = hidden_states(self.model.base_model, batch, self.sight)
-        logits = self.model.get_output_embeddings()(hidden)
-        logprobs = token_logprobs(logits, batch.targets, temperature)
-        if not self.entropy_gradient:
-            return Scored(logprobs, torch.zeros_like(logprobs))
-        return Scored(logprobs, token_entropies(logits, temperature))
+        head = self.model.get_output_embeddings()
+        return Scored(*head(hidden, batch.targets, temperature, self.entropy_gradient))
 
 
 class Critic(nn.Module):

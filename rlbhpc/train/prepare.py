@@ -20,10 +20,11 @@ from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.schema import Training
 from rlbhpc.study.study import Study
 from rlbhpc.train.checkpoint import Export, states
+from rlbhpc.train.fit import settings_here
 from rlbhpc.train.loop import Run
 from rlbhpc.train.pairs import learning_pairs
 from rlbhpc.train.policy import sight_of
-from rlbhpc.train.recipes import algorithm_of, settings_of
+from rlbhpc.train.recipes import algorithm_of
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Judge, Prompt
 from rlbhpc.train.sft import Distillation
@@ -68,7 +69,7 @@ def _run(study: Study, model: str, training: Training) -> Run | Distillation:
         "folder": study.layout.training(model),
         "exports": {},
     }
-    settings, algorithm = settings_of(recipe, study.last_step(model)), algorithm_of(recipe)
+    settings, algorithm = settings_here(study, model), algorithm_of(recipe)
     if algorithm is None:
         pairs = tuple(learning_pairs(study, recipe, Tokens(base), settings))
         if not pairs:

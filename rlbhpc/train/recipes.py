@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 SHARED = (
     "seed", "prompts_per_step", "samples_per_prompt", "temperature", "max_tokens", "learning_rate",
 )  # fmt: skip
+
+
+# What a GPU is for: set there where a recipe says nothing.
+ON_GPU = {"rollouts": "vllm", "dtype": "bfloat16", "recompute": True}
 
 
 def check_recipes(study: Study) -> None:
@@ -70,9 +74,13 @@ def algorithm_of(recipe: Recipe) -> Algorithm | None:
     return make_algorithm(recipe.algorithm, recipe.preset, **chosen)
 
 
-def settings_of(recipe: Recipe, steps: int) -> Settings:
-    """Settings of the loop: keys of the recipe, and those options that are not the algorithm's."""
-    given = {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
+def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
+    """Settings of the loop: keys of the recipe, and those options that are not the algorithm's.
+
+    What a recipe leaves open has the defaults of a GPU, or of processors.
+    """
+    given: dict[str, Any] = dict(ON_GPU) if gpu else {}
+    given |= {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
     if recipe.kl is not None:
         given["kl_loss"] = recipe.kl
     own = {"traces"} if recipe.algorithm == "sft" else _own_options(recipe)

@@ -17,7 +17,6 @@ import torch
 from transformers import AutoConfig
 
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.train import attention
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import SPREAD, Response, assemble
 from rlbhpc.train.forecast import memory_of, without_data
@@ -27,9 +26,6 @@ from rlbhpc.train.policy import Policy
 from rlbhpc.train.settings import Settings
 
 ROWS, WIDTH = 8, 64
-
-# What is foretold of bfloat16 is what a GPU keeps, which has no need of float32 in attention.
-attention._slow_if_short = lambda table: False
 
 
 def held() -> int:

@@ -14,8 +14,6 @@ from rlbhpc.train.losses import (
     reference_penalty,
     row_weights,
     surrogate,
-    token_entropies,
-    token_logprobs,
     value_loss,
 )
 
@@ -172,18 +170,6 @@ def test_explained_variance_is_of_the_tokens_alone(values: list[float], share: f
     assert explained_variance(padded, returns, mask) == pytest.approx(share)
     for same in (torch.ones(1, 5), 1 + torch.arange(5)[None] * 1e-8):
         assert math.isnan(explained_variance(padded.double(), same.double(), mask))
-
-
-@pytest.mark.parametrize(("temperature", "expected"), [(1.0, -0.126928), (0.5, -0.018150)])
-def test_temperature_divides_the_logits(temperature: float, expected: float) -> None:
-    logp = token_logprobs(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), temperature)
-    assert float(logp) == pytest.approx(expected, abs=6e-7)
-
-
-def test_entropy() -> None:
-    assert float(token_entropies(torch.tensor([0.0, 0.0, math.log(2)]), 1.0)) == pytest.approx(
-        1.039721, abs=6e-7
-    )
 
 
 def test_per_token_weight_of_short_and_long_responses() -> None:

@@ -300,13 +300,15 @@ class VllmEngine:
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.
             self._engine.wake_up(["weights"])
+        names: set[str] = set()
         if isinstance(weights, Path):
             kwargs: dict[str, Any] = {"weights_path": str(weights)}
         else:
-            kwargs = {"weights_iterator": list(weights)}
-            refuse_partial(self._folder, {name for name, _ in kwargs["weights_iterator"]})
+            # One tensor at a time: no second copy of the model stands beside vLLM's.
+            kwargs = {"weights_iterator": _noting(weights, names)}
         self._engine.collective_rpc("reload_weights", kwargs=kwargs)
-        kwargs.clear()
+        if names:
+            refuse_partial(self._folder, names)
         self._engine.collective_rpc("mend_tied_head")
         self._engine.reset_prefix_cache()
         if self.sees:
@@ -329,6 +331,15 @@ class VllmEngine:
         self._engine.engine_core.shutdown()
         del self._engine
         gc.collect()
+
+
+def _noting(
+    weights: Iterable[tuple[str, torch.Tensor]], names: set[str]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The same weights; their names are noted as they go by."""
+    for name, tensor in weights:
+        names.add(name)
+        yield name, tensor
 
 
 def _environment() -> None:

@@ -1,0 +1,143 @@
+"""What fits a GPU is chosen, what cannot is refused with what does, and shipped recipes fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from rlbhpc.cli.check import check
+from rlbhpc.cli.train import train
+from rlbhpc.errors import UserError
+from tests.sweep.study_folder import CONFIGS, study_folder
+
+pytestmark = pytest.mark.engine
+
+# From the published config.json of each.
+SEVEN = {
+    "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152_064,
+}  # fmt: skip
+THIRTY_TWO = {
+    "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64,
+    "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 152_064,
+}  # fmt: skip
+TOWER = {
+    "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16,
+    "out_hidden_size": 3584, "fullatt_block_indexes": [7, 15, 23, 31], "window_size": 112,
+}  # fmt: skip
+FILES = ("ablations", "algorithms", "recipes")
+# What does not train on 8 GPUs of one node, as the file says.
+RANKS = {"dapo": 128}
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The files that train, beside models that say of themselves what the real ones do."""
+    files = {}
+    for name in FILES:
+        folder = tmp_path_factory.mktemp(name)
+        files[name] = study_folder(folder, name)
+        for config in folder.glob("models/*/config.json"):
+            enlarge(config)
+    return files
+
+
+def enlarge(config: Path) -> None:
+    values: dict[str, Any] = json.loads(config.read_text())
+    size = THIRTY_TWO if "32B" in config.parent.name else SEVEN
+    text = values.get("text_config", values)
+    text.update(size)
+    text.pop("layer_types", None)
+    text["max_window_layers"] = size["num_hidden_layers"]
+    if "vision_config" in values:
+        values["vision_config"].update(TOWER)
+        text["rope_parameters"]["mrope_section"] = [16, 24, 24]
+    config.write_text(json.dumps(values))
+
+
+def dry_run(path: Path, models: Sequence[str], *words: object) -> Result:
+    return CliRunner().invoke(
+        train, [str(path), *models, "--dry-run", "--json", *map(str, words)], standalone_mode=False
+    )
+
+
+def trained(path: Path) -> list[str]:
+    models = yaml.safe_load(path.read_text()).get("models") or {}
+    return [name for name, entry in models.items() if entry and "train" in entry]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_shipped_fits_gpus_of_80_gib(shipped: dict[str, Path], name: str) -> None:
+    """Seven billion parameters on 8 of them, 32 on as many as the file says."""
+    path = shipped[name]
+    small = [model for model in trained(path) if name != "recipes" or model not in RANKS]
+    large = [model for model in trained(path) if model not in small]
+    for models, ranks, parameters in ((small, 8, 7.6e9), (large, RANKS["dapo"], 32.8e9)):
+        result = dry_run(path, models, "--ranks", ranks, "--memory", 80) if models else None
+        assert result is None or result.exception is None, result.exception
+        for foretold in json.loads(result.stdout) if result else []:
+            assert foretold["parameters"] == pytest.approx(parameters, rel=0.1)
+            settings = foretold["settings"]
+            assert settings["dtype"] == "bfloat16" and settings["rollouts"] == "vllm"
+            assert settings["recompute"] and settings["zero_stage"] in (2, 3)
+
+
+def test_every_file_that_trains_is_among_these() -> None:
+    assert {path.stem for path in CONFIGS.glob("*.yaml") if trained(path)} == set(FILES)
+
+
+def test_of_zero_the_least_that_fits_is_taken(shipped: dict[str, Path]) -> None:
+    expected = {
+        (1, 1000): (0, False),
+        (8, 80): (2, False),
+        (2, 100): (3, False),
+        (2, 60): (3, True),
+    }
+    for (ranks, memory), (stage, offload) in expected.items():
+        result = dry_run(shipped["algorithms"], ["grpo"], "--ranks", ranks, "--memory", memory)
+        assert result.exception is None, (ranks, memory, result.exception)
+        settings = json.loads(result.stdout)[0]["settings"]
+        assert (settings["zero_stage"], settings["offload"]) == (stage, offload), (ranks, memory)
+
+
+def test_what_cannot_fit_is_refused_with_the_nearest_that_does(shipped: dict[str, Path]) -> None:
+    own = "recipes.grpo.options"
+    words = ("--ranks", 8, "--memory", 80, "--set", f"{own}.recompute=false")
+    refused = dry_run(shipped["algorithms"], ["grpo"], *words)
+    assert isinstance(refused.exception, UserError)
+    message = str(refused.exception)
+    assert "one rank holds" in message and "has 80.0; the largest parts are activations" in message
+    nearest = yaml.safe_load(message.partition("fits: ")[2].partition(" under")[0])
+    assert nearest == {"recompute": True}
+    words = (
+        *words[:-1],
+        *(f"{own}.{name}={str(value).lower()}" for name, value in nearest.items()),
+    )
+    assert dry_run(shipped["algorithms"], ["grpo"], *words).exception is None
+    # On one GPU nothing but more of them helps.
+    alone = dry_run(shipped["algorithms"], ["grpo"], "--memory", 24)
+    assert "ranks: " in str(alone.exception) and "`ranks` are GPUs" in str(alone.exception)
+
+
+def test_check_and_a_start_refuse_it_too(
+    shipped: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "small.yaml"
+    site.write_text("train: {gpus: 2}\ngpu_memory: 40\n")
+    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path))
+    words = [str(shipped["recipes"]), "--set", "cluster=small"]
+    result = CliRunner().invoke(check, words, standalone_mode=False)
+    assert isinstance(result.exception, UserError)
+    assert "model simplerl: " in str(result.exception) and "ranks: " in str(result.exception)
+    site.write_text("train: {gpus: 8, nodes: 16}\ngpu_memory: 80\n")
+    assert CliRunner().invoke(check, words, standalone_mode=False).exception is None
+    monkeypatch.setattr("rlbhpc.train.fit.device_memory", lambda: 24 << 30)
+    started = CliRunner().invoke(train, [str(shipped["algorithms"]), "grpo"], standalone_mode=False)
+    assert isinstance(started.exception, UserError)
+    assert "model grpo: " in str(started.exception) and "fits: " in str(started.exception)
