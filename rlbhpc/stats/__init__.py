@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rlbhpc.stats.fixed import fixed_curve
     from rlbhpc.stats.histogram import accuracy_histogram, accuracy_shift
     from rlbhpc.stats.interval import Interval, Target
-    from rlbhpc.stats.majority import maj_at_k
+    from rlbhpc.stats.majority import maj_at_k_by_votes
     from rlbhpc.stats.mcnemar import mcnemar_exact
-    from rlbhpc.stats.multiple import benjamini_hochberg, holm
+    from rlbhpc.stats.multiple import holm
     from rlbhpc.stats.perplexities import perplexity
     from rlbhpc.stats.phrases import sentences
     from rlbhpc.stats.reliability import g_pass_at_k, mg_pass_at_k, pass_hat_k
@@ -54,9 +54,9 @@ _HOME = {
     "fixed": ("fixed_curve",),
     "histogram": ("accuracy_histogram", "accuracy_shift"),
     "interval": ("Interval", "Target"),
-    "majority": ("maj_at_k",),
+    "majority": ("maj_at_k_by_votes",),
     "mcnemar": ("mcnemar_exact",),
-    "multiple": ("benjamini_hochberg", "holm"),
+    "multiple": ("holm",),
     "perplexities": ("perplexity",),
     "phrases": ("sentences",),
     "reliability": ("g_pass_at_k", "mg_pass_at_k", "pass_hat_k"),
@@ -70,11 +70,11 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Answer", "Conclusion", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Finding",
     "Headline", "Interval", "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "Verdict",
-    "Word", "accuracy_histogram", "accuracy_shift", "answer", "bayes_at_n", "benjamini_hochberg",
-    "clopper_pearson", "conclude", "coverage", "crossing", "crossing_points", "delta_se",
-    "delta_se_interval", "detection_threshold", "difference_curve", "extrapolate", "fixed_curve",
-    "g_pass_at_k", "holm", "k_grid", "log_fail_at_k", "maj_at_k", "mcnemar_exact", "mg_pass_at_k",
-    "pass_at_k", "pass_curve", "pass_curves", "pass_hat_k", "perplexity", "pythia", "sentences",
+    "Word", "accuracy_histogram", "accuracy_shift", "answer", "bayes_at_n", "clopper_pearson",
+    "conclude", "coverage", "crossing", "crossing_points", "delta_se", "delta_se_interval",
+    "detection_threshold", "difference_curve", "extrapolate", "fixed_curve", "g_pass_at_k", "holm",
+    "k_grid", "log_fail_at_k", "maj_at_k_by_votes", "mcnemar_exact", "mg_pass_at_k", "pass_at_k",
+    "pass_curve", "pass_curves", "pass_hat_k", "perplexity", "pythia", "sentences",
     "solvable_sets", "support_metrics",
 ]  # fmt: skip
 

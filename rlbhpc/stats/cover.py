@@ -22,19 +22,6 @@ from rlbhpc.stats.priors import RatePrior, fit_prior
 from rlbhpc.stats.weights import ProblemWeights
 
 
-def cover_plugin(n: ArrayLike, c: ArrayLike, tau: ArrayLike) -> NDArray[np.float64]:
-    """Share of problems whose accuracy c/n is at least τ, along a last axis of τ.
-
-    Examples
-    --------
-    >>> cover_plugin(8, [0, 2, 8], [0.25, 1.0]).round(3)
-    array([0.667, 0.333])
-    """
-    counts = Counts.of(n, c)
-    level = _levels(tau)
-    return np.asarray((counts.c[:, None] >= level * counts.n[:, None] - 1e-9).mean(axis=0))
-
-
 def cover_at(
     counts: Counts, weights: ProblemWeights, tau: ArrayLike, prob: float = PROB
 ) -> Interval:

@@ -1,42 +1,23 @@
-r"""How different the samples of a problem are: distinct answers, and duplicates among samples."""
+r"""Repeated responses of a problem, and whether chance explains them.
+
+Independent draws from a model that is sure of itself repeat legitimately: two responses are the
+same text with probability :math:`\sum_y q(y)^2 = E[q(Y)]`, so n responses with log-probabilities
+:math:`\ell_i` are expected to hold :math:`\binom n2 \frac1n \sum_i e^{\ell_i}` equal pairs. A pair
+of texts of probability q or less comes up in n draws with probability at most
+:math:`\binom n2 q`: a repeat far below that was no draw of its own, but a seed used twice or a
+sample copied.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from numpy.typing import ArrayLike
 
 from rlbhpc.errors import UserError
-
-
-def distinct_at_k(votes: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    r"""Give the expected number of distinct answers among k samples of one problem.
-
-    .. math:: \sum_a \Big[1 - \binom{n - m_a}{k} \Big/ \binom nk\Big]
-
-    for answers with :math:`m_a` of n samples. Counts of distinct answers grow with n, so models
-    are compared at one k. NaN where k > n.
-
-    Examples
-    --------
-    >>> distinct_at_k([3, 1], [1, 2, 4])
-    array([1. , 1.5, 2. ])
-    """
-    m = np.asarray(votes, np.float64)
-    m = m[m > 0]
-    n, sizes = m.sum(), np.atleast_1d(np.asarray(k, np.float64))
-    rest = n - m[:, None]
-    with np.errstate(invalid="ignore"):
-        log_miss = (
-            special.gammaln(rest + 1)
-            - special.gammaln(np.maximum(rest - sizes, 0) + 1)
-            - special.gammaln(n + 1)
-            + special.gammaln(np.maximum(n - sizes, 0) + 1)
-        )
-    seen = np.where(sizes > rest, 1.0, -np.expm1(np.minimum(log_miss, 0)))
-    return np.where(sizes > n, np.nan, seen.sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -87,3 +68,58 @@ def duplicates(sequences: ArrayLike) -> Duplicates:
         return Duplicates(0, 0, 0.0)
     _, times = np.unique(labels, return_counts=True)
     return Duplicates(len(labels), len(times), float(len(labels) ** 2 / (times**2).sum()))
+
+
+#: Chance, over a whole arm, below which a repeat counts as no draw of its own.
+UNLIKELY: Final = 0.001
+
+
+@dataclass(frozen=True)
+class Collisions:
+    """Equal responses of one problem against what independent draws would hold.
+
+    Attributes
+    ----------
+    pairs, expected
+        Equal pairs that there are, and that independent draws of these probabilities would hold.
+    copies
+        Responses that repeat an earlier one too improbable to be drawn twice.
+    """
+
+    pairs: int
+    expected: float
+    copies: int
+
+
+def collisions(sequences: ArrayLike, logprobs: ArrayLike, problems: int = 1) -> Collisions:
+    """Compare repeated responses of a problem with the collisions that chance explains.
+
+    Parameters
+    ----------
+    sequences
+        One hash (or any label) of the token sequence per sample.
+    logprobs
+        Log-probability of each sequence in the distribution that it was drawn from.
+    problems
+        How many problems of the arm are looked at: the chance of a false alarm, ``UNLIKELY``, is
+        that of all of them together.
+
+    Examples
+    --------
+    >>> collisions(["yes"] * 3 + ["no"], [-0.1, -0.1, -0.1, -2.3]).copies
+    0
+    >>> collisions(["long"] * 2 + ["other"], [-300.0, -300.0, -310.0]).copies
+    1
+    """
+    labels, logs = np.asarray(sequences), np.asarray(logprobs, np.float64)
+    if labels.ndim != 1 or labels.shape != logs.shape:
+        raise UserError("collisions need a label and a log-probability for each sample")
+    n = len(labels)
+    if n < 2:
+        return Collisions(0, 0.0, 0)
+    _, first, times = np.unique(labels, return_index=True, return_counts=True)
+    every_pair = n * (n - 1) / 2
+    expected = every_pair * float(np.exp(np.minimum(logs, 0.0)).mean())
+    unlikely = logs[first] + math.log(every_pair * problems) < math.log(UNLIKELY)
+    copies = int((times - 1)[unlikely].sum())
+    return Collisions(int((times * (times - 1) // 2).sum()), expected, copies)

@@ -42,25 +42,6 @@ def response_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
     return float((sums / tokens).mean()) if len(sums) else float("nan")
 
 
-def truncated_entropy_bounds(
-    top_entropy: ArrayLike, tail: ArrayLike, vocabulary: int, top: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    r"""Bounds of the full entropy where only the ``top`` likeliest tokens are known.
-
-    .. math:: H_{top} + r\log\frac1r \;\le\; H \;\le\;
-              H_{top} + r \log\frac{V - m}{r}
-
-    with :math:`H_{top} = -\sum_{v \le m} \pi_v \log \pi_v` and the tail mass :math:`r`: the tail
-    is one token at the least and spread evenly over the rest at the most.
-    """
-    if not 0 < top < vocabulary:
-        raise UserError(f"{top} known tokens of a vocabulary of {vocabulary}; needed are fewer")
-    h, r = np.asarray(top_entropy, np.float64), np.asarray(tail, np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        single = np.where(r > 0, -r * np.log(r), 0.0)
-    return h + single, h + single + r * np.log(vocabulary - top)
-
-
 def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
     r"""Entropy of the answers to one problem from the samples per distinct answer.
 

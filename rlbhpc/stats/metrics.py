@@ -13,12 +13,12 @@ from rlbhpc.stats.cover import cover_at
 from rlbhpc.stats.coverage_table import coverage
 from rlbhpc.stats.crossings import crossing
 from rlbhpc.stats.difference import difference_curve
-from rlbhpc.stats.diversity import distinct_at_k, duplicates
+from rlbhpc.stats.diversity import duplicates
 from rlbhpc.stats.efficiency_gap import delta_se
 from rlbhpc.stats.entropy import answer_entropy, response_entropy, token_entropy
 from rlbhpc.stats.extrapolation import fit_power_law
 from rlbhpc.stats.histogram import accuracy_histogram
-from rlbhpc.stats.majority import maj_at_k
+from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.mcnemar import mcnemar_exact
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.perplexities import perplexity
@@ -101,7 +101,7 @@ METRICS: Final = (
         samples_per_k=1, advised_per_k=3,
     ),
     Metric(
-        "maj@k", maj_at_k,
+        "maj@k", maj_at_k_by_votes,
         r"\sum_r \Pr[r \text{ has most of } k \text{ votes}], \text{ ties at random}",
         Better.HIGHER, 0, 1, ("answer", "verdict"), "Wang et al. (2022), arXiv:2203.11171",
         ("cons@k", "majority"), samples_per_k=1, advised_per_k=4,
@@ -152,11 +152,6 @@ METRICS: Final = (
         "answer entropy", answer_entropy,
         r"-\sum_a \hat p_a \log \hat p_a + \tfrac{K-1}{2n}", Better.NEITHER, 0, inf,
         ("answer",), "Miller (1955); Chao and Shen (2003)",
-    ),
-    Metric(
-        "distinct@k", distinct_at_k, r"\sum_a \big[1 - \binom{n-m_a}{k} \big/ \binom nk\big]",
-        Better.NEITHER, 1, inf, ("answer",), "rarefaction, Hurlbert (1971)", (),
-        samples_per_k=1, advised_per_k=1,
     ),
     Metric(
         "effective n", duplicates, r"n^2 \big/ \sum_j m_j^2", Better.HIGHER, 0, inf,

@@ -1,8 +1,7 @@
 r"""Many comparisons in one report: adjusted p-values.
 
 Along one curve there is one question, answered by the simultaneous band. Models times data sets
-are many questions: :func:`holm` where any false claim counts, :func:`benjamini_hochberg` to
-screen for what is worth a second look.
+are many questions, and :func:`holm` holds the chance of any false claim.
 """
 
 from __future__ import annotations
@@ -31,26 +30,6 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
     order = np.argsort(values, kind="stable")
     steps = (len(values) - np.arange(len(values))) * values[order]
     return _back(np.minimum(np.maximum.accumulate(steps), 1.0), order)
-
-
-def benjamini_hochberg(p: ArrayLike) -> NDArray[np.float64]:
-    r"""Benjamini–Hochberg adjusted p-values: the expected share of false claims is bounded.
-
-    :math:`\tilde p_{(i)} = \min_{j \ge i} \min(1, m\, p_{(j)} / j)`.
-
-    References
-    ----------
-    Benjamini and Hochberg (1995), "Controlling the false discovery rate".
-
-    Examples
-    --------
-    >>> benjamini_hochberg([0.01, 0.04, 0.03])
-    array([0.03, 0.04, 0.04])
-    """
-    values = _p_values(p)
-    order = np.argsort(values, kind="stable")
-    steps = len(values) * values[order] / np.arange(1, len(values) + 1)
-    return _back(np.minimum(np.minimum.accumulate(steps[::-1])[::-1], 1.0), order)
 
 
 def _p_values(p: ArrayLike) -> NDArray[np.float64]:

@@ -10,11 +10,17 @@ are summarised by the median, never by the mean of perplexities, which a few lon
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
+from rlbhpc.stats.ratio import ratio_interval
+from rlbhpc.stats.weights import ProblemWeights
+
+# Problems that an interval over problems stands on.
+_PROBLEMS: Final = 10
 
 
 def perplexity(logprob_sum: ArrayLike, n_tokens: ArrayLike) -> NDArray[np.float64]:
@@ -48,48 +54,42 @@ class Spread:
     smallest: float
     largest: float
     geometric_mean: float
+    lower: float
+    upper: float
 
 
 def spread(values: ArrayLike) -> Spread:
     """Summarise perplexities; NaN are left out and not counted.
+
+    Where they are given by problem and response, ``lower`` and ``upper`` are the 95 % interval of
+    the geometric mean with whole problems resampled: responses to one problem are alike.
 
     Examples
     --------
     >>> spread([1.0, 2.0, 4.0]).median
     2.0
     """
-    known = np.asarray(values, np.float64).ravel()
-    known = known[~np.isnan(known)]
+    table = np.asarray(values, np.float64)
+    known = table[~np.isnan(table)]
     if not len(known):
-        return Spread(0, *[float("nan")] * 6)
+        return Spread(0, *[float("nan")] * 8)
     low, middle, high = np.quantile(known, [0.25, 0.5, 0.75]).tolist()
     middle_log = float(np.exp(np.log(known).mean()))
     ends = float(known.min()), float(known.max())
-    return Spread(len(known), middle, low, high, *ends, middle_log)
+    bounds = _clustered(table)
+    return Spread(len(known), middle, low, high, *ends, middle_log, *bounds)
 
 
-#: The study's four conditions as (who scores, whose text).
-CONDITIONS = (("base", "base"), ("base", "trained"), ("trained", "trained"), ("base", "reference"))
-
-
-def four_conditions(
-    scored: dict[tuple[str, str], tuple[ArrayLike, ArrayLike]],
-) -> dict[tuple[str, str], Spread]:
-    """Summarise perplexity by scoring model and author of the text.
-
-    Parameters
-    ----------
-    scored
-        From (scorer, author) to summed log-probabilities and numbers of tokens of all responses.
-        The study shows :data:`CONDITIONS`; any others may be given.
-
-    Examples
-    --------
-    >>> table = four_conditions({("base", "trained"): ([-1.0, -3.0], [10, 10])})
-    >>> round(table["base", "trained"].geometric_mean, 4)
-    1.2214
-    """
-    return {pair: spread(perplexity(*sums)) for pair, sums in scored.items()}
+def _clustered(table: NDArray[np.float64]) -> tuple[float, float]:
+    """Interval of the geometric mean over problems (rows); NaN for fewer than ten of them."""
+    if table.ndim != 2:
+        return float("nan"), float("nan")
+    logs = np.log(table[~np.isnan(table).all(axis=1)])
+    if len(logs) < _PROBLEMS:
+        return float("nan"), float("nan")
+    weights = ProblemWeights.draw(len(logs), np.random.default_rng(0), 1)
+    found = ratio_interval(np.nansum(logs, axis=1), (~np.isnan(logs)).sum(axis=1), weights)
+    return float(np.exp(found.lower)), float(np.exp(found.upper))
 
 
 def perplexity_over_steps(

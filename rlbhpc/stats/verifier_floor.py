@@ -59,21 +59,6 @@ def audited_floor(false_positives: int, audited: int, k: ArrayLike, prob: float 
     return Interval(point, low, high, Target.FIXED, "Clopper–Pearson of the audit", prob)
 
 
-def guess_floor(guess_rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    """Mean over problems of the chance that one of k blind guesses is right.
-
-    Parameters
-    ----------
-    guess_rate
-        Per problem, how often a guess from the answer prior is right: for integer answers, the
-        share of the model's own answers to *other* problems that equal this problem's answer.
-    k
-        Draw sizes.
-    """
-    rate = np.atleast_1d(np.asarray(guess_rate, np.float64))
-    return np.asarray(verifier_floor(rate[:, None], np.atleast_1d(k)).mean(axis=0))
-
-
 def not_guessable(base: Counts, guess_rate: ArrayLike, limit: float = 0.5) -> NDArray[np.bool_]:
     """Problems that blind guessing would solve with probability below ``limit`` in n samples.
 

@@ -21,13 +21,13 @@ from rlbhpc.report.scored import evolutions, scored
 from rlbhpc.report.temperatures import temperatures
 from rlbhpc.report.training import training
 from rlbhpc.stats import pass_at_k, pass_hat_k
-from rlbhpc.stats.majority import maj_at_k_of
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.review import FORMAT, Chain, Sheet
 from rlbhpc.verify.reviews import keep
 from rlbhpc.verify.verdict import Status
 from tests.report.rich import ARMS, PROBLEMS, STEPS, N, make_rich
+from tests.stats.exact_majority import maj_at_k_of
 
 
 @pytest.fixture(scope="module")

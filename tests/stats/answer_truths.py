@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.stats import Counts
+from rlbhpc.stats.joint import FACTOR
 
 Rates = NDArray[np.float64]
 Draw = Callable[[int, np.random.Generator], tuple[Rates, Rates]]
@@ -24,12 +26,18 @@ class Truth:
         Of the study.
     rates
         Draws the true rates of base and trained model.
+    base_n
+        Samples of the base, where they are not n.
+    stragglers
+        Problems with five samples only.
     """
 
     name: str
     problems: int
     n: int
     rates: Draw
+    base_n: int = 0
+    stragglers: int = 0
 
 
 def times(p: Rates, factor: float) -> Rates:
@@ -81,13 +89,79 @@ def churn(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
     return np.where(which < 0.03, there, np.where(which > 0.97, 0.0, base)), trained
 
 
+def hard(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Both models the same, and hardly ever right."""
+    base = rng.beta(0.1, 4, problems)
+    return base, base
+
+
+def slower(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Rates of a few in n samples, all four times slower; the easy half six times as quick."""
+    is_hard = rng.random(problems) < 0.5
+    rare = np.exp(rng.uniform(np.log(0.004), np.log(0.12), problems))
+    base = np.where(is_hard, rare, rng.uniform(0.1, 0.5, problems))
+    return base, np.where(is_hard, times(base, 0.25), times(base, 6))
+
+
+def quicker(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Six times as quick on what the base solves, and nothing else."""
+    base = np.maximum(rng.beta(1.5, 20, problems), 0.02)
+    base = np.where(rng.random(problems) < 0.25, 0.0, base)
+    return base, times(base, 6)
+
+
+def lost_and_quicker(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """A tenth lost for good, everything else four times as quick."""
+    base = some(problems, rng)
+    return base, np.where(rng.random(problems) < 0.1, 0.0, times(base, 4))
+
+
+def contest_lost(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Problems of a contest: a third lost."""
+    base = np.where(rng.random(problems) < 0.1, 0.0, rng.beta(0.35, 2.5, problems))
+    return base, np.where(rng.random(problems) < 0.35, 0.0, base)
+
+
+def contest_gained(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Problems of a contest: a third new."""
+    base, trained = contest_lost(problems, rng)
+    return trained, base
+
+
+def ceiling(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Nearly all solved nearly always, a tenth lost."""
+    base = rng.beta(3, 0.3, problems)
+    return base, np.where(rng.random(problems) < 0.1, 0.0, base)
+
+
+def floor(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Nearly nothing solved, a tenth gained."""
+    base = rng.beta(0.05, 8, problems)
+    new = rng.random(problems) < 0.1
+    return base, np.where(new, rng.beta(1, 6, problems), base)
+
+
 TRUTHS = {
-    "nothing moved": Truth("nothing moved", 500, 1024, nothing_moved),
-    "trap": Truth("trap", 500, 1024, trap),
-    "lost": Truth("lost", 128, 256, lost),
-    "gained": Truth("gained", 128, 256, gained),
-    "expansion": Truth("expansion", 500, 128, expansion),
-    "churn": Truth("churn", 500, 256, churn),
+    truth.name: truth
+    for truth in (
+        Truth("nothing moved", 500, 1024, nothing_moved),
+        Truth("nothing moved, 30 problems", 30, 1024, nothing_moved),
+        Truth("nothing moved, hard", 128, 256, hard),
+        Truth("trap", 500, 1024, trap),
+        Truth("slower", 500, 128, slower),
+        Truth("quicker", 500, 256, quicker),
+        Truth("lost", 128, 256, lost),
+        Truth("gained", 128, 256, gained),
+        Truth("lost and quicker", 128, 256, lost_and_quicker),
+        Truth("contest, lost", 30, 1024, contest_lost),
+        Truth("contest, gained", 30, 1024, contest_gained),
+        Truth("ceiling", 128, 256, ceiling),
+        Truth("floor", 128, 256, floor),
+        Truth("expansion", 500, 128, expansion),
+        Truth("churn", 500, 256, churn),
+        Truth("unequal n", 128, 256, lost, 1024),
+        Truth("stragglers", 128, 256, gained, stragglers=2),
+    )
 }
 
 
@@ -99,7 +173,35 @@ def truth(name: str) -> Truth:
 def draw(case: Truth, rng: np.random.Generator) -> tuple[Counts, Counts]:
     """Draw the counts of one study."""
     base, trained = case.rates(case.problems, rng)
+    n = np.full(case.problems, case.n)
+    n[: case.stragglers] = 5
     return (
-        Counts.of(case.n, rng.binomial(case.n, base)),
-        Counts.of(case.n, rng.binomial(case.n, trained)),
+        Counts.of(case.base_n or n, rng.binomial(case.base_n or n, base)),
+        Counts.of(n, rng.binomial(n, trained)),
+    )
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is true of problems like these, at k."""
+
+    lost: float
+    gained: float
+    net: float
+    efficiency: float
+
+
+@cache
+def population(name: str) -> Population:
+    """Shares and differences over a great many problems."""
+    case = truth(name)
+    base, trained = case.rates(400_000, np.random.default_rng(99))
+    ours, theirs = (-np.log1p(-np.minimum(p, 1 - 1e-12)) for p in (base, trained))
+    solved = 10 ** (1 / 3) / case.n
+    difference = (1 - base) ** case.n - (1 - trained) ** case.n
+    return Population(
+        float(((ours >= solved) & (theirs <= ours / FACTOR)).mean()),
+        float(((theirs >= solved) & (ours <= theirs / FACTOR)).mean()),
+        float(difference.mean()),
+        float((trained - base).mean()),
     )

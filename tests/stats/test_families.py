@@ -13,21 +13,20 @@ from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.stats.cover import cover_at, posterior_above
 from rlbhpc.stats.coverage_table import coverage, coverage_of, rarest_first
-from rlbhpc.stats.diversity import duplicates
+from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.stats.entropy import (
     answer_entropy,
     response_entropy,
     token_entropy,
-    truncated_entropy_bounds,
 )
 from rlbhpc.stats.examples import pythia
 from rlbhpc.stats.extrapolation import held_out_check
 from rlbhpc.stats.histogram import accuracy_shift
 from rlbhpc.stats.perplexities import (
-    four_conditions,
     perplexity,
     perplexity_by_position,
     perplexity_over_steps,
+    spread,
 )
 from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.prompts import prompt_spread
@@ -41,7 +40,7 @@ from rlbhpc.stats.temperature import (
     matched_pass_at_k,
     matched_temperature,
 )
-from rlbhpc.stats.verifier_floor import audited_floor, guess_floor, not_guessable
+from rlbhpc.stats.verifier_floor import audited_floor, not_guessable
 from rlbhpc.stats.words import Headline
 from tests.stats.truths import two_models
 
@@ -254,17 +253,6 @@ def test_the_two_token_entropies_differ_with_length() -> None:
     assert math.isnan(token_entropy([], []))
 
 
-def test_truncated_entropy_lies_between_its_bounds() -> None:
-    p = np.sort(rng(3).dirichlet(np.full(50, 0.2)))[::-1]
-    full = -(p * np.log(p)).sum()
-    for top in (5, 20, 49):
-        known = p[:top]
-        low, high = truncated_entropy_bounds(
-            -(known * np.log(known)).sum(), 1 - known.sum(), 50, top
-        )
-        assert low - 1e-9 <= full <= high + 1e-9
-
-
 def test_answer_entropy_corrects_the_plug_in_upwards() -> None:
     p = rng(4).dirichlet(np.full(30, 0.5))
     truth = float(-(p * np.log(p)).sum())
@@ -287,13 +275,42 @@ def test_duplicates_shrink_the_effective_n() -> None:
     assert duplicates([]).n == 0
 
 
+def test_a_sure_model_repeats_itself_without_alarm() -> None:
+    # Nine answers in ten are the same short text: independent draws, whose effective n is 2 of 256.
+    draws = rng(6).choice(5, size=256, p=[0.9, 0.05, 0.03, 0.015, 0.005])
+    logs = np.log(np.asarray([0.9, 0.05, 0.03, 0.015, 0.005])[draws])
+    assert duplicates(draws).effective_n < 2
+    found = collisions(draws, logs, problems=500)
+    assert found.copies == 0
+    assert found.pairs == pytest.approx(found.expected, rel=0.1)
+
+
+def test_a_seed_used_twice_is_told_from_chance() -> None:
+    texts = np.concatenate([np.arange(200), np.arange(56)])
+    found = collisions(texts, np.full(256, -180.0), problems=500)
+    assert found.copies == 56
+    assert found.expected < 1e-60
+
+
+def test_perplexity_intervals_resample_problems(soak: bool) -> None:
+    # Responses to one problem are alike: an interval over responses would be far too short.
+    generator, held = rng(8), 0
+    studies = 2000 if soak else 400
+    for _ in range(studies):
+        level = generator.normal(0.5, 0.2, (60, 1))
+        found = spread(np.exp(level + generator.normal(0, 0.1, (60, 16))))
+        held += found.lower <= math.exp(0.5) <= found.upper
+    room = 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert 0.93 - room <= held / studies <= 0.97 + room
+
+
 def test_perplexity_is_that_of_the_mean_log_probability() -> None:
     assert perplexity(-math.log(4) * 7, 7) == pytest.approx(4)
     with pytest.raises(UserError, match="natural logarithms"):
         perplexity([2.0], [4])
-    table = four_conditions({("base", "base"): ([-1.0, np.nan, -4.0], [1, 1, 2])})
-    assert table["base", "base"].responses == 2
-    assert table["base", "base"].median == pytest.approx((math.e + math.e**2) / 2)
+    found = spread(perplexity([-1.0, np.nan, -4.0], [1, 1, 2]))
+    assert found.responses == 2
+    assert found.median == pytest.approx((math.e + math.e**2) / 2)
 
 
 def test_perplexity_over_steps_uses_the_problems_of_every_step() -> None:
@@ -344,5 +361,4 @@ def test_prompt_spread_is_between_best_and_worst() -> None:
 def test_verifier_floor_rises_with_an_imprecise_audit() -> None:
     few, many = audited_floor(0, 50, [256]), audited_floor(0, 5000, [256])
     assert few.upper > 0.99 > 0.2 > many.upper
-    assert guess_floor([0.0, 0.5], [1, 2]) == pytest.approx([0.25, 0.375])
     assert not_guessable(Counts.of(1024, [0, 5]), [0.0, 0.01]).tolist() == [True, False]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats import maj_at_k
-from rlbhpc.stats.majority import maj_at_k_by_votes, maj_at_k_of
+from rlbhpc.stats.majority import maj_at_k_by_votes
+from tests.stats.exact_majority import maj_at_k, maj_at_k_of
 
 
 def brute_force(votes: list[int], right: list[bool], k: int, blank: int) -> float:

@@ -16,7 +16,6 @@ from rlbhpc.stats import (
     delta_se,
     difference_curve,
     g_pass_at_k,
-    maj_at_k,
     mcnemar_exact,
     mg_pass_at_k,
     pass_at_k,
@@ -29,6 +28,7 @@ from rlbhpc.stats.extrapolation import fit_power_law
 from rlbhpc.stats.histogram import BINS
 from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.verifier_floor import verifier_floor
+from tests.stats.exact_majority import maj_at_k
 
 # "Does RL really incentivize reasoning capacity beyond the base model?", arXiv:2504.13837v5,
 # tables 3 and 4: pass@1 in percent on Omni-MATH train, Omni-MATH test and MATH500.

@@ -1,0 +1,156 @@
+"""How often the answer is right: simulated truths in both directions.
+
+``python -m tests.stats.test_answer_calibration 200`` prints the table of docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from rlbhpc.stats import Answer, Verdict, Word, answer, mcnemar_exact
+from rlbhpc.stats.decision import Finding
+from tests.stats.answer_truths import TRUTHS, draw, population, truth
+
+pytestmark = pytest.mark.slow
+
+WHOLE, PART = 200, 12
+NOTHING = ("nothing moved", "nothing moved, 30 problems", "nothing moved, hard")
+UNMOVED = (*NOTHING, "trap", "slower", "quicker")
+LOST = ("lost", "lost and quicker", "contest, lost", "ceiling", "unequal n")
+GAINED = ("gained", "contest, gained", "floor", "expansion", "stragglers")
+CLAIMS = {Word.BEHIND, Word.AHEAD, Word.ONLY_SHARPENS, Word.ONLY_BLUNTS}
+
+
+@dataclass(frozen=True)
+class Study:
+    """One simulated study: its answer, and what McNemar's test at .05 says of its cells."""
+
+    found: Answer
+    mcnemar: int
+
+
+@cache
+def studies(name: str, number: int) -> tuple[Study, ...]:
+    """Simulate some studies of a truth."""
+    rng = np.random.default_rng(40)
+    return tuple(_studies(name, number, rng))
+
+
+def _studies(name: str, number: int, rng: np.random.Generator) -> Iterator[Study]:
+    for _ in range(number):
+        base, trained = draw(truth(name), rng)
+        found = answer(base, trained)
+        enough = np.minimum(base.n, trained.n) >= found.k
+        one = int((base.solved & ~trained.solved & enough).sum())
+        other = int((trained.solved & ~base.solved & enough).sum())
+        called = mcnemar_exact(one, other) < 0.05
+        yield Study(found, int(np.sign(other - one)) if called else 0)
+
+
+def room(number: int, share: float = 0.05) -> float:
+    """Three standard errors of a simulated share."""
+    return 3 * float(np.sqrt(share * (1 - share) / number))
+
+
+def rate(hits: list[bool]) -> float:
+    return float(np.mean(hits))
+
+
+@pytest.fixture(scope="module")
+def number(soak: bool) -> int:
+    return WHOLE if soak else PART
+
+
+@pytest.mark.parametrize("name", UNMOVED)
+def test_nothing_is_lost_or_gained_where_nothing_was(name: str, number: int) -> None:
+    drawn = studies(name, number)
+    yes = [Verdict.YES in (s.found.lost.verdict, s.found.gained.verdict) for s in drawn]
+    if name in ("trap", "slower"):
+        assert not any(s.found.lost.verdict is Verdict.YES for s in drawn)
+    assert rate(yes) <= 0.05 + (0 if number == WHOLE else room(number))
+
+
+def test_claims_where_nothing_moved_come_at_the_stated_rate(number: int) -> None:
+    claims = [s.found.word in CLAIMS for name in NOTHING for s in studies(name, number)]
+    assert rate(claims) <= 0.05 + room(len(claims))
+    if number == WHOLE:
+        assert rate(claims) >= 0.01
+
+
+@pytest.mark.parametrize("name", [*LOST, *GAINED])
+def test_right_decisions_are_at_least_as_many_as_mcnemars(name: str, number: int) -> None:
+    drawn, sign = studies(name, number), -1 if name in LOST else 1
+    side = "lost" if name in LOST else "gained"
+    called = [getattr(s.found, side).verdict is Verdict.YES for s in drawn]
+    assert rate(called) >= rate([s.mcnemar == sign for s in drawn])
+    assert rate(called) >= 0.8
+    other = "gained" if name in LOST else "lost"
+    wrong = [getattr(s.found, other).verdict is Verdict.YES for s in drawn]
+    assert rate(wrong) <= 0.05 + (0 if number == WHOLE else room(number))
+
+
+def test_churn_is_called_on_both_sides(number: int) -> None:
+    drawn = studies("churn", number)
+    assert rate([s.found.word is Word.TRADES for s in drawn]) >= 0.8
+    assert rate([s.mcnemar != 0 for s in drawn]) <= 0.2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("lost", "gained"), ("contest, lost", "contest, gained")]
+)
+def test_gains_are_called_as_often_as_losses(one: str, other: str, number: int) -> None:
+    losses = rate([s.found.lost.verdict is Verdict.YES for s in studies(one, number)])
+    gains = rate([s.found.gained.verdict is Verdict.YES for s in studies(other, number)])
+    assert 0.9 - room(number) <= gains / losses <= 1.1 + room(number)
+
+
+def test_intervals_hold_what_they_say(number: int) -> None:
+    net, quick, called, bounded = [], [], [], []
+    for name in TRUTHS:
+        true = population(name)
+        for study in studies(name, number):
+            found = study.found
+            net.append(bool(found.net.covers(true.net)))
+            quick.append(bool(found.efficiency.covers(true.efficiency)))
+            for side, share in ((found.lost, true.lost), (found.gained, true.gained)):
+                (called if side.verdict is Verdict.YES else bounded).append(_holds(side, share))
+    for held in (net, quick, called):
+        assert 0.93 - room(len(held)) <= rate(held) <= 0.97 + room(len(held))
+    assert rate(bounded) >= 0.975 - room(len(bounded), 0.025)
+
+
+def _holds(side: Finding, share: float) -> bool:
+    return side.low <= share <= side.high
+
+
+def main() -> None:
+    """Print one line per truth."""
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else WHOLE
+    for name in TRUTHS:
+        drawn, true, case = studies(name, number), population(name), truth(name)
+        lost = rate([s.found.lost.verdict is Verdict.YES for s in drawn])
+        gained = rate([s.found.gained.verdict is Verdict.YES for s in drawn])
+        fell, rose = (rate([s.mcnemar == sign for s in drawn]) for sign in (-1, 1))
+        net = rate([bool(s.found.net.covers(true.net)) for s in drawn])
+        quick = rate([bool(s.found.efficiency.covers(true.efficiency)) for s in drawn])
+        shares = [
+            f"{rate([_holds(getattr(s.found, side), getattr(true, side)) for s in drawn]):.3f}"
+            for side in ("lost", "gained")
+        ]
+        claims = rate([s.found.word in CLAIMS for s in drawn])
+        print(
+            f"| {name} | {case.problems} × {case.n} | {true.lost:.3f} / {true.gained:.3f} | "
+            f"{lost:.2f} / {gained:.2f} | {fell:.2f} / {rose:.2f} | {net:.3f} | {quick:.3f} | "
+            f"{' / '.join(shares)} | {claims:.3f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
