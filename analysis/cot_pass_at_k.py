@@ -18,10 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.beyond import compared
-from rlbhpc.report.figures.curves import pass_at_k_figure
-from rlbhpc.report.figures.palette import bases_of, colours_of
-from rlbhpc.report.figures.style import Drawn
+from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
+from rlbhpc.report.draw.chart import Chart
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.script import arguments, draw_runs
@@ -32,38 +30,36 @@ from rlbhpc.stats.mean_interval import mean_interval
 
 def draw(
     report: Report, judged: pd.DataFrame, ppv: float, npv: float
-) -> Iterator[tuple[str, Drawn]]:
-    for set_name in dict.fromkeys(one.problem_set for one in report.measured):
-        every = [one for one in compared(report) if one.problem_set == set_name]
-        shown = [new for one in every if (new := with_chains(report, one, judged, ppv, npv))]
-        if shown:
-            yield (
-                f"cot_pass_at_k-{set_name}",
-                pass_at_k_figure(shown, bases_of(report), colours_of(report)),
-            )
+) -> Iterator[tuple[str, Chart]]:
+    for set_name in report.problem_sets:
+        arms = [arm for arm in report.compared if arm.problem_set == set_name]
+        judged_arms = [new for arm in arms if (new := with_chains(report, arm, judged, ppv, npv))]
+        if judged_arms:
+            chart = pass_at_k_chart({set_name: judged_arms}, report.colours)
+            yield f"cot_pass_at_k-{set_name}", chart
 
 
 def with_chains(
-    report: Report, one: Measured, judged: pd.DataFrame, ppv: float, npv: float
+    report: Report, arm: Measured, judged: pd.DataFrame, ppv: float, npv: float
 ) -> Measured | None:
     """Give an arm the curve of its samples with valid chains; None where none was judged."""
-    mine = judged[(judged["arm"] == one.arm) & (judged["step"] == one.step)]
-    valid = dict(zip(mine["problem"], mine["valid"], strict=True))
+    rows_of_arm = judged[(judged["arm"] == arm.arm) & (judged["step"] == arm.step)]
+    valid = dict(zip(rows_of_arm["problem"], rows_of_arm["valid"], strict=True))
     rows = [
         i
-        for i, problem in enumerate(one.problems)
-        if one.sampled[i] and (problem in valid or one.counts.c[i] == 0)
+        for i, problem in enumerate(arm.problems)
+        if arm.sampled[i] and (problem in valid or arm.counts.c[i] == 0)
     ]
-    if mine.empty or not rows:
+    if rows_of_arm.empty or not rows:
         return None
-    counts = one.counts[np.array(rows, np.int64)]
-    chains = np.array([valid.get(one.problems[i], 0) for i in rows])
+    counts = arm.counts[np.array(rows, np.int64)]
+    chains = np.array([valid.get(arm.problems[i], 0) for i in rows])
     k = k_grid(counts.reach)
     values = cot_pass_at_k(counts.n, counts.c, chains, k, ppv, npv)
-    weights = report.draws.of(tuple(one.problems[i] for i in rows))
+    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
     interval = mean_interval(values, weights, report.settings.prob, "problem bootstrap")
     curve = PassCurve(k, interval, counts.support(k), 4 * k <= counts.reach)
-    return replace(one, curve=curve)
+    return replace(arm, curve=curve)
 
 
 if __name__ == "__main__":
@@ -71,6 +67,7 @@ if __name__ == "__main__":
     parser.add_argument("--judged", type=Path, required=True, help="CSV: arm, step, problem, valid")
     parser.add_argument("--ppv", type=float, default=1.0, help="confirmed share of valid chains")
     parser.add_argument("--npv", type=float, default=1.0, help="confirmed share of invalid ones")
-    asked = parser.parse_args()
-    table = pd.read_csv(asked.judged)
-    draw_runs(asked, partial(draw, judged=table, ppv=asked.ppv, npv=asked.npv))
+    options = parser.parse_args()
+    table = pd.read_csv(options.judged)
+    ppv, npv = options.ppv, options.npv
+    draw_runs(options, partial(draw, judged=table, ppv=ppv, npv=npv))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from rlbhpc.report.figures.palette import Colours
-from rlbhpc.report.figures.style import DOUBLE, Drawn, canvas
+from rlbhpc.report.draw.axes import linear_axis, row_axis
+from rlbhpc.report.draw.chart import Chart, Panel
+from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 from rlbhpc.stats import delta_se
@@ -19,7 +20,7 @@ from rlbhpc.stats import delta_se
 TABLE = Path(__file__).parent / "published" / "algorithms.csv"
 
 
-def draw(_: Sequence[Report]) -> Iterator[tuple[str, Drawn]]:
+def draw(_: Sequence[Report]) -> Iterator[tuple[str, Chart]]:
     """One panel per problem set, one row per algorithm and step."""
     table = pd.read_csv(TABLE)
     base = table[table["arm"] == "base"].set_index("benchmark")["pass_at_256"]
@@ -28,20 +29,16 @@ def draw(_: Sequence[Report]) -> Iterator[tuple[str, Drawn]]:
     rows["label"] = [f"{r.arm}, step {r.step}" for r in rows.itertuples()]
     names = list(dict.fromkeys(rows["label"]))
     colours = Colours(dict.fromkeys(rows["arm"]), [])
-    with canvas(DOUBLE, 2.2, 3) as (figure, axes):
-        for place, (panel, benchmark) in enumerate(zip(axes, base.index, strict=True)):
-            for row in rows[rows["benchmark"] == benchmark].itertuples():
-                panel.plot(row.delta_se, -names.index(row.label), "o", color=colours[row.arm])
-                panel.annotate(
-                    f"{row.delta_se:.1f}", (row.delta_se, -names.index(row.label)),
-                    xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5,
-                )  # fmt: skip
-            shown = names if place == 0 else [""] * len(names)
-            panel.set_yticks([-i for i in range(len(names))], shown)
-            panel.set_title(benchmark, loc="left")
-            panel.margins(x=0.25)
-            panel.set_xlabel("base pass@256 − pass@1")
-    yield "published_delta_se", Drawn(figure, rows)
+    panels = []
+    for benchmark in base.index:
+        x = linear_axis([rows["delta_se"]], "base pass@256 − pass@1", zero=True)
+        panel = Panel(x, row_axis(len(names)), benchmark, 34 * len(names))
+        for row in rows[rows["benchmark"] == benchmark].itertuples():
+            name = f"{row.label}: {row.delta_se:.1f}"
+            middle = panel.row(names.index(row.label), name)
+            panel.points(row.delta_se, middle, colours[row.arm], name=name)
+        panels.append(panel)
+    yield "published_delta_se", Chart(panels, rows)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 
-from rlbhpc.report.figures.palette import Colours
-from rlbhpc.report.figures.style import DOUBLE, INK, Drawn, canvas, k_axis
+from rlbhpc.report.draw.axes import k_axis, percent_axis
+from rlbhpc.report.draw.chart import DASHED, INK, Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 
@@ -35,75 +34,60 @@ GROUPS = {
 USUAL = {"SimpleRL-Zoo", "Code-R1", "EasyR1", "DeepCoder-14B"}
 
 
-def draw(reports: Sequence[Report]) -> Iterator[tuple[str, Drawn]]:
+def draw(reports: Sequence[Report]) -> Iterator[tuple[str, Chart]]:
     """One panel per benchmark: base dashed, trained solid, one colour per base model."""
     published = pd.read_csv(TABLE)
     for name, benchmarks in GROUPS.items():
-        rows = -(-len(benchmarks) // 3)
-        colours = Colours(published.query("benchmark in @benchmarks")["model"].unique(), [])
-        frames = []
-        with canvas(DOUBLE, 0.9 + 1.9 * rows, 3, rows) as (figure, axes):
-            for panel, benchmark in zip(axes, benchmarks, strict=False):
-                part = published[published["benchmark"] == benchmark]
-                overlay = [frame for report in reports for frame in ours(report, benchmark)]
-                draw_panel(panel, part, overlay, colours)
-                frames += [part, *overlay]
-            for panel in axes[len(benchmarks) :]:
-                panel.set_axis_off()
-            named = dict(pair[::-1] for panel in axes for pair in zip(*_legend(panel), strict=True))
-            figure.legend(
-                named.values(), named.keys(), loc="outside lower center", ncols=3, fontsize=6
-            )
-        yield f"published_pass_at_k-{name}", Drawn(figure, pd.concat(frames, ignore_index=True))
+        models = published.query("benchmark in @benchmarks")["model"].unique()
+        colours = Colours(models, [])
+        frames, panels = [], []
+        for benchmark in benchmarks:
+            part = published[published["benchmark"] == benchmark]
+            overlay = [frame for report in reports for frame in ours(report, benchmark)]
+            panels.append(curves_panel(part, overlay, colours))
+            frames += [part, *overlay]
+        legend = tuple(Key(model, colours[model]) for model in models)
+        chart = Chart(panels, pd.concat(frames, ignore_index=True), legend)
+        yield f"published_pass_at_k-{name}", chart
 
 
-def draw_panel(
-    panel: Axes, part: pd.DataFrame, overlay: list[pd.DataFrame], colours: Colours
-) -> None:
+def curves_panel(part: pd.DataFrame, overlay: list[pd.DataFrame], colours: Colours) -> Panel:
     """Draw the curves of one benchmark, those of runs in ink."""
-    k_axis(panel, int(part["k"].max()))
+    panel = Panel(k_axis(int(part["k"].max())), percent_axis(), part["benchmark"].iloc[0], 150)
     lines = part.groupby(["model", "side", "arm"], sort=False)
     for (model, side, arm), line in lines:
-        other = side == "trained" and arm not in USUAL
-        panel.plot(
-            line["k"], line["percent"], "--" if side == "base" else "-", linewidth=1.0,
-            color=colours[str(model)], marker="s" if other else None, markersize=2.5,
-            label=f"{model}: {arm}",
-        )  # fmt: skip
+        dash = DASHED if side == "base" else ""
+        colour, name = colours[str(model)], f"{model}: {arm}"
+        panel.line(line["k"], line["percent"], colour, name=name, dash=dash, width=1.2)
+        if side == "trained" and arm not in USUAL:
+            panel.points(line["k"], line["percent"], colour, name=name, size=4)
     for frame in overlay:
-        dash = "--" if frame["side"].iloc[0] == "base" else "-"
-        panel.fill_between(
-            frame["k"], frame["lower"], frame["upper"], color=INK, alpha=0.1, linewidth=0
-        )
-        label = f"this run: {frame['arm'].iloc[0]}"
-        panel.plot(frame["k"], frame["percent"], dash, color=INK, linewidth=1.6, label=label)
-    panel.set_ylim(0, 100)
-    panel.set_title(part["benchmark"].iloc[0], loc="left")
-    panel.set_ylabel("pass@k, %")
-
-
-def _legend(panel: Axes) -> tuple[list[Artist], list[str]]:
-    return panel.get_legend_handles_labels()
+        arm = frame["arm"].iloc[0]
+        dash = DASHED if frame["side"].iloc[0] == "base" else ""
+        panel.band(frame["k"], frame["lower"], frame["upper"], INK, 0.1)
+        panel.line(frame["k"], frame["percent"], INK, name=f"this run: {arm}", dash=dash)
+        panel.end(float(frame["percent"].iloc[-1]), arm, INK)
+    return panel
 
 
 def ours(report: Report, benchmark: str) -> Iterator[pd.DataFrame]:
     """Curves of the compared arms of a run on the problem set of that name."""
-    sides = {id(o.trained): ("trained", o.trained) for o in report.final}
-    sides |= {id(o.base): ("base", o.base) for o in report.final}
-    for side, one in sides.values():
-        if one.curve is None or slug(one.problem_set).replace("-", "") != benchmark.lower():
+    sides = {id(pair.trained): ("trained", pair.trained) for pair in report.final}
+    sides |= {id(pair.base): ("base", pair.base) for pair in report.final}
+    for side, arm in sides.values():
+        if arm.curve is None or slug(arm.problem_set).replace("-", "") != benchmark.lower():
             continue
-        at = one.curve.interval
+        interval = arm.curve.interval
         yield pd.DataFrame(
             {
                 "benchmark": benchmark,
-                "model": one.model,
+                "model": arm.model,
                 "side": side,
-                "arm": one.label,
-                "k": one.curve.k,
-                "percent": 100 * at.estimate,
-                "lower": 100 * at.lower,
-                "upper": 100 * at.upper,
+                "arm": arm.label,
+                "k": arm.curve.k,
+                "percent": 100 * interval.estimate,
+                "lower": 100 * interval.lower,
+                "upper": 100 * interval.upper,
                 "source": report.name,
             }
         )

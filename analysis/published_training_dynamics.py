@@ -10,30 +10,30 @@ from pathlib import Path
 
 import pandas as pd
 
-from rlbhpc.report.figures.palette import Colours
-from rlbhpc.report.figures.style import DOUBLE, Drawn, canvas, marker_of
+from rlbhpc.report.draw.axes import linear_axis
+from rlbhpc.report.draw.chart import Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 
 TABLE = Path(__file__).parent / "published" / "training_dynamics.csv"
 
 
-def draw(_: Sequence[Report]) -> Iterator[tuple[str, Drawn]]:
+def draw(_: Sequence[Report]) -> Iterator[tuple[str, Chart]]:
     """One panel per metric, one line per run."""
     table = pd.read_csv(TABLE)
     colours = Colours(dict.fromkeys(table["run"]), [])
-    with canvas(DOUBLE, 2.5, 2) as (figure, axes):
-        for panel, metric in zip(axes, ("reward", "entropy"), strict=True):
-            part = table[table["metric"] == metric]
-            for number, (run, line) in enumerate(part.groupby("run", sort=False)):
-                panel.plot(
-                    line["step"], line["value"], color=colours[str(run)], markersize=3.5,
-                    marker=marker_of(number), label=run,
-                )  # fmt: skip
-            panel.set_xlabel("training step")
-            panel.set_ylabel(metric)
-        axes[0].legend(fontsize=6.5)
-    yield "published_training_dynamics", Drawn(figure, table)
+    panels = []
+    for metric in ("reward", "entropy"):
+        part = table[table["metric"] == metric]
+        x = linear_axis([part["step"]], "training step")
+        panel = Panel(x, linear_axis([part["value"]], metric))
+        for run, line in part.groupby("run", sort=False):
+            panel.line(line["step"], line["value"], colours[str(run)])
+            panel.points(line["step"], line["value"], colours[str(run)], name=str(run))
+        panels.append(panel)
+    legend = tuple(Key(run, colours[run]) for run in dict.fromkeys(table["run"]))
+    yield "published_training_dynamics", Chart(panels, table, legend)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.report.curves import BOARDS, Copy
+from rlbhpc.report.boards import BOARDS, Copy
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 

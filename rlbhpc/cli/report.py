@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.cli.table import WIDTH_OF_A_PIPE
 from rlbhpc.errors import DONE, INCOMPLETE
-from rlbhpc.report.details import details
+from rlbhpc.report.aspects.regraded import lay_beside
 from rlbhpc.report.gather import Report, gather, read_pair
-from rlbhpc.report.phrases import plain, several
-from rlbhpc.report.regraded import read_regraded
+from rlbhpc.report.phrases import several
 from rlbhpc.report.tables import as_records
-from rlbhpc.report.terminal import print_report
+from rlbhpc.report.terminal import print_answer, print_report
 from rlbhpc.report.write import write_report
 from rlbhpc.study.load import load_study
 
@@ -25,7 +25,10 @@ from rlbhpc.study.load import load_study
     "rlbhpc report runs/math --regraded runs/math-paper"
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--terminal", is_flag=True, help="Print the report; write it only with -o.")
+@click.option("--terminal", is_flag=True, help="Print the answer; write the page only with -o.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="With --terminal: print every section of the page."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the conclusions, write nothing.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="Folder to write to. Default: RUN/report."
@@ -42,8 +45,8 @@ from rlbhpc.study.load import load_study
     help="The same samples under another grader, from rlbhpc verify RUN --again --into.",
 )
 def report(
-    run: Path, terminal: bool, as_json: bool, out: Path | None, compare: tuple[str, ...],
-    regraded: Path | None,
+    run: Path, terminal: bool, verbose: bool, as_json: bool, out: Path | None,
+    compare: tuple[str, ...], regraded: Path | None,
 ) -> int:  # fmt: skip
     """Say what RUN, a run's folder or a study file, shows: did training move the boundary?
 
@@ -51,31 +54,30 @@ def report(
     says that samples are still missing; the report then shows what there is.
     """
     pairs = [read_pair(text) for text in compare]
-    found = gather(_folder(run), pairs)
     if as_json and regraded is not None:
         raise click.UsageError("--regraded has nothing to add to --json; leave one of them out")
-    verdicts = None if regraded is None else read_regraded(found, regraded, pairs)
+    gathered = gather(_folder(run), pairs)
+    if regraded is not None:
+        lay_beside(gathered, regraded, pairs)
     if as_json:
-        click.echo(as_records(found))
-        return exit_code(found)
-    more = details(found, verdicts)
+        click.echo(as_records(gathered))
+        return exit_code(gathered)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_OF_A_PIPE
     if terminal:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = WIDTH_OF_A_PIPE
-        print_report(found, more, console)
+        print_report(gathered, console, verbose=verbose)
     else:
-        for one in found.final:
-            click.echo(f"{plain(one.title)}: {one.conclusion.headline}.")
+        print_answer(gathered, console)
     if out is not None or not terminal:
-        paths = write_report(found, out, more)
-        click.echo(f"{paths[0]} and {several(len(paths) - 1, 'table')} beside it.")
-    return exit_code(found)
+        paths = write_report(gathered, out)
+        click.echo(f"{paths[0]} and {several(len(paths) - 1, 'file')} beside it.")
+    return exit_code(gathered)
 
 
-def exit_code(found: Report) -> int:
-    """Tell whether all that was asked for went into the report."""
-    return INCOMPLETE if any(one.tally.missing for one in found.measured) else DONE
+def exit_code(gathered: Report) -> int:
+    """Tell whether all that the study asks for went into the report."""
+    return INCOMPLETE if any(arm.tally.missing for arm in gathered.measured) else DONE
 
 
 def _folder(run: Path) -> Path:

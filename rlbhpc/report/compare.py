@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import (
     Answer,
-    Conclusion,
     Coverage,
+    Crossing,
     DifferenceCurve,
     Interval,
     ProblemWeights,
-    conclude,
     coverage,
+    crossing,
     delta_se_interval,
     difference_curve,
     holm,
@@ -27,7 +27,6 @@ from rlbhpc.stats import (
 from rlbhpc.stats.decision import MARGIN, decide, supporting
 from rlbhpc.stats.efficiency_gap import LARGE_K
 from rlbhpc.stats.histogram import AccuracyShift, accuracy_shift
-from rlbhpc.stats.rerun import cell_flip_probability
 from rlbhpc.stats.support import support_intervals
 
 
@@ -47,10 +46,8 @@ class Comparison:
         Mean pass@k of base and trained over these problems, at the k of ``curve``.
     curve
         The difference curve, up to the k of the answer.
-    answer, words
-        What was lost and gained, and that in sentences.
-    conclusion
-        What follows from the curve alone.
+    margin
+        What counts as the same.
     solved
         Coverage among the first ``solved_in`` judged samples of both; positions are positions in
         ``problems``. None where imported counts cannot be cut to the same number.
@@ -70,9 +67,7 @@ class Comparison:
     left_out: tuple[str, ...]
     rates: tuple[NDArray[np.float64], NDArray[np.float64]]
     curve: DifferenceCurve
-    answer: Answer
-    conclusion: Conclusion
-    words: tuple[str, ...]
+    margin: float
     solved: Coverage | None
     solved_in: int
     gap: Interval
@@ -93,6 +88,26 @@ class Comparison:
         return f"{self.base.arm}-{self.trained.arm}{step}-{self.base.problem_set}"
 
     @cached_property
+    def answer(self) -> Answer:
+        """What was lost and gained. It takes a while, and few ask of an earlier checkpoint."""
+        return decide(self.curve, self.margin)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The answer in sentences."""
+        return self.answer.sentences()
+
+    @property
+    def net(self) -> Interval:
+        """Trained minus base pass@k at the largest k."""
+        return self.curve.pointwise[len(self.curve.k) - 1]
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """Where the two curves may cross."""
+        return crossing(self.curve)
+
+    @cached_property
     def support(self) -> dict[str, Interval] | None:
         """Retention and discovery of the base's support: srr, ndr, sds and nscr."""
         if self.solved is None:
@@ -105,15 +120,9 @@ class Comparison:
         )
 
     @property
-    def cell_changes(self) -> float:
-        """How many problems would be expected to change their cell if all were sampled again."""
-        base, trained = self.base.counts[self.rows[0]], self.trained.counts[self.rows[1]]
-        return float(cell_flip_probability(base, trained).sum())
-
-    @property
     def reach(self) -> int:
         """The largest k that all compared problems support in both arms."""
-        return self.conclusion.reach
+        return int(self.curve.k[-1])
 
 
 class Paired(NamedTuple):
@@ -169,9 +178,7 @@ def compare(
     problems, here, there, out = paired
     a, b = base.counts[here], trained.counts[there]
     curve = difference_curve(a, b, weights, prob=prob)
-    answer = decide(curve, margin)
-    conclusion = conclude(curve, weights)
-    reach = conclusion.reach
+    reach = int(curve.k[-1])
     ours, theirs = base.right_in_first(reach, here), trained.right_in_first(reach, there)
     gap_k = min(LARGE_K, powers_of_two(a.reach)[-1])
     return Comparison(
@@ -182,9 +189,7 @@ def compare(
         out,
         (a.pass_at_k(curve.k).mean(axis=0), b.pass_at_k(curve.k).mean(axis=0)),
         curve,
-        answer,
-        conclusion,
-        answer.sentences(),
+        margin,
         None if ours is None or theirs is None else coverage(ours, theirs),
         reach,
         delta_se_interval(a, b, weights, gap_k, prob),

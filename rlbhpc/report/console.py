@@ -68,7 +68,7 @@ class Printer:
         for node in nodes:
             if isinstance(node, str):
                 self.prose(node)
-            elif node.tag == "h3":
+            elif node.tag in {"h3", "h4"}:
                 self.blank()
                 self.prose(_text(node), style="bold")
             elif node.tag == "p":

@@ -7,15 +7,18 @@ cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
-from rlbhpc.report.compare import Comparison, adjusted, compare, pair
+from rlbhpc.report.compare import Comparison, adjusted, compare
+from rlbhpc.report.compare import pair as pair_up
+from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.draws import Draws, Settings
 from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
 from rlbhpc.report.phrases import several
@@ -66,6 +69,10 @@ class Report:
         What the samples stand on, by ``<arm>/<problem set>``.
     study_hash
         Hash of what the study asks for; empty without a study.
+    tree
+        The run's results, opened once: values are read on demand.
+    memo
+        What aspects worked out, see :mod:`rlbhpc.report.memo`.
     """
 
     name: str
@@ -80,17 +87,45 @@ class Report:
     notes: tuple[str, ...]
     provenance: Mapping[str, Mapping[str, Any]]
     study_hash: str
+    tree: xr.DataTree = field(repr=False)
+    memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def line_ups(self) -> list[list[Comparison]]:
-        """Comparisons of each line, steps rising; the earlier ones are made when they are asked."""
+        """Comparisons of each line, steps rising; the earlier ones are made on demand."""
         return [
             [
-                *(_compared(line.base, one, self.draws, self.settings) for one in line.steps[:-1]),
+                *(_compared(line.base, arm, self.draws, self.settings) for arm in line.steps[:-1]),
                 last,
             ]
             for line, last in zip(self.lines, self.final, strict=True)
         ]
+
+    @property
+    def every_comparison(self) -> list[Comparison]:
+        """Comparisons of all lines at all steps."""
+        return [pair for line_up in self.line_ups for pair in line_up]
+
+    @cached_property
+    def compared(self) -> list[Measured]:
+        """The arms of the last comparisons, each once; without any the last of each line."""
+        sides = [side for pair in self.final for side in (pair.base, pair.trained)]
+        arms = sides or [arm for arm in self.measured if arm.sampled.any()]
+        return list({id(arm): arm for arm in arms}.values())
+
+    @cached_property
+    def problem_sets(self) -> list[str]:
+        """Problem sets in the order of the study."""
+        return list(dict.fromkeys(arm.problem_set for arm in self.measured))
+
+    @cached_property
+    def colours(self) -> Colours:
+        """One colour per arm; an arm that is compared as a trained one is no base."""
+        trained = {pair.trained.arm for pair in self.final}
+        bases = {pair.base.arm for pair in self.final} - trained
+        # The first arm of a model stands for it; an arm that has a model's name goes before.
+        models = {arm.model: arm.arm for arm in reversed(self.measured)}
+        return Colours((arm.arm for arm in self.measured), bases, models)
 
     def k(self, reach: int) -> list[int]:
         """The k that tables show: the study's, or the powers of two, up to what there is."""
@@ -109,33 +144,33 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         step of each arm with its later ones.
     """
     study = read_study(folder)
-    groups = [
-        node.to_dataset()
-        for node in open_cube(folder).subtree
+    tree = open_cube(folder)
+    arms = [
+        arm
+        for node in tree.subtree
         if node.attrs.get("kind") in {"samples", "counts"}
+        for arm in measured(node.to_dataset(), study)
     ]
-    found = [one for group in groups for one in measured(group, study)]
-    if not any(one.sampled.any() for one in found):
+    if not any(arm.sampled.any() for arm in arms):
         raise UserError(
             f"{folder}: no judged samples yet, so there is nothing to report; make some with "
             "`rlbhpc sample`, or take in results with `rlbhpc import`",
             NOTHING_TO_DO,
         )
-    found.sort(key=_order(study))
+    arms.sort(key=_order(study))
     settings = _settings(study)
     draw = Draws(settings)
-    found = [_with_curve(one, draw, settings) for one in found]
-    arms = list(dict.fromkeys(one.arm for one in found))
-    chosen = _pairs(arms, study, pairs)
-    notes = _notes(found)
-    if study is None and not pairs and len(arms) > 1:
+    arms = [_with_curve(arm, draw, settings) for arm in arms]
+    names = list(dict.fromkeys(arm.arm for arm in arms))
+    notes = _notes(arms)
+    if study is None and not pairs and len(names) > 1:
         notes.append(
             "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
             "--compare BASE:TRAINED."
         )
-    lines = _lines(found, chosen, notes)
+    lines = _lines(arms, _pairs(names, study, pairs), notes)
     final = [_compared(line.base, line.steps[-1], draw, settings) for line in lines]
-    notes += [note for one in final for note in _comparison_notes(one)]
+    notes += [note for pair in final for note in _comparison_notes(pair)]
     return Report(
         study.name if study else folder.resolve().name,
         (study.file.question or "") if study else "",
@@ -143,12 +178,13 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         settings,
         draw,
         study.arms if study else {},
-        tuple(found),
+        tuple(arms),
         tuple(lines),
         tuple(adjusted(final)),
         tuple(notes),
         _provenance(Layout(folder)),
         study.hash if study else "",
+        tree,
     )
 
 
@@ -176,9 +212,9 @@ def _order(study: Study | None) -> Callable[[Measured], tuple[int, int, str, str
     def rank(names: list[str], name: str) -> int:
         return names.index(name) if name in names else len(names)
 
-    def place(one: Measured) -> tuple[int, int, str, str, int]:
-        ranks = rank(sets, one.problem_set), rank(arms, one.arm)
-        return *ranks, one.problem_set, one.arm, one.step
+    def place(arm: Measured) -> tuple[int, int, str, str, int]:
+        ranks = rank(sets, arm.problem_set), rank(arms, arm.arm)
+        return *ranks, arm.problem_set, arm.arm, arm.step
 
     return place
 
@@ -186,47 +222,47 @@ def _order(study: Study | None) -> Callable[[Measured], tuple[int, int, str, str
 def _settings(study: Study | None) -> Settings:
     if study is None:
         return Settings(PROB, REPLICATES, 0, ())
-    asked = study.file.analysis
-    k = tuple(sorted(set(asked.k)))
-    return Settings(asked.confidence, asked.bootstrap, study.seed, k, asked.margin)
+    analysis = study.file.analysis
+    sizes = tuple(sorted(set(analysis.k)))
+    return Settings(analysis.confidence, analysis.bootstrap, study.seed, sizes, analysis.margin)
 
 
-def _with_curve(one: Measured, draw: Draws, settings: Settings) -> Measured:
-    rows = np.flatnonzero(one.sampled)
+def _with_curve(arm: Measured, draw: Draws, settings: Settings) -> Measured:
+    rows = np.flatnonzero(arm.sampled)
     if not len(rows):
-        return one
-    problems = tuple(one.problems[i] for i in rows)
-    counts = one.counts[rows]
-    asked = [k for k in settings.k if k <= counts.reach]
-    k = np.union1d(k_grid(counts.reach), np.array(asked, np.int64))
-    return replace(one, curve=pass_curve(counts, draw.of(problems), k, settings.prob))
+        return arm
+    problems = tuple(arm.problems[i] for i in rows)
+    counts = arm.counts[rows]
+    own = [k for k in settings.k if k <= counts.reach]
+    k = np.union1d(k_grid(counts.reach), np.array(own, np.int64))
+    return replace(arm, curve=pass_curve(counts, draw.of(problems), k, settings.prob))
 
 
-def _pairs(arms: list[str], study: Study | None, asked: Sequence[Pair]) -> list[Pair]:
-    for two in asked:
-        for arm in two:
+def _pairs(arms: list[str], study: Study | None, named: Sequence[Pair]) -> list[Pair]:
+    for pair in named:
+        for arm in pair:
             if arm not in arms:
                 raise UserError(f"--compare: no arm {arm!r}; there are {', '.join(arms)}")
-    if asked:
-        return list(asked)
+    if named:
+        return list(named)
     if study is not None:
         return study.comparisons()
     return [(arm, arm) for arm in arms]
 
 
-def _lines(found: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Line]:
+def _lines(arms: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Line]:
     """Find what can be compared: each pair on each problem set that both have samples of."""
-    lines = by_line([one for one in found if one.sampled.any()])
-    made = []
+    by_arm = by_line([arm for arm in arms if arm.sampled.any()])
+    lines = []
     for base_arm, trained_arm in pairs:
-        sets = [s for arm, s in lines if arm == base_arm and (trained_arm, s) in lines]
+        sets = [s for arm, s in by_arm if arm == base_arm and (trained_arm, s) in by_arm]
         if not sets:
             notes.append(f"{trained_arm} and {base_arm} have no samples of one problem set yet.")
         for set_name in sets:
-            base, steps = _sides(lines[base_arm, set_name], lines[trained_arm, set_name])
+            base, steps = _sides(by_arm[base_arm, set_name], by_arm[trained_arm, set_name])
             enough = []
             for trained in steps:
-                shared = len(pair(base, trained).problems)
+                shared = len(pair_up(base, trained).problems)
                 if shared < 2:
                     notes.append(
                         f"{trained.label} and {base.label} share "
@@ -235,13 +271,14 @@ def _lines(found: list[Measured], pairs: list[Pair], notes: list[str]) -> list[L
                     continue
                 enough.append(trained)
             if enough:
-                made.append(Line(base, tuple(enough)))
-    return made
+                lines.append(Line(base, tuple(enough)))
+    return lines
 
 
 def _compared(base: Measured, trained: Measured, draws: Draws, settings: Settings) -> Comparison:
-    paired = pair(base, trained)
-    return compare(base, trained, paired, draws.of(paired.problems), settings.prob, settings.margin)
+    paired = pair_up(base, trained)
+    weights = draws.of(paired.problems)
+    return compare(base, trained, paired, weights, settings.prob, settings.margin)
 
 
 def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, list[Measured]]:
@@ -250,20 +287,20 @@ def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, lis
         return base[0], base[1:]
     # A base has one step; of a line that was trained before, its last checkpoint is the base.
     # Step 0 of a trained line is the base once more.
-    later = [one for one in trained if one.step > 0]
+    later = [arm for arm in trained if arm.step > 0]
     return base[-1], later or trained
 
 
-def _notes(found: list[Measured]) -> list[str]:
+def _notes(arms: list[Measured]) -> list[str]:
     notes = []
-    for one in found:
-        name, tally = f"{one.label} on {one.problem_set}", one.tally
-        if not one.sampled.any():
+    for arm in arms:
+        name, tally = f"{arm.label} on {arm.problem_set}", arm.tally
+        if not arm.sampled.any():
             notes.append(f"{name}: no judged samples yet.")
         elif tally.missing:
             notes.append(
                 f"{name}: {tally.missing:,} of {tally.asked:,} samples are missing; "
-                f"{int((~one.sampled).sum()):,} of {several(len(one.problems), 'problem')} without "
+                f"{int((~arm.sampled).sum()):,} of {several(len(arm.problems), 'problem')} without "
                 "any."
             )
         excluded = (tally.failed or 0) + (tally.verifier_errors or 0)
@@ -273,30 +310,30 @@ def _notes(found: list[Measured]) -> list[str]:
                 f"{several(tally.failed or 0, 'generation')} and "
                 f"{several(tally.verifier_errors or 0, 'verification')} failed."
             )
-        if one.topped_up:
+        if arm.topped_up:
             notes.append(
-                f"{name}: {several(one.topped_up, 'problem')} with more samples, which a rule "
-                f"chose; the first {one.depth:,} of each count."
+                f"{name}: {several(arm.topped_up, 'problem')} with more samples, which a rule "
+                f"chose; the first {arm.depth:,} of each count."
             )
     return notes
 
 
-def _comparison_notes(one: Comparison) -> list[str]:
+def _comparison_notes(pair: Comparison) -> list[str]:
     notes = []
-    if one.left_out:
+    if pair.left_out:
         notes.append(
-            f"{one.title}: left out {several(len(one.left_out), 'problem')} that one of the two "
+            f"{pair.title}: left out {several(len(pair.left_out), 'problem')} that one of the two "
             "has no samples of, or fewer than 98 % of the others have."
         )
-    asked = min(one.base.depth, one.trained.depth)
-    if one.reach < asked:
+    depth = min(pair.base.depth, pair.trained.depth)
+    if pair.reach < depth:
         notes.append(
-            f"{one.title}: k ends at {one.reach:,} and not at {asked:,}, because some problem "
+            f"{pair.title}: k ends at {pair.reach:,} and not at {depth:,}, because some problem "
             "has no more judged samples."
         )
-    if one.solved is None:
+    if pair.solved is None:
         notes.append(
-            f"{one.title}: no coverage table, since counts were imported of unequal numbers of "
+            f"{pair.title}: no coverage table, since counts were imported of unequal numbers of "
             "samples."
         )
     return notes

@@ -56,11 +56,11 @@ def _comparisons(report: Report) -> str:
     for one in report.final:
         cells = one.solved.counts if one.solved else {}
         counts = "/".join(str(value) for value in cells.values()) or "–"
-        first, last = one.curve.pointwise, one.conclusion.at_reach
+        first, last = one.curve.pointwise, one.net
         rows.append(
             [
                 one.title,
-                str(one.conclusion.headline),
+                str(one.answer.word),
                 bounds(first, 0, sign=True),
                 bounds(last, sign=True),
                 str(one.reach),

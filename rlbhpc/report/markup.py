@@ -45,10 +45,12 @@ def table(
     rows: Iterable[Sequence[Cell]],
     *,
     wide: Sequence[int] = (),
+    last: bool = False,
 ) -> ET.Element:
     """Make a sortable table that scrolls by itself where it is wider than the page.
 
-    Numbers sort by value and stand to the right; ``wide`` columns may break their lines.
+    Numbers sort by value and stand to the right; ``wide`` columns may break their lines. The first
+    column stays in sight while the others scroll, and with ``last`` the last one too.
     """
     body = [list(row) for row in rows]
     text = [any(_is_text(row[i]) for row in body) for i in range(len(heads))]
@@ -64,7 +66,7 @@ def table(
         el("caption", caption),
         el("thead", el("tr", *head)),
         el("tbody", *lines),
-        class_="sortable",
+        class_="sortable last" if last else "sortable",
     )
     return el("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
@@ -93,11 +95,6 @@ def _cell(value: Cell, text: bool, wide: bool) -> ET.Element:
     if isinstance(value, float):
         return el("td", f"{value:.{_DIGITS}g}", class_=kind, data_value=repr(float(value)))
     return el("td", f"{value:,}", class_=kind, data_value=str(value))
-
-
-def drawing(svg: str) -> ET.Element:
-    """Take a figure into the tree."""
-    return ET.fromstring(svg)
 
 
 def document(title: str, body: Sequence[Node]) -> str:

@@ -82,6 +82,13 @@ class Measured:
         """Which problems have a judged sample."""
         return self.counts.n > 0
 
+    @property
+    def judged(self) -> NDArray[np.bool_]:
+        """Which samples were judged, ``[problem, sample]``; nothing of imported counts."""
+        if self.verdicts is None:
+            return np.zeros((len(self.problems), 0), bool)
+        return (self.verdicts >= Status.WRONG) & (self.verdicts <= Status.TIMEOUT)
+
     def rows_of(self, problems: Sequence[str]) -> NDArray[np.int64]:
         """Positions of some problems."""
         return rows_at(problems, self.problems)

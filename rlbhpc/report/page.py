@@ -1,87 +1,99 @@
-"""The report as one HTML page: the answer first, then curves, tables, evidence and methods."""
+"""The report as an HTML page: the answer, all curves, and everything else folded below."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from typing import Final
 
-from rlbhpc.report.details import Details
-from rlbhpc.report.evidence import Evidence, evidence
+from rlbhpc.report.aspect import Part
+from rlbhpc.report.aspects import ASPECTS
+from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
+from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, document, el
-from rlbhpc.report.sections.beyond import beyond_samples
-from rlbhpc.report.sections.comparisons import comparisons
-from rlbhpc.report.sections.curves import curves
-from rlbhpc.report.sections.evidence import chains, evidence_shown
-from rlbhpc.report.sections.methods import methods
-from rlbhpc.report.sections.parts import Pen
-from rlbhpc.report.sections.responses import behaviour
-from rlbhpc.report.sections.samples import samples
-from rlbhpc.report.sections.training import over_training
+from rlbhpc.report.matrix import line, matrix
+from rlbhpc.report.methods import methods
 
-#: The largest page that is written; evidence goes first where it would be larger.
-LIMIT: Final = 5_000_000
-_PARTS: Final = {
-    "answer": "Answer",
-    "curves": "Curves",
-    "comparisons": "Comparisons",
-    "beyond": "More samples",
-    "training": "Over training",
-    "responses": "Responses",
-    "samples": "Samples",
-    "evidence": "Evidence",
-    "methods": "Methods",
-}
+PAGE = "report.html"
 
 
-def page(report: Report, details: Details) -> str:
-    """Write the whole page, of at most ``LIMIT`` bytes."""
-    shown = evidence(report)
-    text = _page(report, details, shown, "")
-    if len(text.encode()) <= LIMIT:
-        return text
-    left_out = "Responses are left out here: with them the page would be too large."
-    return _page(report, details, [], left_out)
+def pages(report: Report) -> dict[str, str]:
+    """Write the page, and the one beside it where the evidence is long, by file name."""
+    files = {PAGE: page(report)}
+    if beside(report):
+        files[EVIDENCE_PAGE] = _evidence(report)
+    return files
 
 
-def _page(report: Report, details: Details, shown: list[Evidence], left_out: str) -> str:
-    pen = Pen(report)
-    parts: dict[str, list[Node]] = {
-        "answer": _answers(report),
-        "curves": curves(report, details, pen),
-        "comparisons": comparisons(report, shown, pen),
-        "beyond": beyond_samples(details, pen),
-        "training": over_training(report, details, pen),
-        "responses": behaviour(report, details, pen),
-        "samples": samples(report, details, pen),
-        "evidence": [*evidence_shown(report, shown, left_out), *chains(details)],
-        "methods": methods(report, details),
-    }
-    there = {anchor: nodes for anchor, nodes in parts.items() if nodes}
-    links = (el("li", el("a", _PARTS[anchor], href=f"#{anchor}")) for anchor in there)
-    sections = (_section(anchor, nodes) for anchor, nodes in there.items())
+def page(report: Report) -> str:
+    """Write the main page."""
+    parts = {part: _part(report, part) for part in Part}
+    present = {part: nodes for part, nodes in parts.items() if nodes}
+    links = [("Answer", "answer"), ("Curves", "curves")]
+    links += [(part.value, part.name.lower()) for part in present if part is not Part.CURVES]
+    menu = (el("li", el("a", name, href=f"#{anchor}")) for name, anchor in links)
+    grid = curve_grid(report)
     body: list[Node] = [
         el("header", el("h1", report.name), el("p", report.question, class_="soft")),
-        el("nav", el("ul", *links), aria_label="Parts of this report"),
-        el("main", *sections),
+        el("nav", el("ul", *menu), aria_label="Parts of this report"),
+        el(
+            "main",
+            el("section", el("h2", "Answer", class_="quiet"), *_answer(report), id="answer"),
+            *([_section("curves", "Curves", [grid])] if grid is not None else []),
+            *(_fold(part, nodes) for part, nodes in present.items()),
+        ),
     ]
     return document(f"{report.name}: report", body)
 
 
-def _section(anchor: str, content: list[Node]) -> ET.Element:
-    return el("section", el("h2", _PARTS[anchor]), *content, id=anchor)
-
-
-def _answers(report: Report) -> list[Node]:
+def _answer(report: Report) -> list[Node]:
     if not report.final:
         return [el("p", "No two arms can be compared; what was sampled stands below.")]
-    return [
-        el(
-            "div",
-            el("h3", one.title),
-            el("p", f"{one.conclusion.headline}", class_="verdict"),
-            *(el("p", sentence) for sentence in one.words),
-            class_="answer",
-        )
-        for one in report.final
+    return [matrix(report)]
+
+
+def _part(report: Report, part: Part) -> list[Node]:
+    if part is Part.METHODS:
+        names = [name for aspect in ASPECTS if aspect.frames(report) for name in aspect.metrics]
+        return methods(report, dict.fromkeys(names))
+    nodes: list[Node] = _comparisons(report) if part is Part.COMPARISONS else []
+    for aspect in ASPECTS:
+        if aspect.part is part and aspect.section is not None:
+            nodes += aspect.section(report)
+    return nodes
+
+
+def _comparisons(report: Report) -> list[Node]:
+    """One fold a comparison: its words, figures and tables."""
+    folds: list[Node] = []
+    for number, pair in enumerate(report.final, start=1):
+        content = [
+            node
+            for aspect in ASPECTS
+            if aspect.comparison is not None
+            for node in aspect.comparison(report, pair)
+        ]
+        # The anchor is inside: a browser opens what is around the target of a link.
+        inside = el("div", *content, id=f"comparison-{number}")
+        folds.append(el("details", el("summary", line(pair)), inside))
+    return folds
+
+
+def _fold(part: Part, nodes: list[Node]) -> ET.Element:
+    anchor = "numbers" if part is Part.CURVES else part.name.lower()
+    if part is Part.COMPARISONS:  # its folds are those of the comparisons
+        return _section(anchor, part.value, nodes)
+    inside = el("div", *nodes, id=anchor)
+    return el("details", el("summary", el("h2", part.value)), inside, class_="part")
+
+
+def _section(anchor: str, head: str, nodes: list[Node]) -> ET.Element:
+    return el("section", el("h2", head), *nodes, id=anchor)
+
+
+def _evidence(report: Report) -> str:
+    back = el("p", el("a", "Back to the report", href=PAGE))
+    body: list[Node] = [
+        el("header", el("h1", f"{report.name}: evidence")),
+        el("main", back, *cases(report, evidence(report))),
     ]
+    return document(f"{report.name}: evidence", body)

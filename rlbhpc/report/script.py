@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
-from rlbhpc.report.figures.style import Drawn, save
+from rlbhpc.report.draw.chart import Chart
+from rlbhpc.report.draw.paper import save
 from rlbhpc.report.gather import Report, gather, read_pair
 
 #: From a report to its figures, each with a name for its files.
-Draw = Callable[[Report], Iterator[tuple[str, Drawn]]]
+Draw = Callable[[Report], Iterator[tuple[str, Chart]]]
 
 
 def main(about: str, draw: Draw) -> None:
@@ -47,11 +48,11 @@ def draw_runs(asked: argparse.Namespace, draw: Draw) -> None:
             report = gather(run, pairs)
             # Runs may draw figures of the same name, so several get a folder each.
             folder = asked.out / report.name if len(asked.runs) > 1 else asked.out
-            drawn_any = False
-            for name, drawn in draw(report):
-                drawn_any = True
-                print(save(drawn, folder, name, _about(report))[0])
-            if not drawn_any:
+            drawn = False
+            for name, chart in draw(report):
+                drawn = True
+                print(save(chart, folder, name, _about(report))[0])
+            if not drawn:
                 raise UserError(f"{run}: has nothing for this figure; its first lines say what "
                                 "it shows (--help)", NOTHING_TO_DO)  # fmt: skip
     except UserError as error:
@@ -61,7 +62,7 @@ def draw_runs(asked: argparse.Namespace, draw: Draw) -> None:
 
 def main_published(
     about: str,
-    draw: Callable[[Sequence[Report]], Iterator[tuple[str, Drawn]]],
+    draw: Callable[[Sequence[Report]], Iterator[tuple[str, Chart]]],
     runs: bool = False,
 ) -> None:
     """Run a script that draws published numbers.
@@ -82,8 +83,8 @@ def main_published(
     asked = parser.parse_args()
     try:
         reports = [gather(run) for run in asked.runs] if runs else []
-        for name, drawn in draw(reports):
-            print(save(drawn, asked.out, name, {"runs": [report.name for report in reports]})[0])
+        for name, chart in draw(reports):
+            print(save(chart, asked.out, name, {"runs": [report.name for report in reports]})[0])
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(error.code)

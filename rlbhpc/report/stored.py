@@ -1,16 +1,17 @@
-"""Read columns of stored samples for a report: whole problems, as many as there is time for."""
+"""Read what is stored of samples beside their verdicts, for the arms that a report shows."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rlbhpc.report.gather import Report
-from rlbhpc.report.measured import Measured
-from rlbhpc.report.responses import Responses
+from rlbhpc.report.measured import Measured, rows_at
 from rlbhpc.store import samples
 from rlbhpc.study.layout import Layout
 
@@ -18,25 +19,40 @@ from rlbhpc.study.layout import Layout
 TOKENS: Final = 20_000_000
 
 
-def has_samples(report: Report, one: Measured) -> bool:
+def cells(
+    report: Report, arms: Sequence[Measured], names: tuple[str, ...]
+) -> Iterator[tuple[Measured, list[NDArray[Any]]]]:
+    """Read variables ``[problem, sample]`` of arms with samples, in the order of their problems."""
+    for arm in arms:
+        if arm.verdicts is None or not arm.sampled.any():
+            continue
+        group = report.tree[f"{arm.arm}/{arm.problem_set}"].to_dataset()
+        step = int(np.flatnonzero(group["step"].values == arm.step)[0])
+        rows = rows_at(arm.problems, group["problem"].values.tolist())
+        yield arm, [group[name].isel(step=step).values[rows][:, : arm.depth] for name in names]
+
+
+def has_samples(report: Report, arm: Measured) -> bool:
     """Whether whole samples of an arm are stored, and not just its counts or its cube."""
     groups = Layout(report.folder).groups()
-    return one.verdicts is not None and (one.arm, one.problem_set) in groups
+    return arm.verdicts is not None and (arm.arm, arm.problem_set) in groups
 
 
-def some_problems(written: Responses, tokens: int = TOKENS) -> list[str]:
-    """Sampled problems spread evenly over the set whose responses have so many tokens at most."""
-    one = written.of
-    rows = np.flatnonzero(one.sampled)
-    mean = max(1.0, float(np.nan_to_num(written.cost * one.counts.n[rows]).mean()))
+def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int = TOKENS) -> list[str]:
+    """Sampled problems spread evenly over the set whose responses have so many tokens at most.
+
+    ``cost`` is the mean length of a response of each sampled problem.
+    """
+    rows = np.flatnonzero(arm.sampled)
+    mean = max(1.0, float(np.nan_to_num(cost * arm.counts.n[rows]).mean()))
     number = int(np.clip(tokens // mean, 1, len(rows)))
     chosen = np.unique(np.linspace(0, len(rows) - 1, number).round().astype(int))
-    return [one.problems[rows[i]] for i in chosen.tolist()]
+    return [arm.problems[rows[i]] for i in chosen.tolist()]
 
 
-def read(report: Report, one: Measured, problems: list[str], columns: tuple[str, ...]) -> pa.Table:
+def read(report: Report, arm: Measured, problems: list[str], columns: tuple[str, ...]) -> pa.Table:
     """Read columns, ``sample`` among them, of the first ``depth`` samples of some problems."""
     table = samples.columns(
-        Layout(report.folder), one.arm, one.problem_set, one.step, problems, columns
+        Layout(report.folder), arm.arm, arm.problem_set, arm.step, problems, columns
     )
-    return table.filter(pc.less(table["sample"], one.depth))
+    return table.filter(pc.less(table["sample"], arm.depth))

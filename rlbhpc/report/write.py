@@ -6,39 +6,36 @@ import os
 from pathlib import Path
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.details import Details, details
+from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
 from rlbhpc.report.gather import Report
 from rlbhpc.report.latex import latex
-from rlbhpc.report.page import page
+from rlbhpc.report.page import pages
 from rlbhpc.report.tables import tables
 from rlbhpc.study.layout import Layout
 
-PAGE = "report.html"
 LATEX = "tables.tex"
 
 
-def write_report(
-    report: Report, folder: Path | None = None, more: Details | None = None
-) -> list[Path]:
+def write_report(report: Report, folder: Path | None = None) -> list[Path]:
     """Write the page and the tables into a folder, the run's own where none is given.
 
-    Files of an earlier report are replaced, each in one step. ``more`` are the report's
-    details, where they are known already.
+    Files of an earlier report are replaced, each in one step. The page comes first.
     """
     if folder is None:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
-    more = more or details(report)
-    frames = tables(report, more)
-    files = {PAGE: page(report, more).encode(), LATEX: latex(report).encode()}
-    for name, frame in frames.items():
+    files = {name: text.encode() for name, text in pages(report).items()}
+    files[LATEX] = latex(report).encode()
+    for name, frame in tables(report).items():
         files[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
         files[f"{name}.parquet"] = frame.to_parquet(index=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             _replace(folder / name, data)
+        if EVIDENCE_PAGE not in files:  # of an earlier report
+            (folder / EVIDENCE_PAGE).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another folder with -o") from None
     return [folder / name for name in files]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import DONE, UserError
-from rlbhpc.report.details import details
+from rlbhpc.report.aspects.audit import audited
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.store.sample import Sample
@@ -115,10 +115,10 @@ def test_the_record_counts_every_judging_of_a_seeded_sample(study: Study) -> Non
 def test_the_report_says_whether_conclusions_survive(study: Study) -> None:
     pairs = [("base", "rl")]
     before = gather(study.layout.root, pairs)
-    assert details(before).audited == ()
+    assert audited(before) == []
     call("audit", study.layout.root, "--compare", "base:rl")
     report = gather(study.layout.root, pairs)
-    (one,) = details(report).audited
+    (one,) = audited(report)
     assert [judged.survives for judged in one.judged].count(False) == 4
     assert one.judged[0].words == ("undecided", "undecided")
     text = page(report, details(report))

@@ -106,7 +106,7 @@ def rates(kind: str, problems: int, rng: np.random.Generator) -> tuple[Array, Ar
     base = rng.beta(0.35, 1.2, problems)
     if kind == "shrinks":
         lost = rng.random(problems) < 0.3
-        return np.maximum(base, 0.02), np.where(lost, 0.0, np.maximum(base, 0.02) ** 0.4)
+        return np.maximum(base, 0.02), np.where(lost, 0.0, np.maximum(base, 0.02) ** 0.7)
     if kind == "expands":
         new = rng.random(problems) < 0.3
         return np.where(new, 0.0, base), np.where(new, 0.05, base)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
-from xml.etree.ElementTree import tostring
 
 import numpy as np
 import pytest
@@ -15,18 +14,17 @@ from rich.console import Console
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
-from rlbhpc.report.beyond import compared
-from rlbhpc.report.budgets import HOURS, TOKENS, budgets
-from rlbhpc.report.chosen import chosen
-from rlbhpc.report.details import Details, details
+from rlbhpc.report.aspects.beyond import more
+from rlbhpc.report.aspects.budget import HOURS, TOKENS, budgets
+from rlbhpc.report.aspects.checkpoints import chosen
+from rlbhpc.report.aspects.positions import positions
+from rlbhpc.report.aspects.prompts import prompts, under_prompts
+from rlbhpc.report.aspects.regraded import lay_beside, verdicts
+from rlbhpc.report.aspects.repeats import repeats
+from rlbhpc.report.aspects.responses import responses
+from rlbhpc.report.aspects.temperature import matched
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.page import page
-from rlbhpc.report.positions import positions
-from rlbhpc.report.prompts import prompts, under_prompts
-from rlbhpc.report.regraded import read_regraded
-from rlbhpc.report.repeats import repeats
-from rlbhpc.report.responses import Responses, responses
-from rlbhpc.report.sections.methods import methods
 from rlbhpc.report.speeds import speeds
 from rlbhpc.report.tables import tables
 from rlbhpc.report.terminal import print_report
@@ -43,16 +41,6 @@ def rich(folder: Path) -> Report:
     return gather(folder)
 
 
-@pytest.fixture(scope="module")
-def found(rich: Report) -> Details:
-    return details(rich)
-
-
-def last(report: Report) -> list[Responses]:
-    """Responses of the arms that are compared."""
-    return [one for one in responses(report) if any(one.of is m for m in compared(report))]
-
-
 def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
     found = {(one.model, one.step): one for one in prompts(rich)}
     assert set(found) == {("start", 0), ("grpo-run", STEPS[-1])}
@@ -65,9 +53,9 @@ def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
 
 
 def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
-    rich: Report, found: Details
+    rich: Report,
 ) -> None:
-    (one,) = found.matched  # the hot base is more random than the trained model ever is
+    (one,) = matched(rich)  # the hot base is more random than the trained model ever is
     assert one.base.arm == "base" and 0.6 < one.temperature < 1.0
     cold, hot = (
         next(m for m in rich.measured if m.arm == arm and m.step == STEPS[-1])
@@ -106,7 +94,7 @@ def test_speeds_count_the_devices_of_a_worker(rich: Report) -> None:
 
 def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Path) -> None:
     written = responses(rich)
-    found = [one for one in budgets(rich, written) if one.unit == HOURS]
+    found = [one for one in budgets(rich) if one.unit == HOURS]
     assert {one.of.arm for one in found} >= {"base", "grpo", "ppo"}
     for arm, model in (("base", "start"), ("ppo", "ppo-run")):
         one = next(one for one in found if one.of.arm == arm)
@@ -121,11 +109,11 @@ def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Pat
         if not np.isnan(one.interval.estimate[at]):
             assert float(one.interval.estimate[at]) == pytest.approx(float(np.mean(values)))
     nowhere = replace(rich, folder=tmp_path)
-    assert {one.unit for one in budgets(nowhere, written)} == {TOKENS}, "no worker is known"
+    assert {one.unit for one in budgets(nowhere)} == {TOKENS}, "no worker is known"
 
 
 def test_repeated_responses_are_found(rich: Report) -> None:
-    found = {one.of.arm: one for one in repeats(rich, last(rich))}
+    found = {one.of.arm: one for one in repeats(rich)}
     base = found["base"]
     assert (base.responses, base.problems) == (PROBLEMS * N, PROBLEMS)
     # Of one problem of thirty every response came up twice.
@@ -136,7 +124,7 @@ def test_repeated_responses_are_found(rich: Report) -> None:
 
 
 def test_perplexity_by_position_is_that_of_the_tokens(rich: Report) -> None:
-    found = {one.of.arm: one for one in positions(rich, last(rich))}
+    found = {one.of.arm: one for one in positions(rich)}
     assert set(found) == {"base", "grpo"}, "of no other arm are log-probabilities kept"
     base = found["base"]
     assert (base.responses, base.short) == (4 * PROBLEMS, (N - 4) * PROBLEMS)
@@ -150,7 +138,9 @@ def test_a_second_grader_is_compared_sample_by_sample(
     rich: Report, tmp_path: Path, run: Path
 ) -> None:
     other = make_regraded(tmp_path / "other", rich.folder)
-    found = {one.of.arm: one for one in read_regraded(rich, other).arms}
+    report = gather(rich.folder)
+    lay_beside(report, other)
+    found = {one.of.arm: one for one in verdicts(report).arms}
     base = found["base"]
     assert (base.gained, base.lost) == (5, 0)
     assert base.solved[0] == 0 and base.solved[1] > 0
@@ -158,23 +148,22 @@ def test_a_second_grader_is_compared_sample_by_sample(
     assert float(base.difference.estimate[-1]) == pytest.approx(base.solved[1] / PROBLEMS)
     assert (found["grpo"].gained, found["grpo"].lost) == (0, 0)
     with pytest.raises(UserError, match="was not written by"):
-        read_regraded(rich, run)
+        lay_beside(report, run)
     (run_note := tmp_path / "strange").mkdir()
     (run_note / "regraded.json").write_text("{}")
     with pytest.raises(UserError):
-        read_regraded(rich, run_note)
+        lay_beside(report, run_note)
 
 
 def test_a_run_that_has_none_of_it_shows_none_of_it(run: Path) -> None:
-    plain = gather(run)
-    text = page(plain, details(plain))
+    text = page(gather(run))
     for part in ("prompt sensitivity", "device-hours", "by position", "Another grader",
                  "that the data chose"):  # fmt: skip
         assert part not in text
 
 
-def test_the_tables_are_written(rich: Report, found: Details) -> None:
-    names = set(tables(rich, found))
+def test_the_tables_are_written(rich: Report) -> None:
+    names = set(tables(rich))
     assert names >= {
         "prompts", "chosen_checkpoints", "budget", "repeats", "perplexity_positions",
         "equal_entropy",
@@ -182,19 +171,16 @@ def test_the_tables_are_written(rich: Report, found: Details) -> None:
     assert "regraded" not in names
 
 
-def test_methods_describe_the_metrics_from_the_registry(rich: Report, found: Details) -> None:
-    nodes = [node for node in methods(rich, found) if not isinstance(node, str)]
-    text = "".join(tostring(node, "unicode") for node in nodes)
+def test_methods_describe_the_metrics_from_the_registry(rich: Report) -> None:
+    text = page(rich)
     assert "From the registry of metrics" in text
     assert "Chen et al. (2021), arXiv:2107.03374" in text and "Bayes@N" in text
 
 
 @pytest.mark.parametrize("width", [60, 120])
-def test_a_terminal_shows_the_sections_of_the_page(
-    rich: Report, found: Details, width: int
-) -> None:
+def test_a_terminal_shows_the_sections_of_the_page(rich: Report, width: int) -> None:
     out = io.StringIO()
-    print_report(rich, found, Console(file=out, width=width, highlight=False))
+    print_report(rich, Console(file=out, width=width, highlight=False), verbose=True)
     text = " ".join(out.getvalue().split())
     assert max(map(cell_len, out.getvalue().splitlines())) <= width
     for part in (
@@ -203,13 +189,13 @@ def test_a_terminal_shows_the_sections_of_the_page(
         "reliability", "without guessable problems", "Algorithms",
     ):  # fmt: skip
         assert part in text, part
-    assert ("What would decide" in text) == bool(found.more)
+    assert ("What would decide" in text) == bool(more(rich))
 
 
 @pytest.mark.slow
 def test_the_command_takes_a_second_grader(folder: Path, tmp_path: Path) -> None:
     other = make_regraded(tmp_path / "other", folder)
-    words = [str(folder), "--terminal", "--regraded", str(other)]
+    words = [str(folder), "--terminal", "-v", "--regraded", str(other)]
     done = CliRunner().invoke(command, words, standalone_mode=False)
     assert "They differ on 5 samples" in " ".join(done.output.split())
     done = CliRunner().invoke(command, [*words, "--json"], standalone_mode=False)

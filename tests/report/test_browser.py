@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.report.details import details
+from rlbhpc.report.aspects.regraded import lay_beside
 from rlbhpc.report.gather import Report, gather
-from rlbhpc.report.regraded import read_regraded
 from rlbhpc.report.write import write_report
 from tests.report.browser import Browser, browser
 from tests.report.rich import make_regraded, make_rich
@@ -55,8 +54,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     make_rich(folder / "run")
     found = gather(folder / "run")
-    other = read_regraded(found, make_regraded(folder / "other", folder / "run"))
-    return write_report(found, folder / "page", details(found, other))[0]
+    lay_beside(found, make_regraded(folder / "other", folder / "run"))
+    return write_report(found, folder / "page")[0]
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])

@@ -28,4 +28,4 @@ def test_tables_are_whole(report: Report) -> None:
         assert one.curve is not None
         assert escaped(bounds(one.curve.interval, 0)) in text
     (one,) = report.final
-    assert str(one.conclusion.headline) in text
+    assert str(one.answer.word) in text

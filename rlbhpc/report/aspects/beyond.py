@@ -1,0 +1,262 @@
+"""What lies beyond the samples: pass@k for k above n, and how many samples would decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.draw.axes import k_axis, percent_axis
+from rlbhpc.report.draw.chart import DOTTED, Chart, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, percent, several
+from rlbhpc.stats import Word, extrapolate
+from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
+from rlbhpc.stats.priors import LEAST
+from rlbhpc.stats.sequential import Forecast, forecast, samples_until_decided, where_to_spend
+
+#: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
+#: as a report has time for, since each costs a tenth of a second with 500 problems.
+SIZES: Final = (2, 4)
+STUDIES: Final = (5, 20)
+_STUDIES_IN_ALL: Final = 60
+# Fewer samples than this are no part to check a prediction with.
+_LEAST: Final = 20
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """Prediction for one arm, and how a prediction from a tenth of its samples came out."""
+
+    of: Measured
+    prediction: Extrapolation
+    check: HeldOut | None
+
+
+@dataclass(frozen=True)
+class More:
+    """What more samples would do for a comparison that is undecided.
+
+    Attributes
+    ----------
+    forecasts
+        Chance of a decision at several sizes.
+    until
+        The least of these sizes that decides with a chance of 80 %; None where none does.
+    studies
+        Simulated studies of each size.
+    spend
+        Problems that the base is likeliest to solve for the first time, with that chance.
+    """
+
+    of: Comparison
+    forecasts: tuple[Forecast, ...]
+    until: int | None
+    studies: int
+    spend: tuple[tuple[str, float], ...]
+
+
+@once
+def beyond(report: Report) -> list[Beyond]:
+    """Extrapolate the arms of the last comparisons to ten times their samples."""
+    predictions = []
+    for arm in report.compared:
+        counts = arm.counts[np.flatnonzero(arm.sampled)]
+        if counts.reach < 4 or len(counts) < LEAST:
+            continue
+        reach = FACTOR * counts.reach
+        k = np.unique(np.geomspace(1, reach, 40).round().astype(np.int64))
+        seed = np.random.default_rng(report.settings.seed)
+        check = held_out_check(counts, seed) if counts.reach >= _LEAST else None
+        predictions.append(Beyond(arm, extrapolate(counts, k, report.settings.prob), check))
+    return predictions
+
+
+@once
+def more(report: Report) -> list[More]:
+    """Forecast every undecided comparison at twice and four times its samples."""
+    forecasts = []
+    undecided = [
+        pair
+        for pair in report.final
+        if pair.answer.word is Word.UNDECIDED and len(pair.problems) >= LEAST
+    ]
+    least, most = STUDIES
+    studies = min(most, max(least, _STUDIES_IN_ALL // (len(SIZES) * max(len(undecided), 1))))
+    for pair in undecided:
+        base, trained = pair.base.counts[pair.rows[0]], pair.trained.counts[pair.rows[1]]
+        have = int(max(base.n.max(), trained.n.max()))
+        seed = np.random.default_rng(report.settings.seed)
+        sizes = [times * have for times in SIZES]
+        chances = forecast(base, trained, report.draws.of(pair.problems), sizes, seed, studies)
+        gain = where_to_spend(base, have)
+        best = [i for i in np.argsort(-gain, kind="stable")[:10].tolist() if gain[i] > 0]
+        spend = tuple((pair.problems[i], float(gain[i])) for i in best)
+        until = samples_until_decided(chances)
+        forecasts.append(More(pair, tuple(chances), until, studies, spend))
+    return forecasts
+
+
+def comparison(report: Report, pair: Comparison) -> list[Node]:
+    """Say what would decide a comparison that is undecided."""
+    return [node for plan in more(report) if plan.of is pair for node in _forecast(plan)]
+
+
+def _forecast(plan: More) -> list[Node]:
+    chances = ", ".join(f"{percent(f.decided)} % with {f.n:,}" for f in plan.forecasts)
+    enough = (
+        f"{plan.until:,} samples of each problem would decide it with a chance of 80 % or more."
+        if plan.until
+        else "None of these sizes decides it with a chance of 80 %: more problems would."
+    )
+    nodes: list[Node] = [
+        el("h4", "What would decide"),
+        el(
+            "p",
+            f"Chance of a decision with more samples of each problem: {chances}, in "
+            f"{several(plan.studies, 'simulation')} of each size from fitted rates. {enough}",
+        ),
+    ]
+    if plan.spend:
+        rows: list[list[Cell]] = [[problem, percent(chance)] for problem, chance in plan.spend]
+        caption = "Unsolved problems that the base is likeliest to solve when its samples double"
+        nodes.append(table(caption, ["problem", "chance, %"], rows))
+    return nodes
+
+
+def section(report: Report) -> list[Node]:
+    """Extrapolated curves and their checks, problem set by problem set."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        arms = [arm for arm in beyond(report) if arm.of.problem_set == set_name]
+        if arms:
+            nodes += [
+                el("h3", f"{set_name}: pass@k beyond the samples"),
+                figure(
+                    "Observed up to n; beyond (dotted), the middle and the envelope of three "
+                    "models (Beta, Beta with unsolvable problems, power law), for these problems. "
+                    "Rings: what a tenth of the samples predicted for n.",
+                    extrapolation_chart(arms, report.colours),
+                ),
+                _checks(arms, set_name),
+            ]
+    return nodes
+
+
+def extrapolation_chart(arms: Sequence[Beyond], colours: Colours) -> Chart:
+    """Draw observed curves up to n and the model band from 1 to 10 n."""
+    frame = extrapolation_frame(arms)
+    panel = Panel(k_axis(int(frame["k"].max())), percent_axis(), height=240)
+    for number, arm in enumerate(arms):
+        assert arm.of.curve is not None
+        colour = colours[arm.of.arm]
+        band, k, n = arm.prediction.band, arm.prediction.k, int(arm.of.curve.k[-1])
+        panel.band(k, 100 * band.lower, 100 * band.upper, colour)
+        observed = 100 * arm.of.curve.interval.estimate
+        dash = colours.dash(arm.of.arm)
+        panel.line(arm.of.curve.k, observed, colour, name=arm.of.arm, dash=dash)
+        after = k >= n
+        panel.line(k[after], 100 * band.estimate[after], colour, dash=DOTTED)
+        panel.upright(n)
+        if arm.check is not None:
+            predicted = arm.check.predicted
+            place = arm.check.k * 2 ** (0.06 * (number + 1))
+            ends = 100 * predicted.lower, 100 * predicted.upper
+            name = f"{arm.of.arm}, predicted for n"
+            panel.points(place, 100 * predicted.estimate, colour, *ends, name=name, hollow=True)
+        panel.end(100 * float(band.estimate[-1]), arm.of.arm, colour)
+    first = min(int(arm.of.curve.k[-1]) for arm in arms if arm.of.curve)
+    panel.label(first, 100, "beyond n: models only", rise=-3)
+    return Chart([panel], frame)
+
+
+def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
+    """Band of the models, one row per arm and k, with what a tenth of the samples predicted."""
+    parts = []
+    for arm in arms:
+        band, check = arm.prediction.band, arm.check
+        reach = int(arm.of.curve.k[-1]) if arm.of.curve else 0
+        columns = {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "k": arm.prediction.k,
+            "beyond_n": arm.prediction.k > reach,
+            "predicted": band.estimate,
+            "lower": band.lower,
+            "upper": band.upper,
+            "check_k": check.k if check else 0,
+            "check_predicted": float(check.predicted.estimate) if check else np.nan,
+            "check_observed": check.observed if check else np.nan,
+            "check_passed": check.passed if check else False,
+            "notes": "; ".join(band.notes),
+        }
+        parts.append(pd.DataFrame(columns))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _checks(arms: list[Beyond], set_name: str) -> Node:
+    rows: list[list[Cell]] = []
+    for arm in arms:
+        check = arm.check
+        rows.append(
+            [
+                arm.of.label,
+                int(arm.prediction.k[-1]),
+                bounds(arm.prediction.band[-1]),
+                bounds(check.predicted) if check else "–",
+                percent(check.observed) if check else "–",
+                check.passed if check else None,
+            ]
+        )
+    heads = ["arm", "K", "predicted pass@K, %", "check: predicted", "observed", "held"]
+    return table(f"Predictions on {set_name}; 10 n at the most", heads, rows)
+
+
+def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:
+    """Chance of a decision by samples per problem, one row per undecided comparison and size."""
+    rows = [
+        {
+            "problem_set": plan.of.base.problem_set,
+            "base": plan.of.base.arm,
+            "trained": plan.of.trained.arm,
+            "step": plan.of.trained.step,
+            "n": size.n,
+            "decided": size.decided,
+            "simulations": plan.studies,
+            **{f"says_{headline}": share for headline, share in size.headlines.items()},
+        }
+        for plan in plans
+        for size in plan.forecasts
+    ]
+    return pd.DataFrame(rows)
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a problem set."""
+    for set_name in report.problem_sets:
+        parts = [part for part in beyond(report) if part.of.problem_set == set_name]
+        if parts:
+            yield f"extrapolation-{set_name}", extrapolation_chart(parts, report.colours)
+
+
+ASPECT = Aspect(
+    Part.MORE,
+    section,
+    comparison,
+    lambda report: {
+        "extrapolation": extrapolation_frame(beyond(report)),
+        "forecasts": forecasts_frame(more(report)),
+    },
+    metrics=("power-law exponent",),
+)

@@ -1,0 +1,198 @@
+"""pass@k at equal cost: what a budget of response tokens or device-hours buys from each arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.pass_at_k import thinned
+from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.draw.axes import log_axis, percent_axis
+from rlbhpc.report.draw.chart import Chart, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds
+from rlbhpc.report.speeds import speeds
+from rlbhpc.stats import Interval
+from rlbhpc.stats.budget import budget_curve
+
+#: What a budget is counted in, and for what.
+TOKENS: Final = "response tokens per problem"
+HOURS: Final = "device-hours for the problem set"
+_POINTS: Final = 24
+# Budgets that a table shows.
+_COLUMNS: Final = 5
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Mean pass@budget over problems; NaN above what the samples of some problem cost.
+
+    Attributes
+    ----------
+    unit
+        ``TOKENS`` or ``HOURS``.
+    spent
+        Budgets, the same for all arms of a problem set.
+    """
+
+    of: Measured
+    unit: str
+    spent: NDArray[np.float64]
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """An arm with what one response to each of its sampled problems costs."""
+
+    of: Measured
+    cost: NDArray[np.float64]
+
+    @property
+    def most(self) -> float:
+        rows = np.flatnonzero(self.of.sampled)
+        return float((self.cost * self.of.counts[rows].n).min())
+
+
+@once
+def budgets(report: Report) -> list[Budget]:
+    """Work out the curves of the compared arms, from one response to all that there are.
+
+    Hours are those of the devices that made the responses, without loading the model; they are
+    known where the run sampled all compared arms itself.
+    """
+    priced = [m for m in of_compared(report) if not np.isnan(m.cost).any()]
+    rates = speeds(report.folder)
+    curves: list[Budget] = []
+    for set_name in report.problem_sets:
+        arms = [m for m in priced if m.of.problem_set == set_name]
+        curves += _curves(report, TOKENS, [_Priced(arm.of, arm.cost) for arm in arms])
+        if all((arm.of.model, arm.of.step) in rates for arm in arms):
+            hours = []
+            for arm in arms:
+                seconds = arm.cost * len(arm.cost) / rates[arm.of.model, arm.of.step]
+                hours.append(_Priced(arm.of, seconds / 3600))
+            curves += _curves(report, HOURS, hours)
+    return curves
+
+
+def _curves(report: Report, unit: str, arms: list[_Priced]) -> list[Budget]:
+    arms = [arm for arm in arms if arm.most > arm.cost.max()]
+    if not arms:
+        return []
+    # From what buys every arm a response to each problem.
+    least = max(float(arm.cost.max()) for arm in arms)
+    spent = np.geomspace(least, max(arm.most for arm in arms), _POINTS)
+    curves = []
+    for arm in arms:
+        rows = np.flatnonzero(arm.of.sampled)
+        weights = report.draws.of(tuple(arm.of.problems[i] for i in rows))
+        counts, prob = arm.of.counts[rows], report.settings.prob
+        bought = budget_curve(counts, arm.cost, spent, weights, prob)
+        curves.append(Budget(arm.of, unit, spent, bought))
+    return curves
+
+
+def section(report: Report) -> list[Node]:
+    """Curves and table of each problem set and unit."""
+    nodes: list[Node] = []
+    pairs = dict.fromkeys((curve.of.problem_set, curve.unit) for curve in budgets(report))
+    for set_name, unit in pairs:
+        curves = [c for c in budgets(report) if (c.of.problem_set, c.unit) == (set_name, unit)]
+        tokens = unit == TOKENS
+        caption = (
+            "pass@k at equal cost: the k that a budget of response tokens per problem buys at the "
+            "mean length of that arm's responses to that problem."
+            if tokens
+            else "pass@k at equal cost: the k that hours of a device buy, at the mean length of "
+            "that arm's responses and the tokens per second that its workers made, without "
+            "loading the model."
+        )
+        nodes += [
+            el("h3", f"{set_name}: for a budget of {'tokens' if tokens else 'device-hours'}"),
+            figure(caption, budget_chart(curves, report.colours)),
+            _bought(curves, set_name),
+        ]
+    return nodes
+
+
+def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
+    """Draw each arm over budgets of one unit, base dashed, with its interval."""
+    x = log_axis([curve.spent for curve in curves], curves[0].unit)
+    panel = Panel(x, percent_axis("pass@budget, %"), height=220)
+    for curve in curves:
+        name, interval = curve.of.arm, curve.interval
+        colour = colours[name]
+        known = np.flatnonzero(~np.isnan(interval.estimate))
+        panel.band(curve.spent, 100 * interval.lower, 100 * interval.upper, colour)
+        values = 100 * interval.estimate
+        panel.line(curve.spent, values, colour, name=name, dash=colours.dash(name))
+        if len(known):
+            panel.end(float(values[known[-1]]), name, colour)
+    return Chart([panel], budget_frame(curves))
+
+
+def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
+    """pass@budget with its interval, one row per arm and budget."""
+    frames = [
+        pd.DataFrame(
+            {
+                "problem_set": curve.of.problem_set,
+                "arm": curve.of.arm,
+                "step": curve.of.step,
+                "unit": curve.unit,
+                "budget": curve.spent,
+                "pass_at_budget": curve.interval.estimate,
+                "lower": curve.interval.lower,
+                "upper": curve.interval.upper,
+            }
+        )
+        for curve in curves
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _bought(curves: list[Budget], set_name: str) -> Node:
+    spent = curves[0].spent
+    every = np.stack([~np.isnan(curve.interval.estimate) for curve in curves])
+    # From the first budget up to the last that all arms can use.
+    last = int(np.flatnonzero(every.all(axis=0))[-1]) if every.all(axis=0).any() else 0
+    columns = thinned(range(last + 1), _COLUMNS)
+    rows: list[list[Cell]] = [
+        [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
+    ]
+    heads = ["arm", *(f"{spent[i]:,.3g}" for i in columns)]
+    caption = f"pass@budget on {set_name}, percent, by {curves[0].unit}"
+    return table(caption, heads, rows, last=True)
+
+
+def _cell(interval: Interval, place: int) -> str:
+    return "–" if np.isnan(interval.estimate[place]) else bounds(interval, place)
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a problem set and unit."""
+    pairs = dict.fromkeys((curve.of.problem_set, curve.unit) for curve in budgets(report))
+    for set_name, unit in pairs:
+        curves = [c for c in budgets(report) if (c.of.problem_set, c.unit) == (set_name, unit)]
+        name = f"budget-{set_name}" if unit == TOKENS else f"budget-hours-{set_name}"
+        yield name, budget_chart(curves, report.colours)
+
+
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {"budget": budget_frame(budgets(report))},
+    metrics=("pass@budget",),
+)

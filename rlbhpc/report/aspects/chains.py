@@ -1,0 +1,179 @@
+"""Chains of thought that people read: how many hard problems are solved by valid reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import powers_of_two
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, several
+from rlbhpc.stats import Counts, Interval
+from rlbhpc.stats.cot import cot_pass_at_k
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.review import ChainCounts, chain_counts
+from rlbhpc.verify.reviews import kept
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """What the readers of one sheet found.
+
+    Attributes
+    ----------
+    of
+        Arm, problem set and step, in words.
+    readers
+        People who judged it.
+    problems
+        Hard problems with a right answer.
+    valid, unknown
+        Those with a chain that all readers hold valid, and those where that is open: a chain is
+        unclear or unread.
+    chains
+        CoT-pass@k of these problems; None where fewer than two have a chain that was read.
+    """
+
+    of: str
+    readers: int
+    problems: int
+    valid: int
+    unknown: int
+    chains: Chains | None
+
+
+@dataclass(frozen=True)
+class Chains:
+    """CoT-pass@k beside pass@k, on the hard problems of a sheet that somebody has read.
+
+    Attributes
+    ----------
+    k, any_right, valid
+        Chance that one of k samples is right, and right by a valid chain. Of problems with unread
+        right answers the share of valid ones among the read stands for all.
+    problems
+        Problems with a chain that was read.
+    """
+
+    k: NDArray[np.int64]
+    any_right: Interval
+    valid: Interval
+    problems: int
+
+
+@once
+def reviewed(report: Report) -> list[Reviewed]:
+    """Read the sheets of a run that somebody has judged."""
+    sheets = []
+    for review in kept(Layout(report.folder).reviews):
+        judgements = review.judgements()
+        people = sum(not judgement.by_model for judgement in judgements)
+        if not people:
+            continue
+        solved = [count for count in chain_counts(review.sheet, judgements) if count.right]
+        verdicts = [count.solved for count in solved]
+        valid, unknown = verdicts.count(True), verdicts.count(None)
+        chains = _chains(report, solved)
+        sheets.append(Reviewed(review.title, people, len(solved), valid, unknown, chains))
+    return sheets
+
+
+def _chains(report: Report, solved: Sequence[ChainCounts]) -> Chains | None:
+    read = [count for count in solved if count.read]
+    if len(read) < 2:
+        return None
+    counts = Counts.of([count.n for count in read], [count.right for count in read])
+    k = np.array(powers_of_two(counts.reach), np.int64)
+    chance = cot_pass_at_k(counts.n, counts.c, [count.valid_among_right for count in read], k)
+    weights = report.draws.of(tuple(count.problem for count in read))
+    any_right, valid = (
+        mean_interval(values, weights, report.settings.prob, "problem bootstrap")
+        for values in (counts.pass_at_k(k), chance)
+    )
+    return Chains(k, any_right, valid, len(read))
+
+
+def section(report: Report) -> list[Node]:
+    """Show what readers of the chains said, where somebody has read some."""
+    sheets = reviewed(report)
+    if not sheets:
+        return []
+    rows: list[list[Cell]] = [
+        [sheet.of, sheet.readers, sheet.problems, sheet.valid, sheet.unknown] for sheet in sheets
+    ]
+    heads = ["of", "readers", "hard problems solved", "with a valid chain", "open"]
+    curves = [node for sheet in sheets if sheet.chains for node in _cot(sheet, sheet.chains)]
+    return [
+        el("h3", "Chains that people read"),
+        table("Hard problems by what readers hold of their chains", heads, rows),
+        el(
+            "p",
+            "A chain is valid if all who judged it say so; open are problems where none is valid "
+            "but one is unclear or unread.",
+            class_="soft",
+        ),
+        *curves,
+    ]
+
+
+def _cot(sheet: Reviewed, chains: Chains) -> list[Node]:
+    """Say what is left of pass@k when a right answer needs a valid chain."""
+    rows: list[list[Cell]] = [
+        [k, bounds(chains.any_right, i), bounds(chains.valid, i)]
+        for i, k in enumerate(chains.k.tolist())
+    ][::-1]
+    last = len(chains.k) - 1
+    return [
+        el(
+            "p",
+            f"{sheet.of}: on {several(chains.problems, 'hard problem')} with a chain that was "
+            f"read, pass@{chains.k[last]:,} is {bounds(chains.any_right, last)} %, and "
+            f"{bounds(chains.valid, last)} % if the chain has to be valid too.",
+        ),
+        table(f"CoT-pass@k of {sheet.of}, percent", ["k", "pass@k", "CoT-pass@k"], rows),
+    ]
+
+
+def reviewed_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:
+    """What readers of chains found, one row per sheet."""
+    names = ("of", "readers", "problems", "valid", "unknown")
+    return pd.DataFrame({name: getattr(sheet, name) for name in names} for sheet in sheets)
+
+
+def cot_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:
+    """CoT-pass@k beside pass@k on hard problems whose chains were read, one row per sheet and k."""
+    parts = [
+        pd.DataFrame(
+            {
+                "of": sheet.of,
+                "problems": sheet.chains.problems,
+                "k": sheet.chains.k,
+                "cot_pass_at_k": sheet.chains.valid.estimate,
+                "lower": sheet.chains.valid.lower,
+                "upper": sheet.chains.valid.upper,
+                "pass_at_k": sheet.chains.any_right.estimate,
+            }
+        )
+        for sheet in sheets
+        if sheet.chains
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+ASPECT = Aspect(
+    Part.EVIDENCE,
+    section,
+    tables=lambda report: {
+        "reviewed_chains": reviewed_frame(reviewed(report)),
+        "cot_pass_at_k": cot_frame(reviewed(report)),
+    },
+    metrics=("CoT-pass@k",),
+)

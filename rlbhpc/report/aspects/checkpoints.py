@@ -1,0 +1,290 @@
+"""One line of checkpoints: its curves, what it gains and loses over the steps, the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.pass_at_k import curves_frame
+from rlbhpc.report.compare import Comparison, common_problems
+from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis, step_axis
+from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Line, Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured, powers_of_two
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, signed
+from rlbhpc.stats import Counts, Interval, difference_curve
+from rlbhpc.stats.selection import choose_checkpoint, even_odd
+
+# From dark to light as training goes on, between what can be told from black and from white
+# paper: the middle of the colour map cividis, made for all kinds of colour vision.
+_SHADES: Final = ("#213d6b", "#44516b", "#5d6470", "#747878", "#8e8c74", "#a9a16b", "#c6b75c")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The best checkpoint of a line by pass@``k`` of even samples, on odd samples.
+
+    The best of several noisy checkpoints looks better than it is. So even samples choose and odd
+    samples report, of the base as well.
+
+    Attributes
+    ----------
+    base, chosen
+        What is compared.
+    k
+        The k of the choice, and of what is reported.
+    on_even
+        Difference to the base that the choosing half shows, which flatters the choice.
+    on_odd
+        The same on the other half, with its interval.
+    problems
+        Problems that base and all checkpoints have samples of.
+    """
+
+    base: Measured
+    chosen: Measured
+    checkpoints: int
+    k: int
+    on_even: float
+    on_odd: Interval
+    problems: int
+
+
+@once
+def chosen(report: Report) -> list[Chosen]:
+    """Choose a checkpoint of each line with two or more, by pass@1 and by pass@K."""
+    return [choice for line in report.lines for choice in _of_line(report, line)]
+
+
+def _of_line(report: Report, line: Line) -> list[Chosen]:
+    every = (line.base, *line.steps)
+    if len(line.steps) < 2 or any(arm.verdicts is None for arm in every):
+        return []
+    problems = common_problems(every)
+    width = min(arm.depth for arm in every)
+    if len(problems) < 2 or width < 2:
+        return []
+    base, *steps = (_codes(arm, problems)[:, :width] for arm in every)
+    halves = even_odd(base)
+    reach = min(half.reach for codes in (base, *steps) for half in even_odd(codes))
+    if not reach:
+        return []
+    weights = report.draws.of(problems)
+    stacked = np.stack(steps)
+    choices = []
+    for k in dict.fromkeys((1, powers_of_two(reach)[-1])):
+        selection = choose_checkpoint(stacked, k)
+        curve = difference_curve(halves[1], selection.report, weights, [k], report.settings.prob)
+        flattering = float(selection.scores[selection.chosen]) - _mean(halves[0], k)
+        best = line.steps[selection.chosen]
+        choices.append(
+            Chosen(line.base, best, len(steps), k, flattering, curve.pointwise[0], len(problems))
+        )
+    return choices
+
+
+def _codes(arm: Measured, problems: tuple[str, ...]) -> NDArray[np.int8]:
+    assert arm.verdicts is not None
+    return arm.verdicts[arm.rows_of(problems)]
+
+
+def _mean(counts: Counts, k: int) -> float:
+    return float(counts.pass_at_k(k).mean())
+
+
+def comparison(report: Report, pair: Comparison) -> list[Node]:
+    """Curves and differences over the steps, where there are several."""
+    number = next(i for i, last in enumerate(report.final) if last is pair)
+    line, line_up = report.lines[number], report.line_ups[number]
+    if len(line_up) < 2:
+        return []
+    caption = (
+        "Left: checkpoints from dark to light, the base dashed. Right: trained minus base at "
+        "k = 1 (rings) and at the largest k (dots) over the steps, with intervals."
+    )
+    chart = checkpoints_chart(line, report.colours)
+    steps = steps_chart(line_up, report.colours)
+    both = Chart([chart.panels[0], *steps.panels], steps.frame)
+    return [figure(caption, both), _steps_table(line_up)]
+
+
+def checkpoints_chart(line: Line, colours: Colours) -> Chart:
+    """Draw base and checkpoints in one panel, pass@1 and pass@K over steps in another."""
+    base, checkpoints = line
+    drawn = [arm for arm in (base, *checkpoints) if arm.curve is not None]
+    curves = Panel(k_axis(max(int(arm.curve.k[-1]) for arm in drawn if arm.curve)), percent_axis())
+    for number, arm in enumerate(checkpoints):
+        if arm.curve is not None:
+            place = number * (len(_SHADES) - 1) // max(len(checkpoints) - 1, 1)
+            value, name = 100 * arm.curve.interval.estimate, f"step {arm.step:,}"
+            curves.line(arm.curve.k, value, _SHADES[place], name=name, width=1.3)
+            if number in {0, len(checkpoints) - 1}:
+                curves.end(float(value[-1]), name, _SHADES[place])
+    if base.curve is not None:
+        value = 100 * base.curve.interval.estimate
+        curves.line(base.curve.k, value, BASE_COLOUR, name=base.arm, dash=DASHED)
+        curves.end(float(value[-1]), base.arm, BASE_COLOUR)
+    reach = min(int(arm.curve.k[-1]) for arm in drawn if arm.curve)
+    steps = [0 if arm is base and base.arm != checkpoints[-1].arm else arm.step for arm in drawn]
+    over = Panel(step_axis(steps, "training step (0: the base)"), percent_axis())
+    colour = colours[checkpoints[-1].arm]
+    for k in (1, reach):
+        middle, low, high = np.array([_at(arm, k) for arm in drawn]).T
+        over.line(steps, middle, colour, width=1.2)
+        over.points(steps, middle, colour, low, high, name=f"pass@{k:,}", hollow=k == 1)
+        over.end(float(middle[-1]), f"pass@{k:,}", colour)
+    legend = (Key(base.arm, BASE_COLOUR, DASHED), Key(checkpoints[-1].arm, colour))
+    return Chart([curves, over], curves_frame(drawn), legend)
+
+
+def _at(arm: Measured, k: int) -> tuple[float, float, float]:
+    assert arm.curve is not None
+    place = int(np.searchsorted(arm.curve.k, k, "right")) - 1
+    cell = arm.curve.interval[place]
+    return 100 * float(cell.estimate), 100 * float(cell.lower), 100 * float(cell.upper)
+
+
+def steps_chart(line_up: Sequence[Comparison], colours: Colours) -> Chart:
+    """Draw the difference to the base at k = 1 and at the largest k, with intervals."""
+    frame = steps_frame(line_up)
+    limits = [100 * frame["lower"], 100 * frame["upper"]]
+    steps = frame["step"].tolist()
+    panel = Panel(step_axis(steps), linear_axis(limits, "trained − base, points", zero=True))
+    panel.level(0)
+    colour = colours[line_up[-1].trained.arm]
+    for name, part in frame.groupby("metric"):
+        middle = 100 * part["difference"].to_numpy()
+        low, high = 100 * part["lower"], 100 * part["upper"]
+        panel.line(part["step"], middle, colour, width=1.2)
+        panel.points(
+            part["step"], middle, colour, low, high, name=str(name), hollow=name == "pass@1"
+        )
+        panel.end(float(middle[-1]), str(name), colour)
+    return Chart([panel], frame)
+
+
+def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
+    """Difference to the base at k = 1 and at the largest k, one row per step and metric."""
+    rows = []
+    for pair in line_up:
+        ends = (
+            ("pass@1", 1, pair.curve.pointwise[0]),
+            ("pass@K", pair.reach, pair.net),
+        )
+        for name, k, interval in ends:
+            rows.append(
+                {
+                    "problem_set": pair.base.problem_set,
+                    "base": pair.base.arm,
+                    "trained": pair.trained.arm,
+                    "step": pair.trained.step,
+                    "metric": name,
+                    "k": k,
+                    "difference": float(interval.estimate),
+                    "lower": float(interval.lower),
+                    "upper": float(interval.upper),
+                    "sound": bool(interval.sound),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _steps_table(line_up: Sequence[Comparison]) -> Node:
+    rows: list[list[Cell]] = [
+        [
+            pair.trained.step,
+            bounds(pair.curve.pointwise, 0, sign=True),
+            pair.reach,
+            bounds(pair.net, sign=True),
+        ]
+        for pair in line_up
+    ]
+    heads = ["step", "pass@1 − base, points", "K", "pass@K − base, points"]
+    return table("Over training steps", heads, rows, last=True)
+
+
+def section(report: Report) -> list[Node]:
+    """Show what a checkpoint is worth on samples that did not choose it."""
+    choices = chosen(report)
+    if not choices:
+        return []
+    rows: list[list[Cell]] = [
+        [choice.chosen.arm, choice.base.problem_set, f"pass@{choice.k:,}", choice.chosen.step,
+         choice.checkpoints, choice.problems, signed(choice.on_even),
+         bounds(choice.on_odd, sign=True)]
+        for choice in choices
+    ]  # fmt: skip
+    heads = ["arm", "set", "chosen by", "step", "of", "problems",
+             "even samples: − base", "odd samples: − base"]  # fmt: skip
+    few = choices if len(choices) <= 6 else []
+    return [
+        el("h3", "A checkpoint that the data chose"),
+        *(el("p", _worth(choice)) for choice in few),
+        table("Best checkpoints, chosen by even samples, points", heads, rows, last=True),
+        el(
+            "p",
+            "The best of several checkpoints looks better than it is on the samples that chose "
+            "it. So even samples choose, and odd samples report, of the base as well. The answer "
+            "above is that of the last checkpoint, which nobody chose by its results.",
+            class_="soft",
+        ),
+    ]
+
+
+def _worth(choice: Chosen) -> str:
+    verdicts = {1: "it leads the base", -1: "it trails the base", 0: "no difference is certain"}
+    return (
+        f"{choice.chosen.arm} on {choice.base.problem_set}: the best of {choice.checkpoints} "
+        f"checkpoints by pass@{choice.k:,} is step {choice.chosen.step:,}; on samples that had no "
+        f"part in that, {verdicts[int(choice.on_odd.sign)]}: {bounds(choice.on_odd, sign=True)} "
+        "points."
+    )
+
+
+def chosen_frame(choices: Sequence[Chosen]) -> pd.DataFrame:
+    """Checkpoints that even samples chose, one row per line of checkpoints and k."""
+    return pd.DataFrame(
+        {
+            "problem_set": choice.base.problem_set,
+            "base": choice.base.arm,
+            "trained": choice.chosen.arm,
+            "step": choice.chosen.step,
+            "checkpoints": choice.checkpoints,
+            "k": choice.k,
+            "problems": choice.problems,
+            "difference_even": choice.on_even,
+            "difference_odd": float(choice.on_odd.estimate),
+            "lower": float(choice.on_odd.lower),
+            "upper": float(choice.on_odd.upper),
+            "sound": bool(choice.on_odd.sound),
+        }
+        for choice in choices
+    )
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a line of checkpoints."""
+    for line, last in zip(report.lines, report.final, strict=True):
+        if len(line.steps) > 1:
+            yield f"checkpoints-{last.slug}", checkpoints_chart(line, report.colours)
+
+
+ASPECT = Aspect(
+    Part.TRAINING,
+    section,
+    comparison,
+    lambda report: {
+        "steps": steps_frame(report.every_comparison),
+        "chosen_checkpoints": chosen_frame(chosen(report)),
+    },
+)

@@ -1,0 +1,158 @@
+"""Which problems only one of two arms solves: the 2 × 2 table with the ids behind it."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.evidence import case_links
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.draw.axes import Axis, row_axis
+from rlbhpc.report.draw.chart import INK, Chart, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent
+from rlbhpc.stats.rerun import flip_probability
+
+#: The cells of the 2 × 2 table, as they are named in words.
+CELLS: Final = {
+    "both": "both",
+    "base_only": "base only",
+    "trained_only": "trained only",
+    "neither": "neither",
+}
+# Ids that a table lists before it says how many more there are.
+_IDS: Final = 60
+
+
+def comparison(report: Report, pair: Comparison) -> list[Node]:
+    """The table of one comparison, McNemar's test, and what was kept and found."""
+    if pair.solved is None:
+        return [el("p", "Coverage is not known: imported counts of unequal numbers of samples.")]
+    links = case_links(report, pair)
+    rows: list[list[Cell]] = []
+    for name, words in CELLS.items():
+        cell = getattr(pair.solved, name).tolist()
+        ids = _ids([pair.problems[i] for i in cell], links) if "only" in name else ""
+        rows.append([words, len(cell), percent(pair.solved.shares[name]), ids])
+    caption = f"Solved at least once in {pair.solved_in:,} samples"
+    p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
+    return [
+        table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,)),
+        el(
+            "p",
+            f"McNemar's exact test, two-sided: p {p}. Sampled again, about "
+            f"{_cell_changes(report, pair):.1f} of these problems would change their cell.",
+        ),
+        *_supported(pair),
+    ]
+
+
+def _cell_changes(report: Report, pair: Comparison) -> float:
+    """How many problems would be expected to change their cell if all were sampled again."""
+    stays = np.ones(len(pair.problems))
+    for side, rows in zip((pair.base, pair.trained), pair.rows, strict=True):
+        # A base is compared with several arms, mostly on the same problems.
+        key = (_cell_changes, id(side), rows.tobytes())
+        if key not in report.memo:
+            report.memo[key] = flip_probability(side.counts[rows])
+        stays = stays * (1 - report.memo[key])
+    return float((1 - stays).sum())
+
+
+def _supported(pair: Comparison) -> list[Node]:
+    """Say what is kept of what the base solves, and what is new."""
+    # Nothing is retained or discovered where neither of the two solves anything.
+    if pair.support is None or math.isnan(float(pair.support["nscr"].estimate)):
+        return []
+    metrics = pair.support
+    return [
+        el(
+            "p",
+            f"Of what the base solves, {bounds(metrics['srr'])} % is retained; of what the trained "
+            f"model solves, {bounds(metrics['ndr'])} % is newly discovered; harmonic mean of the "
+            f"two {bounds(metrics['sds'])} %, net change {bounds(metrics['nscr'], sign=True)} "
+            "points.",
+        )
+    ]
+
+
+def _ids(problems: list[str], links: dict[str, str]) -> ET.Element:
+    """Ids one after the other, with links to those whose responses are shown."""
+    cell = el("span")
+    for i, problem in enumerate(problems[:_IDS]):
+        link = links.get(problem)
+        node = el("a", problem, href=link) if link else el("span", problem)
+        node.tail = ", " if i + 1 < min(len(problems), _IDS) else ""
+        cell.append(node)
+    if len(problems) > _IDS:
+        cell.append(el("span", f" and {len(problems) - _IDS:,} more, in coverage.csv"))
+    return cell
+
+
+def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
+    """Draw one bar per comparison, split into both, base only, trained only and neither."""
+    counted = [pair for pair in pairs if pair.solved is not None]
+    x = Axis(0, 100, "share of problems solved at least once, %",
+             tuple((float(v), str(v)) for v in (0, 25, 50, 75, 100)))  # fmt: skip
+    panel = Panel(x, row_axis(max(len(counted), 1)), height=40 * max(len(counted), 1))
+    for number, pair in enumerate(counted):
+        assert pair.solved is not None
+        cells = ", ".join(f"{CELLS[name]} {count}" for name, count in pair.solved.counts.items())
+        middle = panel.row(number, f"{pair.title}: {cells}; p {equals_p(pair.solved.p_value)}")
+        left = 0.0
+        for name, share in pair.solved.shares.items():
+            only = name in ("base_only", "trained_only")
+            arm = pair.base.arm if name == "base_only" else pair.trained.arm
+            right = left + 100 * share
+            colour = colours[arm] if only else INK
+            panel.bar((left, right), (middle - 0.18, middle + 0.22), colour, filled=only)
+            left = right
+    return Chart([panel], coverage_frame(pairs))
+
+
+def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """One row per compared problem: its cell, and right samples of both arms."""
+    frames = []
+    for pair in pairs:
+        if pair.solved is None:
+            continue
+        base, trained = pair.base.counts[pair.rows[0]], pair.trained.counts[pair.rows[1]]
+        cells = [np.asarray(getattr(pair.solved, name), np.int64) for name in CELLS]
+        order = np.concatenate(cells)
+        columns = {
+            "problem_set": pair.base.problem_set,
+            "base": pair.base.arm,
+            "trained": pair.trained.arm,
+            "step": pair.trained.step,
+            "samples": pair.solved_in,
+            "cell": np.repeat(list(CELLS), [len(cell) for cell in cells]),
+            "problem": np.array(pair.problems, object)[order],
+            "base_n": base.n[order],
+            "base_right": base.c[order],
+            "trained_n": trained.n[order],
+            "trained_right": trained.c[order],
+        }
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart."""
+    if any(pair.solved for pair in report.final):
+        yield "coverage", coverage_chart(report.final, report.colours)
+
+
+ASPECT = Aspect(
+    Part.COMPARISONS,
+    comparison=comparison,
+    tables=lambda report: {"coverage": coverage_frame(report.every_comparison)},
+    metrics=("coverage", "McNemar p", "support", "flip probability"),
+)

@@ -1,0 +1,147 @@
+"""The difference of two pass@k curves with both bands, and where they may cross."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.draw.axes import k_axis, linear_axis
+from rlbhpc.report.draw.chart import DOTTED, INK, Chart, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.phrases import adjusted_p, bounds, percent, several, share, signed
+
+
+def comparison(report: Report, pair: Comparison) -> list[Node]:
+    """Figure, table and crossings of one comparison."""
+    crossing = pair.crossing
+    sets = " and ".join(str(part) for part in crossing.sets) or "none"
+    return [
+        figure(
+            "Trained minus base, paired over problems. The wide band holds the whole curve at "
+            "once; the narrow one is for a single k that was fixed beforehand. The bar at the "
+            "bottom: crossings that the data allow.",
+            difference_chart(pair, report.colours),
+        ),
+        _table(report, pair),
+        el(
+            "p",
+            f"Crossings that the data allow: {sets}; P(crossing ≤ {pair.reach:,}) "
+            f"{share(crossing.probability)}. Moved at any k: p "
+            f"{adjusted_p(pair.curve.p_moved, pair.p_moved_holm, len(report.final))}.",
+        ),
+    ]
+
+
+def difference_chart(pair: Comparison, colours: Colours) -> Chart:
+    """Draw trained − base: pointwise and simultaneous band, crossing sets as bars at the bottom."""
+    curve, colour = pair.curve, colours[pair.trained.arm]
+    band, pointwise = curve.band, curve.pointwise
+    y = linear_axis([100 * band.lower, 100 * band.upper], "trained − base, points", zero=True)
+    panel = Panel(k_axis(pair.reach), y)
+    panel.doubt(pair.reach)
+    panel.band(curve.k, 100 * band.lower, 100 * band.upper, colour, 0.13)
+    panel.band(curve.k, 100 * pointwise.lower, 100 * pointwise.upper, colour, 0.22)
+    panel.level(0)
+    panel.line(curve.k, 100 * pointwise.estimate, colour, name=pair.trained.arm)
+    for crossing in pair.crossing.sets:
+        panel.line([crossing.lower, crossing.upper], [y.low, y.low], INK, width=5)
+    return Chart([panel], difference_frame([pair]))
+
+
+def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
+    """Draw the pointwise differences of several arms to their base: algorithms, ablations."""
+    limits = [
+        100 * side
+        for pair in pairs
+        for side in (pair.curve.pointwise.lower, pair.curve.pointwise.upper)
+    ]
+    bases = {pair.base.arm for pair in pairs}
+    name = bases.pop() if len(bases) == 1 else "the base"
+    y = linear_axis(limits, f"difference to {name}, points", zero=True)
+    panel = Panel(k_axis(max(pair.reach for pair in pairs)), y, height=240)
+    panel.level(0, dash=DOTTED)
+    for pair in pairs:
+        pointwise, colour = pair.curve.pointwise, colours[pair.trained.arm]
+        panel.band(pair.curve.k, 100 * pointwise.lower, 100 * pointwise.upper, colour, 0.12)
+        panel.line(pair.curve.k, 100 * pointwise.estimate, colour, name=pair.trained.label)
+        panel.end(100 * float(pointwise.estimate[-1]), pair.trained.label, colour)
+    return Chart([panel], difference_frame(pairs))
+
+
+def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """Trained − base with both intervals, one row per comparison and k."""
+    frames = [
+        pd.DataFrame(
+            {
+                "problem_set": pair.base.problem_set,
+                "base": pair.base.arm,
+                "base_step": pair.base.step,
+                "trained": pair.trained.arm,
+                "step": pair.trained.step,
+                "k": pair.curve.k,
+                "base_pass_at_k": pair.rates[0],
+                "trained_pass_at_k": pair.rates[1],
+                "difference": pair.curve.pointwise.estimate,
+                "lower": pair.curve.pointwise.lower,
+                "upper": pair.curve.pointwise.upper,
+                "band_lower": pair.curve.band.lower,
+                "band_upper": pair.curve.band.upper,
+                "sound": pair.curve.pointwise.sound,
+                "problems": pair.curve.support,
+                "at_most_quarter_n": pair.curve.informative,
+            }
+        )
+        for pair in pairs
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _table(report: Report, pair: Comparison) -> ET.Element:
+    sizes = {*report.k(pair.reach), pair.reach}
+    rows: list[list[Cell]] = [
+        [
+            k,
+            percent(float(pair.rates[0][i])),
+            percent(float(pair.rates[1][i])),
+            signed(float(pair.curve.pointwise.estimate[i])),
+            bounds(pair.curve.pointwise, i, sign=True).partition(" ")[2],
+            bounds(pair.curve.band, i, sign=True).partition(" ")[2],
+            bool(pair.curve.informative[i]),
+        ]
+        for i, k in enumerate(pair.curve.k.tolist())
+        if k in sizes
+    ][::-1]
+    level = f"{100 * report.settings.prob:g} %"
+    heads = ["k", "base", "trained", "difference", f"{level} at this k", f"{level} for all k",
+             "k ≤ n/4"]  # fmt: skip
+    caption = f"Difference in pass@k, points, {several(len(pair.problems), 'problem')}"
+    return table(caption, heads, rows)
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a comparison."""
+    for pair in report.final:
+        yield f"difference-{pair.slug}", difference_chart(pair, report.colours)
+
+
+def ablations(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: all comparisons of a problem set in one."""
+    for set_name in report.problem_sets:
+        pairs = [pair for pair in report.final if pair.base.problem_set == set_name]
+        if pairs:
+            yield f"ablations-{set_name}", differences_chart(pairs, report.colours)
+
+
+ASPECT = Aspect(
+    Part.COMPARISONS,
+    comparison=comparison,
+    tables=lambda report: {"difference": difference_frame(report.every_comparison)},
+    metrics=("difference", "crossing"),
+)

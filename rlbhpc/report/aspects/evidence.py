@@ -1,0 +1,299 @@
+"""The responses on which a moved boundary rests: right ones to problems that one side never solves.
+
+A problem that the base solves once in a thousand samples and the trained model never counts as
+lost. Whether that one response was right by reasoning or by luck is for a reader to judge, so the
+report shows it, the rarest first: on the page, or on a second one beside it where it is long.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbhpc.errors import UserError
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.gather import Report, read_study
+from rlbhpc.report.markup import Node, el
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import several
+from rlbhpc.stats.coverage_table import rarest_first
+from rlbhpc.store import samples
+from rlbhpc.store.sources import Group
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.verdict import Status
+
+#: What a report shows of them; it says how many it leaves out.
+PROBLEMS: Final = 8
+RESPONSES: Final = 2
+CHARACTERS: Final = 6000
+#: The page beside the report, and how many characters of evidence are too many for the first one.
+EVIDENCE_PAGE: Final = "evidence.html"
+_INLINE: Final = 200_000
+
+
+@dataclass(frozen=True)
+class Response:
+    """One response, cut to ``CHARACTERS``."""
+
+    sample: int
+    answer: str
+    text: str
+    cut: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem that one side solves and the other does not.
+
+    Attributes
+    ----------
+    number
+        Its place among all cases of the report.
+    problem, question
+        Its id, and its text where the problem set can be read; else empty.
+    right, n
+        Right and judged samples of the side that solves it.
+    responses
+        Right responses of that side.
+    other
+        A response of the side that never solves it, the first that was judged wrong.
+    """
+
+    number: int
+    problem: str
+    question: str
+    right: int
+    n: int
+    responses: tuple[Response, ...]
+    other: tuple[Response, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Where on its page the case stands."""
+        return f"case-{self.number}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Cases of one side of a comparison, rarest first.
+
+    ``left_out`` counts the problems of that side that are not shown.
+    """
+
+    of: Comparison
+    solver: Measured
+    other: Measured
+    cases: tuple[Case, ...]
+    left_out: int
+
+    @property
+    def title(self) -> str:
+        """Say who solves what the other does not."""
+        set_name = self.solver.problem_set
+        return f"{set_name}: solved by {self.solver.label}, never by {self.other.label}"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The problems that one side of a comparison solves and the other does not, rarest first."""
+
+    pair: Comparison
+    solver: Measured
+    other: Measured
+    rarest: tuple[int, ...]
+    right: NDArray[np.int64]
+    left_out: int
+
+
+@once
+def evidence(report: Report) -> list[Evidence]:
+    """Read the responses that a report shows; nothing where only counts were imported."""
+    sides = _sides(report)
+    texts = _responses(report, sides)
+    parts: list[Evidence] = []
+    number = 0
+    for side in sides:
+        cases: list[Case] = []
+        questions = _questions(report)[side.solver.problem_set]
+        for i in side.rarest:
+            problem = side.pair.problems[i]
+            case = Case(
+                number + len(cases) + 1,
+                problem,
+                questions.get(problem, "")[:CHARACTERS],
+                int(side.right[i]),
+                int(side.solver.counts.n[side.solver.problems.index(problem)]),
+                tuple(texts.get((id(side.solver), problem), {}).get(Status.RIGHT, ())[:RESPONSES]),
+                tuple(texts.get((id(side.other), problem), {}).get(Status.WRONG, ())[:1]),
+            )
+            cases.append(case)
+        if any(case.responses or case.other for case in cases):
+            parts.append(Evidence(side.pair, side.solver, side.other, tuple(cases), side.left_out))
+            number += len(cases)
+    return parts
+
+
+def _sides(report: Report) -> list[_Side]:
+    stored = set(Layout(report.folder).groups())
+    sides = []
+    for pair in report.final:
+        if pair.solved is None:
+            continue
+        for solver, other, cell, rows in (
+            (pair.base, pair.trained, pair.solved.base_only, pair.rows[0]),
+            (pair.trained, pair.base, pair.solved.trained_only, pair.rows[1]),
+        ):
+            if solver.verdicts is not None and (solver.arm, solver.problem_set) in stored:
+                right = solver.counts[rows].c
+                rarest = tuple(rarest_first(cell, right)[:PROBLEMS].tolist())
+                sides.append(_Side(pair, solver, other, rarest, right, len(cell) - len(rarest)))
+    return sides
+
+
+def _responses(
+    report: Report, sides: list[_Side]
+) -> dict[tuple[int, str], dict[Status, list[Response]]]:
+    """Read what the cases show, each arm and step in one pass, by arm, problem and verdict."""
+    arms: dict[int, Measured] = {}
+    numbers: dict[int, dict[str, list[int]]] = {}
+    for side in sides:
+        for i in side.rarest:
+            problem = side.pair.problems[i]
+            for arm, status, most in (
+                (side.solver, Status.RIGHT, RESPONSES), (side.other, Status.WRONG, 1)
+            ):  # fmt: skip
+                # Verdicts of the cube say which samples count, so that no other text is read.
+                if arm.verdicts is not None:
+                    row = arm.verdicts[arm.problems.index(problem)]
+                    chosen = np.flatnonzero(row == status)[:most].tolist()
+                    arms[id(arm)] = arm
+                    numbers.setdefault(id(arm), {}).setdefault(problem, []).extend(chosen)
+    texts: dict[tuple[int, str], dict[Status, list[Response]]] = {}
+    layout = Layout(report.folder)
+    for key, arm in arms.items():
+        group = Group(arm.arm, arm.problem_set)
+        if group not in layout.groups():
+            continue
+        for sample, origin in samples.find_many(layout, group, arm.step, numbers[key]):
+            cut = max(0, len(sample.text) - CHARACTERS)
+            text = sample.text[:CHARACTERS]
+            response = Response(sample.key.sample, sample.answer, text, cut, origin)
+            by_verdict = texts.setdefault((key, sample.key.problem), {})
+            by_verdict.setdefault(Status(sample.verdict), []).append(response)
+    return texts
+
+
+@once
+def _questions(report: Report) -> dict[str, dict[str, str]]:
+    """Texts of the problems by set; nothing where a set is not where the study found it."""
+    study = read_study(report.folder)
+    texts: dict[str, dict[str, str]] = {name: {} for name in report.problem_sets}
+    for set_name in texts:
+        if study is None or set_name not in study.problem_sets:
+            continue
+        try:
+            problems = study.problems(set_name)
+            texts[set_name] = {problem.id: problem.fields["question"] for problem in problems}
+        except (UserError, OSError):
+            continue
+    return texts
+
+
+@once
+def beside(report: Report) -> bool:
+    """Whether the evidence is so long that it has a page of its own."""
+    return (
+        sum(
+            len(response.text)
+            for part in evidence(report)
+            for case in part.cases
+            for response in (*case.responses, *case.other)
+        )
+        > _INLINE
+    )
+
+
+def case_links(report: Report, pair: Comparison) -> dict[str, str]:
+    """Address of the responses behind each problem of a comparison that has some."""
+    page = EVIDENCE_PAGE if beside(report) else ""
+    return {
+        case.problem: f"{page}#{case.anchor}"
+        for part in evidence(report)
+        if part.of is pair
+        for case in part.cases
+    }
+
+
+def section(report: Report) -> list[Node]:
+    """The cases, or where they stand."""
+    if not beside(report):
+        return cases(report, evidence(report))
+    number = sum(len(part.cases) for part in evidence(report))
+    return [
+        el(
+            "p",
+            f"{several(number, 'problem')} with the responses that were right, and what the other "
+            "side wrote: ",
+            el("a", EVIDENCE_PAGE, href=EVIDENCE_PAGE),
+            ", beside this page.",
+        )
+    ]
+
+
+def cases(report: Report, parts: list[Evidence]) -> list[Node]:
+    """Cases, rarest first."""
+    if not parts:
+        return [el("p", "No problem with stored responses is solved by one side only.")]
+    command = f"rlbhpc show {report.folder.name} --problem ID"
+    nodes: list[Node] = [
+        el(
+            "p",
+            "What a moved boundary consists of: right responses to problems that the other side "
+            "never solves, the rarest first, beside a response of that side. The text is a "
+            "model's, shown as it is. Every other sample of a problem: ",
+            el("code", command),
+            ".",
+        )
+    ]
+    for part in parts:
+        nodes.append(el("h3", part.title))
+        for case in part.cases:
+            head = f"{case.problem}: {case.right:,} right of {case.n:,}"
+            nodes.append(
+                el(
+                    "details",
+                    el("summary", head),
+                    *([el("pre", case.question, class_="question")] if case.question else []),
+                    el(
+                        "div",
+                        _side(f"{part.solver.label}, right", case.responses),
+                        _side(f"{part.other.label}, wrong", case.other),
+                        class_="pair",
+                        # Inside: a browser opens what is around the target of a link.
+                        id=case.anchor,
+                    ),
+                )
+            )
+        if part.left_out:
+            nodes.append(el("p", f"Not shown: {several(part.left_out, 'problem')}.", class_="soft"))
+    return nodes
+
+
+def _side(head: str, responses: tuple[Response, ...]) -> ET.Element:
+    nodes: list[Node] = []
+    for response in responses:
+        cut = f", {response.cut:,} characters left out at the end" if response.cut else ""
+        answer = response.answer or "(none)"
+        about = f"Sample {response.sample}, answer {answer}, {response.origin}{cut}"
+        nodes += [el("p", about, class_="soft"), el("pre", response.text)]
+    return el("div", el("h4", head), *(nodes or [el("p", "No response is stored.")]))
+
+
+ASPECT = Aspect(Part.EVIDENCE, section)

@@ -1,0 +1,75 @@
+"""The sampling-efficiency gap: pass@K of the base minus pass@1 of the trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.draw.axes import linear_axis, row_axis
+from rlbhpc.report.draw.chart import Chart, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Node, el
+from rlbhpc.report.phrases import bounds
+
+
+def comparison(_: Report, pair: Comparison) -> list[Node]:
+    """The gap of one comparison in words."""
+    return [
+        el(
+            "p",
+            f"Sampling-efficiency gap, base pass@{pair.gap_k:,} − trained pass@1: "
+            f"{bounds(pair.gap, sign=True)} points; smaller is better.",
+        )
+    ]
+
+
+def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
+    """Draw base pass@K − trained pass@1 with intervals, the smallest at the top."""
+    order = sorted(pairs, key=lambda pair: float(pair.gap.estimate))
+    limits = [100 * side for pair in order for side in (pair.gap.lower, pair.gap.upper)]
+    x = linear_axis(limits, "base pass@K − trained pass@1, points", zero=True)
+    panel = Panel(x, row_axis(max(len(order), 1)), height=34 * max(len(order), 1))
+    for number, pair in enumerate(order):
+        name = f"{pair.trained.label}, {pair.base.problem_set} (K = {pair.gap_k:,})"
+        middle = panel.row(number, name)
+        ends = 100 * pair.gap.lower, 100 * pair.gap.upper
+        colour = colours[pair.trained.arm]
+        panel.points(100 * pair.gap.estimate, middle, colour, *ends, name=name, sideways=True)
+    return Chart([panel], delta_se_frame(pairs))
+
+
+def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """The gap with its interval, one row per comparison."""
+    return pd.DataFrame(
+        {
+            "problem_set": pair.base.problem_set,
+            "base": pair.base.arm,
+            "trained": pair.trained.arm,
+            "step": pair.trained.step,
+            "k": pair.gap_k,
+            "delta_se": float(pair.gap.estimate),
+            "lower": float(pair.gap.lower),
+            "upper": float(pair.gap.upper),
+            "sound": bool(pair.gap.sound),
+            "problems": len(pair.problems),
+        }
+        for pair in pairs
+    )
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart."""
+    if report.final:
+        yield "delta_se", delta_se_chart(report.final, report.colours)
+
+
+ASPECT = Aspect(
+    Part.COMPARISONS,
+    comparison=comparison,
+    tables=lambda report: {"delta_se": delta_se_frame(report.every_comparison)},
+    metrics=("Delta_SE",),
+)

@@ -1,0 +1,102 @@
+"""The curves of a run without the problems that are solved by guessing at large k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_chart, pass_at_k_table
+from rlbhpc.report.aspects.prompts import NO_REASONING
+from rlbhpc.report.draw.chart import Chart
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Node, el
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import several
+from rlbhpc.stats import k_grid, pass_curve
+from rlbhpc.verify.guess import guessable
+
+
+@dataclass(frozen=True)
+class Unguessed:
+    """Arms of one problem set on the problems that are not guessable.
+
+    ``arms`` are those of the last comparisons, with curves anew; ``guessed`` the ids left out.
+    """
+
+    problem_set: str
+    by: str
+    arms: tuple[Measured, ...]
+    guessed: tuple[str, ...]
+
+
+@once
+def unguessed(report: Report) -> list[Unguessed]:
+    """Filter each problem set by the arm that answered it without reasoning, if there is one."""
+    filtered = []
+    for guesser in report.measured:
+        arm = report.arms.get(guesser.arm)
+        if arm is None or arm.prompt != NO_REASONING or guesser.step:
+            continue
+        marked = guessable(guesser.counts.n, guesser.counts.c)
+        guessed = tuple(guesser.problems[i] for i in np.flatnonzero(marked))
+        arms = tuple(
+            _without(report, other, set(guessed))
+            for other in report.compared
+            if other.problem_set == guesser.problem_set and other.arm != guesser.arm
+        )
+        if guessed and arms:
+            filtered.append(Unguessed(guesser.problem_set, guesser.arm, arms, guessed))
+    return filtered
+
+
+def _without(report: Report, arm: Measured, guessed: set[str]) -> Measured:
+    """Draw the curve of an arm anew on the problems that remain."""
+    remains = np.array([problem not in guessed for problem in arm.problems])
+    rows = np.flatnonzero(arm.sampled & remains)
+    if not len(rows):
+        return replace(arm, curve=None)
+    counts = arm.counts[rows]
+    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    curve = pass_curve(counts, weights, k_grid(counts.reach), report.settings.prob)
+    return replace(arm, curve=curve)
+
+
+def section(report: Report) -> list[Node]:
+    """Curves without the problems that are answered now and then without reasoning."""
+    nodes: list[Node] = []
+    for filtered in unguessed(report):
+        arms = [arm for arm in filtered.arms if arm.curve]
+        nodes.append(el("h3", f"{filtered.problem_set}: without guessable problems"))
+        if arms:
+            caption = (
+                f"pass@k without the {several(len(filtered.guessed), 'problem')} that "
+                f"{filtered.by} answers at a rate above 0 and below 5 % without reasoning: at "
+                "large k these are guessed."
+            )
+            words = f"pass@k on {filtered.problem_set} without guessable problems, percent"
+            chart = pass_at_k_chart({filtered.problem_set: arms}, report.colours)
+            nodes += [figure(caption, chart), pass_at_k_table(report, words, arms)]
+    return nodes
+
+
+def _tables(report: Report) -> dict[str, pd.DataFrame]:
+    frames = [curves_frame(filtered.arms) for filtered in unguessed(report)]
+    return {"without_guessable": pd.concat(frames, ignore_index=True)} if frames else {}
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a problem set."""
+    for filtered in unguessed(report):
+        arms = [arm for arm in filtered.arms if arm.curve]
+        if arms:
+            chart = pass_at_k_chart({filtered.problem_set: arms}, report.colours)
+            yield f"guess_filtered-{filtered.problem_set}", chart
+
+
+ASPECT = Aspect(Part.SAMPLES, section, tables=_tables)

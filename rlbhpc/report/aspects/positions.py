@@ -1,0 +1,203 @@
+"""Perplexity at the start, in the middle and at the end of responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.draw.axes import Axis, log_axis
+from rlbhpc.report.draw.chart import Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report, read_study
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import ends
+from rlbhpc.report.stored import TOKENS, has_samples, read, some_problems
+from rlbhpc.stats import Interval
+from rlbhpc.stats.perplexities import perplexity_by_position
+from rlbhpc.stats.ratio import ratio_interval
+from rlbhpc.store.tokens import ONE_IN, in_lot
+
+#: Tokens of each part.
+WINDOW: Final = 32
+PARTS: Final = ("first", "middle", "last")
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Perplexity by position of the responses of one arm under the model that wrote them.
+
+    At the sampling temperature, before top-p: what is stored of each token is the log-probability
+    that it was drawn with.
+
+    Attributes
+    ----------
+    parts
+        By name of the part, geometric mean over responses with its interval over problems.
+    responses, problems
+        Responses that are long enough for three parts, and their problems.
+    short
+        Responses that are not.
+    """
+
+    of: Measured
+    parts: dict[str, Interval]
+    responses: int
+    problems: int
+    short: int
+
+
+@once
+def positions(report: Report) -> list[Positions]:
+    """Work out perplexities by position where the log-probabilities of tokens are stored.
+
+    Of a study that stores them for a lot of samples only those of the lot count: the others that
+    are stored were chosen for being right.
+    """
+    study = read_study(report.folder)
+    policy = study.file.storage.tokens if study else "all"
+    measures = []
+    for written in of_compared(report):
+        arm = written.of
+        if policy == "none" or not has_samples(report, arm):
+            continue
+        most = TOKENS * ONE_IN if policy == "sampled" else TOKENS
+        columns = ("problem", "sample", "seed", "logprobs")
+        rows = read(report, arm, some_problems(arm, written.cost, most), columns)
+        if not rows.num_rows:  # a cube whose samples are elsewhere
+            continue
+        frame = rows.to_pandas()
+        frame = frame[frame["logprobs"].map(lambda tokens: tokens is not None and len(tokens) > 0)]
+        if policy == "sampled":
+            frame = frame[in_lot(frame["seed"].to_numpy())]
+        measure = _of(report, arm, frame)
+        if measure is not None:
+            measures.append(measure)
+    return measures
+
+
+def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Positions | None:
+    values = perplexity_by_position(list(frame["logprobs"]), WINDOW)
+    logs = pd.DataFrame({name: np.log(value) for name, value in values.items()})
+    logs["problem"] = frame["problem"].astype(str).to_numpy()
+    long = logs.dropna()
+    if long["problem"].nunique() < 2:
+        return None
+    groups = long.groupby("problem", sort=False)
+    weights = report.draws.of(tuple(groups.groups))
+    sizes = groups.size().to_numpy()
+    parts = {
+        name: _exp(ratio_interval(groups[name].sum(), sizes, weights, report.settings.prob))
+        for name in PARTS
+    }
+    return Positions(arm, parts, len(long), len(sizes), len(logs) - len(long))
+
+
+def _exp(log: Interval) -> Interval:
+    # No perplexity is below 1.
+    estimate, lower, upper = (np.exp(np.fmax(v, 0)) for v in (log.estimate, log.lower, log.upper))
+    return replace(log, estimate=estimate, lower=lower, upper=upper)
+
+
+def section(report: Report) -> list[Node]:
+    """Perplexity by position, problem set by problem set."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        arms = [arm for arm in positions(report) if arm.of.problem_set == set_name]
+        if not arms:
+            continue
+        caption = (
+            f"Perplexity of the first, the middle and the last {WINDOW} tokens of a response "
+            "under the model that wrote it, at the sampling temperature and before top-p, with "
+            "intervals over problems."
+        )
+        rows: list[list[Cell]] = [
+            [arm.of.label, arm.problems, arm.responses, arm.short,
+             *(ends(value, 3) for value in arm.parts.values())]
+            for arm in arms
+        ]  # fmt: skip
+        heads = ["arm", "problems", "responses", "too short", *PARTS]
+        nodes += [
+            el("h3", f"{set_name}: perplexity by position"),
+            *(el("p", _where(arm)) for arm in arms),
+            figure(caption, positions_chart(arms, report.colours)),
+            table(f"Perplexity on {set_name} by position, geometric mean", heads, rows),
+            el(
+                "p",
+                "Where two models differ tells whether training changed how a response starts or "
+                f"how it is carried out. Responses of fewer than {3 * WINDOW} tokens are too short "
+                "for three parts and are left out.",
+                class_="soft",
+            ),
+        ]
+    return nodes
+
+
+def _where(arm: Positions) -> str:
+    """Say in words where a model is surest."""
+    by_value = sorted(arm.parts, key=lambda name: float(arm.parts[name].estimate))
+    surest, least = by_value[0], by_value[-1]
+    clear = float(arm.parts[surest].upper) < float(arm.parts[least].lower)
+    if not clear:
+        return f"{arm.of.label} is about as sure of itself at all three places."
+    return (
+        f"{arm.of.label} is surest in the {surest} tokens, {ends(arm.parts[surest], 3)}, and "
+        f"least sure in the {least} ones, {ends(arm.parts[least], 3)}."
+    )
+
+
+def positions_chart(arms: Sequence[Positions], colours: Colours) -> Chart:
+    """Draw one line per arm over the three parts, base dashed, with intervals."""
+    limits = [
+        side for arm in arms for value in arm.parts.values() for side in (value.lower, value.upper)
+    ]
+    ticks = tuple((float(i), f"{name} tokens") for i, name in enumerate(PARTS))
+    panel = Panel(Axis(-0.5, len(PARTS) - 0.5, "", ticks), log_axis(limits, "perplexity"))
+    for number, arm in enumerate(arms):
+        middle, low, high = (
+            np.array([float(getattr(arm.parts[name], side)) for name in PARTS])
+            for side in ("estimate", "lower", "upper")
+        )
+        # A little apart, so that intervals of several arms can be told from each other.
+        place = np.arange(len(PARTS)) + 0.06 * (number - (len(arms) - 1) / 2)
+        name, colour = arm.of.arm, colours[arm.of.arm]
+        panel.line(place, middle, colour, dash=colours.dash(name), width=1.2)
+        panel.points(place, middle, colour, low, high, name=name)
+        panel.end(middle[-1], name, colour)
+    legend = tuple(Key(arm.of.arm, colours[arm.of.arm], colours.dash(arm.of.arm)) for arm in arms)
+    return Chart([panel], positions_frame(arms), legend)
+
+
+def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:
+    """Perplexity with its interval, one row per arm and part."""
+    return pd.DataFrame(
+        {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "part": name,
+            "perplexity": float(value.estimate),
+            "lower": float(value.lower),
+            "upper": float(value.upper),
+            "responses": arm.responses,
+            "too_short": arm.short,
+        }
+        for arm in arms
+        for name, value in arm.parts.items()
+    )
+
+
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {"perplexity_positions": positions_frame(positions(report))},
+    metrics=("perplexity",),
+)

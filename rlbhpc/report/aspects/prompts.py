@@ -1,0 +1,239 @@
+"""One model under several prompts: how much of a difference the template alone makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.compare import common_problems
+from rlbhpc.report.draw.axes import k_axis, percent_axis
+from rlbhpc.report.draw.chart import Chart, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.stats import Interval, Word, k_grid
+from rlbhpc.stats.prompts import PromptSpread, prompt_spread
+
+#: The prompt that asks for an answer and no reasoning.
+NO_REASONING = "no-think"
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A model at one step under all prompts that it was sampled with, otherwise alike.
+
+    Attributes
+    ----------
+    arms
+        The arm of each prompt, in the order of ``spread.prompts``.
+    spread
+        pass@k under each, and best minus worst.
+    problems
+        Problems that all these arms have samples of.
+    """
+
+    problem_set: str
+    model: str
+    step: int
+    arms: tuple[Measured, ...]
+    spread: PromptSpread
+    problems: int
+
+    @property
+    def label(self) -> str:
+        """Model and step in one name."""
+        return self.model if self.step == 0 else f"{self.model}, step {self.step}"
+
+
+@dataclass(frozen=True)
+class UnderPrompt:
+    """What a comparison says under one prompt: the answer must not hang on the template.
+
+    ``base`` and ``trained`` name arms; ``quick`` and ``wide`` are trained minus base at k = 1 and
+    at the largest k.
+    """
+
+    problem_set: str
+    base: str
+    trained: str
+    prompt: str
+    word: Word
+    quick: Interval
+    wide: Interval
+    reach: int
+
+
+@once
+def prompts(report: Report) -> list[Prompts]:
+    """Compare the prompts of every model that was sampled under two or more.
+
+    The prompt without reasoning asks another question, so it is none of them.
+    """
+    groups: dict[tuple[object, ...], list[Measured]] = {}
+    for measured in report.measured:
+        arm = report.arms.get(measured.arm)
+        if arm is None or arm.prompt == NO_REASONING or not measured.sampled.any():
+            continue
+        key = (measured.problem_set, measured.model, measured.step, arm.sampling)
+        groups.setdefault(key, []).append(measured)
+    spreads = []
+    for arms in groups.values():
+        # Arms of one prompt differ in nothing that is known here; the first stands for them.
+        by_prompt = {report.arms[arm.arm].prompt: arm for arm in reversed(arms)}
+        if len(by_prompt) > 1:
+            spread = _spread(report, dict(sorted(by_prompt.items())))
+            spreads += [spread] if spread is not None else []
+    return spreads
+
+
+def _spread(report: Report, by_prompt: dict[str, Measured]) -> Prompts | None:
+    arms = tuple(by_prompt.values())
+    problems = common_problems(arms)
+    if len(problems) < 2:
+        return None
+    counts = {name: arm.counts[arm.rows_of(problems)] for name, arm in by_prompt.items()}
+    reach = min(arm.reach for arm in counts.values())
+    spread = prompt_spread(counts, report.draws.of(problems), k_grid(reach), report.settings.prob)
+    return Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
+
+
+@once
+def under_prompts(report: Report) -> list[UnderPrompt]:
+    """Last comparisons of two models that were made under two prompts or more."""
+    groups: dict[tuple[object, ...], list[UnderPrompt]] = {}
+    for pair in report.final:
+        base, trained = (report.arms.get(side.arm) for side in (pair.base, pair.trained))
+        if base is None or trained is None or base.prompt != trained.prompt:
+            continue
+        alike = (base.sampling, trained.sampling)
+        key = (pair.base.problem_set, pair.base.model, pair.trained.model, alike)
+        answer = UnderPrompt(
+            pair.base.problem_set, pair.base.label, pair.trained.label, base.prompt,
+            pair.answer.word, pair.curve.pointwise[0], pair.net, pair.reach,
+        )  # fmt: skip
+        groups.setdefault(key, []).append(answer)
+    several = [group for group in groups.values() if len({a.prompt for a in group}) > 1]
+    return [answer for group in several for answer in group]
+
+
+def section(report: Report) -> list[Node]:
+    """Show how far the template reaches, and whether the answer hangs on it."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        models = [model for model in prompts(report) if model.problem_set == set_name]
+        if models:
+            caption = (
+                "pass@k of each model under all its prompts, each with its name at the right; the "
+                "rest of the sampling setting is the same. Dashed: a base."
+            )
+            nodes += [
+                el("h3", f"{set_name}: prompt sensitivity"),
+                *(el("p", _reach(model)) for model in models),
+                figure(caption, prompts_chart(models, report.colours)),
+                _spreads(models, set_name),
+            ]
+        answers = [answer for answer in under_prompts(report) if answer.problem_set == set_name]
+        if models and answers:
+            nodes.append(_under_prompts(answers, set_name))
+    if nodes:
+        nodes.append(
+            el(
+                "p",
+                "Best minus worst is the largest of several differences and so a little too "
+                "large; its interval holds for the two prompts that came out best and worst.",
+                class_="soft",
+            )
+        )
+    return nodes
+
+
+def prompts_chart(models: Sequence[Prompts], colours: Colours) -> Chart:
+    """Draw one panel per model, one line per prompt, named at its end."""
+    panels = []
+    for model in models:
+        panel = Panel(k_axis(int(model.spread.k[-1])), percent_axis(), model.label)
+        lines = zip(model.arms, model.spread.prompts, model.spread.values, strict=True)
+        for arm, name, values in lines:
+            colour, dash = colours[arm.arm], colours.dash(arm.arm)
+            panel.line(model.spread.k, 100 * values, colour, name=name, dash=dash)
+            panel.end(100 * float(values[-1]), name, colour)
+        panels.append(panel)
+    return Chart(panels, prompts_frame(models))
+
+
+def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:
+    """pass@k by prompt, one row per model, step, prompt and k, with the spread at that k."""
+    parts = [
+        pd.DataFrame(
+            {
+                "problem_set": model.problem_set,
+                "model": model.model,
+                "step": model.step,
+                "prompt": name,
+                "k": model.spread.k,
+                "pass_at_k": values,
+                "best_minus_worst": model.spread.spread.estimate,
+                "lower": model.spread.spread.lower,
+                "upper": model.spread.spread.upper,
+                "sound": model.spread.spread.sound,
+            }
+        )
+        for model in models
+        for name, values in zip(model.spread.prompts, model.spread.values, strict=True)
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _reach(model: Prompts) -> str:
+    """Say in words what the template makes of a model at its first and last k."""
+    phrases = []
+    for i in (0, len(model.spread.k) - 1):
+        values = model.spread.values[:, i]
+        best, worst = (model.spread.prompts[int(j)] for j in (values.argmax(), values.argmin()))
+        gap = model.spread.spread[i]
+        if float(gap.estimate) == 0:
+            phrases.append(f"at k = {int(model.spread.k[i]):,} not at all")
+            continue
+        clear = "" if float(gap.lower) > 0 else ", which noise alone could make"
+        phrases.append(
+            f"at k = {int(model.spread.k[i]):,} by {bounds(gap)} points ({best} best, {worst} "
+            f"worst{clear})"
+        )
+    return f"The template alone moves {model.label} {' and '.join(dict.fromkeys(phrases))}."
+
+
+def _spreads(models: list[Prompts], set_name: str) -> Node:
+    rows: list[list[Cell]] = []
+    for model in models:
+        k = model.spread.k
+        for i in sorted({0, len(k) // 2, len(k) - 1}, reverse=True):
+            values = ", ".join(
+                f"{name} {percent(float(model.spread.values[j, i]))}"
+                for j, name in enumerate(model.spread.prompts)
+            )
+            rows.append([model.label, int(k[i]), values, bounds(model.spread.spread, i)])
+    heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
+    return table(f"Prompts on {set_name}", heads, rows, wide=(2,))
+
+
+def _under_prompts(answers: list[UnderPrompt], set_name: str) -> Node:
+    rows: list[list[Cell]] = [
+        [answer.trained, answer.base, answer.prompt, str(answer.word),
+         bounds(answer.quick, sign=True), answer.reach, bounds(answer.wide, sign=True)]
+        for answer in answers
+    ]  # fmt: skip
+    heads = ["trained", "base", "prompt", "answer", "pass@1 − base, points", "K",
+             "pass@K − base, points"]  # fmt: skip
+    return table(f"The answer on {set_name} under each prompt", heads, rows, last=True)
+
+
+ASPECT = Aspect(
+    Part.RESPONSES, section, tables=lambda report: {"prompts": prompts_frame(prompts(report))}
+)

@@ -1,0 +1,180 @@
+"""How reliably an arm solves what it solves, and what is certain of these very problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.pass_at_k import thinned
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.stats import (
+    Interval,
+    bayes_at_n,
+    detection_threshold,
+    g_pass_at_k,
+    mg_pass_at_k,
+    pass_hat_k,
+)
+from rlbhpc.stats.cover import cover_at
+from rlbhpc.stats.fixed import FixedCurve, fixed_curve
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.priors import LEAST
+from rlbhpc.verify.verdict import Status
+
+#: Draws of the metrics that ask for all or most of them to be right, and levels of Cover@τ.
+DRAWS: Final = 8
+LEVELS: Final = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Metrics of one arm at one step.
+
+    Attributes
+    ----------
+    k
+        Draws of the metrics, at most ``DRAWS``.
+    values
+        By name: pass@1, pass^k, G-Pass@k at τ = .5, mG-Pass@k and Cover@τ, with intervals for
+        problems like these; and Bayes@N of exactly these, where samples are known by themselves
+        and of all problems equally many.
+    fixed
+        pass@k of exactly these problems, with the noise of sampling alone.
+    threshold
+        Success rates below this may look unsolvable in as many samples as there are.
+    """
+
+    of: Measured
+    k: int
+    values: dict[str, Interval]
+    fixed: FixedCurve
+    threshold: float
+
+
+@once
+def reliability(report: Report) -> list[Reliability]:
+    """Work out the metrics of the compared arms, at the same k for all arms of a problem set."""
+    arms = [arm for arm in report.compared if arm.sampled.sum() >= LEAST]
+    draws = dict.fromkeys((arm.problem_set for arm in arms), DRAWS)
+    for arm in arms:
+        least = arm.counts[arm.sampled].reach
+        draws[arm.problem_set] = min(draws[arm.problem_set], least)
+    return [_of(report, arm, draws[arm.problem_set]) for arm in arms]
+
+
+def _of(report: Report, arm: Measured, k: int) -> Reliability:
+    prob = report.settings.prob
+    rows = np.flatnonzero(arm.sampled)
+    counts = arm.counts[rows]
+    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    n, c = counts.n, counts.c
+    means = {
+        "pass@1": c / n,
+        f"pass^{k}": pass_hat_k(n, c, k),
+        f"G-Pass@{k}, τ = .5": g_pass_at_k(n, c, k, 0.5),
+        f"mG-Pass@{k}": mg_pass_at_k(n, c, k),
+    }
+    values = {
+        name: mean_interval(value, weights, prob, "problem bootstrap")
+        for name, value in means.items()
+    }
+    cover = cover_at(counts, weights, LEVELS, prob)
+    values |= {f"Cover@{level:g}": cover[i] for i, level in enumerate(LEVELS)}
+    outcomes = _outcomes(arm, rows)
+    if outcomes is not None:
+        values["Bayes@N"] = bayes_at_n(outcomes).interval(prob=prob)
+    threshold = float(detection_threshold([counts.reach], prob)[0])
+    return Reliability(arm, k, values, fixed_curve(counts, None, prob), threshold)
+
+
+def _outcomes(arm: Measured, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Right or not of every sample; None unless all problems have equally many, each known."""
+    if arm.verdicts is None or len({*arm.counts.n[rows].tolist()}) != 1:
+        return None
+    right = (arm.verdicts[rows] == Status.RIGHT)[arm.judged[rows]]
+    return np.asarray(right.reshape(len(rows), -1), np.int64)
+
+
+def section(report: Report) -> list[Node]:
+    """Metrics, then pass@k of exactly these problems, set by set."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        arms = [arm for arm in reliability(report) if arm.of.problem_set == set_name]
+        if arms:
+            names = list(dict.fromkeys(name for arm in arms for name in arm.values))
+            rows: list[list[Cell]] = [
+                [arm.of.label, *(bounds(arm.values[n]) if n in arm.values else None for n in names)]
+                for arm in arms
+            ]
+            nodes += [
+                el("h3", f"{set_name}: reliability"),
+                table(f"Reliability on {set_name}, percent", ["arm", *names], rows),
+                _exactly_these(report, arms, set_name),
+            ]
+    if not nodes:
+        return []
+    words = (
+        "pass^k: all of k right. G-Pass: at least half of them. mG-Pass: the mean over shares "
+        "above a half. Cover@τ: share of problems whose success rate is at least τ, from a fitted "
+        "distribution. Bayes@N: pass@1 of exactly these problems under a flat prior on each rate. "
+        "Intervals of exactly these problems hold the noise of sampling alone, not the choice of "
+        "problems. *: from fitted distributions, since no unbiased variance exists for k above "
+        "n/2. Problems with a success rate below the one under “hidden below” may look unsolvable."
+    )
+    return [*nodes, el("p", words, class_="soft")]
+
+
+def _exactly_these(report: Report, arms: list[Reliability], set_name: str) -> Node:
+    """Show the same curves for exactly these problems, and what n samples cannot see."""
+    sizes = thinned(report.k(max(int(arm.fixed.k[-1]) for arm in arms)))
+    rows: list[list[Cell]] = []
+    for arm in arms:
+        place = {k: i for i, k in enumerate(arm.fixed.k.tolist())}
+        cells = [
+            bounds(arm.fixed.interval, place[k]) + ("*" if arm.fixed.model_based[place[k]] else "")
+            if k in place
+            else "–"
+            for k in sizes
+        ]
+        rows.append([arm.of.label, percent(arm.threshold), *cells])
+    heads = ["arm", "hidden below", *(f"k = {k:,}" for k in sizes)]
+    caption = f"pass@k of exactly these problems of {set_name}, percent"
+    return table(caption, heads, rows, last=True)
+
+
+def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:
+    """Reliability metrics with intervals, one row per arm, step, set and metric."""
+    return pd.DataFrame(
+        {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "metric": name,
+            "value": float(value.estimate),
+            "lower": float(value.lower),
+            "upper": float(value.upper),
+            "sound": bool(value.sound),
+        }
+        for arm in arms
+        for name, value in arm.values.items()
+    )
+
+
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {"reliability": reliability_frame(reliability(report))},
+    metrics=(
+        "pass^k", "G-Pass@k", "mG-Pass@k", "Cover@tau", "Bayes@N", "detection threshold",
+    ),
+)  # fmt: skip

@@ -1,0 +1,162 @@
+"""Repeated responses: whether samples that should be independent are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.report.stored import has_samples, read, some_problems
+from rlbhpc.stats import Interval
+from rlbhpc.stats.diversity import duplicates
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.verify.verdict import Status
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Responses of one arm that say the same, letter by letter, as another to the same problem.
+
+    Attributes
+    ----------
+    distinct
+        Different responses per response, mean over problems.
+    effective
+        Effective number of samples per sample, Kish's n² / Σ m² over n, for responses that occur
+        m times.
+    longest
+        Tokens of the longest response that occurs twice; 0 where none does. A short answer may
+        repeat by itself, a long one only if a seed was used twice.
+    responses, problems
+        What was read.
+    """
+
+    of: Measured
+    distinct: Interval
+    effective: Interval
+    longest: int
+    responses: int
+    problems: int
+
+
+@once
+def repeats(report: Report) -> list[Repeats]:
+    """Look for repeated responses of the compared arms; nothing where no texts are stored."""
+    measures = []
+    for written in of_compared(report):
+        arm = written.of
+        if not has_samples(report, arm):
+            continue
+        problems = some_problems(arm, written.cost)
+        columns = ("problem", "sample", "verdict", "n_tokens", "text")
+        rows = read(report, arm, problems, columns)
+        if not rows.num_rows:  # a cube whose samples are elsewhere
+            continue
+        frame = rows.to_pandas()
+        frame = frame[(frame["verdict"] != Status.FAILED) & (frame["text"] != "")]
+        if len(frame):
+            measures.append(_of(report, arm, frame))
+    return measures
+
+
+def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
+    hashed = pd.util.hash_array(frame["text"].to_numpy(object))
+    frame = frame.assign(text=hashed, problem=frame["problem"].astype(str))
+    groups = frame.groupby("problem", sort=False)
+    each = [duplicates(group["text"].to_numpy()) for _, group in groups]
+    twice = frame[frame.duplicated(["problem", "text"])]
+    # A subset of the problems has weights of its own.
+    weights = report.draws.of(tuple(groups.groups))
+    n = np.array([problem.n for problem in each])
+    prob, how = report.settings.prob, "problem bootstrap"
+    distinct = mean_interval(np.array([p.distinct for p in each]) / n, weights, prob, how)
+    effective = mean_interval(np.array([p.effective_n for p in each]) / n, weights, prob, how)
+    longest = int(twice["n_tokens"].max()) if len(twice) else 0
+    return Repeats(arm, distinct, effective, longest, len(frame), len(each))
+
+
+def section(report: Report) -> list[Node]:
+    """Show whether samples that should be independent are."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        arms = [arm for arm in repeats(report) if arm.of.problem_set == set_name]
+        if not arms:
+            continue
+        rows: list[list[Cell]] = [
+            [arm.of.label, arm.problems, arm.responses, bounds(arm.distinct),
+             bounds(arm.effective), arm.longest or None]
+            for arm in arms
+        ]  # fmt: skip
+        heads = ["arm", "problems read", "responses", "distinct, %", "effective n, % of n",
+                 "longest repeated, tokens"]  # fmt: skip
+        caption = f"Responses on {set_name} that repeat another letter by letter"
+        nodes += [
+            el("h3", f"{set_name}: repeated responses"),
+            el("p", _independent(arms)),
+            table(caption, heads, rows),
+        ]
+    if nodes:
+        nodes.append(
+            el(
+                "p",
+                "n samples of which some are copies show as much as fewer independent ones: the "
+                "effective n is n² / Σ m² for responses that occur m times. A short answer may "
+                "come up twice by itself; long responses that repeat mean that seeds were used "
+                "twice, and pass@k then claims more samples than there are.",
+                class_="soft",
+            )
+        )
+    return nodes
+
+
+def _independent(arms: list[Repeats]) -> str:
+    """Say in words what the repeats come to."""
+    phrases = []
+    for arm in arms:
+        share = 1 - float(arm.distinct.estimate)
+        if share <= 0:
+            phrases.append(f"of {arm.of.label} no response repeats")
+        else:
+            phrases.append(
+                f"of {arm.of.label} {percent(share)} % are copies, so that n samples are worth "
+                f"{percent(float(arm.effective.estimate))} % of n"
+            )
+    text = "; ".join(phrases)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def repeats_frame(arms: Sequence[Repeats]) -> pd.DataFrame:
+    """Repeated responses, one row per arm."""
+    return pd.DataFrame(
+        {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "problems": arm.problems,
+            "responses": arm.responses,
+            "longest_repeated": arm.longest,
+        }
+        | {
+            f"{name}{end}": float(getattr(value, field))
+            for name, value in (("distinct", arm.distinct), ("effective", arm.effective))
+            for end, field in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper"))
+        }
+        for arm in arms
+    )
+
+
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {"repeats": repeats_frame(repeats(report))},
+    metrics=("effective n",),
+)

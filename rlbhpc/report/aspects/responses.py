@@ -1,0 +1,192 @@
+"""What the responses of an arm are like beyond right and wrong: their length and entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis, step_axis
+from rlbhpc.report.draw.chart import Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import ends
+from rlbhpc.report.stored import cells
+from rlbhpc.stats import Interval
+from rlbhpc.stats.ratio import ratio_interval
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Responses of one arm at one step.
+
+    Attributes
+    ----------
+    of
+        The arm, step and problem set.
+    entropy
+        Entropy per token in nats, at the sampling temperature before top-p, over all tokens.
+    tokens
+        Tokens per response, end-of-text included.
+    cost
+        Tokens per response of each sampled problem; NaN where none is known.
+    """
+
+    of: Measured
+    entropy: Interval
+    tokens: Interval
+    cost: NDArray[np.float64]
+
+
+@once
+def responses(report: Report) -> list[Responses]:
+    """Measure lengths and entropies of every arm and step that has samples."""
+    measures = []
+    prob = report.settings.prob
+    for arm, (tokens, entropy) in cells(report, report.measured, ("n_tokens", "entropy_sum")):
+        counted = arm.judged & (tokens > 0)
+        known = counted & ~np.isnan(entropy)
+        sums = [
+            np.where(mask, values, 0).sum(axis=1, dtype=np.float64)[arm.sampled]
+            for mask, values in (
+                (known, entropy), (known, tokens), (counted, tokens), (counted, counted)
+            )
+        ]  # fmt: skip
+        weights = report.draws.of(tuple(arm.problems[i] for i in np.flatnonzero(arm.sampled)))
+        entropies, lengths = (ratio_interval(sums[i], sums[i + 1], weights, prob) for i in (0, 2))
+        with np.errstate(invalid="ignore"):
+            measures.append(Responses(arm, entropies, lengths, sums[2] / sums[3]))
+    return measures
+
+
+def of_compared(report: Report) -> list[Responses]:
+    """Those of the arms that are compared at their last step."""
+    compared = {id(arm) for arm in report.compared}
+    return [measure for measure in responses(report) if id(measure.of) in compared]
+
+
+def section(report: Report) -> list[Node]:
+    """Entropy and length, problem set by problem set."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        measures = [m for m in responses(report) if m.of.problem_set == set_name]
+        if not measures:
+            continue
+        caption = (
+            "Entropy of the next token over all response tokens, at the sampling temperature "
+            "and before top-p, and tokens per response, both with intervals over problems; "
+            "on the right pass@K against entropy, lines from step to step, the last one a dot."
+        )
+        rows: list[list[Cell]] = [
+            [m.of.arm, m.of.step, ends(m.entropy, 3), ends(m.tokens, 0)] for m in measures
+        ]
+        heads = ["arm", "step", "entropy, nat per token", "tokens per response"]
+        nodes += [
+            el("h3", f"{set_name}: entropy and length"),
+            figure(caption, entropy_chart(measures, report.colours)),
+            table(f"Entropy and length on {set_name}", heads, rows),
+        ]
+    return nodes
+
+
+def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
+    """Draw entropy and length over steps, and pass@K against entropy along the steps."""
+    lines: dict[str, list[Responses]] = {}
+    for measure in measures:
+        lines.setdefault(measure.of.arm, []).append(measure)
+    k = min((int(m.of.curve.k[-1]) for m in measures if m.of.curve), default=1)
+    x = step_axis([m.of.step for m in measures])
+    panels = [
+        _over_steps(lines, name, label, colours, x)
+        for name, label in (
+            ("entropy", "entropy, nat per token"),
+            ("tokens", "tokens per response"),
+        )
+    ]
+    across = linear_axis([m.entropy.estimate for m in measures], "entropy, nat per token")
+    against = Panel(across, percent_axis(f"pass@{k:,}, %"))
+    for arm, line in lines.items():
+        entropy = [float(m.entropy.estimate) for m in line]
+        solved = [100 * _pass_at(m, k) for m in line]
+        against.line(entropy, solved, colours[arm], width=1)
+        against.points(entropy[-1:], solved[-1:], colours[arm], name=arm)
+    legend = tuple(Key(arm, colours[arm], colours.dash(arm)) for arm in lines)
+    return Chart([*panels, against], responses_frame(measures), legend)
+
+
+def _over_steps(
+    lines: dict[str, list[Responses]], name: str, label: str, colours: Colours, x: Axis
+) -> Panel:
+    every = [getattr(measure, name) for line in lines.values() for measure in line]
+    limits = [side for interval in every for side in (interval.lower, interval.upper)]
+    panel = Panel(x, linear_axis(limits, label, zero=True))
+    for arm, line in lines.items():
+        intervals = [getattr(measure, name) for measure in line]
+        middle = np.array([float(interval.estimate) for interval in intervals])
+        if colours.dash(arm) and len(line) == 1:
+            # A base has a level and not a line.
+            panel.level(middle[0], dash=colours.dash(arm), colour=colours[arm], width=1.4)
+            continue
+        steps = [measure.of.step for measure in line]
+        low = [float(interval.lower) for interval in intervals]
+        high = [float(interval.upper) for interval in intervals]
+        panel.line(steps, middle, colours[arm], width=1.2)
+        panel.points(steps, middle, colours[arm], low, high, name=arm, size=5)
+    return panel
+
+
+def _pass_at(measure: Responses, k: int) -> float:
+    if measure.of.curve is None:
+        return float("nan")
+    place = int(np.searchsorted(measure.of.curve.k, k, "right")) - 1
+    return float(measure.of.curve.interval.estimate[place])
+
+
+def responses_frame(measures: Sequence[Responses]) -> pd.DataFrame:
+    """Entropy and length with intervals, pass@1 and pass@K, one row per arm, step and set."""
+    rows = []
+    for measure in measures:
+        arm = measure.of
+        curve = arm.curve.interval.estimate if arm.curve else np.array([np.nan])
+        row: dict[str, object] = {
+            "problem_set": arm.problem_set,
+            "arm": arm.arm,
+            "step": arm.step,
+        }
+        for name, interval in (("entropy", measure.entropy), ("tokens", measure.tokens)):
+            row |= {
+                name: float(interval.estimate),
+                f"{name}_lower": float(interval.lower),
+                f"{name}_upper": float(interval.upper),
+            }
+        row |= {
+            "pass_at_1": float(curve[0]),
+            "k": int(arm.curve.k[-1]) if arm.curve else 0,
+            "pass_at_k": float(curve[-1]),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a problem set."""
+    for set_name in report.problem_sets:
+        parts = [part for part in responses(report) if part.of.problem_set == set_name]
+        if parts:
+            yield f"entropy-{set_name}", entropy_chart(parts, report.colours)
+
+
+ASPECT = Aspect(
+    Part.TRAINING,
+    section,
+    tables=lambda report: {"responses": responses_frame(responses(report))},
+    metrics=("token entropy",),
+)

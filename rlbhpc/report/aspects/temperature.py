@@ -1,0 +1,334 @@
+"""Each model at its best temperature, and the trained model as random as its base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.errors import UserError
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.responses import responses
+from rlbhpc.report.compare import common_problems
+from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis
+from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, several
+from rlbhpc.stats import Interval, Target, k_grid
+from rlbhpc.stats.temperature import (
+    Envelope,
+    envelope,
+    envelope_difference,
+    matched_pass_at_k,
+    matched_temperature,
+)
+
+
+@dataclass(frozen=True)
+class Temperatures:
+    """Envelopes of a base and of a model trained from it, on the problems of all their arms.
+
+    ``arms`` holds the temperature of each arm and the arm itself at the step that is compared.
+    """
+
+    problem_set: str
+    base: str
+    trained: str
+    arms: tuple[tuple[tuple[float, Measured], ...], tuple[tuple[float, Measured], ...]]
+    envelopes: tuple[Envelope, Envelope]
+    difference: Interval
+    problems: int
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A base arm beside the trained model at the temperature at which both are equally random.
+
+    Attributes
+    ----------
+    entropy
+        Of the base, in nats per token; the trained model is brought to it.
+    temperature
+        Where it has that entropy, between the temperatures that were sampled.
+    k, difference
+        Trained minus base pass@k there, paired over problems. The interval does not know how
+        uncertain the two entropies are.
+    """
+
+    base: Measured
+    trained: str
+    entropy: float
+    temperature: float
+    k: NDArray[np.int64]
+    difference: Interval
+
+
+@once
+def temperatures(report: Report) -> list[Temperatures]:
+    """Compare envelopes of all pairs whose models were sampled at two temperatures or more."""
+    by_pair: dict[tuple[str, str, str, str], Temperatures] = {}
+    for pair in report.final:
+        if pair.base.arm not in report.arms or pair.trained.arm not in report.arms:
+            continue
+        sides = _alike(report, pair.base), _alike(report, pair.trained)
+        prompt = report.arms[pair.base.arm].prompt
+        key = (pair.base.problem_set, pair.base.model, pair.trained.model, prompt)
+        if min(len(side) for side in sides) < 2 or key in by_pair:
+            continue
+        comparison = _compare(report, *sides)
+        if comparison is not None:
+            by_pair[key] = comparison
+    return list(by_pair.values())
+
+
+def _alike(report: Report, arm: Measured) -> dict[float, Measured]:
+    """Arms like this one at this step but for their temperature."""
+    own = report.arms[arm.arm]
+    return {
+        study_arm.sampling.temperature: other
+        for other in report.measured
+        if other.step == arm.step and other.problem_set == arm.problem_set
+        and other.sampled.any()
+        and (study_arm := report.arms.get(other.arm)) is not None
+        and (study_arm.model, study_arm.prompt) == (own.model, own.prompt)
+        and replace(study_arm.sampling, temperature=0) == replace(own.sampling, temperature=0)
+    }  # fmt: skip
+
+
+def _compare(
+    report: Report, base: dict[float, Measured], trained: dict[float, Measured]
+) -> Temperatures | None:
+    every = [*base.values(), *trained.values()]
+    problems = common_problems(every)
+    if len(problems) < 2:
+        return None
+    weights = report.draws.of(problems)
+    reach = min(arm.counts[arm.rows_of(problems)].reach for arm in every)
+    k, prob = k_grid(reach), report.settings.prob
+    envelopes = [
+        envelope({t: m.counts[m.rows_of(problems)] for t, m in side.items()}, weights, k, prob)
+        for side in (base, trained)
+    ]
+    return Temperatures(
+        every[0].problem_set,
+        every[0].model,
+        next(iter(trained.values())).model,
+        (tuple(sorted(base.items())), tuple(sorted(trained.items()))),
+        (envelopes[0], envelopes[1]),
+        envelope_difference(envelopes[0], envelopes[1], prob),
+        len(problems),
+    )
+
+
+@once
+def matched(report: Report) -> list[Matched]:
+    """Match every sampled temperature of a base that the trained model's temperatures enclose."""
+    if not temperatures(report):
+        return []
+    entropy = {id(m.of): float(m.entropy.estimate) for m in responses(report)}
+    matches = [
+        _match(report, comparison, base, entropy)
+        for comparison in temperatures(report)
+        for _, base in comparison.arms[0]
+    ]
+    return [match for match in matches if match is not None]
+
+
+def _match(
+    report: Report, comparison: Temperatures, base: Measured, entropy: dict[int, float]
+) -> Matched | None:
+    arms = [arm for _, arm in comparison.arms[1]]
+    if any(id(arm) not in entropy for arm in (base, *arms)):
+        return None
+    problems = common_problems([base, *arms])
+    k = comparison.envelopes[0].k
+    sampled, level = [t for t, _ in comparison.arms[1]], entropy[id(base)]
+    heights = [entropy[id(arm)] for arm in arms]
+    curves = [arm.counts[arm.rows_of(problems)].pass_at_k(k) for arm in arms]
+    try:
+        temperature = matched_temperature(sampled, heights, level)
+        values = matched_pass_at_k(sampled, heights, curves, level)
+    except UserError:
+        return None  # none of its temperatures makes the trained model as random
+    each = values - base.counts[base.rows_of(problems)].pass_at_k(k)
+    weights, prob = report.draws.of(problems), report.settings.prob
+    lower, upper = np.quantile(weights.means(each), [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+    difference = Interval(
+        each.mean(axis=0), lower, upper, Target.POPULATION,
+        "paired problem bootstrap, percentile", prob,
+        np.broadcast_to(weights.units >= 50, k.shape),
+    )  # fmt: skip
+    return Matched(base, comparison.trained, level, temperature, k, difference)
+
+
+def section(report: Report) -> list[Node]:
+    """Best temperatures, then what is left of a difference at equal entropy."""
+    nodes: list[Node] = []
+    for comparison in temperatures(report):
+        caption = (
+            "Each model at the temperature that is best for it at each k (bold, with intervals), "
+            "all temperatures thin; on the right the difference of the two, paired over problems."
+        )
+        head = f"{comparison.problem_set}: {comparison.trained} and {comparison.base}"
+        nodes += [
+            el("h3", f"{head}, best temperature"),
+            figure(caption, temperature_chart(comparison, report.colours)),
+            _best(comparison),
+        ]
+    for set_name in report.problem_sets:
+        matches = [match for match in matched(report) if match.base.problem_set == set_name]
+        if matches:
+            nodes += _matched(matches, set_name)
+    return nodes
+
+
+def temperature_chart(comparison: Temperatures, colours: Colours) -> Chart:
+    """Draw all curves thinly and both envelopes boldly; on the right, their difference."""
+    colour = colours[comparison.arms[1][0][1].arm]
+    k = comparison.envelopes[0].k
+    reach = int(k[-1])
+    curves = Panel(k_axis(reach), percent_axis())
+    sides = ((DASHED, BASE_COLOUR, comparison.base), ("", colour, comparison.trained))
+    for arms, best, (dash, ink, name) in zip(
+        comparison.arms, comparison.envelopes, sides, strict=True
+    ):
+        for temperature, arm in arms:
+            if arm.curve is not None:
+                inside = arm.curve.k <= reach
+                value = 100 * arm.curve.interval.estimate[inside]
+                thin = f"{name}, T = {temperature:g}"
+                curves.line(arm.curve.k[inside], value, ink, name=thin, dash=dash, width=0.7)
+        curves.band(best.k, 100 * best.interval.lower, 100 * best.interval.upper, ink)
+        value = 100 * best.interval.estimate
+        curves.line(best.k, value, ink, name=f"{name}, best temperature", dash=dash)
+        curves.end(float(value[-1]), name, ink)
+    low, high = 100 * comparison.difference.lower, 100 * comparison.difference.upper
+    y = linear_axis([low, high], "best trained − best base, points", zero=True)
+    difference = Panel(k_axis(reach), y)
+    difference.band(k, low, high, colour, 0.2)
+    difference.level(0)
+    difference.line(k, 100 * comparison.difference.estimate, colour, name=comparison.trained)
+    legend = tuple(Key(name, ink, dash) for dash, ink, name in sides)
+    return Chart([curves, difference], temperature_frame(comparison), legend)
+
+
+def temperature_frame(comparison: Temperatures) -> pd.DataFrame:
+    """Both envelopes with their temperatures and the difference, one row per k."""
+    (base, trained), difference = comparison.envelopes, comparison.difference
+    return pd.DataFrame(
+        {
+            "problem_set": comparison.problem_set,
+            "base": comparison.base,
+            "trained": comparison.trained,
+            "k": base.k,
+            "base_pass_at_k": base.interval.estimate,
+            "base_lower": base.interval.lower,
+            "base_upper": base.interval.upper,
+            "base_temperature": base.temperature,
+            "trained_pass_at_k": trained.interval.estimate,
+            "trained_lower": trained.interval.lower,
+            "trained_upper": trained.interval.upper,
+            "trained_temperature": trained.temperature,
+            "difference": difference.estimate,
+            "lower": difference.lower,
+            "upper": difference.upper,
+            "sound": difference.sound,
+            "problems": comparison.problems,
+        }
+    )
+
+
+def matched_frame(matches: Sequence[Matched]) -> pd.DataFrame:
+    """Differences at equal entropy, one row per base arm, trained model and k."""
+    parts = [
+        pd.DataFrame(
+            {
+                "problem_set": match.base.problem_set,
+                "base": match.base.arm,
+                "trained": match.trained,
+                "entropy": match.entropy,
+                "temperature": match.temperature,
+                "k": match.k,
+                "difference": match.difference.estimate,
+                "lower": match.difference.lower,
+                "upper": match.difference.upper,
+            }
+        )
+        for match in matches
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _best(comparison: Temperatures) -> Node:
+    k = comparison.envelopes[0].k
+    rows: list[list[Cell]] = []
+    for i in _ends(len(k)):
+        row: list[Cell] = [int(k[i])]
+        for side in comparison.envelopes:
+            row += [float(side.temperature[i]), bounds(side.interval, i)]
+        rows.append([*row, bounds(comparison.difference, i, sign=True)])
+    heads = ["k", f"best T of {comparison.base}", "pass@k, %", f"best T of {comparison.trained}",
+             "pass@k, %", "trained − base, points"]  # fmt: skip
+    caption = f"Each model at its best temperature, {several(comparison.problems, 'problem')}"
+    return table(caption, heads, rows)
+
+
+def _matched(matches: list[Matched], set_name: str) -> list[Node]:
+    rows: list[list[Cell]] = [
+        [match.trained, match.base.label, f"{match.entropy:.3f}", f"{match.temperature:.2f}",
+         int(match.k[i]), bounds(match.difference, i, sign=True)]
+        for match in matches
+        for i in _ends(len(match.k))
+    ]  # fmt: skip
+    heads = ["trained", "base", "entropy of the base", "T of the trained", "k",
+             "trained − base, points"]  # fmt: skip
+    return [
+        el("h3", f"{set_name}: at equal entropy"),
+        *(el("p", _left(match)) for match in matches),
+        table(f"The trained model on {set_name}, as random as its base", heads, rows),
+        el(
+            "p",
+            "pass@k between two sampled temperatures is interpolated. The interval does not hold "
+            "the uncertainty of the entropies themselves.",
+            class_="soft",
+        ),
+    ]
+
+
+def _left(match: Matched) -> str:
+    last = match.difference[len(match.k) - 1]
+    leads = {1: "the trained model leads", -1: "the base leads", 0: "neither leads for certain"}
+    return (
+        f"With {match.trained} at a temperature of {match.temperature:.2f}, where it is as random "
+        f"as {match.base.label} ({match.entropy:.3f} nat per token), {leads[int(last.sign)]} at "
+        f"k = {int(match.k[-1]):,}: {bounds(last, sign=True)} points."
+    )
+
+
+def _ends(number: int) -> list[int]:
+    """Last, middle and first place."""
+    return sorted({0, number // 2, number - 1}, reverse=True)
+
+
+def _tables(report: Report) -> dict[str, pd.DataFrame]:
+    frames = [temperature_frame(comparison) for comparison in temperatures(report)]
+    envelopes = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return {"temperature": envelopes, "equal_entropy": matched_frame(matched(report))}
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a pair of models."""
+    for comparison in temperatures(report):
+        models = f"{comparison.base}-{comparison.trained}-{comparison.problem_set}"
+        yield f"temperature-{models}", temperature_chart(comparison, report.colours)
+
+
+ASPECT = Aspect(Part.RESPONSES, section, tables=_tables)

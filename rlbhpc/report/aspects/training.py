@@ -1,0 +1,176 @@
+"""Training curves of the models of a run, whatever their trainer called the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.draw.axes import linear_axis
+from rlbhpc.report.draw.chart import Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.logs import lines
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.memo import once
+from rlbhpc.store.cube_schema import TRAINING
+from rlbhpc.study.layout import Layout
+
+#: What is shown, in this order, each with the names under which trainers log it.
+METRICS: Final = {
+    "reward": ("critic/rewards/mean", "reward", "reward/mean"),
+    "response length, tokens": ("response_length/mean", "length", "completions/mean_length"),
+    "entropy, nat per token": ("actor/entropy", "entropy", "actor/entropy_loss"),
+    "KL to the sampling policy": ("actor/ppo_kl", "kl"),
+    "share of tokens clipped": ("actor/pg_clipfrac", "clip_fraction", "clip_ratio"),
+    "gradient norm": ("actor/grad_norm", "grad_norm"),
+}
+# Points of a curve that are drawn: more than a panel has pixels show nothing more.
+_POINTS: Final = 400
+# Characters of a response that a table shows.
+_WRITTEN: Final = 400
+
+
+@dataclass(frozen=True)
+class Training:
+    """Metrics of one model over optimizer steps; ``frame`` has ``train_step`` and METRICS.
+
+    ``written`` are responses of the first and the last step, as the trainer stored them.
+    """
+
+    model: str
+    frame: pd.DataFrame
+    written: tuple[dict[str, Any], ...] = ()
+
+
+@once
+def training(report: Report) -> list[Training]:
+    """Read the training curves of a run; nothing where none were recorded.
+
+    They stand in the cube where they were imported, and beside the training state where the run
+    trained its models itself.
+    """
+    frames: dict[str, pd.DataFrame] = {}
+    written: dict[str, tuple[dict[str, Any], ...]] = {}
+    for node in report.tree.subtree:
+        if node.attrs.get("kind") == TRAINING:
+            group = node.to_dataset()
+            names = [str(name) for name in group.data_vars]
+            frame = group[["train_step", *names]].to_dataframe().reset_index()
+            frames[str(group["model"].item())] = frame
+    for model, path in sorted(Layout(report.folder).dynamics().items()):
+        frame = pd.DataFrame(lines(path)).rename(columns={"step": "train_step"})
+        frames[model] = frame.rename(columns=lambda name: str(name).replace("/", "."))
+        rollouts = lines(path.with_name("rollouts.jsonl"))
+        ends = {rollouts[0]["step"], rollouts[-1]["step"]} if rollouts else set()
+        written[model] = tuple(row for row in rollouts if row["step"] in ends)
+    return [
+        Training(model, _renamed(frame), written.get(model, ()))
+        for model, frame in frames.items()
+        if len(frame)
+    ]
+
+
+def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
+    columns = {"train_step": frame["train_step"]}
+    for name, aliases in METRICS.items():
+        alias = next((m for m in aliases if m.replace("/", ".") in frame), None)
+        if alias is not None:
+            columns[name] = frame[alias.replace("/", ".")]
+    return pd.DataFrame(columns)
+
+
+def section(report: Report) -> list[Node]:
+    """Curves, their first and last tenth, and what models wrote."""
+    models = training(report)
+    if not models:
+        return []
+    caption = "Training curves as the trainer logged them, all models."
+    return [
+        el("h3", "Training"),
+        figure(caption, training_chart(models, report.colours)),
+        _tenths(models),
+        *_written(models),
+    ]
+
+
+def training_chart(models: Sequence[Training], colours: Colours) -> Chart:
+    """Draw one panel per metric that any model has, one line per model."""
+    names = [name for name in METRICS if any(name in model.frame for model in models)]
+    panels = []
+    for name in names:
+        curves = [
+            (model, model.frame[["train_step", name]].dropna())
+            for model in models
+            if name in model.frame
+        ]
+        x = linear_axis([curve["train_step"] for _, curve in curves], "optimizer step")
+        panel = Panel(x, linear_axis([curve[name] for _, curve in curves], ""), name, 140)
+        for model, curve in curves:
+            thin = curve.iloc[:: max(1, len(curve) // _POINTS)]
+            colour = colours[model.model]
+            panel.line(thin["train_step"], thin[name], colour, name=model.model, width=1.2)
+        panels.append(panel)
+    legend = tuple(Key(model.model, colours[model.model]) for model in models)
+    return Chart(panels, training_frame(models), legend)
+
+
+def training_frame(models: Sequence[Training]) -> pd.DataFrame:
+    """One row per model, metric and optimizer step."""
+    parts = [
+        model.frame.melt("train_step", var_name="metric", value_name="value").assign(
+            model=model.model
+        )
+        for model in models
+    ]
+    if not parts:
+        return pd.DataFrame(columns=["model", "metric", "train_step", "value"])
+    whole = pd.concat(parts, ignore_index=True).dropna(subset="value")
+    return whole[["model", "metric", "train_step", "value"]]
+
+
+def _tenths(models: Sequence[Training]) -> Node:
+    """First and last tenth of every curve: one step alone is noise."""
+    rows: list[list[Cell]] = []
+    for model in models:
+        for name in METRICS:
+            values = model.frame[name].dropna().to_numpy() if name in model.frame else np.empty(0)
+            if len(values):
+                part = max(1, len(values) // 10)
+                first, last = float(values[:part].mean()), float(values[-part:].mean())
+                rows.append([model.model, name, len(values), first, last])
+    heads = ["model", "metric", "steps", "first tenth, mean", "last tenth, mean"]
+    return table("Training curves from their first to their last tenth", heads, rows)
+
+
+def _written(models: Sequence[Training]) -> list[Node]:
+    """What models wrote while they were trained, first and last: a reward is not all to look at."""
+    rows: list[list[Cell]] = [
+        [model.model, row["step"], row["problem"], _cut(row["text"]), row["tokens"],
+         "right" if row["correct"] else "wrong", row["reward"]]
+        for model in models
+        for row in model.written
+    ]  # fmt: skip
+    heads = ["model", "step", "problem", "response", "tokens", "verdict", "reward"]
+    caption = "Responses of the first and the last step"
+    return [table(caption, heads, rows, wide=(3,))] if rows else []
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WRITTEN else f"{text[:_WRITTEN]} …"
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart."""
+    if training(report):
+        yield "training_dynamics", training_chart(training(report), report.colours)
+
+
+ASPECT = Aspect(
+    Part.TRAINING, section, tables=lambda report: {"training": training_frame(training(report))}
+)

@@ -1,0 +1,195 @@
+"""maj@k beside pass@k: what a vote finds of what could be found, and how answers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.draw.axes import k_axis, percent_axis
+from rlbhpc.report.draw.chart import Chart, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, ends, percent
+from rlbhpc.report.stored import cells
+from rlbhpc.stats import Interval
+from rlbhpc.stats.entropy import answer_entropy
+from rlbhpc.stats.majority import maj_at_k_by_votes
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.ratio import ratio_interval
+from rlbhpc.verify.verdict import Status
+
+#: The most samples that vote together; above, votes change little and take long.
+LARGEST_VOTE: Final = 64
+# Samples of a problem that vote: more of them change no estimate but take longer to shuffle.
+_VOTERS: Final = 256
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Answers of one arm at one step, among equally many judged samples of each problem.
+
+    Attributes
+    ----------
+    k, majority, any_right
+        maj@k beside the pass@k of the same problems.
+    entropy, distinct
+        Entropy of a problem's answers in nats (Miller–Madow) and how many differ, means over
+        problems, among the first ``samples`` of each.
+    """
+
+    of: Measured
+    k: NDArray[np.int64]
+    majority: Interval
+    any_right: Interval
+    entropy: Interval
+    distinct: Interval
+    samples: int
+
+
+@once
+def votes(report: Report) -> list[Votes]:
+    """Hold majority votes of the compared arms; nothing for imported counts."""
+    return [
+        _votes(report, arm, answers)
+        for arm, (answers,) in cells(report, report.compared, ("answer",))
+    ]
+
+
+def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
+    rows = np.flatnonzero(arm.sampled)
+    counts = arm.counts[rows]
+    largest = min(counts.reach, LARGEST_VOTE)
+    k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
+    k = k[k <= largest]
+    ids, right = first_judged(arm, answers, rows, counts.reach)
+    seed = np.random.default_rng([report.settings.seed, arm.step])
+    voters = slice(max(_VOTERS, int(k[-1])))
+    majorities = maj_at_k_by_votes(ids[:, voters], right[:, voters], k, seed)
+    majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
+    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    prob = report.settings.prob
+    tallies = [np.unique(row[row >= 0], return_counts=True)[1] for row in ids]
+    entropies = np.nan_to_num([answer_entropy(tally) for tally in tallies])
+    ones = np.ones(len(ids))
+    return Votes(
+        arm,
+        k,
+        mean_interval(majorities, weights, prob, "problem bootstrap of votes held"),
+        mean_interval(counts.pass_at_k(k), weights, prob, "problem bootstrap"),
+        ratio_interval(entropies, ones, weights, prob),
+        ratio_interval([len(tally) for tally in tallies], ones, weights, prob),
+        counts.reach,
+    )
+
+
+def first_judged(
+    arm: Measured, answers: NDArray[Any], rows: NDArray[np.int64], reach: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Answers and verdicts of the first ``reach`` judged samples of each sampled problem."""
+    assert arm.verdicts is not None
+    order = np.argsort(~arm.judged[rows], axis=1, kind="stable")[:, :reach]
+    ids = np.take_along_axis(answers[rows], order, axis=1).astype(np.int64)
+    right = np.take_along_axis(arm.verdicts[rows], order, axis=1) == Status.RIGHT
+    return ids, right
+
+
+def section(report: Report) -> list[Node]:
+    """Votes and answers, problem set by problem set."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        arms = [arm for arm in votes(report) if arm.of.problem_set == set_name]
+        if arms:
+            caption = (
+                "Bold with dots: chance that the most frequent answer of k samples is right, ties "
+                "split, with its interval. Thin: chance that any of them is right. What lies "
+                "between is there but not found by a vote."
+            )
+            nodes += [
+                el("h3", f"{set_name}: majority votes"),
+                figure(caption, majority_chart(arms, report.colours)),
+                _majorities(arms, set_name),
+                _answers(arms, set_name),
+            ]
+    return nodes
+
+
+def majority_chart(arms: Sequence[Votes], colours: Colours) -> Chart:
+    """Draw maj@k with its interval and pass@k thinly above it."""
+    y = percent_axis("maj@k and pass@k (thin), %")
+    panel = Panel(k_axis(max(int(arm.k[-1]) for arm in arms)), y, height=220)
+    for arm in arms:
+        name, colour, majority = arm.of.arm, colours[arm.of.arm], arm.majority
+        dash = colours.dash(name)
+        panel.band(arm.k, 100 * majority.lower, 100 * majority.upper, colour)
+        panel.line(arm.k, 100 * majority.estimate, colour, dash=dash)
+        panel.points(arm.k, 100 * majority.estimate, colour, name=f"{name}, vote", size=5)
+        panel.line(arm.k, 100 * arm.any_right.estimate, colour, dash=dash, width=0.8)
+        panel.end(100 * float(majority.estimate[-1]), f"{name}, vote", colour)
+        panel.end(100 * float(arm.any_right.estimate[-1]), name, colour)
+    return Chart([panel], majority_frame(arms))
+
+
+def majority_frame(arms: Sequence[Votes]) -> pd.DataFrame:
+    """maj@k with its interval and pass@k, one row per arm and k."""
+    frames = [
+        pd.DataFrame(
+            {
+                "problem_set": arm.of.problem_set,
+                "arm": arm.of.arm,
+                "step": arm.of.step,
+                "k": arm.k,
+                "maj_at_k": arm.majority.estimate,
+                "lower": arm.majority.lower,
+                "upper": arm.majority.upper,
+                "pass_at_k": arm.any_right.estimate,
+            }
+        )
+        for arm in arms
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _majorities(arms: list[Votes], set_name: str) -> Node:
+    sizes = sorted({int(k) for arm in arms for k in arm.k.tolist()})
+    rows: list[list[Cell]] = []
+    for arm in arms:
+        place = {int(k): i for i, k in enumerate(arm.k.tolist())}
+        intervals = [bounds(arm.majority, place[k]) if k in place else "–" for k in sizes]
+        unfound = float(arm.any_right.estimate[-1] - arm.majority.estimate[-1])
+        rows.append([arm.of.label, percent(unfound), *intervals])
+    heads = ["arm", "right but not found, last k", *(f"k = {k:,}" for k in sizes)]
+    return table(f"maj@k on {set_name}, percent", heads, rows, last=True)
+
+
+def _answers(arms: list[Votes], set_name: str) -> Node:
+    rows: list[list[Cell]] = [
+        [arm.of.label, arm.samples, ends(arm.entropy), ends(arm.distinct)] for arm in arms
+    ]
+    heads = ["arm", "samples", "answer entropy, nat", "distinct answers"]
+    return table(f"Answers on {set_name}, per problem", heads, rows)
+
+
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a problem set."""
+    for set_name in report.problem_sets:
+        parts = [part for part in votes(report) if part.of.problem_set == set_name]
+        if parts:
+            yield f"majority-{set_name}", majority_chart(parts, report.colours)
+
+
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {"majority": majority_frame(votes(report))},
+    metrics=("maj@k", "answer entropy"),
+)

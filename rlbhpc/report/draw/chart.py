@@ -1,0 +1,233 @@
+"""A chart as data: panels, each with two axes and the marks between them.
+
+The page and the scripts of ``analysis/`` draw the same chart, the one as SVG that keeps the size of
+its letters at any width, the others with matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from rlbhpc.report.draw.axes import Axis
+
+#: The colour of text and axes: on the page, that of the text around the figure.
+INK: Final = "currentColor"
+BASE_COLOUR: Final = "#767676"
+DASHED: Final = "5 3"
+DOTTED: Final = "1.5 2.5"
+
+Array = NDArray[np.float64]
+# Points of a line for a pointer to rest on.
+_SPOTS: Final = 12
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A line through points, interrupted where one is NaN."""
+
+    x: Array
+    y: Array
+    colour: str
+    width: float = 1.6
+    dash: str = ""
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True)
+class Area:
+    """What lies between two lines; ``outline`` draws its edge instead of filling it."""
+
+    x: Array
+    low: Array
+    high: Array
+    colour: str
+    opacity: float = 0.16
+    outline: bool = False
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Round dots, the size in pixels; ``hollow`` ones are rings."""
+
+    x: Array
+    y: Array
+    colour: str
+    size: float = 6.0
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text beside a point; ``side`` is where the text goes on: start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    side: str = "start"
+    rise: float = 0.0
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A value that shows when a pointer rests on its place."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class End:
+    """The name of a curve, at the height where it ends."""
+
+    y: float
+    name: str
+    colour: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend."""
+
+    name: str
+    colour: str
+    dash: str = ""
+
+
+Mark = Stroke | Area | Dots | Label
+
+
+@dataclass
+class Panel:
+    """Two axes and what is drawn between them; ``height`` in pixels of the page."""
+
+    x: Axis
+    y: Axis
+    title: str = ""
+    height: int = 200
+    marks: list[Mark] = field(default_factory=list)
+    spots: list[Spot] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+
+    def line(
+        self, x: ArrayLike, y: ArrayLike, colour: str, *, name: str = "", dash: str = "",
+        width: float = 1.6, opacity: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Draw a line; one with a name shows its values to a pointer."""
+        across, up = _floats(x), _floats(y)
+        self.marks.append(Stroke(across, up, colour, width, dash, opacity))
+        if name:
+            self._rest_on(across, up, name)
+
+    def band(
+        self, x: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str, opacity: float = 0.16
+    ) -> None:
+        """Fill what lies between two lines."""
+        self.marks.append(Area(_floats(x), _floats(low), _floats(high), colour, opacity))
+
+    def points(
+        self, x: ArrayLike, y: ArrayLike, colour: str, low: ArrayLike | None = None,
+        high: ArrayLike | None = None, *, name: str = "", hollow: bool = False,
+        sideways: bool = False, size: float = 6.0,
+    ) -> None:  # fmt: skip
+        """Draw dots with their intervals, which are upright unless ``sideways``."""
+        across, up = _floats(x), _floats(y)
+        if low is not None and high is not None:
+            ends = np.stack([_floats(low), _floats(high), np.full_like(across, np.nan)], axis=1)
+            fixed = np.repeat(up if sideways else across, 3)
+            bars = (ends.ravel(), fixed) if sideways else (fixed, ends.ravel())
+            self.marks.append(Stroke(*bars, colour, 1.2))
+        self.marks.append(Dots(across, up, colour, size, hollow))
+        self._rest_on(across, up, name, len(across))
+
+    def dots(self, x: ArrayLike, y: ArrayLike, colour: str) -> None:
+        """Draw a cloud of small dots without values to rest on."""
+        self.marks.append(Dots(_floats(x), _floats(y), colour, 2.5))
+
+    def bar(
+        self, x: tuple[float, float], y: tuple[float, float], colour: str, *, filled: bool = True,
+        text: str = "",
+    ) -> None:  # fmt: skip
+        """Draw a rectangle, filled or as an outline; ``text`` shows to a pointer."""
+        corners = _floats(x)
+        low, high = np.full(2, y[0]), np.full(2, y[1])
+        self.marks.append(Area(corners, low, high, colour, 0.75 if filled else 1.0, not filled))
+        if text:
+            self.spots.append(Spot(sum(x) / 2, sum(y) / 2, text))
+
+    def level(self, y: float, *, dash: str = "", colour: str = INK, width: float = 0.8) -> None:
+        """Draw a horizontal line from end to end."""
+        ends = np.array([self.x.low, self.x.high])
+        self.marks.append(Stroke(ends, np.full(2, y), colour, width, dash))
+
+    def upright(self, x: float, *, dash: str = DOTTED, colour: str = INK) -> None:
+        """Draw a vertical line from end to end."""
+        ends = np.array([self.y.low, self.y.high])
+        self.marks.append(Stroke(np.full(2, x), ends, colour, 0.8, dash))
+
+    def doubt(self, reach: int) -> None:
+        """Shade k > n/4, where a value is little more than one draw."""
+        if reach >= 4:
+            ends = np.array([reach / 4, reach])
+            low, high = np.full(2, self.y.low), np.full(2, self.y.high)
+            self.marks.append(Area(ends, low, high, BASE_COLOUR, 0.13))
+            self.label(reach / 4, self.y.high, "k > n/4", rise=-3)
+
+    def label(
+        self, x: float, y: float, text: str, *, side: str = "start", rise: float = 0.0
+    ) -> None:
+        """Write a text beside a point, ``rise`` pixels below it."""
+        self.marks.append(Label(x, y, text, side, rise))
+
+    def end(self, y: float, name: str, colour: str) -> None:
+        """Write the name of a curve where it ends."""
+        if np.isfinite(y):
+            self.ends.append(End(y, name, colour))
+
+    def row(self, number: int, text: str) -> float:
+        """Write the head of a row of a chart of rows; the height for its marks."""
+        self.label(self.x.low, -number - 0.28, text, rise=0)
+        return -number - 0.72
+
+    def _rest_on(self, x: Array, y: Array, name: str, most: int = _SPOTS) -> None:
+        known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        chosen = np.linspace(0, len(known) - 1, min(most, len(known))).round().astype(int)
+        across, up = self.x.label.partition(" (")[0], self.y.label
+        for i in known[np.unique(chosen)].tolist():
+            values = [f"{up} {y[i]:.4g}" if up else "", f"{across} {x[i]:,.5g}" if across else ""]
+            text = ", ".join(value for value in values if value)
+            self.spots.append(Spot(float(x[i]), float(y[i]), f"{name}: {text}" if name else text))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels beside each other, the legend that they share, and the numbers in them."""
+
+    panels: Sequence[Panel]
+    frame: pd.DataFrame
+    legend: tuple[Key, ...] = ()
+
+
+def apart(heights: Sequence[float], least: float, low: float, high: float) -> Array:
+    """Move rising heights as little as it takes to stand ``least`` apart, within low and high."""
+    # Less its rank each, heights only have to rise: runs that fall take their mean.
+    groups: list[tuple[float, int]] = []
+    for i, height in enumerate(heights):
+        groups.append((height - i * least, 1))
+        while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
+            (a, m), (b, n) = groups[-2:]
+            groups[-2:] = [((a * m + b * n) / (m + n), m + n)]
+    level = np.repeat([value for value, _ in groups], [times for _, times in groups])
+    room = high - low - least * max(len(heights) - 1, 0)
+    inside = np.clip(level, low, low + max(room, 0.0))
+    return np.asarray(inside + least * np.arange(len(heights)))
+
+
+def _floats(values: ArrayLike) -> Array:
+    return np.atleast_1d(np.asarray(values, np.float64))

@@ -1,0 +1,172 @@
+"""A chart on paper: PDF and PNG by matplotlib, its numbers as CSV, and how it was made as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from rlbhpc import __version__
+from rlbhpc.report.draw.axes import Axis
+from rlbhpc.report.draw.chart import INK, Area, Chart, Dots, Label, Mark, Panel, Stroke, apart
+
+# Inches: both columns of a paper, and a pixel of the page.
+_WIDTH: Final = 7.0
+_PIXEL: Final = 1 / 88
+_BLACK: Final = "#101112"
+_RC: Final[Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is everywhere
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "text.color": _BLACK,
+    "axes.edgecolor": _BLACK,
+    "axes.labelcolor": _BLACK,
+    "xtick.color": _BLACK,
+    "ytick.color": _BLACK,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,
+    "legend.frameon": False,
+}
+
+
+def save(chart: Chart, folder: Path, name: str, about: dict[str, Any]) -> list[Path]:
+    """Write a figure as PDF and PNG, its numbers as CSV, and how it was made as JSON.
+
+    Parameters
+    ----------
+    about
+        What the numbers stand on: run, seed, replicates, level of the intervals.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{ending}" for ending in ("pdf", "png", "csv", "json")]
+    with mpl.rc_context(_RC):
+        drawn = paper(chart)
+        layout = drawn.get_layout_engine()
+        if layout is not None:
+            # Once for both files: every draw would do it again.
+            layout.execute(drawn)
+            drawn.set_layout_engine("none")
+        FigureCanvasPdf(drawn).print_pdf(paths[0], metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
+        drawn.set_dpi(200)
+        FigureCanvasAgg(drawn).print_png(paths[1])  # type: ignore[no-untyped-call]
+    text = chart.frame.to_csv(index=False, lineterminator="\n")
+    paths[2].write_text(text)
+    record = {
+        **about,
+        "figure": name,
+        "columns": list(chart.frame.columns),
+        "rows": len(chart.frame),
+        "csv_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "versions": {"rlbhpc": __version__, "matplotlib": mpl.__version__, "numpy": np.__version__},
+    }
+    paths[3].write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n")
+    return paths
+
+
+def paper(chart: Chart) -> Figure:
+    """Draw a chart; no window system and no global state is touched."""
+    panels = chart.panels
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    heights = [
+        max(panel.height for panel in panels[columns * row : columns * (row + 1)])
+        for row in range(rows)
+    ]
+    with mpl.rc_context(_RC):
+        inches = _PIXEL * sum(height + 50 for height in heights) + 0.4
+        figure = Figure(figsize=(_WIDTH, inches))
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
+        for axes, panel in zip(grid, panels, strict=False):
+            _draw(axes, panel)
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
+        if chart.legend:
+            handles = [
+                Line2D([], [], color=_ink(key.colour), label=key.name, linestyle=_dash(key.dash))
+                for key in chart.legend
+            ]
+            figure.legend(handles=handles, loc="outside upper center", ncols=3, fontsize=7)
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    if panel.x.log:
+        axes.set_xscale("log")
+    if panel.y.log:
+        axes.set_yscale("log")
+    for side, axis in ((axes.xaxis, panel.x), (axes.yaxis, panel.y)):
+        side.set_major_locator(FixedLocator([value for value, _ in axis.ticks]))
+        side.set_major_formatter(FixedFormatter([text for _, text in axis.ticks]))
+        side.set_minor_locator(NullLocator())
+    axes.set_xlim(panel.x.low, panel.x.high)
+    axes.set_ylim(panel.y.low, panel.y.high)
+    axes.set_xlabel(panel.x.label)
+    axes.set_ylabel(panel.y.label)
+    axes.set_title(panel.title)
+    if not panel.y.ticks:
+        axes.spines["left"].set_visible(False)
+    for mark in panel.marks:
+        _mark(axes, panel, mark)
+    _ends(axes, panel)
+
+
+def _mark(axes: Axes, panel: Panel, mark: Mark) -> None:
+    if isinstance(mark, Stroke):
+        axes.plot(
+            mark.x, mark.y, color=_ink(mark.colour), linewidth=0.85 * mark.width,
+            linestyle=_dash(mark.dash), alpha=mark.opacity,
+        )  # fmt: skip
+    elif isinstance(mark, Area):
+        face = "none" if mark.outline else _ink(mark.colour)
+        edge = _ink(mark.colour) if mark.outline else "none"
+        opacity = None if mark.outline else mark.opacity
+        axes.fill_between(
+            mark.x, mark.low, mark.high, facecolor=face, edgecolor=edge, alpha=opacity,
+            linewidth=0.8 if mark.outline else 0,
+        )  # fmt: skip
+    elif isinstance(mark, Dots):
+        axes.plot(
+            mark.x, mark.y, "o", color=_ink(mark.colour), markersize=0.75 * mark.size,
+            markerfacecolor="white" if mark.hollow else None,
+        )  # fmt: skip
+    elif isinstance(mark, Label):
+        side = {"start": "left", "middle": "center", "end": "right"}[mark.side]
+        axes.annotate(
+            mark.text, (mark.x, mark.y), xytext=(0, -0.7 * mark.rise), textcoords="offset points",
+            ha=side, fontsize=6.5, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _ends(axes: Axes, panel: Panel) -> None:
+    axis: Axis = panel.y
+    ends = sorted(panel.ends, key=lambda end: (end.y, end.name))
+    heights = [float(axis.place(end.y)) for end in ends]
+    for place, end in zip(apart(heights, 11 / panel.height, 0, 1).tolist(), ends, strict=True):
+        axes.annotate(
+            end.name, (1.0, place), xycoords="axes fraction", xytext=(3, 0),
+            textcoords="offset points", va="center", color=end.colour, fontsize=7,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def _ink(colour: str) -> str:
+    return _BLACK if colour == INK else colour
+
+
+def _dash(dash: str) -> Any:
+    return (0, tuple(float(part) for part in dash.split())) if dash else "-"

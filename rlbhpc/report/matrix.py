@@ -1,0 +1,110 @@
+"""The answer in one matrix: what became of each problem set under each trained arm."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from typing import Final
+
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Node, el
+from rlbhpc.report.phrases import signed
+from rlbhpc.stats import Word
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a cell looks: its class, a sign that needs no colour, and the word."""
+
+    kind: str
+    sign: str
+    word: str
+
+
+_KINDS: Final = {
+    Word.TRADES: "both",
+    Word.SHRINKS: "lost",
+    Word.BEHIND: "lost",
+    Word.EXPANDS: "gained",
+    Word.AHEAD: "gained",
+    Word.UNDECIDED: "open",
+}
+_SIGNS: Final = {"lost": "▼", "gained": "▲", "both": "⇅", "same": "=", "open": "?"}
+
+
+def verdict(pair: Comparison) -> Verdict:
+    """Tell what a comparison says, for its cell of the matrix."""
+    word = pair.answer.word
+    kind = _KINDS.get(word, "same")
+    return Verdict(kind, _SIGNS[kind], str(word))
+
+
+def counts(pair: Comparison) -> str:
+    """``lost 25, gained 9 of 128``: problems that only one of the two solves."""
+    lost, gained = pair.answer.lost, pair.answer.gained
+    return f"lost {lost.count}, gained {gained.count} of {lost.problems:,}"
+
+
+def net(pair: Comparison) -> str:
+    """``net −4.1 [−8.0, −0.5]``: the difference at the largest k with its interval."""
+    value = pair.net
+    ends = f"[{signed(float(value.lower))}, {signed(float(value.upper))}]"
+    return f"net {signed(float(value.estimate))} {ends}"
+
+
+def matrix(report: Report) -> ET.Element:
+    """Lay out arms × problem sets; on a narrow screen each cell is a line of its own."""
+    sets = [name for name in report.problem_sets if any(_of(report, name))]
+    arms = dict.fromkeys((pair.trained.arm, pair.base.arm) for pair in report.final)
+    several_bases = len({base for _, base in arms}) > 1
+    heads: list[Node] = [el("th", "arm", scope="col"), *(el("th", s, scope="col") for s in sets)]
+    rows = []
+    for trained, base in arms:
+        pairs = {
+            pair.base.problem_set: (number, pair)
+            for number, pair in enumerate(report.final)
+            if (pair.trained.arm, pair.base.arm) == (trained, base)
+        }
+        against = f" against {base}" if several_bases else ""
+        cells = [_cell(set_name, *pairs[set_name]) if set_name in pairs else el("td", "–")
+                 for set_name in sets]  # fmt: skip
+        step = next(iter(pairs.values()))[1].trained.step
+        name = el("th", trained, el("small", f"{against}{f', step {step:,}' if step else ''}"),
+                  scope="row")  # fmt: skip
+        rows.append(el("tr", name, *cells))
+    body = el("table", el("thead", el("tr", *heads)), el("tbody", *rows), class_="matrix")
+    reach = sorted({pair.reach for pair in report.final})
+    sizes = f"{reach[0]:,}" if len(reach) == 1 else f"{reach[0]:,} to {reach[-1]:,}"
+    level = f"{100 * report.settings.prob:g} %"
+    bases = ", ".join(dict.fromkeys(base for _, base in arms))
+    words = (
+        f"Against {bases}, in K = {sizes} samples of each problem. Counts: problems that only the "
+        "base, or only the trained arm, solves. Words: a problem is lost if it takes the trained "
+        "arm ten times the samples of the base, gained the other way round. Net: trained − base "
+        f"pass@K in points with its {level} interval."
+    )
+    return el("div", body, el("p", words, class_="soft"), class_="answer")
+
+
+def _of(report: Report, set_name: str) -> list[Comparison]:
+    return [pair for pair in report.final if pair.base.problem_set == set_name]
+
+
+def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
+    looks = verdict(pair)
+    word = el("a", el("span", looks.sign, class_="sign"), f" {looks.word}",
+              href=f"#comparison-{number + 1}", class_="word")  # fmt: skip
+    lines = [el("span", word, class_="line")]
+    lines += [el("span", text, class_="line") for text in (counts(pair), net(pair))]
+    return el("td", *lines, class_=looks.kind, data_set=set_name)
+
+
+def line(pair: Comparison) -> str:
+    """One line of a comparison: for the heads of the folded parts, and for a terminal."""
+    looks = verdict(pair)
+    quick = signed(float(pair.curve.pointwise.estimate[0]))
+    return (
+        f"{looks.sign} {pair.trained.arm} on {pair.base.problem_set}: {looks.word}; "
+        f"{counts(pair)}; {net(pair)} at k = {pair.reach:,}, {quick} at k = 1"
+    )
