@@ -11,7 +11,7 @@ import click
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.terminal import visible
 from rlbhpc.errors import DONE
-from rlbhpc.report.audited import audited, survival
+from rlbhpc.report.aspects.audit import audited, survival
 from rlbhpc.report.gather import Report, gather, read_pair
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.study.layout import Layout

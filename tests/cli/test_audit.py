@@ -121,7 +121,7 @@ def test_the_report_says_whether_conclusions_survive(study: Study) -> None:
     (one,) = audited(report)
     assert [judged.survives for judged in one.judged].count(False) == 4
     assert one.judged[0].words == ("undecided", "undecided")
-    text = page(report, details(report))
+    text = page(report)
     assert "Other readers and another grader" in text
     assert "does not survive 4 of 5 other judgings: last box, ours" in text
 
@@ -130,4 +130,4 @@ def test_a_record_of_another_format_is_one_clear_line(study: Study) -> None:
     study.layout.audit.write_text("{")
     report = gather(study.layout.root, [("base", "rl")])
     with pytest.raises(UserError, match="make it anew: rlbhpc audit"):
-        details(report)
+        audited(report)

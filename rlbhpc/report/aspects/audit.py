@@ -159,8 +159,8 @@ def survival(audit: Audited) -> str:
     if not changed:
         return f"{audit.title}: {says}, under {REFERENCE} and under all {others} other judgings."
     return (
-        f"{audit.title}: {says} under {REFERENCE}; this does not survive {len(changed)} of {others} "
-        f"other judgings: {'; '.join(changed)}."
+        f"{audit.title}: {says} under {REFERENCE}; this does not survive {len(changed)} of "
+        f"{others} other judgings: {'; '.join(changed)}."
     )
 
 
