@@ -160,11 +160,11 @@ def check_tokens(
     encode
         The tokenizer's text-to-ids function, without added special tokens.
     """
-    if bos_id is not None and (count := list(ids).count(bos_id)) > 1:
+    # Further on it may be part of the format: SmolLM2 begins a text and every turn with one token.
+    if bos_id is not None and list(ids[:2]) == [bos_id, bos_id]:
         raise UserError(
-            f"prompt {prompt.name!r}: the beginning-of-sequence token {bos_id} occurs {count} "
-            "times in one prompt; tokenise without added special tokens, or take it out of the "
-            "template"
+            f"prompt {prompt.name!r}: a prompt begins with two beginning-of-sequence tokens "
+            f"({bos_id}); tokenise without added special tokens, or take it out of the template"
         )
     for mark in prompt.marks:
         if len(encode(mark)) != 1:

@@ -118,7 +118,8 @@ def test_a_doubled_bos_is_refused() -> None:
     prompt = get_prompt("completion")
     check_tokens(prompt, [1, 7, 8], 1, lambda text: [7])
     check_tokens(prompt, [7, 8], None, lambda text: [7])
-    with pytest.raises(UserError, match="token 1 occurs 2 times"):
+    check_tokens(prompt, [1, 7, 8, 1, 9], 1, lambda text: [7])
+    with pytest.raises(UserError, match=r"begins with two beginning-of-sequence tokens \(1\)"):
         check_tokens(prompt, [1, 1, 7, 8], 1, lambda text: [7])
 
 
