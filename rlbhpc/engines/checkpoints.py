@@ -1,4 +1,4 @@
-"""Checkpoints that are no model folders yet: DeepSpeed ZeRO states converted, adapters merged.
+"""Checkpoints that are no model folders yet: ZeRO and FSDP states converted, adapters merged.
 
 Both become a folder in the Hugging Face layout, made once and used by every engine. It is written
 under another name and renamed when it is whole, so two workers that convert at the same time make
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.engines.folder import configuration
+from rlbhpc.engines.sharded import gather, own_configuration, sharded_weights
 from rlbhpc.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 ADAPTER: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
 ZERO_STATES: Final = "*_optim_states.pt"
-WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.distcp", ".metadata")
 PREFIX: Final = "base_model.model."
 # What a LoRA can do besides adding B·A, which is not done here.
 BEYOND: Final = ("use_dora", "lora_bias", "use_qalora")
@@ -33,7 +34,7 @@ BEYOND: Final = ("use_dora", "lora_bias", "use_qalora")
 
 def needs_base(folder: Path) -> bool:
     """Whether a checkpoint is one only together with the model it was trained from."""
-    return not (folder / "config.json").is_file()
+    return not (folder / "config.json").is_file() and own_configuration(folder) is None
 
 
 def model_folder(folder: Path, base: Path | None, made: Path) -> Path:
@@ -42,19 +43,21 @@ def model_folder(folder: Path, base: Path | None, made: Path) -> Path:
     Parameters
     ----------
     folder
-        A model folder (returned as it is), a DeepSpeed checkpoint of any ZeRO stage, or a LoRA
-        adapter. DeepSpeed's files are pickles, which can run code: convert those you trust.
+        A model folder (returned as it is), a DeepSpeed checkpoint of any ZeRO stage, an FSDP
+        checkpoint of verl or TRL, or a LoRA adapter. DeepSpeed's and verl's files are pickles,
+        which can run code: convert those you trust.
     base
         Model folder that the weights belong to, for what the checkpoint lacks.
     made
         Where a converted one is kept; taken as it is if it is there already.
     """
     adapter, zero = (folder / ADAPTER).is_file(), _zero_tag(folder)
-    if not adapter and zero is None:
+    parts = None if adapter or zero else sharded_weights(folder)
+    if not adapter and zero is None and parts is None:
         return folder
     if made.is_dir():
         return made
-    source = base if needs_base(folder) else folder
+    source = base if needs_base(folder) else own_configuration(folder) or folder
     if source is None:
         raise UserError(f"{folder}: has no config.json; name the model it belongs to as its `base`")
     partial = made.with_name(f"{made.name}.{uuid.uuid4().hex}.partial")
@@ -64,6 +67,8 @@ def model_folder(folder: Path, base: Path | None, made: Path) -> Path:
             _copy_companions(companions, partial)
         if adapter:
             _merge(folder, source, partial)
+        elif parts is not None:
+            gather(parts, partial)
         else:
             assert zero is not None
             _convert(*zero, partial)

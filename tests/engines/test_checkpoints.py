@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlbhpc.engines.checkpoints import model_folder
+from rlbhpc.engines import sharded
+from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
@@ -98,25 +100,28 @@ def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
         model_folder(tmp_path / "lora", None, tmp_path / "made")
 
 
+def on_two_ranks(script: str, *arguments: object) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [*command, str(Path(__file__).with_name(script)), *map(str, arguments)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "tied"), [(2, True), (3, False)])
 def test_a_zero_checkpoint_of_two_ranks_becomes_the_model_it_holds(
     tmp_path: Path, stage: int, tied: bool
 ) -> None:
     base = make_tiny_model(tmp_path / "base", tie_word_embeddings=tied)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script = Path(__file__).with_name("zero_case.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port), str(script)]
-    arguments = [str(base), str(tmp_path / "ckpt"), str(tmp_path / "plain.pt"), str(stage)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [*command, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    on_two_ranks("zero_case.py", base, tmp_path / "ckpt", tmp_path / "plain.pt", stage)
     expected = torch.load(tmp_path / "plain.pt", weights_only=True)
     for given in (tmp_path / "ckpt", tmp_path / "ckpt" / "global_step1"):
         folder = model_folder(given, base, tmp_path / f"made-{given.name}")
@@ -126,3 +131,62 @@ def test_a_zero_checkpoint_of_two_ranks_becomes_the_model_it_holds(
             torch.testing.assert_close(tensor, expected[name], msg=name)
     old = load_file(base / "model.safetensors")
     assert not torch.equal(found["model.norm.weight"], old["model.norm.weight"])
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["untied", "tied"])
+def fsdp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a base, what FSDP saved on two ranks as verl and as TRL do, and the truth."""
+    folder = tmp_path_factory.mktemp("fsdp")
+    base = make_tiny_model(folder / "base", tie_word_embeddings=request.param)
+    verl, trl = folder / "global_step_1" / "actor", folder / "checkpoint-1" / "pytorch_model_fsdp_0"
+    verl.mkdir(parents=True)
+    on_two_ranks("fsdp_case.py", base, verl, trl, folder / "plain.pt")
+    (verl / "huggingface").mkdir()
+    for file in base.glob("*.json"):
+        shutil.copyfile(file, verl / "huggingface" / file.name)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [1, 1 << 30])
+@pytest.mark.parametrize("saved", ["global_step_1", "global_step_1/actor", "checkpoint-1"])
+def test_an_fsdp_checkpoint_becomes_the_model_it_holds(
+    fsdp: Path, tmp_path: Path, saved: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded, "CHUNK", chunk)
+    # verl saves the configuration beside its parts; TRL's folder needs the model that it is of.
+    base = fsdp / "base" if saved.startswith("checkpoint") else None
+    assert needs_base(fsdp / saved) == (base is not None)
+    folder = model_folder(fsdp / saved, base, tmp_path / "made")
+    files = sorted(folder.glob("*.safetensors"))
+    assert (len(files) > 5) == (chunk == 1)
+    weights = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    expected = torch.load(fsdp / "plain.pt", weights_only=True)
+    assert weights.keys() | {"lm_head.weight"} == expected.keys() | {"lm_head.weight"}
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, expected[name]), name
+    old = load_file(fsdp / "base" / "model.safetensors")
+    assert not torch.equal(weights["model.norm.weight"], old["model.norm.weight"])
+    engine = make_engine("hf", folder, rows=16)
+    assert len(list(engine.score([((1, 2), (3, 4))]))) == 1
+    engine.close()
+
+
+@pytest.mark.slow
+def test_what_of_fsdp_cannot_be_gathered_is_refused(fsdp: Path, tmp_path: Path) -> None:
+    other = make_tiny_model(tmp_path / "other", num_hidden_layers=3)
+    wide = make_tiny_model(tmp_path / "wide", hidden_size=128)
+    parts = tmp_path / "parts"
+    shutil.copytree(fsdp / "global_step_1" / "actor", parts)
+    shutil.rmtree(parts / "huggingface")
+    for saved in (fsdp / "checkpoint-1", parts):
+        with pytest.raises(UserError, match="weights of the model are not in it, among them model"):
+            model_folder(saved, other, tmp_path / "made")
+        with pytest.raises(UserError, match=r"is \(\d+.*, the model's \(\d+"):
+            model_folder(saved, wide, tmp_path / "made")
+    with pytest.raises(UserError, match="name the model it belongs to as its `base`"):
+        model_folder(parts, None, tmp_path / "made")
+    (parts / "model_world_size_2_rank_1.pt").unlink()
+    with pytest.raises(UserError, match="parts of 1 ranks, where the files' names speak of 2"):
+        model_folder(parts, fsdp / "base", tmp_path / "made")
+    assert not (tmp_path / "made").exists() and not list(tmp_path.glob("*.partial"))

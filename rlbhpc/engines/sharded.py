@@ -1,0 +1,203 @@
+"""Checkpoints that FSDP left in parts: what verl and TRL save, read part by part.
+
+Two forms are in use. PyTorch's distributed checkpoint (a folder with ``.metadata``, as Accelerate
+and so TRL write it) says of every tensor where its pieces lie. verl writes what each rank held,
+``model_world_size_8_rank_0.pt`` and so on, as DTensors that know how they were cut. Both are read
+a few tensors at a time, so a model larger than memory is converted on a login node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rlbhpc.engines.folder import configuration
+from rlbhpc.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+METADATA: Final = ".metadata"
+RANK_FILE: Final = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
+# Where the weights lie within what a user names: TRL's folder of a step, verl's of a step.
+PLACES: Final = (".", "pytorch_model_fsdp_0", "actor")
+# Where verl puts configuration and tokeniser.
+COMPANIONS: Final = "huggingface"
+# What wrappers leave in the names of weights.
+WRAPPERS: Final = re.compile(r"_fsdp_wrapped_module\.|_orig_mod\.|_checkpoint_wrapped_module\.")
+# Bytes of tensors that are held at a time, and of a file.
+CHUNK: Final = 2 << 30
+
+
+def sharded_weights(folder: Path) -> Path | None:
+    """Folder within ``folder`` that holds a model in parts; None if there is none."""
+    for place in PLACES:
+        inner = folder / place
+        if (inner / METADATA).is_file() or _rank_files(inner):
+            return inner
+    return None
+
+
+def own_configuration(folder: Path) -> Path | None:
+    """Folder with the configuration that was saved beside the parts, if one was."""
+    for place in PLACES:
+        inner = folder / place / COMPANIONS
+        if (inner / "config.json").is_file():
+            return inner
+    return None
+
+
+def gather(parts: Path, target: Path) -> None:
+    """Write the weights in ``parts`` as safetensors beside the configuration in ``target``."""
+    import torch
+
+    config = configuration(target)
+    dtype = getattr(torch, config.get("dtype") or config.get("torch_dtype") or "float32")
+    expected = _expected(target)
+    read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
+    written = _save(((name, t.to(dtype)) for name, t in read(parts, expected)), target)
+    missing = expected.keys() - written
+    if missing:
+        raise UserError(
+            f"{parts}: {len(missing)} weights of the model are not in it, among them "
+            f"{min(missing)}; name the model that it belongs to as its `base`"
+        )
+
+
+def _expected(folder: Path) -> dict[str, torch.Size]:
+    """Weights that the configured model has, with their shapes; tied ones once."""
+    import torch
+    from transformers import AutoConfig
+
+    from rlbhpc.engines.hf.backend import model_kind
+
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model = model_kind(config).from_config(config)
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+def _named(stored: Iterable[str], expected: Mapping[str, object], place: Path) -> dict[str, str]:
+    """The model's names of weights -> how the checkpoint calls them, whatever stands before."""
+    plain = {WRAPPERS.sub("", name): name for name in stored}
+    longest = max(expected, key=len)
+    prefixes = [name.removesuffix(longest) for name in plain if name.endswith(longest)]
+    if not prefixes:
+        raise UserError(
+            f"{place}: no {longest} in it; name the model that it belongs to as its `base`"
+        )
+    prefix = min(prefixes, key=len)
+    return {name: plain[prefix + name] for name in expected if prefix + name in plain}
+
+
+def _from_metadata(
+    parts: Path, expected: Mapping[str, torch.Size]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of a distributed checkpoint, put together from their pieces."""
+    import torch
+    from torch.distributed import checkpoint as dcp
+
+    metadata = dcp.FileSystemReader(parts).read_metadata().state_dict_metadata
+    batch: dict[str, torch.Tensor] = {}
+    names = _named(metadata, expected, parts)
+
+    def loaded() -> Iterator[tuple[str, torch.Tensor]]:
+        dcp.load(batch, checkpoint_id=parts, no_dist=True)
+        yield from ((name, batch[names[name]]) for name in names if names[name] in batch)
+        batch.clear()
+
+    for name, stored in names.items():
+        entry: Any = metadata[stored]
+        if entry.size != expected[name]:
+            raise UserError(
+                f"{parts}: {name} is {tuple(entry.size)}, the model's {tuple(expected[name])}"
+            )
+        batch[stored] = torch.empty(entry.size, dtype=entry.properties.dtype)
+        if sum(t.nbytes for t in batch.values()) >= CHUNK:
+            yield from loaded()
+    if batch:
+        yield from loaded()
+
+
+def _rank_files(folder: Path) -> list[Path]:
+    """What each rank saved, in the order of ranks; empty if none did, refused if one is missing."""
+    found: dict[int, Path] = {}
+    sizes: set[int] = set()
+    for path in folder.glob("model_world_size_*_rank_*.pt"):
+        if match := RANK_FILE.fullmatch(path.name):
+            sizes.add(int(match[1]))
+            found[int(match[2])] = path
+    if not found:
+        return []
+    if len(sizes) > 1 or set(found) != set(range(max(sizes))):
+        raise UserError(
+            f"{folder}: parts of {len(found)} ranks, where the files' names speak of {max(sizes)}"
+        )
+    return [found[rank] for rank in sorted(found)]
+
+
+def _from_ranks(
+    parts: Path, expected: Mapping[str, torch.Size]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of verl's files, each cut along one dimension or whole on every rank."""
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    # Pickles, which can run code: as with DeepSpeed's, convert those you trust.
+    ranks = [
+        torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+        for path in _rank_files(parts)
+    ]
+    for name, stored in _named(ranks[0], expected, parts).items():
+        pieces = [rank[stored] for rank in ranks]
+        first = pieces[0]
+        if isinstance(first, DTensor):
+            (placement, *others) = first.placements
+            if others:
+                raise UserError(
+                    f"{parts}: {name} is cut over several dimensions of ranks, which is not read; "
+                    "merge it with the program that wrote it"
+                )
+            local = [piece.to_local() for piece in pieces]
+            whole = local[0] if placement.is_replicate() else torch.cat(local, placement.dim)
+        elif isinstance(first, torch.Tensor) and first.shape == expected[name]:
+            whole = first
+        else:
+            raise UserError(
+                f"{parts}: {name} is a {type(first).__name__}, which is not read; merge it with "
+                "the program that wrote it"
+            )
+        if whole.shape != expected[name]:
+            raise UserError(
+                f"{parts}: {name} is {tuple(whole.shape)}, the model's {tuple(expected[name])}"
+            )
+        yield name, whole
+
+
+def _save(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> set[str]:
+    """Write weights in files of bounded size with their index; the names that were written."""
+    from safetensors.torch import save_file
+
+    places: dict[str, str] = {}
+    batch: dict[str, torch.Tensor] = {}
+    size = 0
+
+    def flush() -> None:
+        file = f"model-{len(set(places.values())) + 1:05d}.safetensors"
+        save_file(batch, target / file, {"format": "pt"})
+        places.update(dict.fromkeys(batch, file))
+        batch.clear()
+
+    for name, tensor in weights:
+        batch[name] = tensor.contiguous().clone()
+        size += batch[name].nbytes
+        if sum(t.nbytes for t in batch.values()) >= CHUNK:
+            flush()
+    if batch:
+        flush()
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    (target / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
+    return set(places)
