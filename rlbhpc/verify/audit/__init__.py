@@ -1,0 +1,1 @@
+"""Looking again at verdicts: second looks, style, witnesses, and what people say of chains."""

@@ -1,0 +1,1 @@
+"""The verifiers: one file a kind of answer."""
