@@ -16,8 +16,8 @@ from rlbhpc.report.gather import Report, gather, read_pair
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.audit import Cell, audit_run
-from rlbhpc.verify.style import JUDGINGS
-from rlbhpc.verify.witness_replay import FAILS
+from rlbhpc.verify.audit.style import JUDGINGS
+from rlbhpc.verify.audit.witness_replay import FAILS
 
 _RESPONSES: Final = 2000
 _SHOWN: Final = 10

@@ -17,8 +17,8 @@ from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Stored
-from rlbhpc.verify.chain_judge import judge_sheet, parse_judge, without_verdict
-from rlbhpc.verify.review import (
+from rlbhpc.verify.audit.chain_judge import judge_sheet, parse_judge, without_verdict
+from rlbhpc.verify.audit.review import (
     HIGHEST_RATE,
     WORDS,
     ChainCounts,
@@ -28,7 +28,7 @@ from rlbhpc.verify.review import (
     make_sheet,
     model_counts,
 )
-from rlbhpc.verify.reviews import Kept, add, keep, kept, take
+from rlbhpc.verify.audit.reviews import Kept, add, keep, kept, take
 
 # Seconds without a byte after which a question to a judge is asked again.
 _PATIENCE: Final = 300.0

@@ -20,9 +20,9 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.requests import Verification
 from rlbhpc.sweep.again import Stored, grade_again
 from rlbhpc.sweep.judge import kind_of
-from rlbhpc.verify.audit import Comparison, compare_graders, thin_list
-from rlbhpc.verify.batch import BatchVerifier
+from rlbhpc.verify.audit.second_look import Comparison, compare_graders, thin_list
 from rlbhpc.verify.registry import KINDS
+from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.verdict import Status
 
 _SHOWN: Final = 20

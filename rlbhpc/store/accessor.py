@@ -15,7 +15,7 @@ from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.store import band, guessing, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, STRING
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.guess import LOW_RATE
+from rlbhpc.verify.audit.guess import LOW_RATE
 
 #: The variable that statistics count, unless told otherwise.
 VERDICT: Final = "verdict"

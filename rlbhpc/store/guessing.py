@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.store.cube_schema import GUESSABLE
-from rlbhpc.verify.guess import LOW_RATE, guessable
+from rlbhpc.verify.audit.guess import LOW_RATE, guessable
 
 if TYPE_CHECKING:
     import zarr

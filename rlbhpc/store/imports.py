@@ -19,7 +19,7 @@ from rlbhpc.store.importing import FORMATS
 from rlbhpc.store.importing.form import Form, Imported, ImportedCounts
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.batch import BatchVerifier
+from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.verdict import Status
 
 # Rows that are read, judged and checked at a time.

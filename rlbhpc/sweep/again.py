@@ -19,7 +19,7 @@ from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import deciding
-from rlbhpc.verify.audit import Comparison, Record, Regrader
+from rlbhpc.verify.audit.second_look import Comparison, Record, Regrader
 from rlbhpc.verify.verdict import Status, Verdict
 
 _COLUMNS: Final = (

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from rlbhpc.errors import UserError
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Stored
-from rlbhpc.verify.audit import Record
-from rlbhpc.verify.math import FINGERPRINT
-from rlbhpc.verify.style import KIND, ArmAudit, StyleJudge
+from rlbhpc.verify.audit.second_look import Record
+from rlbhpc.verify.audit.style import KIND, ArmAudit, StyleJudge
+from rlbhpc.verify.kinds.math import FINGERPRINT
 from rlbhpc.verify.verdict import Status
 
 FORMAT: Final = "rlbhpc-audit-1"

@@ -15,10 +15,10 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.requests import Verification
 from rlbhpc.verify.answer.extract import RULES
-from rlbhpc.verify.batch import BatchVerifier, Item
-from rlbhpc.verify.cache import VerdictCache
-from rlbhpc.verify.code import UNSAFE
+from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verifier
+from rlbhpc.verify.running.batch import BatchVerifier, Item
+from rlbhpc.verify.running.cache import VerdictCache
 from rlbhpc.verify.verdict import Status, Verdict
 
 #: Kinds of answers that the published study judged, and the emulation of its grader.

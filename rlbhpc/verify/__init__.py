@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlbhpc.verify.batch import verify_many as verify_many
     from rlbhpc.verify.registry import verify as verify
+    from rlbhpc.verify.running.batch import verify_many as verify_many
 
 __all__ = ["verify", "verify_many"]
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
         return verify
     if name == "verify_many":
-        from rlbhpc.verify.batch import verify_many
+        from rlbhpc.verify.running.batch import verify_many
 
         return verify_many
     raise AttributeError(f"module 'rlbhpc.verify' has no attribute {name!r}")

@@ -10,7 +10,7 @@ libraries, sandbox tier). ``verify`` says what it thinks of one response; it nee
 ``Verdict.grader`` and ``Verdict.seconds``, and it may raise: an exception is the verifier's own
 fault and becomes :attr:`Status.ERROR`, which a sweep retries.
 
-More is optional, and only :mod:`rlbhpc.verify.batch` uses it:
+More is optional, and only :mod:`rlbhpc.verify.running.batch` uses it:
 
 ``distinct(response) -> str``
     The part of a response that alone decides its verdict (the extracted answer, the program).
@@ -38,13 +38,13 @@ from rlbhpc.verify.verdict import Status, Verdict
 
 # A module is imported when its kind is first asked for, so a heavy one costs others nothing.
 KINDS: Final[dict[str, str]] = {
-    "math": "rlbhpc.verify.math",
-    "math-paper": "rlbhpc.verify.math_paper",
-    "code": "rlbhpc.verify.code",
-    "code-compat": "rlbhpc.verify.code_compat",
-    "countdown": "rlbhpc.verify.countdown",
-    "visual": "rlbhpc.verify.visual",
-    "choice": "rlbhpc.verify.choice",
+    "math": "rlbhpc.verify.kinds.math",
+    "math-paper": "rlbhpc.verify.kinds.math_paper",
+    "code": "rlbhpc.verify.kinds.code",
+    "code-compat": "rlbhpc.verify.kinds.code_compat",
+    "countdown": "rlbhpc.verify.kinds.countdown",
+    "visual": "rlbhpc.verify.kinds.visual",
+    "choice": "rlbhpc.verify.kinds.choice",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlbhpc.problems.countdown import Rules, work_traces
-from rlbhpc.verify.countdown import verify
+from rlbhpc.verify.kinds.countdown import verify
 from tests.benchmarks import Row, median_seconds
 
 COUNT = 20_000

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rlbhpc.verify.batch import verify_many
-from rlbhpc.verify.formats import livecodebench
-from rlbhpc.verify.formats.judgement import Strictness
+from rlbhpc.verify.code import livecodebench
+from rlbhpc.verify.code.judgement import Strictness
+from rlbhpc.verify.running.batch import verify_many
 from rlbhpc.verify.sandbox import self_test
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Job, Limits

@@ -13,7 +13,7 @@ from math_verify import LatexExtractionConfig, parse
 from math_verify import verify as math_verify
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.batch import BatchVerifier, Item
+from rlbhpc.verify.running.batch import BatchVerifier, Item
 from tests.benchmarks import Row
 
 RESPONSES, PROBLEMS, ANSWERS, CHUNK = 1_000_000, 500, 40, 50_000
@@ -113,8 +113,8 @@ def _median_core_seconds(work: Callable[[], object], runs: int = 3) -> float:
 
 def _forget() -> None:
     """Empty every cache, so that a repetition reads all answers again."""
-    from rlbhpc.verify import math
     from rlbhpc.verify.answer import extract, lexer, read
+    from rlbhpc.verify.kinds import math
 
     lexer.tokenize.cache_clear()
     read.read.cache_clear()

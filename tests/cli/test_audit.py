@@ -18,8 +18,8 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import deciding
 from rlbhpc.sweep.remember import remember
+from rlbhpc.verify.audit.style import JUDGINGS, REFERENCE
 from rlbhpc.verify.registry import verify
-from rlbhpc.verify.style import JUDGINGS, REFERENCE
 from tests.cli.test_store_verbs import call
 
 STUDY = """

@@ -15,7 +15,7 @@ from rlbhpc.problems.countdown import Rules, half_of, reachable, solve, work_tra
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import load_set
 from rlbhpc.problems.subset import digest
-from rlbhpc.verify.countdown import verify
+from rlbhpc.verify.kinds.countdown import verify
 from tests.problems import shapes
 
 

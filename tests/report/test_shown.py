@@ -23,8 +23,8 @@ from rlbhpc.report.gather import Report, gather
 from rlbhpc.stats import pass_at_k, pass_hat_k
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.review import FORMAT, Chain, Sheet
-from rlbhpc.verify.reviews import keep
+from rlbhpc.verify.audit.review import FORMAT, Chain, Sheet
+from rlbhpc.verify.audit.reviews import keep
 from rlbhpc.verify.verdict import Status
 from tests.report.rich import ARMS, PROBLEMS, STEPS, N, make_rich
 from tests.stats.exact_majority import maj_at_k_of

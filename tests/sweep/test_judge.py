@@ -17,7 +17,7 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.requests import Verification
 from rlbhpc.sweep.judge import Asked, Judge
 from rlbhpc.sweep.recorder import Recorder
-from rlbhpc.verify import math
+from rlbhpc.verify.kinds import math
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 

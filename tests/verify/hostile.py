@@ -101,7 +101,7 @@ def last():
     os._exit(0)
 """,
     "import the verifier": """
-for name in ("rlbhpc.verify.code", "rlbhpc.verify.formats.livecodebench", "rlbhpc.store"):
+for name in ("rlbhpc.verify.kinds.code", "rlbhpc.verify.code.livecodebench", "rlbhpc.store"):
     try:
         __import__(name); print("ESCAPED", name)
     except ImportError: pass

@@ -11,15 +11,15 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats.verifier_floor import audited_floor, verifier_floor
 from rlbhpc.verify import verify
-from rlbhpc.verify.audit import (
+from rlbhpc.verify.audit.guess import guessable
+from rlbhpc.verify.audit.second_look import (
     Record,
     audited_wrong_answers,
     compare_graders,
     regrade,
     thin_list,
 )
-from rlbhpc.verify.batch import BatchVerifier
-from rlbhpc.verify.guess import guessable
+from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.verdict import Status, Verdict
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify import verify
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.batch import BatchVerifier, verify_many
-from rlbhpc.verify.cache import VerdictCache
-from rlbhpc.verify.math import FINGERPRINT, distinct, quick
+from rlbhpc.verify.kinds.math import FINGERPRINT, distinct, quick
+from rlbhpc.verify.running.batch import BatchVerifier, verify_many
+from rlbhpc.verify.running.cache import VerdictCache
 from rlbhpc.verify.verdict import Status, Verdict
 
 
@@ -88,10 +88,10 @@ def test_a_verifier_that_raises_is_an_error_and_is_tried_again(monkeypatch):
         calls.append(item)
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("rlbhpc.verify.math.quick", failing)
+    monkeypatch.setattr("rlbhpc.verify.kinds.math.quick", failing)
     item = ("5", r"\boxed{6-1}", None)
     assert verifier.verify_many([item])[0].status is Status.ERROR
-    monkeypatch.setattr("rlbhpc.verify.math.quick", quick)
+    monkeypatch.setattr("rlbhpc.verify.kinds.math.quick", quick)
     assert verifier.verify_many([item])[0].status is Status.RIGHT
     assert len(calls) == 1
 

@@ -15,10 +15,10 @@ from rlbhpc.engines.endpoint import client
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.audit import Record
-from rlbhpc.verify.chain_judge import judge_sheet, parse_judge, without_verdict
-from rlbhpc.verify.review import Judgements, Sheet, chain_counts, make_sheet, model_counts
-from rlbhpc.verify.reviews import add, keep
+from rlbhpc.verify.audit.chain_judge import judge_sheet, parse_judge, without_verdict
+from rlbhpc.verify.audit.review import Judgements, Sheet, chain_counts, make_sheet, model_counts
+from rlbhpc.verify.audit.reviews import add, keep
+from rlbhpc.verify.audit.second_look import Record
 from rlbhpc.verify.verdict import Status, Verdict
 
 Answer = Callable[[str], str]

@@ -10,14 +10,14 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify import code, code_compat
-from rlbhpc.verify.batch import verify_many
+from rlbhpc.verify.kinds import code, code_compat
 from rlbhpc.verify.registry import verify
+from rlbhpc.verify.running.batch import verify_many
 from rlbhpc.verify.sandbox.job import Limits
 from rlbhpc.verify.sandbox.probe import Report
 from rlbhpc.verify.sandbox.tier import Tier
 from rlbhpc.verify.verdict import Status
-from tests.verify.formats.generated import evalplus as evalplus_problems
+from tests.verify.code.generated import evalplus as evalplus_problems
 from tests.verify.test_code_hostile import problem
 
 SQUARES = problem([(str(n), str(n * n)) for n in range(3)])

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.formats import livecodebench
-from rlbhpc.verify.formats.judgement import Strictness
+from rlbhpc.verify.code import livecodebench
+from rlbhpc.verify.code.judgement import Strictness
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits
 from rlbhpc.verify.verdict import Status
 from tests.verify.conftest import RecordingSandbox, World, open_sandbox

@@ -19,7 +19,7 @@ from rlbhpc.problems.countdown import (
     solve,
     trace_text,
 )
-from rlbhpc.verify.countdown import MAX_CHARS, distinct, verify
+from rlbhpc.verify.kinds.countdown import MAX_CHARS, distinct, verify
 from rlbhpc.verify.verdict import Status, Verdict
 
 GOLD = "3 5 7 11 -> 25 (+-*)"

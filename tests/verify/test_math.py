@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify import verify
-from rlbhpc.verify.math import Job, quick
+from rlbhpc.verify.kinds.math import Job, quick
 from rlbhpc.verify.verdict import Status
 
 getcontext().prec = 60

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.verify.pool import MAX_REPLY, Pool
+from rlbhpc.verify.running.pool import MAX_REPLY, Pool
 from tests.verify.busy import busy_processes, one_processor
 
 HERE = "tests.verify.pool_tasks"

@@ -16,8 +16,7 @@ import pytest
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.verify.audit import Record
-from rlbhpc.verify.review import (
+from rlbhpc.verify.audit.review import (
     Judgements,
     agreement,
     chain_counts,
@@ -25,6 +24,7 @@ from rlbhpc.verify.review import (
     read_judgements,
     write_sheet,
 )
+from rlbhpc.verify.audit.second_look import Record
 from rlbhpc.verify.verdict import Status, Verdict
 
 

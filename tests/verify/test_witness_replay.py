@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify import verify, witness_replay
-from rlbhpc.verify.witness_replay import FAILS, HOLDS, TEXT, UNKNOWN, replay
+from rlbhpc.verify import verify
+from rlbhpc.verify.audit import witness_replay
+from rlbhpc.verify.audit.witness_replay import FAILS, HOLDS, TEXT, UNKNOWN, replay
 from tests.verify.test_math import boxed, table
 
 

@@ -20,7 +20,7 @@ from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.audit import FORMAT
-from rlbhpc.verify.style import JUDGINGS, REFERENCE
+from rlbhpc.verify.audit.style import JUDGINGS, REFERENCE
 
 
 @dataclass(frozen=True)

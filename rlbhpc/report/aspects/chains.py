@@ -19,8 +19,8 @@ from rlbhpc.stats import Counts, Interval
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.review import ChainCounts, chain_counts
-from rlbhpc.verify.reviews import kept
+from rlbhpc.verify.audit.review import ChainCounts, chain_counts
+from rlbhpc.verify.audit.reviews import kept
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
-from rlbhpc.verify.guess import guessable
+from rlbhpc.verify.audit.guess import guessable
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Math-Verify as the last resort, for what this package's own reader cannot read.
 
-Runs only inside a worker of :mod:`rlbhpc.verify.pool`: the LaTeX grammar and SymPy may take any
-time and memory. Math-Verify's extraction is not used (its plain-expression path ends in
+Runs only inside a worker of :mod:`rlbhpc.verify.running.pool`: the LaTeX grammar and SymPy may
+take any time and memory. Math-Verify's extraction is not used (its plain-expression path ends in
 ``sympy.parse_expr``, which evaluates Python); text goes through ``latex2sympy`` alone. A yes stands
 only if no veto speaks against it.
 """

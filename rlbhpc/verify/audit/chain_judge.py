@@ -18,7 +18,7 @@ from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
-from rlbhpc.verify.review import Chain, Judgements, Sheet, Word
+from rlbhpc.verify.audit.review import Chain, Judgements, Sheet, Word
 
 SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=2048)
 #: How a note begins that says why there is no verdict.

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from rlbhpc.errors import UserError
-from rlbhpc.verify.audit import Record
-from rlbhpc.verify.sheet import render
+from rlbhpc.verify.audit.second_look import Record
+from rlbhpc.verify.audit.sheet import render
 
 Word = Literal["valid", "invalid", "unclear"]
 WORDS: Final[tuple[Word, ...]] = ("valid", "invalid", "unclear")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.verify.review import (
+from rlbhpc.verify.audit.review import (
     FORMAT,
     Chain,
     Judgements,

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.batch import BatchVerifier
-from rlbhpc.verify.math import WORKER
-from rlbhpc.verify.pool import SECONDS, shared_pool
+from rlbhpc.verify.kinds.math import WORKER
 from rlbhpc.verify.registry import verify
+from rlbhpc.verify.running.batch import BatchVerifier
+from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
 _CHUNK: Final = 20_000

@@ -17,7 +17,7 @@ from importlib import resources
 from itertools import groupby
 from typing import Any, Final, Protocol
 
-_FOLDER: Final = resources.files("rlbhpc.verify").joinpath("static")
+_FOLDER: Final = resources.files("rlbhpc.verify.audit").joinpath("static")
 
 
 class ChainText(Protocol):

@@ -1,8 +1,8 @@
 """The audit that makes style visible: the same responses under other readers and another grader.
 
-Each response is judged under every pair of an extraction policy (:mod:`rlbhpc.verify.policies`)
-and a grader: the ``math`` verifier, or Math-Verify alone. The first pair is how the project judges
-and what the others are held against.
+Each response is judged under every pair of an extraction policy
+(:mod:`rlbhpc.verify.audit.policies`) and a grader: the ``math`` verifier, or Math-Verify alone. The
+first pair is how the project judges and what the others are held against.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.audit import Record
-from rlbhpc.verify.batch import BatchVerifier
-from rlbhpc.verify.math import WORKER
-from rlbhpc.verify.policies import POLICIES
-from rlbhpc.verify.pool import SECONDS, shared_pool
+from rlbhpc.verify.audit.policies import POLICIES
+from rlbhpc.verify.audit.second_look import Record
+from rlbhpc.verify.audit.witness_replay import UNKNOWN
+from rlbhpc.verify.audit.witness_replay import WORKER as REPLAY
+from rlbhpc.verify.kinds.math import WORKER
+from rlbhpc.verify.running.batch import BatchVerifier
+from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Verdict
-from rlbhpc.verify.witness_replay import UNKNOWN
-from rlbhpc.verify.witness_replay import WORKER as REPLAY
 
 KIND: Final = "math"
 GRADERS: Final = ("ours", "math-verify")
@@ -55,7 +55,7 @@ class ArmAudit:
         Those responses, at most ``listed`` of each judging.
     witnesses
         What right answers of the reference judging rest on, each distinct one with what its replay
-        says (:mod:`rlbhpc.verify.witness_replay`), or empty where there is none.
+        says (:mod:`rlbhpc.verify.audit.witness_replay`), or empty where there is none.
     """
 
     listed: int

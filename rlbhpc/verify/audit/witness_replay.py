@@ -15,7 +15,7 @@ from typing import Any, Final
 from mpmath.ctx_mp import MPContext
 
 HOLDS, FAILS, UNKNOWN, TEXT = "holds", "fails", "cannot be computed", "equal text"
-WORKER: Final = "rlbhpc.verify.witness_replay:replay"
+WORKER: Final = "rlbhpc.verify.audit.witness_replay:replay"
 
 _MP: Any = MPContext()
 _MP.dps = 60

@@ -17,10 +17,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.formats import extraction, oracles
-from rlbhpc.verify.formats.judgement import Judgement, Strictness, big_fields
-from rlbhpc.verify.formats.mbpp_inputs import python_inputs
-from rlbhpc.verify.formats.returned import Returned, parse
+from rlbhpc.verify.code import extraction, oracles
+from rlbhpc.verify.code.judgement import Judgement, Strictness, big_fields
+from rlbhpc.verify.code.mbpp_inputs import python_inputs
+from rlbhpc.verify.code.returned import Returned, parse
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Shape

@@ -22,10 +22,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.formats import extraction
-from rlbhpc.verify.formats.judgement import Judgement, Strictness, big_fields
-from rlbhpc.verify.formats.returned import Returned, parse
-from rlbhpc.verify.formats.text_pickle import unpack
+from rlbhpc.verify.code import extraction
+from rlbhpc.verify.code.judgement import Judgement, Strictness, big_fields
+from rlbhpc.verify.code.returned import Returned, parse
+from rlbhpc.verify.code.text_pickle import unpack
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode

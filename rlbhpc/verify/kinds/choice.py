@@ -17,7 +17,7 @@ from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.answer.lexer import canonical as canonical
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Choice, Quantity, Value, Words
-from rlbhpc.verify.math import distinct as distinct
+from rlbhpc.verify.kinds.math import distinct as distinct
 from rlbhpc.verify.verdict import Status, Verdict
 
 FINGERPRINT: Final = "choice-2"

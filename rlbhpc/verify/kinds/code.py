@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.formats import extraction
-from rlbhpc.verify.formats.judgement import Format, Strictness
+from rlbhpc.verify.code import extraction
+from rlbhpc.verify.code.judgement import Format, Strictness
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.probe import self_test
 from rlbhpc.verify.sandbox.tier import Tier
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Raised whenever a verdict could come out otherwise than before.
 VERSION: Final = 2
 FORMATS: Final[dict[str, str]] = {
-    "livecodebench": "rlbhpc.verify.formats.livecodebench",
-    "evalplus": "rlbhpc.verify.formats.evalplus",
+    "livecodebench": "rlbhpc.verify.code.livecodebench",
+    "evalplus": "rlbhpc.verify.code.evalplus",
 }
 # Set by `--unsafe`, for this process and those it starts: run even without any confinement.
 UNSAFE: Final = "RLBHPC_UNSAFE_SANDBOX"

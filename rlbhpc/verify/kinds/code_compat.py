@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify import code
-from rlbhpc.verify.formats.judgement import Strictness
+from rlbhpc.verify.code.judgement import Strictness
+from rlbhpc.verify.kinds import code
 from rlbhpc.verify.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -31,5 +31,5 @@ def distinct(response: str) -> str:
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
-    """Judge a response as the benchmark's harness does; see :func:`rlbhpc.verify.code.verify`."""
+    """Judge a response as the benchmark's harness does; see :func:`code.verify`."""
     return code.judge(response, problem, Strictness.COMPAT)

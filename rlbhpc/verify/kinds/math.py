@@ -25,7 +25,7 @@ from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit
 from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Items, Opaque, Quantity, Relation, Value
 from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined
-from rlbhpc.verify.pool import Result, shared_pool
+from rlbhpc.verify.running.pool import Result, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
 _VERSION: Final = 3

@@ -16,11 +16,11 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare_scalar import Tolerance
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.answer.lexer import canonical as canonical
-from rlbhpc.verify.math import FINGERPRINT as MATH
-from rlbhpc.verify.math import WORKER as WORKER
-from rlbhpc.verify.math import Hints, Job, judge, settle
-from rlbhpc.verify.math import distinct as distinct
-from rlbhpc.verify.pool import shared_pool
+from rlbhpc.verify.kinds.math import FINGERPRINT as MATH
+from rlbhpc.verify.kinds.math import WORKER as WORKER
+from rlbhpc.verify.kinds.math import Hints, Job, judge, settle
+from rlbhpc.verify.kinds.math import distinct as distinct
+from rlbhpc.verify.running.pool import shared_pool
 from rlbhpc.verify.verdict import Verdict
 
 FINGERPRINT: Final = f"visual-1 {MATH}"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.cache import VerdictCache
-from rlbhpc.verify.pool import SECONDS, shared_pool
 from rlbhpc.verify.registry import Verifier, distinct_part, error_verdict, verifier, verify
+from rlbhpc.verify.running.cache import VerdictCache
+from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
 Item = tuple[str, str, Problem | None]

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from rlbhpc.errors import UserError
+from rlbhpc.verify.running.worker import HEADER
 from rlbhpc.verify.sandbox.run_queue import waited
-from rlbhpc.verify.worker import HEADER
 
 MAX_REPLY: Final = 1 << 16
 TASKS_PER_WORKER: Final = 10_000  # then a fresh one, against slow growth
@@ -35,6 +35,7 @@ SECONDS: Final = 3.0
 # Times a task's processor time after which a busy node is given up, without a verdict.
 PATIENCE: Final = 100
 _START_SECONDS: Final = 120.0
+_CHILD: Final = "rlbhpc.verify.running.worker"
 
 Outcome = Literal["done", "timeout", "limit", "error"]
 
@@ -150,11 +151,11 @@ class Pool:
 
     def _start(self) -> _Worker:
         """Start a worker and wait until its imports are done."""
-        root = str(Path(__file__).parents[2])
+        root = str(Path(__file__).parents[3])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH")}
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rlbhpc.verify.worker", self.function, str(self.memory)],
+            [sys.executable, "-P", "-m", _CHILD, self.function, str(self.memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -179,7 +180,7 @@ class Pool:
                 _end(worker)
                 raise UserError(
                     f"verification worker {self.function}: did not start (exit "
-                    f"{process.returncode}); run `python -m rlbhpc.verify.worker {self.function} "
+                    f"{process.returncode}); run `python -m {_CHILD} {self.function} "
                     f"{self.memory}` to see why"
                 )
 

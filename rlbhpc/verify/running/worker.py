@@ -1,8 +1,8 @@
-"""The child of :mod:`rlbhpc.verify.pool`: one function, called on one JSON value after another.
+"""The child of :mod:`rlbhpc.verify.running.pool`: one function, called on JSON values.
 
-Started as ``python -P -m rlbhpc.verify.worker module:function memory_bytes``. Frames are four bytes
-of length and JSON, both ways. The kernel ends the process when a task has used its processor time,
-so neither C code nor a caught exception can outlive it.
+Started as ``python -P -m rlbhpc.verify.running.worker module:function memory_bytes``. Frames are
+four bytes of length and JSON, both ways. The kernel ends the process when a task has used its
+processor time, so neither C code nor a caught exception can outlive it.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.formats import evalplus, livecodebench
-from rlbhpc.verify.formats.judgement import Format, Strictness
+from rlbhpc.verify.code import evalplus, livecodebench
+from rlbhpc.verify.code.judgement import Format, Strictness
 from rlbhpc.verify.verdict import Status
+from tests.verify.code import generated
 from tests.verify.conftest import RecordingSandbox
-from tests.verify.formats import generated
 
 SHAPES: dict[str, tuple[Format, list[tuple[Problem, str]]]] = {
     "LiveCodeBench, standard input": (livecodebench, generated.livecodebench(functional=False)),

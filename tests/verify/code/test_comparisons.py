@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlbhpc.verify.formats import oracles
-from rlbhpc.verify.formats.livecodebench import same_output, same_output_exactly, same_value
-from rlbhpc.verify.formats.mbpp_inputs import python_inputs
-from rlbhpc.verify.formats.returned import parse
+from rlbhpc.verify.code import oracles
+from rlbhpc.verify.code.livecodebench import same_output, same_output_exactly, same_value
+from rlbhpc.verify.code.mbpp_inputs import python_inputs
+from rlbhpc.verify.code.returned import parse
 from rlbhpc.verify.sandbox.wire import Opaque
 
 

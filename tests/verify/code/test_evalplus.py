@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.formats import evalplus
-from rlbhpc.verify.formats.judgement import Strictness
+from rlbhpc.verify.code import evalplus
+from rlbhpc.verify.code.judgement import Strictness
 from rlbhpc.verify.verdict import Status
 from tests.verify.conftest import RecordingSandbox
 
