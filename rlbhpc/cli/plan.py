@@ -52,7 +52,7 @@ def plan(
     """Show which samples of STUDY are missing, and the shards that would make them.
 
     With a rate, measured or given, also what they cost; with --preemptions, how that changes with
-    the number of shards and the drain time. Nothing is written. Exit code 4 says that nothing is
+    the number of shards and the drain time. No plan is written. Exit code 4 says that nothing is
     missing.
     """
     resolved = load_study(study, overrides)
@@ -93,8 +93,8 @@ def block_row(p: Presence) -> dict[str, Any]:
         "arm": p.block.arm,
         "problem_set": p.block.set_name,
         "step": p.block.step,
-        "requested": int(p.asked.sum()),
-        "present": int((p.asked & p.there).sum()),
+        "requested": p.requested,
+        "present": p.present,
         "missing": p.missing,
         "stale": p.stale,
         "solved": int((p.right > 0).sum()),

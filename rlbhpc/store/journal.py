@@ -241,9 +241,12 @@ def _last_index(source: _Source) -> int:
     """Offset of the last index block; 0 if there is none."""
     mark, size = frames.trailer_mark(source.salt), frames.TRAILER_SIZE
     stop = source.size
+    reach = size  # a journal that was closed ends with its last index block
     while stop > frames.FILE_HEADER_SIZE:
-        start = max(frames.FILE_HEADER_SIZE, stop - _WINDOW)
-        window = source.read(start, min(stop + size - 1, source.size) - start)
+        start = max(frames.FILE_HEADER_SIZE, stop - reach)
+        reach = _WINDOW
+        length = min(stop + size - 1, source.size) - start
+        window = source.read(start, length, length)
         at = window.rfind(mark)
         while at >= 0:
             offset = frames.read_trailer(window[at : at + size], source.salt)

@@ -14,7 +14,8 @@ from typing import Final
 
 from rlbhpc.store import checked, files
 
-_ENDING: Final = ".damaged"
+#: Ending of a note's name.
+ENDING: Final = ".damaged"
 
 
 def marked(path: Path) -> frozenset[int]:
@@ -38,4 +39,4 @@ def clear(path: Path) -> None:
 
 
 def _note(path: Path) -> Path:
-    return path.with_name(path.name + _ENDING)
+    return path.with_name(path.name + ENDING)

@@ -92,7 +92,7 @@ def contents(path: Path, *, name: str | None = None) -> Listing:
     """
     match = _NAME.fullmatch(name or path.name)
     if match is None:
-        raise DamagedError("its name is not a part's name")
+        raise DamagedError("not a part: no checksum in its name")
     found = footer(path)
     if zlib.crc32(found) != int(match["footer"], 16):
         raise DamagedError("its footer fails the checksum in its name")

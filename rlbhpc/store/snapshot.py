@@ -69,30 +69,41 @@ def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Sn
     skipped: list[Skipped] = []
     folder = layout.journals(arm, set_name)
     journals = [
-        _own(journal.index(folder / name, verify=verify), arm, set_name)
+        journal_of(folder / name, arm, set_name, verify=verify)
         for name in files.names(folder, writer.ENDING)
     ]
-    for found in journals:
-        skipped.extend(found.skipped)
-    sealed = []
-    paths, strange = parts.find(layout.parts(arm, set_name))
-    skipped.extend(strange)
-    for path in paths:
-        try:
-            listed = parts.contents(path)
-            damaged = marks.marked(path)
-            if damaged:
-                lost = sum(len(listed.groups[i].samples) for i in damaged)
-                reason = f"{lost} samples that were found damaged before"
-                skipped.append(Skipped(path, 0, 0, reason, samples=lost))
-            if verify:
-                damaged |= _damaged(path, listed, skipped)
-            sealed.append(
-                Sealed(path, listed, damaged, _foreign(path, listed, arm, set_name, skipped))
-            )
-        except DamagedError as error:
-            skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
-    return Snapshot(tuple(journals), tuple(sealed), tuple(skipped))
+    for index in journals:
+        skipped.extend(index.skipped)
+    folder = layout.parts(arm, set_name)
+    sealed = [
+        part_of(folder / name, arm, set_name, skipped, verify=verify)
+        for name in files.names(folder, parts.ENDING)
+    ]
+    return Snapshot(tuple(journals), tuple(filter(None, sealed)), tuple(skipped))
+
+
+def journal_of(path: Path, arm: str, set_name: str, *, verify: bool = False) -> Index:
+    """List a journal of a group."""
+    return _own(journal.index(path, verify=verify), arm, set_name)
+
+
+def part_of(
+    path: Path, arm: str, set_name: str, skipped: list[Skipped], *, verify: bool = False
+) -> Sealed | None:
+    """List a part of a group; None if it cannot be read, which ``skipped`` then says."""
+    try:
+        listed = parts.contents(path)
+    except DamagedError as error:
+        skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
+        return None
+    damaged = marks.marked(path)
+    if damaged:
+        lost = sum(len(listed.groups[i].samples) for i in damaged)
+        reason = f"{lost} samples that were found damaged before"
+        skipped.append(Skipped(path, 0, 0, reason, samples=lost))
+    if verify:
+        damaged |= _damaged(path, listed, skipped)
+    return Sealed(path, listed, damaged, _foreign(path, listed, arm, set_name, skipped))
 
 
 def _own(index: Index, arm: str, set_name: str) -> Index:

@@ -100,6 +100,10 @@ class Layout:
         """Find what was asked of one arm on one problem set, in the order it was asked."""
         return self.root / "grids" / arm / f"{set_name}.json"
 
+    def bitmap(self, arm: str, set_name: str) -> Path:
+        """Find which samples there are, a bit each, merged over all files; can be deleted."""
+        return self.root / "presence" / arm / f"{set_name}.bits"
+
     def tables(self, kind: str) -> Path:
         """Small tables by kind: imported counts, scored texts, training dynamics."""
         return self.root / "tables" / kind

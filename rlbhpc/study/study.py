@@ -252,9 +252,11 @@ class Study:
         """Fingerprint of all that determines a sample besides its index."""
         return fingerprint(self.request(arm, step, problem))
 
-    def block(self, arm: str, set_name: str, step: int) -> Block:
-        """Return the samples of one arm, problem set and step."""
-        problems = self.problem_ids(set_name)
+    def block(
+        self, arm: str, set_name: str, step: int, problems: tuple[str, ...] | None = None
+    ) -> Block:
+        """Return the samples of one arm, problem set and step, or of some of its problems."""
+        problems = self.problem_ids(set_name) if problems is None else problems
         prints = [self.request_fingerprint(arm, step, problem) for problem in problems]
         return Block(
             arm, set_name, step, problems, self.n(arm, set_name), np.array(prints, dtype=np.int64)

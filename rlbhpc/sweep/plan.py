@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked
@@ -66,10 +67,15 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that was missing at one moment, in shards. ``study`` is the study's hash."""
+    """All that was missing at one moment, in shards. ``study`` is the study's hash.
+
+    On disk a line says how long each shard's line below it is, and its digest, so that a worker
+    reads its own shards and no others.
+    """
 
     study: str
     shards: tuple[Shard, ...]
+    stored_as: str | None = field(default=None, compare=False)
 
     @property
     def samples(self) -> int:
@@ -84,38 +90,84 @@ class Plan:
     @property
     def name(self) -> str:
         """12 hex digits of the plan's content; its file is called so."""
-        return hashlib.sha256(self._text.encode()).hexdigest()[:12]
+        return self.stored_as or _digest(self._lines[0])
 
     @cached_property
-    def _text(self) -> str:
-        # `asdict` would copy every span, which for a million samples takes longer than the plan.
-        record = {"study": self.study, "shards": [vars(shard) for shard in self.shards]}
-        return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    def _lines(self) -> list[bytes]:
+        """The lines of the plan's file."""
+        shards = [_json(vars(shard)) for shard in self.shards]
+        head = {"study": self.study, "lines": [[len(line), _digest(line)] for line in shards]}
+        return [_json(head), *shards]
 
     def save(self, folder: Path) -> Path:
         """Write the plan under its own name; the same plan again is the same file."""
         path = folder / f"{self.name}.json"
         if not path.is_file():
-            checked.put(path, self._text.encode())
+            checked.put(path, b"".join(self._lines))
         return path
 
     @classmethod
-    def load(cls, path: Path) -> Plan:
-        """Read a plan and make sure that it is whole."""
+    def load(cls, path: Path, numbers: Sequence[int] | None = None) -> Plan:
+        """Read a plan, or some of its shards, and make sure that they are whole."""
         try:
-            record = json.loads(path.read_text())
-            shards = tuple(
-                Shard(**{**shard, "spans": tuple(Span(*span) for span in shard["spans"])})
-                for shard in record["shards"]
-            )
-            plan = cls(record["study"], shards)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            with path.open("rb") as file:
+                head = file.readline()
+                record = json.loads(head)
+                if "lines" not in record:
+                    return _as_one_object(path, numbers)
+                if _digest(head) != path.stem:
+                    raise UserError(_NOT_ITS_NAME.format(path=path))
+                shards = tuple(_read_shards(file, record["lines"], numbers))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such plan; make a new one") from None
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            kind = type(error).__name__
+            raise UserError(f"{path}: not a plan ({kind}); make a new one") from None
+        return cls(record["study"], shards, path.stem)
+
+
+_NOT_ITS_NAME: Final = "{path}: the plan's content does not have its name; make a new one"
+
+
+def _read_shards(
+    file: BinaryIO, lines: Sequence[tuple[int, str]], numbers: Sequence[int] | None
+) -> Iterator[Shard]:
+    """Read some lines behind the first; ValueError where one is not as it was written."""
+    starts = [file.tell(), *(file.tell() + end for end in accumulate(size for size, _ in lines))]
+    for number in range(len(lines)) if numbers is None else numbers:
+        if number >= len(lines):
             raise UserError(
-                f"{path}: not a plan ({type(error).__name__}); make a new one"
-            ) from None
-        if plan.name != path.stem:
-            raise UserError(f"{path}: the plan's content does not have its name; make a new one")
-        return plan
+                f"--shards: no shard {number}; allowed: numbers from 0 to {len(lines) - 1}"
+            )
+        size, digest = lines[number]
+        file.seek(starts[number])
+        line = file.read(size)
+        if _digest(line) != digest:
+            raise ValueError(f"shard {number} is damaged")
+        yield _shard(json.loads(line))
+
+
+def _as_one_object(path: Path, numbers: Sequence[int] | None) -> Plan:
+    """Read a plan as it was stored before plans had lines."""
+    text = path.read_text()
+    if _digest(text.encode()) != path.stem:
+        raise UserError(_NOT_ITS_NAME.format(path=path))
+    record = json.loads(text)
+    shards = [_shard(shard) for shard in record["shards"]]
+    chosen = shards if numbers is None else [shards[number] for number in numbers]
+    return Plan(record["study"], tuple(chosen), path.stem)
+
+
+def _shard(record: dict[str, Any]) -> Shard:
+    return Shard(**{**record, "spans": tuple(Span(*span) for span in record["spans"])})
+
+
+def _json(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()[:12]
 
 
 def make_plan(

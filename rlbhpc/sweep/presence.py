@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.store import scan
+from rlbhpc.store import inventory, left_out
+from rlbhpc.store.bitmap import Holding
+from rlbhpc.store.left_out import Note
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Block
-from rlbhpc.sweep.requested import Requested, requested
-from rlbhpc.verify.verdict import Status
+from rlbhpc.sweep.requested import requested
 
-COLUMNS = ("step", "problem", "sample", "fingerprint", "verdict", "n_tokens")
+# Problems whose bits are unpacked together.
+_ROWS: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -23,102 +27,145 @@ class Presence:
 
     Attributes
     ----------
-    asked
-        Which samples are requested, shape (problems, largest n); top-ups make it ragged.
-    there
-        Which of those exist. A sample whose prompt, model, sampling setting or problem text has
-        changed since does not count.
+    n
+        Samples that are requested of each problem; top-ups make it ragged.
+    bits
+        Which samples exist, a packed row per problem. A sample whose prompt, model, sampling
+        setting or problem text has changed since does not count.
     right
         Samples per problem that were verified as right, of all that exist.
     count
-        Samples per problem that exist, also beyond the n that is requested now.
+        Samples per problem that exist and did not fail, also beyond the n that is requested now.
     tokens
         Response tokens per problem of those samples.
-    failed
-        Requested samples of which there is nothing but a row that says they failed. They count as
+    failures
+        Problem and sample of which there is nothing but a row that says they failed. They count as
         there, so that a sweep comes to its end; ``rlbhpc sample --retry-failed`` tries again.
     stale
         Stored samples that answer another request than today's.
     """
 
     block: Block
-    asked: NDArray[np.bool_]
-    there: NDArray[np.bool_]
+    n: NDArray[np.int64]
+    bits: NDArray[np.uint8]
     right: NDArray[np.int64]
     count: NDArray[np.int64]
     tokens: NDArray[np.int64]
-    failed: NDArray[np.bool_]
+    failures: NDArray[np.int64]
     stale: int
+
+    @property
+    def requested(self) -> int:
+        """Samples that are requested."""
+        return int(self.n.sum())
+
+    @property
+    def present(self) -> int:
+        """Requested samples that exist."""
+        return int(self._present.sum())
 
     @property
     def missing(self) -> int:
         """Requested samples that do not exist."""
-        return int((self.asked & ~self.there).sum())
+        return self.requested - self.present
+
+    @property
+    def failed(self) -> np.int64:
+        """Requested samples of which there is only a failure."""
+        problem, sample = self.failures.T
+        return np.int64(np.count_nonzero(sample < self.n[problem]))
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """Which samples exist, one value each: shape (problems, largest n)."""
+        return self._unpacked(np.arange(len(self.n)))
+
+    def lacking(self, problem: int, start: int, stop: int) -> int:
+        """How many samples of a problem, from ``start`` to before ``stop``, do not exist."""
+        row = np.unpackbits(self.bits[problem, start >> 3 : (stop + 7) >> 3], bitorder="little")
+        return stop - start - int(row[start & 7 :][: stop - start].sum())
 
     def retrying(self) -> Presence:
         """The same with failed samples counted as missing."""
-        return replace(self, there=self.there & ~self.failed)
+        bits = self.bits.copy()
+        problem, sample = self.failures.T
+        np.bitwise_and.at(bits, (problem, sample >> 3), ~(1 << (sample & 7)).astype(np.uint8))
+        return replace(self, bits=bits)
 
     def gaps(self) -> Iterator[tuple[int, int, int]]:
         """Runs of missing samples: (problem's index in the block, first, behind the last)."""
-        open_ = self.asked & ~self.there
-        edges = np.diff(np.pad(open_, ((0, 0), (1, 1))).astype(np.int8), axis=1)
-        starts, stops = np.argwhere(edges == 1), np.argwhere(edges == -1)
-        for (problem, start), (_, stop) in zip(starts.tolist(), stops.tolist(), strict=True):
-            yield problem, start, stop
+        incomplete = np.flatnonzero(self._present < self.n)
+        for first in range(0, len(incomplete), _ROWS):
+            problems = incomplete[first : first + _ROWS]
+            lacking = ~self._unpacked(problems)
+            lacking &= np.arange(lacking.shape[1]) < self.n[problems, None]
+            edges = np.diff(np.pad(lacking, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+            starts, stops = np.argwhere(edges == 1), np.argwhere(edges == -1)
+            for (row, start), (_, stop) in zip(starts.tolist(), stops.tolist(), strict=True):
+                yield int(problems[row]), start, stop
+
+    @cached_property
+    def _present(self) -> NDArray[np.int64]:
+        """Requested samples of each problem that exist."""
+        counts = np.zeros(len(self.n), np.int64)
+        for n in np.unique(self.n).tolist():
+            rows = self.n == n
+            mask = np.packbits(np.arange(8 * self.bits.shape[1]) < n, bitorder="little")
+            bits = self.bits if rows.all() else self.bits[rows]
+            counts[rows] = np.bitwise_count(bits & mask).sum(axis=1, dtype=np.int64)
+        return counts
+
+    def _unpacked(self, problems: NDArray[np.intp]) -> NDArray[np.bool_]:
+        most = int(self.n.max(initial=0))
+        rows = np.unpackbits(self.bits[problems], axis=1, count=most, bitorder="little")
+        return rows.view(np.bool_)
 
 
-def presence(layout: Layout, blocks: list[Block]) -> list[Presence]:
-    """Compare blocks with what is stored; each arm and problem set is read once."""
-    found: dict[tuple[str, str, int], Presence] = {}
+def presence(
+    layout: Layout,
+    blocks: list[Block],
+    *,
+    partly: bool = False,
+    passed_over: Callable[[str], bool] | None = None,
+) -> list[Presence]:
+    """Compare blocks with what is stored; each arm and problem set is read once.
+
+    Parameters
+    ----------
+    partly
+        Read no more than concerns the problems of these blocks.
+    passed_over
+        Says of a journal's name that it holds nothing of these blocks.
+    """
+    comparisons: dict[int, Presence] = {}
+    notes: list[Note] = []
     wanted = requested(layout, blocks)
-    for arm, set_name in dict.fromkeys((b.arm, b.set_name) for b in blocks):
-        steps = [r for r in wanted if (r.block.arm, r.block.set_name) == (arm, set_name)]
-        rows = scan.rows(layout, arm, set_name, COLUMNS).table
-        columns = {
-            name: rows[name].to_numpy() for name in COLUMNS if name != "problem"
-        }  # fmt: skip
-        problem = rows["problem"].combine_chunks()
-        names, codes = problem.dictionary.to_pylist(), problem.indices.to_numpy()
-        for asked in steps:
-            block = asked.block
-            at = {name: i for i, name in enumerate(block.problems)}
-            index = np.array([at.get(name, -1) for name in names], np.int64)
-            where = index[codes] if len(names) else np.empty(0, np.int64)
-            found[arm, set_name, block.step] = _compare(asked, where, columns)
-    return [found[b.arm, b.set_name, b.step] for b in blocks]
+    for group in dict.fromkeys((b.arm, b.set_name) for b in blocks):
+        mine = [i for i, b in enumerate(blocks) if (b.arm, b.set_name) == group]
+        cells = {(blocks[i].step, problem) for i in mine for problem in blocks[i].problems}
+        only = (lambda step, problem, cells=cells: (step, problem) in cells) if partly else None
+        held = inventory.take(layout, *group, wanted=only, passed_over=passed_over)
+        notes += held.notes
+        for i in mine:
+            block = blocks[i]
+            holding = held.of(block.step, block.problems, block.fingerprints)
+            comparisons[i] = _compare(block, wanted[i].n, holding)
+    left_out.tell(layout.root, notes)
+    return [comparisons[i] for i in range(len(blocks))]
 
 
-def _compare(
-    request: Requested, where: NDArray[np.int64], columns: dict[str, NDArray[np.int64]]
-) -> Presence:
-    """Presence of one block; ``where`` is each row's problem in the block, or −1."""
-    block = request.block
-    most = int(request.n.max(initial=0))
-    mine = (columns["step"] == block.step) & (where >= 0)
-    where = where[mine]
-    sample, verdict, tokens, fingerprint = (
-        columns[name][mine] for name in ("sample", "verdict", "n_tokens", "fingerprint")
-    )
-    valid = fingerprint == block.fingerprints[where]
-    there = np.zeros((len(block.problems), most), np.bool_)
-    asked = valid & (sample < most)
-    there[where[asked], sample[asked]] = True
-    failed = np.zeros_like(there)
-    broken = asked & (verdict == Status.FAILED)
-    failed[where[broken], sample[broken]] = True
-    size = len(block.problems)
-
-    def per_problem(weights: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.bincount(where[valid], weights[valid], minlength=size).astype(np.int64)
-
+def _compare(block: Block, n: NDArray[np.int64], held: Holding) -> Presence:
+    width = -(-int(n.max(initial=0)) // 8)
+    bits = held.bits
+    if bits.shape[1] < width:
+        bits = np.pad(bits, ((0, 0), (0, width - bits.shape[1])))
     return Presence(
         block=block,
-        asked=np.arange(most) < request.n[:, None],
-        there=there,
-        right=per_problem((verdict == Status.RIGHT).astype(np.int64)),
-        count=per_problem(np.ones(len(where), np.int64)),
-        tokens=per_problem(tokens),
-        failed=failed,
-        stale=int((~valid).sum()),
+        n=n,
+        bits=bits,
+        right=held.right.astype(np.int64),
+        count=held.measured.astype(np.int64),
+        tokens=held.tokens.round().astype(np.int64),
+        failures=held.failed,
+        stale=held.stale,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,9 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
     }
 
 
-def recall(plan_path: Path) -> tuple[Study, Plan]:
-    """Return a plan and the study that it was made from."""
-    plan = Plan.load(plan_path)
+def recall(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study, Plan]:
+    """Return a plan, or some of its shards, and the study that it was made from."""
+    plan = Plan.load(plan_path, numbers)
     layout = Layout(plan_path.resolve().parents[1])
     snapshot = layout.snapshot(plan.study)
     if not snapshot.is_file():

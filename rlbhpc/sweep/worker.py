@@ -51,20 +51,27 @@ def load_all_problems(study: Study, shards: tuple[Shard, ...]) -> dict[str, Prob
     return {p.id: p for set_name in sets for p in study.problems(set_name)}
 
 
-def still_missing(study: Study, shard: Shard) -> list[Span]:
-    """Those parts of a shard that nobody has stored since the plan was made."""
-    asked: dict[tuple[str, str, int, str], list[Span]] = {}
+def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Span]:
+    """Those parts of a shard that nobody has stored since the plan was made.
+
+    No more is read than may hold samples of the shard: other shards of its plan have none.
+    """
+    spans: dict[tuple[str, str, int], dict[str, list[Span]]] = {}
     for span in shard.spans:
-        asked.setdefault((span.arm, span.set_name, span.step, span.problem), []).append(span)
-    blocks = [
-        study.block(*cell)
-        for cell in dict.fromkeys((s.arm, s.set_name, s.step) for s in shard.spans)
-    ]
+        block = spans.setdefault((span.arm, span.set_name, span.step), {})
+        block.setdefault(span.problem, []).append(span)
+    blocks = [study.block(*key, tuple(problems)) for key, problems in spans.items()]
+    own = f"{plan.name}-{shard.number:05d}-"
+
+    def passed_over(journal: str) -> bool:
+        return journal.startswith(f"{plan.name}-") and not journal.startswith(own)
+
     left: list[Span] = []
-    for p in presence(study.layout, blocks):
-        p, b = p.retrying() if shard.retries else p, p.block
-        for index, first, last in p.gaps():
-            for span in asked.get((b.arm, b.set_name, b.step, b.problems[index]), ()):
+    present = presence(study.layout, blocks, partly=True, passed_over=passed_over)
+    for found, problems in zip(present, spans.values(), strict=True):
+        held = found.retrying() if shard.retries else found
+        for index, first, last in held.gaps():
+            for span in problems[held.block.problems[index]]:
                 start, stop = max(first, span.start), min(last, span.stop)
                 if start < stop:
                     left.append(span._replace(start=start, stop=stop))
@@ -73,7 +80,7 @@ def still_missing(study: Study, shard: Shard) -> list[Span]:
 
 def work(job: Work, shard: Shard) -> int:
     """Work one shard to its end, or until drained. Returns an exit code."""
-    spans = still_missing(job.study, shard)
+    spans = still_missing(job.study, job.plan, shard)
     job.progress.done += shard.samples - sum(span.size for span in spans)
     if not spans:
         return DONE

@@ -39,8 +39,8 @@ def right(number: int, index: int) -> Sample:
     return as_verdict(made.sample(number, index), Status.RIGHT)
 
 
-def verdicts(layout: Layout, asked: Grid, *, verify: bool = False) -> list[list[list[int]]]:
-    return scan.scan(layout, ARM, SET, asked, verify=verify).verdicts.tolist()
+def there(layout: Layout, asked: Grid, *, verify: bool = False) -> list[list[list[bool]]]:
+    return scan.scan(layout, ARM, SET, asked, verify=verify).there.tolist()
 
 
 def damage(path: Path, position: int) -> None:
@@ -59,12 +59,12 @@ def damage_part(path: Path) -> None:
     path.write_bytes(data)
 
 
-NO, YES, FAILED = int(Status.MISSING), int(Status.RIGHT), int(Status.FAILED)
+NO, YES = False, True
 
 
 def test_nothing_there(layout: Layout) -> None:
     found = scan.scan(layout, ARM, SET, grid())
-    assert found.verdicts.tolist() == [[[NO] * N] * 3]
+    assert found.there.tolist() == [[[NO] * N] * 3]
     assert found.missing.all()
     assert scan.rows(layout, ARM, SET).table.equals(schema.empty())
 
@@ -74,8 +74,8 @@ def test_verdicts_over_journals_and_parts(layout: Layout) -> None:
     seal.seal(layout, ARM, SET, grid(1), "none")
     made.journal(layout, [right(1, 2), as_verdict(right(1, 3), Status.FAILED)], "two")
     made.journal(layout, [as_verdict(right(2, 0), Status.ERROR), right(0, 1)], "three")
-    expected = [[YES] * 4, [NO, NO, YES, FAILED], [int(Status.ERROR), NO, NO, NO]]
-    assert verdicts(layout, grid()) == [expected]
+    expected = [[YES] * 4, [NO, NO, YES, YES], [YES, NO, NO, NO]]
+    assert there(layout, grid()) == [expected]
     found = scan.scan(layout, ARM, SET, grid())
     assert np.argwhere(found.failed).tolist() == [[0, 1, 3], [0, 2, 0]]
     assert found.missing.sum() == 5
@@ -98,15 +98,15 @@ def test_failures_are_known_from_a_part_as_well(layout: Layout) -> None:
     made.journal(layout, rows, "one")
     seal.seal(layout, ARM, SET, grid(1), "none")
     (layout.journals(ARM, SET) / "one.journal").unlink()
-    assert verdicts(layout, grid(1)) == [[[YES, FAILED, YES, YES]]]
+    assert scan.scan(layout, ARM, SET, grid(1)).failed.tolist() == [[[NO, YES, NO, NO]]]
 
 
 def test_what_an_older_request_or_a_larger_n_left_is_counted_and_not_done(layout: Layout) -> None:
     old = [made.sample(0, i, fingerprint=6) for i in range(N)]
     made.journal(layout, [*old, right(0, 1), right(0, 9), right(8, 0)], "one")
     found = scan.scan(layout, ARM, SET, grid(1))
-    assert found.verdicts.tolist() == [[[NO, YES, NO, NO]]]
-    assert found.strays == N + 2
+    assert found.there.tolist() == [[[NO, YES, NO, NO]]]
+    assert found.stale == N
 
 
 def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
@@ -172,8 +172,8 @@ def test_where_a_copy_is_damaged_another_one_serves(layout: Layout) -> None:
     rows = scan.rows(layout, ARM, SET)
     assert [s.key.sample for s in schema.to_samples(rows.table)] == [0, 1, 3]
     assert len(rows.skipped) == 2
-    assert verdicts(layout, grid(1)) == [[[YES] * 4]]
-    assert verdicts(layout, grid(1), verify=True) == [[[YES, YES, NO, YES]]]
+    assert there(layout, grid(1)) == [[[YES] * 4]]
+    assert there(layout, grid(1), verify=True) == [[[YES, YES, NO, YES]]]
 
 
 def test_a_damaged_row_group_is_found_by_verifying(layout: Layout) -> None:

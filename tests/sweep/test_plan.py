@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import parts
+from rlbhpc.store import journal, parts
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.store.sample import Sample
@@ -31,6 +32,7 @@ from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import remember
 from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.sweep.topup import TopUp
+from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
 from tests.sweep.conftest import write_study
 
@@ -251,3 +253,60 @@ def test_sealing_keeps_the_tokens_that_the_study_says(
     table = parts.read(part, ["problem", "token_ids"]).table
     mine = table.filter(pc.equal(table["problem"].cast("string"), block.problems[0]))
     assert sum(len(tokens or []) > 0 for tokens in mine["token_ids"].to_pylist()) == kept
+
+
+def test_a_worker_reads_its_own_shards_of_a_plan_and_no_others(study: Study) -> None:
+    plan = plan_of(study, shard_tokens=100)
+    assert len(plan.shards) > 3
+    path = plan.save(study.layout.plans)
+    part = Plan.load(path, [2, 0])
+    assert part.name == plan.name == path.stem
+    assert part.shards == (plan.shards[2], plan.shards[0])
+    assert Plan.load(path) == plan
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 4  # in the last shard's line
+    path.write_bytes(data)
+    assert Plan.load(path, [0]).shards == (plan.shards[0],)
+    with pytest.raises(UserError, match="not a plan"):
+        Plan.load(path)
+    most = len(plan.shards) - 1
+    with pytest.raises(UserError, match=f"no shard 99; allowed: numbers from 0 to {most}"):
+        Plan.load(path, [99])
+
+
+def test_a_plan_from_before_plans_had_lines_is_still_read(study: Study, tmp_path: Path) -> None:
+    """A task may wait in the queue while the program is renewed."""
+    plan = plan_of(study, shard_tokens=100)
+    record = {"study": plan.study, "shards": [vars(shard) for shard in plan.shards]}
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    path = tmp_path / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+    path.write_text(text)
+    assert Plan.load(path) == plan
+    assert Plan.load(path, [1]).shards == (plan.shards[1],)
+    path.write_text(text.replace('"number":0', '"number":9', 1))
+    with pytest.raises(UserError, match="does not have its name"):
+        Plan.load(path)
+
+
+def test_a_shard_asks_only_journals_that_may_hold_its_samples(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(study, shard_tokens=100)
+    shard = plan.shards[1]
+    span = shard.spans[0]
+    key = SampleKey(span.arm, span.step, span.problem, span.start)
+    other = SampleKey(span.arm, span.step, span.problem, span.stop - 1)
+    for attempt in (f"{plan.name}-00000-aa", f"{plan.name}-00003-bb", "elsewhere"):
+        store(study, [row(study, key) if attempt == "elsewhere" else row(study, other)], attempt)
+    store(study, [row(study, key)], f"{plan.name}-00001-cc")
+    opened: list[str] = []
+    real = journal.index
+
+    def watched(path: Path, **options: bool) -> journal.Index:
+        opened.append(path.name)
+        return real(path, **options)
+
+    monkeypatch.setattr(journal, "index", watched)
+    left = still_missing(study, plan, shard)
+    assert sorted(opened) == [f"{plan.name}-00001-cc.journal", "elsewhere.journal"]
+    assert sum(s.size for s in left) == shard.samples - 1

@@ -1,0 +1,339 @@
+"""Which samples a group has: one bit a key, merged over all its parts and journals.
+
+The bits are derived and may be deleted at any time. They are kept in one file per arm and problem
+set, so that a resume opens one file instead of ten thousand journals, and reads no more of it than
+the problems that concern it::
+
+    magic "rlbhpcB1", length of the head u32, crc32 of the head u32
+    head   JSON: the files that were merged, the problems, the width of a row in bytes
+    cells  one CELL per (step, problem, fingerprint) with samples; then their crc32
+    rows   of each cell ``width`` bytes, a bit per sample, least first
+
+A file that was merged and is not there any more, or was cut short, or of which more was marked as
+damaged since, makes the whole merge void: then all files are listed anew. New files and those that
+grew are added. Nothing is sorted anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbhpc.store import files
+from rlbhpc.store.frames import Cell
+from rlbhpc.store.journal import Index
+from rlbhpc.store.left_out import Note
+from rlbhpc.store.listing import FAILED
+from rlbhpc.store.snapshot import Sealed
+from rlbhpc.verify.verdict import Status
+
+_MAGIC: Final = b"rlbhpcB1"
+_START: Final = struct.Struct("<8sII")
+#: What is known of a cell beside its bits; ``check`` is the crc32 of these.
+CELL: Final = np.dtype(
+    [
+        ("fingerprint", "<i8"),
+        ("tokens", "<f8"),
+        ("step", "<i4"),
+        ("problem", "<u4"),
+        ("right", "<u4"),
+        ("measured", "<u4"),
+        ("check", "<u4"),
+    ]
+)
+_RIGHT: Final = int(Status.RIGHT)
+#: Size of a file when it was merged, whether it can still grow, its places marked as damaged.
+Source = tuple[int, bool, int]
+
+
+class Holding(NamedTuple):
+    """What a group has of some cells.
+
+    Attributes
+    ----------
+    bits
+        A row of packed bits per cell.
+    failed
+        Rows and samples of which there is nothing but a row that says they failed.
+    right, tokens, measured
+        Right samples per cell, response tokens, and of how many samples: all that did not fail.
+    stale
+        Samples of the group's steps under another request than the cells'.
+    """
+
+    bits: NDArray[np.uint8]
+    failed: NDArray[np.int64]
+    right: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+    measured: NDArray[np.float64]
+    stale: int
+
+
+class _Entries(NamedTuple):
+    """Samples of a file: their rows here, indices, verdicts and lengths."""
+
+    rows: NDArray[np.int64]
+    samples: NDArray[np.int32]
+    verdicts: NDArray[np.int8]
+    tokens: NDArray[Any]
+
+    def where(self, chosen: NDArray[Any]) -> _Entries:
+        """Some of them."""
+        return _Entries(*(column[chosen] for column in self))
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Row and sample of each."""
+        return zip(self.rows.tolist(), self.samples.tolist(), strict=True)
+
+    def distinct(self) -> _Entries:
+        """Each once; most files have no sample twice."""
+        key = (self.rows << 32) | self.samples
+        if (np.diff(np.sort(key)) > 0).all():
+            return self
+        return self.where(np.unique(key, return_index=True)[1])
+
+
+@dataclass
+class Bitmap:
+    """The merged bits of one arm and problem set."""
+
+    sources: dict[str, Source] = field(default_factory=dict)
+    problems: dict[str, int] = field(default_factory=dict)
+    cells: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, CELL))
+    bits: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
+    failed: set[tuple[int, int]] = field(default_factory=set)
+    notes: list[Note] = field(default_factory=list)
+    _rows: dict[tuple[int, str, int], int] = field(default_factory=dict)
+
+    # --- adding files --------------------------------------------------------------------------
+
+    def add(self, file: Index | Sealed) -> None:
+        """Take in the samples of a file. One that is there already counts once."""
+        if isinstance(file, Index):
+            records = file.records
+            rows = self._row_of(file.cells)[records["cell"]]
+            names = ("sample", "verdict", "n_tokens")
+            self._enter(_Entries(rows, *(records[name] for name in names)))
+            return
+        groups = [g for i, g in enumerate(file.listing.groups) if i not in file.unusable]
+        if groups:
+            sizes = [len(group.samples) for group in groups]
+            row = self._row_of(file.listing.cells)[[group.cell for group in groups]]
+            # A part lists the tokens of a row group; each of its samples gets an equal share.
+            tokens = np.array([group.tokens for group in groups]) / sizes
+            self._enter(
+                _Entries(
+                    np.repeat(row, sizes),
+                    np.concatenate([group.samples for group in groups]),
+                    np.concatenate([group.verdicts for group in groups]),
+                    np.repeat(tokens, sizes),
+                )
+            )
+
+    def _row_of(self, cells: Sequence[Cell]) -> NDArray[np.int64]:
+        """Row of each cell; new cells get new rows."""
+        rows = np.empty(len(cells), np.int64)
+        fresh: list[tuple[int, int, int]] = []
+        known = len(self.cells)
+        for i, cell in enumerate(cells):
+            key = (cell.step, cell.problem, cell.fingerprint)
+            row = self._rows.get(key)
+            if row is None:
+                row = known + len(fresh)
+                self._rows[key] = row
+                problem = self.problems.setdefault(cell.problem, len(self.problems))
+                fresh.append((cell.step, problem, cell.fingerprint))
+            rows[i] = row
+        if fresh:
+            more = np.zeros(len(fresh), CELL)
+            more["step"], more["problem"], more["fingerprint"] = zip(*fresh, strict=True)
+            self.cells = np.concatenate([self.cells, more])
+            empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
+            self.bits = np.concatenate([self.bits, empty])
+        return rows
+
+    def _enter(self, entries: _Entries) -> None:
+        """Set bits; a failure never replaces a success."""
+        if not len(entries.rows):
+            return
+        self._widen(int(entries.samples.max()) + 1)
+        failed = np.isin(entries.verdicts, FAILED)
+        if failed.any():
+            self._enter_failures(entries.where(failed))
+            entries = entries.where(~failed)
+        fresh = ~self.has(entries.rows, entries.samples)
+        if self.failed:
+            mended = np.fromiter((key in self.failed for key in entries.pairs()), bool, len(fresh))
+            self.failed.difference_update(entries.where(mended).pairs())
+            fresh |= mended
+        entries = entries.where(fresh).distinct()
+        self._set(entries)
+        if not len(entries.rows):
+            return
+        first = int(entries.rows.min())
+        rows = entries.rows - first
+        cells = self.cells[first : first + int(rows.max()) + 1]
+        cells["right"] += np.bincount(rows, entries.verdicts == _RIGHT).astype(np.uint32)
+        cells["measured"] += np.bincount(rows).astype(np.uint32)
+        cells["tokens"] += np.bincount(rows, entries.tokens)
+
+    def _enter_failures(self, entries: _Entries) -> None:
+        entries = entries.where(~self.has(entries.rows, entries.samples))
+        self.failed.update(entries.pairs())
+        self._set(entries)
+
+    def has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Whether samples of some rows are there."""
+        bytes_ = self.bits.reshape(-1)[self._place(rows, samples)]
+        there: NDArray[np.bool_] = (bytes_ >> (samples & 7)) & 1 == 1
+        return there
+
+    def _set(self, entries: _Entries) -> None:
+        places = self._place(entries.rows, entries.samples)
+        np.bitwise_or.at(
+            self.bits.reshape(-1), places, np.uint8(1) << (entries.samples & 7).astype("u1")
+        )
+
+    def _place(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Byte of each sample's bit among all rows."""
+        places: NDArray[np.int64] = rows * self.bits.shape[1] + (samples >> 3)
+        return places
+
+    def _widen(self, samples: int) -> None:
+        width = -(-samples // 64) * 8
+        if width > self.bits.shape[1]:
+            self.bits = np.pad(self.bits, ((0, 0), (0, width - self.bits.shape[1])))
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def of(self, step: int, problems: Sequence[str], fingerprints: NDArray[np.int64]) -> Holding:
+        """What there is of some problems at one step, asked in one way each."""
+        keys = zip(problems, fingerprints.tolist(), strict=True)
+        rows = np.array([self._rows.get((step, p, f), -1) for p, f in keys], np.int64)
+        there = rows >= 0
+        known = rows[there]
+        bits = np.zeros((len(problems), self.bits.shape[1]), np.uint8)
+        bits[there] = self.bits[known]
+        values = {name: np.zeros(len(problems)) for name in ("right", "tokens", "measured")}
+        for name, column in values.items():
+            column[there] = self.cells[name][known]
+        place = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}
+        failed = [(place[row], sample) for row, sample in self.failed if row in place]
+        at_step = np.flatnonzero(self.cells["step"] == step)
+        others = at_step[~np.isin(at_step, known)]
+        numbers = [self.problems[problem] for problem in problems if problem in self.problems]
+        stale = others[np.isin(self.cells["problem"][others], numbers)]
+        return Holding(
+            bits,
+            np.array(failed, np.int64).reshape(-1, 2),
+            values["right"],
+            values["tokens"],
+            values["measured"],
+            int(np.bitwise_count(self.bits[stale]).sum()),
+        )
+
+    # --- on disk -------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write the merged bits, replacing an older merge in one step."""
+        self.cells["check"] = [zlib.crc32(row) for row in self.bits]
+        cells = self.cells.tobytes()
+        head = json.dumps(
+            {
+                "sources": self.sources,
+                "problems": list(self.problems),
+                "cells": len(self.cells),
+                "width": self.bits.shape[1],
+                "failed": sorted(self.failed),
+                "notes": self.notes,
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+        ).encode()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with files.making(path.parent) as made:
+                with files.Sink(made) as sink:
+                    sink.write(_START.pack(_MAGIC, len(head), zlib.crc32(head)))
+                    sink.write(head)
+                    sink.write(cells)
+                    sink.write(struct.pack("<I", zlib.crc32(cells)))
+                    sink.write(np.ascontiguousarray(self.bits).data.cast("B"))
+                files.publish(made, path)
+        except OSError as error:
+            raise files.explain(error, path) from error
+
+    @classmethod
+    def load(cls, path: Path, wanted: Callable[[int, str], bool] | None = None) -> Bitmap:
+        """Read merged bits; an empty bitmap where there are none or they are damaged.
+
+        Parameters
+        ----------
+        wanted
+            Says of a step and a problem whether its bits matter; others are not read.
+        """
+        try:
+            with files.reading(path) as fd:
+                return _read(fd, wanted)
+        except (OSError, ValueError, KeyError, TypeError, struct.error):
+            return cls()
+
+
+def _read(fd: int, wanted: Callable[[int, str], bool] | None) -> Bitmap:
+    magic, length, check = _START.unpack(files.read_at(fd, _START.size, 0))
+    data = files.read_at(fd, length, _START.size)
+    if magic != _MAGIC or zlib.crc32(data) != check:
+        raise ValueError("its head fails its checksum")
+    head = json.loads(data)
+    count, width = head["cells"], head["width"]
+    start = _START.size + length
+    data = files.read_at(fd, count * CELL.itemsize + 4, start)
+    if struct.unpack("<I", data[-4:])[0] != zlib.crc32(data[:-4]):
+        raise ValueError("its cells fail their checksum")
+    cells = np.frombuffer(data[:-4], CELL).copy()
+    problems: list[str] = head["problems"]
+    start += len(data)
+    chosen = np.arange(count)
+    if wanted is not None:
+        names = zip(cells["step"].tolist(), cells["problem"].tolist(), strict=True)
+        chosen = np.flatnonzero([wanted(step, problems[p]) for step, p in names])
+    bits = np.empty((len(chosen), width), np.uint8)
+    for first, stop in _runs(chosen):
+        data = files.read_at(fd, (stop - first) * width, start + int(chosen[first]) * width)
+        bits[first:stop] = np.frombuffer(data, np.uint8).reshape(-1, width)
+    checks = zip(bits, cells["check"][chosen].tolist(), strict=True)
+    if any(zlib.crc32(row) != check for row, check in checks):
+        raise ValueError("its rows fail their checksum")
+    place = {int(row): i for i, row in enumerate(chosen)}
+    cells = cells[chosen]
+    rows = {
+        (step, problems[p], fingerprint): i
+        for i, (step, p, fingerprint) in enumerate(
+            cells[["step", "problem", "fingerprint"]].tolist()
+        )
+    }
+    return Bitmap(
+        {name: tuple(source) for name, source in head["sources"].items()},
+        {name: i for i, name in enumerate(problems)},
+        cells,
+        bits,
+        {(place[row], sample) for row, sample in head["failed"] if row in place},
+        [Note(*note) for note in head["notes"]],
+        rows,
+    )
+
+
+def _runs(rows: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    """Stretches of consecutive rows, as positions in ``rows``."""
+    edges = np.flatnonzero(np.diff(rows) != 1) + 1
+    bounds = [0, *edges.tolist(), len(rows)]
+    return [(a, b) for a, b in pairwise(bounds) if a < b]

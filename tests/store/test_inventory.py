@@ -1,0 +1,167 @@
+"""Taking stock: the merged bits say what the samples say, whatever happened to the files."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlbhpc.store import bitmap, gc, inventory, marks, scan, seal
+from rlbhpc.store.bitmap import Bitmap
+from rlbhpc.store.listing import FAILED
+from rlbhpc.store.sample import Sample
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.verdict import Status
+from tests.store.made import ARM, SET, journal, problem, sample
+from tests.store.test_scan import damage, grid
+
+P, N = 5, 21
+PROBLEMS = [problem(p) for p in range(P)]
+ASKED = np.full(P, 7)
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.setattr(inventory, "_WORTH_KEEPING", 1)
+    return Layout(tmp_path)
+
+
+def anything(lot: random.Random) -> Sample:
+    """A sample, an older request's, a failure, or one beyond what is planned."""
+    fingerprint = 7 if lot.random() < 0.9 else 6
+    drawn = sample(lot.randrange(P), lot.randrange(N + 3), lot.choice((0, 4)))
+    drawn = sample(*key(drawn), fingerprint=fingerprint)
+    return replace(drawn, verdict=int(Status.FAILED), text="") if lot.random() < 0.2 else drawn
+
+
+def key(drawn: Sample) -> tuple[int, int, int]:
+    return int(drawn.key.problem.partition("/")[2]), drawn.key.sample, drawn.key.step
+
+
+def agrees(layout: Layout) -> None:
+    """Compare with the rows themselves, each read and sorted."""
+    rows = scan.rows(layout, ARM, SET).table.to_pylist()
+    merged = inventory.take(layout, ARM, SET)
+    for step in (0, 4):
+        held = merged.of(step, PROBLEMS, ASKED)
+        at_step = [row for row in rows if row["step"] == step]
+        ours = [row for row in at_step if row["fingerprint"] == 7]
+        stored = {(PROBLEMS.index(row["problem"]), row["sample"]) for row in ours}
+        bits = np.unpackbits(held.bits, axis=1, bitorder="little")
+        assert {(p, s) for p, s in np.argwhere(bits).tolist()} == stored
+        failed = {
+            (PROBLEMS.index(row["problem"]), row["sample"])
+            for row in ours
+            if row["verdict"] in FAILED
+        }
+        assert {(p, s) for p, s in held.failed.tolist()} == failed
+        good = [row for row in ours if row["verdict"] not in FAILED]
+        for p, name in enumerate(PROBLEMS):
+            mine = [row for row in good if row["problem"] == name]
+            assert held.right[p] == sum(row["verdict"] == Status.RIGHT for row in mine)
+            assert held.measured[p] == len(mine)
+            assert held.tokens[p] == pytest.approx(sum(row["n_tokens"] for row in mine), rel=0.5)
+        assert held.stale == len(at_step) - len(ours)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bits_say_what_the_rows_say_through_a_whole_life(layout: Layout, seed: int) -> None:
+    lot = random.Random(seed)
+    asked = grid(P, N, (0, 4))
+    asked.save(layout.grid(ARM, SET))
+    growing = JournalWriter(layout.journals(ARM, SET), "growing")
+    for attempt in range(3):
+        journal(layout, [anything(lot) for _ in range(60)], f"a{attempt}")
+        growing.append(anything(lot))
+        agrees(layout)
+    assert layout.bitmap(ARM, SET).is_file()
+    rows = [sample(p, i, s) for s in (0, 4) for p in range(P) for i in range(N)]
+    journal(layout, rows, "rest")
+    agrees(layout)
+    seal.seal(layout, ARM, SET, asked, "none")
+    agrees(layout)
+    growing.append(anything(lot))
+    agrees(layout)
+    growing.close()
+    gc.gc(layout, ARM, SET, idle_hours=0)
+    agrees(layout)
+
+
+def test_a_purged_file_makes_its_samples_missing(layout: Layout) -> None:
+    for attempt in range(3):
+        journal(layout, [sample(attempt, i) for i in range(N)], f"a{attempt}")
+    agrees(layout)
+    (layout.journals(ARM, SET) / "a1.journal").unlink()
+    agrees(layout)
+    assert scan.scan(layout, ARM, SET, grid(3, N)).missing.sum() == N
+
+
+def test_a_file_that_was_cut_short_makes_its_samples_missing(layout: Layout) -> None:
+    writer = JournalWriter(layout.journals(ARM, SET), "killed")
+    for i in range(N):
+        writer.append(sample(0, i))
+    agrees(layout)
+    with writer.path.open("r+b") as file:
+        file.truncate(writer.path.stat().st_size // 2)
+    agrees(layout)
+    assert scan.scan(layout, ARM, SET, grid(1, N)).missing.any()
+
+
+def test_a_sample_that_proved_damaged_is_missing_though_it_was_merged(layout: Layout) -> None:
+    journal(layout, [sample(0, i) for i in range(N)], "a")
+    grid(1, N).save(layout.grid(ARM, SET))
+    agrees(layout)
+    damage(layout.journals(ARM, SET) / "a.journal", 2)
+    assert not scan.scan(layout, ARM, SET, grid(1, N)).missing.any()
+    assert seal.seal(layout, ARM, SET, grid(1, N), "none").damaged == 1
+    assert marks.marked(layout.journals(ARM, SET) / "a.journal")
+    assert scan.scan(layout, ARM, SET, grid(1, N)).missing.sum() == 1
+    assert any("found damaged before" in n.text for n in inventory.take(layout, ARM, SET).notes)
+
+
+def test_any_flipped_bit_of_the_merge_is_noticed(layout: Layout) -> None:
+    lot = random.Random(0)
+    journal(layout, [anything(lot) for _ in range(100)], "a")
+    agrees(layout)
+    path = layout.bitmap(ARM, SET)
+    whole = path.read_bytes()
+    for _ in range(200):
+        data = bytearray(whole)
+        data[lot.randrange(len(data))] ^= 1 << lot.randrange(8)
+        path.write_bytes(data)
+        read = Bitmap.load(path)
+        assert not read.sources
+    for size in range(0, len(whole), 37):
+        path.write_bytes(whole[:size])
+        agrees(layout)
+        path.write_bytes(whole)
+
+
+def test_only_the_rows_that_matter_are_read(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal(layout, [sample(p, i) for p in range(P) for i in range(N)], "a")
+    inventory.take(layout, ARM, SET)
+    sizes: list[int] = []
+    real = bitmap.files.read_at
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        data = real(fd, size, offset)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(bitmap.files, "read_at", counting)
+    held = Bitmap.load(layout.bitmap(ARM, SET), lambda step, name: name == problem(3))
+    assert held.bits.shape == (1, 8)
+    assert sizes[3:] == [8]
+    assert np.bitwise_count(held.of(0, [problem(3)], np.array([7])).bits).sum() == N
+
+
+def test_a_folder_that_nobody_may_write_is_still_read(layout: Layout) -> None:
+    journal(layout, [sample(0, i) for i in range(N)], "a")
+    layout.bitmap(ARM, SET).parent.parent.write_text("in the way")
+    agrees(layout)
