@@ -50,7 +50,7 @@ def status(run: Path, watch: int | None, as_json: bool) -> int:
 def as_record(found: look.Status) -> dict[str, Any]:
     """The status as JSON-ready values."""
     return {
-        "samples": [{**block_row(p), "failed": int(p.failed.sum())} for p in found.blocks],
+        "samples": [{**block_row(p), "failed": p.failed} for p in found.blocks],
         "missing": found.missing,
         "launches": [
             {"launch": str(one.path), "shards": found.shards[one.path.name]}
@@ -73,7 +73,7 @@ def show(found: look.Status) -> None:
     names = ["arm", "problem_set", "step", "requested", "present", "missing", "solved"]
     rows = [block_row(p) for p in found.blocks]
     print_table("Samples", names, [[row[name] for name in names] for row in rows])
-    failed = sum(int(p.failed.sum()) for p in found.blocks)
+    failed = sum(p.failed for p in found.blocks)
     if failed:
         click.echo(f"{failed:,} samples are stored as failed: rlbhpc launch --retry-failed\n")
     if not found.launches:

@@ -153,19 +153,14 @@ def _uncovered(
     study: Study, present: Sequence[Presence], running: Sequence[_Running]
 ) -> list[Presence]:
     """What is there, with what live jobs are making counted as there."""
-    there = {(p.block.arm, p.block.set_name, p.block.step): p.there.copy() for p in present}
-    rows = {
-        (p.block.arm, p.block.set_name, p.block.step): {
-            name: index for index, name in enumerate(p.block.problems)
-        }
-        for p in present
-    }
+    spans: dict[tuple[str, str, int], list[tuple[str, int, int]]] = {}
     for shard in (shard for one in running for shard, _ in _shards(study, one)):
         for span in shard.spans:
             cell = (span.arm, span.set_name, span.step)
-            if cell in there and span.problem in rows[cell]:
-                there[cell][rows[cell][span.problem], span.start : span.stop] = True
-    return [replace(p, there=there[p.block.arm, p.block.set_name, p.block.step]) for p in present]
+            spans.setdefault(cell, []).append((span.problem, span.start, span.stop))
+    return [
+        p.counting(spans.get((p.block.arm, p.block.set_name, p.block.step), ())) for p in present
+    ]
 
 
 def _shards(study: Study, one: _Running) -> list[tuple[Shard, str]]:

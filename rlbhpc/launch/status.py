@@ -153,7 +153,7 @@ class Gaps:
     def __init__(self, blocks: Iterable[Presence]) -> None:
         self._blocks = {
             (p.block.arm, p.block.set_name, p.block.step): (
-                p.there,
+                p,
                 {name: i for i, name in enumerate(p.block.problems)},
             )
             for p in blocks
@@ -163,9 +163,9 @@ class Gaps:
         """Samples of a shard that are not there; the study may ask for less by now."""
         count = 0
         for span in shard.spans:
-            there, at = self._blocks.get((span.arm, span.set_name, span.step), (None, {}))
-            if there is not None and span.problem in at:
-                count += int((~there[at[span.problem], span.start : span.stop]).sum())
+            present, row_of = self._blocks.get((span.arm, span.set_name, span.step), (None, {}))
+            if present is not None and span.problem in row_of:
+                count += present.lacking(row_of[span.problem], span.start, span.stop)
         return count
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -70,10 +70,10 @@ class Presence:
         return self.requested - self.present
 
     @property
-    def failed(self) -> np.int64:
+    def failed(self) -> int:
         """Requested samples of which there is only a failure."""
         problem, sample = self.failures.T
-        return np.int64(np.count_nonzero(sample < self.n[problem]))
+        return int(np.count_nonzero(sample < self.n[problem]))
 
     @property
     def there(self) -> NDArray[np.bool_]:
@@ -84,6 +84,17 @@ class Presence:
         """How many samples of a problem, from ``start`` to before ``stop``, do not exist."""
         row = np.unpackbits(self.bits[problem, start >> 3 : (stop + 7) >> 3], bitorder="little")
         return stop - start - int(row[start & 7 :][: stop - start].sum())
+
+    def counting(self, spans: Iterable[tuple[str, int, int]]) -> Presence:
+        """The same with more samples counted as there: (problem, first, behind the last)."""
+        bits = self.bits.copy()
+        row_of = {problem: i for i, problem in enumerate(self.block.problems)}
+        for problem, start, stop in spans:
+            if problem in row_of:
+                row = np.unpackbits(bits[row_of[problem]], bitorder="little")
+                row[start:stop] = 1
+                bits[row_of[problem]] = np.packbits(row, bitorder="little")
+        return replace(self, bits=bits)
 
     def retrying(self) -> Presence:
         """The same with failed samples counted as missing."""
