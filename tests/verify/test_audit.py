@@ -9,12 +9,10 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.stats.verifier_floor import audited_floor, verifier_floor
 from rlbhpc.verify import verify
 from rlbhpc.verify.audit.guess import guessable
 from rlbhpc.verify.audit.second_look import (
     Record,
-    audited_wrong_answers,
     compare_graders,
     regrade,
     thin_list,
@@ -98,15 +96,6 @@ def test_a_lenient_grader_beside_the_sound_one_over_a_store():
     stored = list(records(problem("one"), ["5", "500", "0.05"]))
     change = regrade(stored, lambda problem: "math-paper")
     assert change.counts() == ([3], [1], [3])
-
-
-def test_a_hand_audit_makes_the_floor():
-    false_positives, wrong = audited_wrong_answers([(1000, 2, 1), (1000, 1, 0), (1000, 0, 0)])
-    assert (false_positives, wrong) == (1, 2998)
-    floor = audited_floor(false_positives, wrong, [1024])
-    assert floor.lower[0] < verifier_floor(1 / 2998, 1024) < floor.upper[0]
-    with pytest.raises(ValueError, match="3 wrong of 2 accepted"):
-        audited_wrong_answers([(10, 2, 3)])
 
 
 def test_marks_of_guessing():

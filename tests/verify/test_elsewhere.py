@@ -73,9 +73,8 @@ def run_suites(python: list[str], folder: Path) -> None:
         assert {f"{suite} {tier}" for tier in TIERS} <= ran.keys()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_every_tier_holds_for_an_ordinary_user(folder: Path) -> None:
+def ordinary_python(folder: Path) -> list[str]:
+    """Words that start Python as the ordinary user, or skip."""
     python = f"/usr/bin/python3.{sys.version_info.minor}"
     if os.geteuid() != 0:
         pytest.skip("everything runs as an ordinary user here")
@@ -83,7 +82,13 @@ def test_every_tier_holds_for_an_ordinary_user(folder: Path) -> None:
         pytest.skip(f"no {python}, or no user {USER} of `make cluster-up`, here")
     places = {"HOME": str(folder), "TMPDIR": str(folder)}
     given = [f"{name}={value}" for name, value in (variables() | places).items()]
-    run_suites([*as_user(), "env", "-C", str(ROOT), *given, python], folder)
+    return [*as_user(), "env", "-C", str(ROOT), *given, python]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_tier_holds_for_an_ordinary_user(folder: Path) -> None:
+    run_suites(ordinary_python(folder), folder)
 
 
 @pytest.mark.cluster
@@ -93,3 +98,32 @@ def test_every_tier_holds_inside_apptainer(folder: Path) -> None:
     if shutil.which("apptainer") is None or not IMAGE.is_file():
         pytest.skip("no Apptainer, or no image of `make cluster-up`, here")
     run_suites(inside(folder), folder)
+
+
+# A run that waits and one that sleeps, beside others; what each comes to is printed.
+HIDDEN = """
+from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
+from rlbhpc.verify.sandbox.job import Job, Limits
+from rlbhpc.verify.sandbox.tier import Tier
+from tests.verify.busy import busy_processes, one_processor
+from tests.verify.sandbox.test_box import HEAVY
+with one_processor(), Sandbox(Tier()) as sandbox, busy_processes(40):
+    for text in ("import time; time.sleep(99)", HEAVY):
+        try:
+            print(sandbox.run(Job(text), limits=Limits(cpu=0.2)).cause)
+        except SandboxError as error:
+            print(error)
+"""
+
+
+@pytest.mark.slow
+def test_waiting_is_told_from_sleep_where_a_site_hides_processes(folder: Path) -> None:
+    """Under hidepid nobody sees what another process has waited; there is no verdict then."""
+    hide = ["unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "-"]
+    if subprocess.run([*hide, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root may mount a /proc that hides processes")
+    words = [*hide, *ordinary_python(folder), "-c", HIDDEN]
+    said = subprocess.run(words, capture_output=True, text=True, check=False)
+    slept, waited = said.stdout.splitlines() or ["", said.stderr]
+    assert slept == "wall"
+    assert waited.startswith("the node is too busy")

@@ -273,32 +273,3 @@ def _note(
 def _finish(result: Comparison, tally: Counter[tuple[str, str, str, str]]) -> Comparison:
     result.disagreements = [Disagreement(*key, count) for key, count in tally.most_common()]
     return result
-
-
-# --- a hand audit --------------------------------------------------------------------------------
-
-
-def audited_wrong_answers(
-    entries: Iterable[tuple[int, int, int]],
-) -> tuple[int, int]:
-    """Turn hand-audited problems into what ``stats.verifier_floor.audited_floor`` takes.
-
-    Parameters
-    ----------
-    entries
-        Per audited problem: samples, accepted samples, and those of the accepted that a person
-        found wrong.
-
-    Returns
-    -------
-    false_positives, wrong
-        Wrong answers that were accepted, and all wrong answers: those found, and every rejected
-        sample.
-    """
-    false_positives = wrong = 0
-    for n, accepted, false in entries:
-        if not 0 <= false <= accepted <= n:
-            raise ValueError(f"{false} wrong of {accepted} accepted of {n} samples")
-        false_positives += false
-        wrong += n - accepted + false
-    return false_positives, wrong

@@ -189,7 +189,7 @@ class Pool:
         worker.task, worker.served = at, worker.served + 1
         worker.deadline = time.monotonic() + 3 * seconds + 2
         worker.last_deadline = worker.deadline + PATIENCE * seconds
-        worker.waited = waited(worker.process.pid)
+        worker.waited = waited(worker.process.pid) or 0.0
         assert worker.process.stdin is not None
         try:
             worker.process.stdin.write(HEADER.pack(len(frame)) + frame)
@@ -241,7 +241,7 @@ def _late(worker: _Worker) -> bool:
     now = time.monotonic()
     if now < worker.deadline:
         return False
-    total = waited(worker.process.pid)
+    total = waited(worker.process.pid) or 0.0
     worker.deadline = min(worker.deadline + total - worker.waited, worker.last_deadline)
     worker.waited = total
     return now >= worker.deadline
