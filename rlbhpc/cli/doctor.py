@@ -49,5 +49,7 @@ def doctor(
             write_entry(path)
         except FileExistsError:
             raise UserError(f"{path} exists; choose another name or remove it") from None
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}; name a folder in RLBHPC_CLUSTERS") from None
         click.echo(f"{path} written; read it and fill in what is missing", err=True)
     return INCOMPLETE if any(one.verdict == "bad" for one in found) else DONE

@@ -21,10 +21,10 @@ from typing import Any
 from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.container import expanded
-from rlbhpc.launch.executor import StudyExecutor, StudyJob
 from rlbhpc.launch.image import digest
 from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
+from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study

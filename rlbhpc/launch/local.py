@@ -14,8 +14,8 @@ from submitit.core.core import Job
 from submitit.local.debug import DebugExecutor
 from submitit.local.local import LocalExecutor, LocalJob
 
-from rlbhpc.launch.executor import launching_environment
 from rlbhpc.launch.launches import LaunchFolder
+from rlbhpc.launch.study_executor import launching_environment
 from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
 

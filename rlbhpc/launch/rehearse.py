@@ -14,9 +14,9 @@ from submitit.core.utils import FailedJobError
 from rlbhpc.errors import UserError
 from rlbhpc.launch import container, slurm
 from rlbhpc.launch.cluster import Cluster, command, parent_python
-from rlbhpc.launch.executor import StudyExecutor
 from rlbhpc.launch.launches import write_host
 from rlbhpc.launch.options import SHARED, merged
+from rlbhpc.launch.study_executor import StudyExecutor
 
 # The work of a task: rlbhpc must start; the first run waits to be ended, a second one says so.
 WORK = """\
@@ -63,7 +63,7 @@ def rehearse(
     ]
     for number, (what, happened) in enumerate(steps):
         if not _wait(own, happened):
-            say(f"not within {PATIENCE:.0f} s: {what}; see {own}")
+            say(f"not {what} within {PATIENCE:.0f} s; see {own}")
             slurm.ask("scancel", warned.partition("_")[0])
             return False
         say(what)

@@ -20,9 +20,9 @@ from submitit.core.utils import FailedJobError
 from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
-from rlbhpc.launch.executor import StudyJob, launching_environment
 from rlbhpc.launch.launches import RECORD, SENDING, LaunchFolder, launches, sender
 from rlbhpc.launch.local import run_here
+from rlbhpc.launch.study_executor import StudyJob, launching_environment
 from rlbhpc.study.layout import Layout
 
 # Seconds before each repetition when Slurm does not answer.

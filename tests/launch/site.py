@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 STATE = Path(os.environ.get("RLBHPC_CLUSTER_STATE", "/tmp/rlbhpc-cluster"))
 IMAGE = Path(os.environ.get("RLBHPC_TEST_IMAGE", "/var/cache/rlbhpc/bare.sif"))
 USER = "rlbhpc-dev"
+SECOND = "rlbhpc-dev2"
 NODES = ("n1", "n2", "n3")
 # As long as one of the tests may wait for the cluster; nothing here takes so long.
 PATIENCE = 600.0
@@ -44,7 +45,8 @@ class Site:
 
     def own(self) -> None:
         """Give everything in the folder to the user."""
-        subprocess.run(["chown", "-R", USER, str(self.folder)], check=True)
+        subprocess.run(["chown", "-R", f"{USER}:{USER}", str(self.folder)], check=True)
+        subprocess.run(["chmod", "g+rwxs", str(self.folder)], check=True)
 
     def cluster(self, **keys: object) -> Path:
         """A cluster table for this site."""
@@ -78,16 +80,17 @@ class Site:
             "rlbhpc": ["python3", "-m", "rlbhpc"],
         }
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """A command as the user, inside the cluster's network."""
+    def run(self, *command: str, user: str = USER) -> subprocess.CompletedProcess[str]:
+        """A command as a user, inside the cluster's network; a group may write what it makes."""
         return subprocess.run(
-            [str(STATE / "enter"), *command], cwd=self.folder, env=self.environment, text=True,
+            [str(STATE / "enter"), "sh", "-c", 'umask 002; exec "$@"', "sh", *command],
+            cwd=self.folder, env={**self.environment, "RLBHPC_CLUSTER_USER": user}, text=True,
             capture_output=True, check=False, timeout=120,
         )  # fmt: skip
 
-    def rlbhpc(self, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-        """A command of rlbhpc as the user; its output."""
-        done = self.run(self.python, "-m", "rlbhpc", *words)
+    def rlbhpc(self, *words: str, codes: tuple[int, ...] = (0,), user: str = USER) -> str:
+        """A command of rlbhpc as a user; its output."""
+        done = self.run(self.python, "-m", "rlbhpc", *words, user=user)
         assert done.returncode in codes, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -112,8 +115,8 @@ class Site:
         )
 
     def queue(self) -> list[slurm.Row]:
-        """The user's jobs."""
-        done = self.root("squeue", f"--user={USER}", "--noheader", "--format=%i|%T|%r|%u")
+        """The jobs of both users."""
+        done = self.root("squeue", f"--user={USER},{SECOND}", "--noheader", "--format=%i|%T|%r|%u")
         return slurm.read_rows(done.stdout) if done.returncode == 0 else []
 
     def answers(self) -> bool:
@@ -135,6 +138,7 @@ class Site:
         self.daemons("start_slurmdbd", "start_slurmctld")
         self.until("slurmctld", self.answers)
         self.root("scancel", f"--user={USER}")
+        self.root("scancel", f"--user={SECOND}")
         self.root("sacctmgr", "-iQ", "modify", "user", USER, "set", "MaxSubmitJobs=-1")
         self.root("sacctmgr", "-iQ", "delete", "qos", "closed")
         for node in NODES:
@@ -146,7 +150,7 @@ class Site:
     def left_behind(self) -> str:
         """Processes of the user that no job owns any more."""
         return subprocess.run(
-            ["pgrep", "-u", USER, "-a"], text=True, capture_output=True, check=False
+            ["pgrep", "-u", f"{USER},{SECOND}", "-a"], text=True, capture_output=True, check=False
         ).stdout
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rlbhpc.launch.slurm import Row
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
-from tests.launch.site import IMAGE, NODES, STATE, USER, Site, site
+from tests.launch.site import IMAGE, USER, Site, site
 
 __all__ = ["site"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -186,127 +182,46 @@ def test_a_qos_that_refuses_is_told_and_leaves_nothing_in_the_queue(site: Site) 
     assert site.status(str(site.folder / "runs" / "tiny"))["missing"] == 0
 
 
-class Disturbances:
-    """What goes wrong on clusters; each at a moment that nobody chose."""
-
-    def __init__(self, site: Site, study: Path, words: tuple[str, ...], rng: random.Random) -> None:
-        self.site, self.study, self.words, self.rng = site, study, words, rng
-        self.run = site.folder / "runs" / "tiny"
-
-    def running(self) -> list[Row]:
-        return [row for row in self.site.queue() if row.state == "RUNNING" and row.task >= 0]
-
-    def one(self) -> str:
-        """The id of a task that runs; waits for one."""
-        found: list[Row] = []
-
-        def look() -> bool:
-            found[:] = self.running() or ([] if self.site.queue() else [Row(0, 0, "", "")])
-            return bool(found)
-
-        self.site.until("a running task", look)
-        row = self.rng.choice(found)
-        return f"{row.job}_{row.task}" if row.job else ""
-
-    def preempt(self) -> None:
-        node = self.rng.choice(NODES)
-        self.site.run(
-            "sbatch", "-p", "high", "--exclusive", "-w", node, "-t", "1", "-o", "/dev/null",
-            "--wrap", "sleep 3",
-        )  # fmt: skip
-
-    def time_limit(self) -> None:
-        self.site.run("scontrol", "update", f"JobId={self.one()}", "TimeLimit=1")
-
-    def warn(self) -> None:
-        number = self.rng.choice(["USR1", "USR2", "TERM"])
-        self.site.run("scancel", f"--signal={number}", "--batch", self.one())
-
-    def requeue(self) -> None:
-        self.site.run("scontrol", "requeue", self.one())
-
-    def node_down(self) -> None:
-        node = self.rng.choice(NODES)
-        down = ("scontrol", "update", f"nodename={node}")
-        self.site.root(*down, "state=down", "reason=test")
-        # A node that comes back before its old jobs have ended is drained by Slurm, and they are
-        # held: "Duplicate jobid".
-        time.sleep(self.rng.uniform(12, 15))
-        self.site.root(*down, "state=resume")
-
-    def controller_restarts(self) -> None:
-        self.site.daemons(f"stop {STATE}/pid/slurmctld.pid slurmctld")
-        time.sleep(self.rng.uniform(0, 3))
-        self.site.daemons("start_slurmctld")
-        self.site.until("slurmctld", self.site.answers)
-
-    def accounting_stops(self) -> None:
-        self.site.daemons(f"stop {STATE}/pid/slurmdbd.pid slurmdbd")
-        self.site.status(str(self.run))
-        self.site.daemons("start_slurmdbd")
-
-    def twice(self) -> None:
-        folder = sorted((self.run / "launches").iterdir())[-1]
-        script = self.rng.choice(sorted(folder.glob("sample*.sbatch")))
-        done = self.site.run("sbatch", f"--chdir={folder}", str(script))
-        assert done.returncode == 0, done.stderr
-
-    def killed(self) -> None:
-        found = subprocess.run(
-            ["pgrep", "-u", USER, "-a", "-f", "rlbhpc run"], text=True, capture_output=True,
-            check=False,
-        ).stdout.splitlines()  # fmt: skip
-        work = [line.split()[0] for line in found if " -m host " not in line]
-        if work:
-            subprocess.run(["kill", "-KILL", self.rng.choice(work)], check=False)
-
-    def cancelled(self) -> None:
-        if self.rng.random() < 0.5:
-            self.site.rlbhpc("cancel", str(self.run), codes=(0, 4))
-        else:
-            self.site.run("scancel", f"--user={USER}")
-        self.site.idle()
-        self.launch()
-
-    def launch(self) -> None:
-        self.site.rlbhpc("launch", str(self.study), *self.words, "--submit", codes=(0, 4))
-
-    def kinds(self) -> list[Callable[[], None]]:
-        return [
-            self.preempt, self.requeue, self.warn, self.node_down, self.controller_restarts,
-            self.cancelled, self.time_limit, self.accounting_stops, self.twice, self.killed,
-        ]  # fmt: skip
+def test_the_rehearsal_brings_one_task_back_and_not_the_other(site: Site) -> None:
+    runs = str(site.folder / "runs")
+    text = site.rlbhpc("doctor", runs, "--rehearse", "--cluster", str(site.cluster()))
+    assert text.splitlines()[1:] == [
+        "both tasks started, with rlbhpc in them",
+        "the warned task drained",
+        "it came back by itself, and ended",
+        "the cancelled task drained",
+        "it stays away",
+    ]
+    assert not list((site.folder / "runs").iterdir()), "its files are removed"
 
 
-def test_disturbances_lose_and_double_nothing(site: Site, soak: bool) -> None:
-    rng = random.Random(277)
-    rounds = 10 if soak else 1
-    for _ in range(rounds):
-        disturbed(site, rng)
-        for path in site.folder.iterdir():
-            if path.name in ("runs", "local"):
-                subprocess.run(["rm", "-r", str(path)], check=True)
+def test_the_rehearsal_finds_what_would_not_start(site: Site) -> None:
+    table = str(site.cluster(rlbhpc=["/no/such"]))
+    text = site.rlbhpc(
+        "doctor", str(site.folder / "runs"), "--rehearse", "--cluster", table, codes=(3,)
+    )
+    assert "not both tasks started, with rlbhpc in them" in text
 
 
-def disturbed(site: Site, rng: random.Random) -> None:
-    """One study with five disturbances of different kinds."""
-    # Long enough that what goes wrong meets jobs at work.
-    study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
-    words = ("--cluster", str(site.cluster()), "--shard-tokens", shard_tokens(study, 8))
-    made = Disturbances(site, study, words, rng)
-    made.launch()
-    present = 0
-    for disturb in rng.sample(made.kinds(), 5):
-        time.sleep(rng.uniform(0, 5))
-        before = len(made.running())
-        disturb()
-        now = sum(row["present"] for row in site.status(str(made.run))["samples"])
-        assert now >= present, f"{disturb.__name__}: a sample that was stored is gone"
-        present = now
-        print(f"{disturb.__name__}: {present} samples, {before} tasks ran", flush=True)
+def test_an_ordinary_user_without_a_readable_home_launches(site: Site) -> None:
+    study = study_at(site, samples=2)
+    home = site.folder / "home"
+    home.mkdir(mode=0o000)
+    site.environment["HOME"] = str(home)
+    site.rlbhpc("launch", str(study), "--cluster", str(site.cluster()), "--submit")
     site.idle()
-    assert not site.left_behind(), "a job is left behind"
-    found = site.status(str(made.run))
-    assert found["missing"] == 0, f"it went on by itself: {found}"
-    site.rlbhpc("compact", str(made.run), codes=(0, 4))
-    assert digest((made.run / "cube.zarr").resolve()) == local_cube(site, study)
+    assert site.status(str(site.folder / "runs" / "tiny"))["missing"] == 0
+    entry = site.run(site.python, "-m", "rlbhpc", "doctor", str(site.folder), "--write", "here")
+    assert entry.returncode == 64
+    assert "Traceback" not in entry.stderr
+    assert f"{home}/.config" in entry.stderr
+
+
+def test_too_much_memory_is_named_and_ends_after_three_runs(site: Site) -> None:
+    study = study_at(site, samples=2)
+    table = str(site.cluster())
+    site.rlbhpc("launch", str(study), "--cluster", table, "--submit", "--mem=90M")
+    site.idle()
+    (failure, *_) = site.status(str(site.folder / "runs" / "tiny"))["failures"]
+    assert "memory" in failure["cause"].lower()
+    assert "--mem" in failure["action"]

@@ -1,0 +1,346 @@
+"""A site that does its worst to a launch: each disturbance touches what it touches, and no more.
+
+A seeded tenth of a hundred runs by default, all with RLBHPC_SOAK=1. After each round the cube is
+that of an undisturbed local run, byte for byte; the accounting shows that nothing but what was
+touched ran again; and the journals say how many samples were drawn twice.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.launch.slurm import Row, ids_in
+from rlbhpc.store import journal
+from rlbhpc.store.compact import compact
+from rlbhpc.study.layout import Layout
+from tests.launch.site import NODES, SECOND, STATE, USER, Site, site
+from tests.launch.test_on_a_cluster import STUDY, digest, local_cube, shard_tokens, study_at
+
+__all__ = ["site"]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(14_400)]
+
+SHARDS = 8
+Task = tuple[int, int]
+
+
+@dataclass
+class Touched:
+    """What a round has done so far: tasks that may run again, and tasks that must stay away."""
+
+    restarted: set[Task] = field(default_factory=set)
+    cancelled: set[Task] = field(default_factory=set)
+
+
+class Round:
+    """One study on one partition, and what goes wrong with it."""
+
+    def __init__(self, site: Site, study: Path, partition: str, rng: random.Random) -> None:
+        self.site = site
+        self.study = study
+        self.rng = rng
+        self.run = site.folder / "runs" / "tiny"
+        kind = {"partition": partition, "time": "10", "cpus": 1}
+        table = site.cluster(sample=kind, light=kind, warning=20)
+        self.words = (
+            "--cluster", str(table), "--only", "sample", "--shard-tokens",
+            shard_tokens(study, SHARDS),
+        )  # fmt: skip
+        self.touched = Touched()
+
+    def launch(self, user: str = USER) -> None:
+        self.site.rlbhpc(
+            "launch", str(self.study), *self.words, "--submit", codes=(0, 4), user=user
+        )
+
+    def running(self) -> list[Row]:
+        return [row for row in self.site.queue() if row.state == "RUNNING" and row.task >= 0]
+
+    def a_task(self) -> Row | None:
+        """A task that runs; waits for one, as long as there are jobs."""
+        rows: list[Row] = []
+
+        def look() -> bool:
+            rows[:] = self.running()
+            return bool(rows) or not self.site.queue()
+
+        self.site.until("a running task", look)
+        return self.rng.choice(rows) if rows else None
+
+    def on_node(self, node: str) -> set[Task]:
+        """Tasks that run, or just end, on a node."""
+        done = self.site.root("squeue", "-h", "-w", node, "-o", "%i")
+        return {task for line in done.stdout.split() for task in ids_in(line)}
+
+    def processes(self, row: Row, pattern: str) -> list[str]:
+        """Ids of the processes of one task, by a word of their command line."""
+        found = []
+        for pid in subprocess.run(
+            ["pgrep", "-u", f"{USER},{SECOND}", "-f", pattern], text=True, capture_output=True,
+            check=False,
+        ).stdout.split():  # fmt: skip
+            try:
+                variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            own = {f"SLURM_ARRAY_JOB_ID={row.job}", f"SLURM_ARRAY_TASK_ID={row.task}"}
+            if own <= set(variables):
+                found.append(pid)
+        return found
+
+    # What goes wrong. Each says in `touched` what may run again, and what must not.
+
+    def scancel_a_task(self) -> None:
+        if row := self.a_task():
+            self.touched.cancelled.add((row.job, row.task))
+            self.site.run("scancel", f"{row.job}_{row.task}")
+
+    def scancel_an_array(self) -> None:
+        if row := self.a_task():
+            own = {(r.job, r.task) for r in self.site.queue() if r.job == row.job}
+            self.touched.cancelled |= own
+            self.site.run("scancel", str(row.job))
+
+    def scancel_all_of_the_user(self) -> None:
+        self.touched.cancelled |= {(row.job, row.task) for row in self.site.queue()}
+        self.site.run("scancel", f"--user={USER}")
+
+    def cancel(self) -> None:
+        self.touched.cancelled |= {(row.job, row.task) for row in self.site.queue()}
+        self.site.rlbhpc("cancel", str(self.run), codes=(0, 4))
+
+    def requeue_a_task(self) -> None:
+        if row := self.a_task():
+            self.touched.restarted.add((row.job, row.task))
+            self.site.run("scontrol", "requeue", f"{row.job}_{row.task}")
+
+    def warn_a_task(self) -> None:
+        if row := self.a_task():
+            self.touched.restarted.add((row.job, row.task))
+            number = self.rng.choice(["USR1", "USR2", "TERM"])
+            self.site.run("scancel", f"--signal={number}", "--batch", f"{row.job}_{row.task}")
+
+    def _kill(self, patterns: list[str]) -> None:
+        if row := self.a_task():
+            self.touched.restarted.add((row.job, row.task))
+            for pattern in patterns:
+                for pid in self.processes(row, pattern):
+                    subprocess.run(["kill", "-KILL", pid], check=False, capture_output=True)
+
+    def kill_a_worker(self) -> None:
+        self._kill(["-m rlbhpc run"])
+
+    def kill_a_parent(self) -> None:
+        self._kill(["-m host"])
+
+    def kill_both(self) -> None:
+        self._kill(["-m host", "-m rlbhpc run"])
+
+    def node_goes_down(self) -> None:
+        node = self.rng.choice(NODES)
+        self.touched.restarted |= self.on_node(node)
+        self.site.root("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        # A node that comes back before its old jobs have ended is drained by Slurm.
+        time.sleep(self.rng.uniform(12, 15))
+        self.site.root("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def node_drains(self) -> None:
+        node = self.rng.choice(NODES)
+        self.site.root("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+        time.sleep(self.rng.uniform(1, 4))
+        self.site.root("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def suspended_and_resumed(self) -> None:
+        if row := self.a_task():
+            name = f"{row.job}_{row.task}"
+            self.site.root("scontrol", "suspend", name)
+            time.sleep(self.rng.uniform(1, 4))
+            self.site.root("scontrol", "resume", name)
+
+    def controller_restarts(self) -> None:
+        self.site.daemons(f"stop {STATE}/pid/slurmctld.pid slurmctld")
+        time.sleep(self.rng.uniform(0, 3))
+        self.site.daemons("start_slurmctld")
+        self.site.until("slurmctld", self.site.answers)
+
+    def accounting_stops(self) -> None:
+        self.site.daemons(f"stop {STATE}/pid/slurmdbd.pid slurmdbd")
+        self.site.status(str(self.run))
+        self.site.daemons("start_slurmdbd")
+
+    def preempted(self) -> None:
+        node = self.rng.choice(NODES)
+        self.touched.restarted |= self.on_node(node)
+        self.site.run(
+            "sbatch", "-p", "high", "--exclusive", "-w", node, "-t", "1", "-o", "/dev/null",
+            "--wrap", "sleep 3",
+        )  # fmt: skip
+        # What begins on the node before the preemption is preempted as well.
+        time.sleep(2)
+        self.touched.restarted |= self.on_node(node)
+
+    def time_limit_of_a_minute(self) -> None:
+        if row := self.a_task():
+            self.touched.restarted.add((row.job, row.task))
+            self.site.root("scontrol", "update", f"JobId={row.job}_{row.task}", "TimeLimit=1")
+
+    def disk_is_full(self) -> None:
+        self.touched.restarted |= {(row.job, row.task) for row in self.running()}
+        filler = self.site.folder / "runs" / "filler"
+        subprocess.run(
+            ["dd", "if=/dev/zero", f"of={filler}", "bs=1M"], check=False, capture_output=True
+        )
+        time.sleep(self.rng.uniform(1, 3))
+        self.touched.restarted |= {(row.job, row.task) for row in self.running()}
+        filler.unlink()
+
+    def study_is_edited(self) -> None:
+        text = self.study.read_text()
+        self.study.write_text(text.replace("temperature: 1.0", "temperature: 0.1"))
+        time.sleep(self.rng.uniform(1, 3))
+        self.study.write_text(text)
+
+    def second_launch(self) -> None:
+        before = self.site.queue()
+        self.launch()
+        assert not before or len(self.site.queue()) <= len(before), "it added jobs of one's own"
+
+    def second_user(self) -> None:
+        self.launch(SECOND)
+
+    def by_hand_again(self) -> None:
+        folder = sorted((self.run / "launches").iterdir())[-1]
+        script = self.rng.choice(sorted(folder.glob("sample*.sbatch")))
+        # From another folder than the script's: its log must be found all the same.
+        done = self.site.run("sbatch", str(script))
+        assert done.returncode == 0, done.stderr
+
+    def kinds(self) -> list[Callable[[], None]]:
+        """All of them; those that leave nothing to disturb come last."""
+        mild = [
+            self.requeue_a_task, self.warn_a_task, self.kill_a_worker, self.kill_a_parent,
+            self.kill_both, self.node_goes_down, self.node_drains, self.suspended_and_resumed,
+            self.controller_restarts, self.accounting_stops, self.preempted,
+            self.time_limit_of_a_minute, self.disk_is_full, self.study_is_edited,
+            self.second_launch, self.second_user, self.by_hand_again, self.scancel_a_task,
+            self.scancel_an_array,
+        ]  # fmt: skip
+        return [*mild, self.scancel_all_of_the_user, self.cancel]
+
+    # What must hold.
+
+    def runs_of_tasks(self) -> Counter[Task]:
+        """How often each task of the run's launches was started, by the accounting."""
+        self.site.until("slurmdbd", lambda: self.site.root("sacct", "-n").returncode == 0)
+        ids = {
+            line.split()[1]
+            for path in (self.run / "launches").glob("*/submitted")
+            for line in path.read_text().splitlines()
+            if not line.endswith("?")
+        }
+        answer = self.site.root(
+            "sacct", "--duplicates", "-X", "-n", "-P", "-j", ",".join(ids), "-S", "now-1days",
+            "-o", "JobID,State,Start",
+        ).stdout  # fmt: skip
+        started = Counter[Task]()
+        for line in answer.splitlines():
+            name, _, start = line.split("|")
+            if start not in ("Unknown", "None"):
+                started.update(ids_in(name))
+        return started
+
+    def status_is_squeue(self) -> None:
+        """Between two looks a job may end; it has to agree once in a few."""
+        for _ in range(6):
+            ids = {
+                int(line.split()[1])
+                for path in (self.run / "launches").glob("*/submitted")
+                for line in path.read_text().splitlines()
+                if not line.endswith("?")
+            }
+            rows = [row for row in self.site.queue() if row.job in ids]
+            queue = self.site.status(str(self.run))["queue"]
+            if queue is not None and sum(queue.values()) == len(rows):
+                return
+        raise AssertionError(f"status says {queue}, squeue {rows}")
+
+    def doubles(self) -> int:
+        """Samples that were drawn more than once, by the journals themselves."""
+        drawn = Counter[tuple[object, ...]]()
+        for path in (self.run / "journals").rglob("*.journal"):
+            table = journal.read(path, ["arm", "step", "problem", "sample"]).table
+            drawn.update(tuple(row.values()) for row in table.to_pylist())
+        return sum(count - 1 for count in drawn.values())
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of its own, so that a full one is full for this run alone."""
+    folder.mkdir()
+    size = ["-o", "size=64m,mode=2775"]
+    subprocess.run(["mount", "-t", "tmpfs", *size, "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_only_what_was_touched_starts_again(site: Site, soak: bool) -> None:
+    rng = random.Random(2027)
+    study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
+    expected = local_cube(site, study)
+    total = 100 if soak else 10
+    pool: list[str] = []
+    doubled = 0
+    done = 0
+    while done < total:
+        partition = rng.choice(["low", "abrupt", "cancel"])
+        with small_disk(site.folder / "runs"):
+            site.own()
+            play = Round(site, study, partition, rng)
+            kinds = {kind.__name__: kind for kind in play.kinds()}
+            if len(pool) < 5:
+                pool += rng.sample(sorted(kinds), len(kinds))
+            names, pool = pool[: min(5, total - done)], pool[5:]
+            names.sort(key=lambda name: list(kinds).index(name) > len(kinds) - 3)
+            doubled += disturbed(play, [kinds[name] for name in names], expected)
+            done += len(names)
+        (site.folder / "runs").rmdir()
+    print(f"{done} disturbances, {doubled} samples drawn twice", flush=True)
+    assert doubled == 0
+
+
+def disturbed(play: Round, disturbances: list[Callable[[], None]], expected: dict[str, str]) -> int:
+    """One study with some disturbances; returns how many samples were drawn twice."""
+    site = play.site
+    play.launch()
+    for disturb in disturbances:
+        time.sleep(play.rng.uniform(0, 4))
+        disturb()
+        play.status_is_squeue()
+        print(f"{disturb.__name__}: {play.touched}", flush=True)
+    site.idle()
+    assert not site.left_behind(), "a job is left behind"
+    runs = play.runs_of_tasks()
+    again = {task for task, count in runs.items() if count > 1}
+    assert again <= play.touched.restarted | play.touched.cancelled, "more ran again than touched"
+    if site.status(str(play.run))["missing"]:
+        # Somebody ended jobs, or killed a parent: the same command goes on from there.
+        play.launch()
+        site.idle()
+    last = play.runs_of_tasks()
+    gone = {task for task in play.touched.cancelled if runs[task] != last[task]}
+    assert not gone, "a cancelled job came back"
+    found = site.status(str(play.run))
+    assert found["missing"] == 0, found
+    doubles = play.doubles()
+    assert digest(compact(Layout(play.run)).store) == expected
+    return doubles

@@ -1,0 +1,125 @@
+"""The clusters `local` and `debug`: the same jobs on this machine, and the same cube at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import submitit
+
+import rlbhpc
+from rlbhpc.errors import UserError
+from rlbhpc.launch import Launch
+from rlbhpc.store.compact import compact
+from rlbhpc.study.layout import Layout
+from tests.launch.made import ROOT
+from tests.launch.test_on_a_cluster import STUDY, TRAINED, digest
+
+pytestmark = pytest.mark.slow
+
+
+def study_in(folder: Path, text: str, samples: int) -> Path:
+    from rlbhpc.engines.tiny import make_tiny_model
+
+    folder.mkdir()
+    make_tiny_model(folder / "model", hidden_size=32)
+    path = folder / "tiny.yaml"
+    path.write_text(text.replace("SAMPLES", str(samples)))
+    return path
+
+
+def cube_of(run: Path) -> dict[str, str]:
+    return digest((run / "cube.zarr").resolve())
+
+
+@pytest.mark.timeout(600)
+def test_local_and_debug_make_the_cube_of_the_verbs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a training to the report, each in the way of its cluster."""
+    for name, text in {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}.items():
+        monkeypatch.setenv(name, text)
+    study = study_in(tmp_path / "s", TRAINED, samples=2)
+    cubes = []
+    for cluster in ("local", "debug"):
+        run = tmp_path / cluster
+        launch = rlbhpc.launch.write(study, cluster, overrides=[f"output={run}"])
+        jobs = launch.submit(width=2)
+        names = {"train-rl", "sample", "sample-rl-1", "sample-rl-2", "compact", "report"}
+        assert set(jobs) == names
+        assert all(job.done() for found in jobs.values() for job in found)
+        assert (run / "report" / "report.html").is_file()
+        assert not list(run.rglob("*.pkl"))
+        cubes.append(cube_of(run))
+    run = tmp_path / "verbs"
+    for verb in ("train", "sample"):
+        subprocess.run(
+            [sys.executable, "-m", "rlbhpc", verb, str(study), "--set", f"output={run}"],
+            check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    cubes.append(digest(compact(Layout(run)).store))
+    assert cubes[0] == cubes[1] == cubes[2]
+    with pytest.raises(UserError, match="nothing is missing"):
+        rlbhpc.launch.write(study, "local", overrides=[f"output={tmp_path / 'local'}"])
+
+
+def test_a_killed_worker_comes_back_and_a_warned_launcher_drains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    study = study_in(tmp_path / "s", STUDY.replace("max_tokens: 12", "max_tokens: 64"), samples=200)
+    run = tmp_path / "s" / "runs" / "tiny"
+    words = ("launch", str(study), "--cluster", "local", "--submit", "--only", "sample")
+
+    def launch() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rlbhpc", *words], env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def once_sampling(known: set[Path]) -> None:
+        until = time.monotonic() + 120
+        while set(run.glob("journals/*/*/*")) <= known and time.monotonic() < until:
+            time.sleep(0.1)
+
+    first = launch()
+    once_sampling(set())
+    known = set(run.glob("journals/*/*/*"))
+    (worker,) = _workers(run)
+    os.kill(worker, signal.SIGKILL)
+    # It comes back by itself: another attempt writes another journal.
+    once_sampling(known)
+    assert len(set(run.glob("journals/*/*/*"))) == 2
+    first.terminate()
+    first.wait(60)
+    assert not _workers(run), "drained, and not requeued"
+    assert launch().wait(240) == 0
+    assert compact(Layout(run)).new
+    assert len(Launch(run / "launches" / "0001").jobs()) == 0, "local jobs end with their launcher"
+
+
+def _workers(run: Path) -> list[int]:
+    found = subprocess.run(
+        ["pgrep", "-f", "rlbhpc run ../../plans"], text=True, capture_output=True, check=False
+    ).stdout.split()  # fmt: skip
+    pids = [int(pid) for pid in found]
+    return [pid for pid in pids if _is_worker(pid, run)]
+
+
+def _is_worker(pid: int, run: Path) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(run) and b"host" not in words
+    except OSError:
+        return False
+
+
+def test_any_function_runs_through_a_plain_executor(tmp_path: Path) -> None:
+    executor = rlbhpc.launch.executor("local", folder=tmp_path)
+    assert isinstance(executor, submitit.LocalExecutor)
+    assert executor.submit(pow, 2, 5).result() == 32
