@@ -1,4 +1,4 @@
-"""``rlbhpc doctor``: what this site can do, and what to mind."""
+"""``rlbhpc doctor``: what this site can do, and why jobs of a run ended."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import click
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose, folders
+from rlbhpc.launch.diagnosis import diagnose
 from rlbhpc.launch.doctor import examine, write_entry
+from rlbhpc.launch.launches import layout_of
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.rehearse import rehearse as run_rehearsal
+from rlbhpc.study.layout import Layout
+
+
+MOST_JOBS = 6
 
 
 @click.command(
@@ -22,21 +28,29 @@ from rlbhpc.launch.rehearse import rehearse as run_rehearsal
 @click.argument("folder", type=click.Path(path_type=Path), default=Path())
 @click.argument("sbatch", metavar="[SBATCH OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--write", "name", metavar="NAME", help="Write a first entry of the cluster table.")
-@click.option("--rehearse", is_flag=True, help="Warn a job of a minute and see it come back.")
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Warn one task and cancel another: the one has to come back, the other to stay away.",
+)
 @click.option("--cluster", metavar="NAME|FILE", help="For --rehearse.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def doctor(
     folder: Path, sbatch: tuple[str, ...], name: str | None, rehearse: bool, cluster: str | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Look at this site and at FOLDER, where runs will be kept.
+    """Look at this site and at FOLDER, where runs will be kept; or at a run, and why jobs ended.
 
-    Exit code 3 says that something was found that would not work.
+    Of a run's folder or a study file that was launched it names each cause that ended jobs, the
+    line of the log that shows it, and what mends it. Exit code 3 says that something was found
+    that does not work.
     """
     options = read_options(sbatch)
     if rehearse:
         _, entry = choose(cluster)
         return DONE if run_rehearsal(folder, entry, options, click.echo) else INCOMPLETE
+    if name is None and (folder.is_file() or (folder / "study.json").is_file()):
+        return _of_run(layout_of(folder), as_json)
     found = examine(folder)
     if as_json:
         print_json([asdict(one) for one in found])
@@ -53,3 +67,22 @@ def doctor(
             raise UserError(f"{path}: {error.strerror}; name a folder in RLBHPC_CLUSTERS") from None
         click.echo(f"{path} written; read it and fill in what is missing", err=True)
     return INCOMPLETE if any(one.verdict == "bad" for one in found) else DONE
+
+
+def _of_run(layout: Layout, as_json: bool) -> int:
+    """Print why jobs of a run ended, and what mends it."""
+    causes, now = diagnose(layout)
+    if as_json:
+        print_json([asdict(cause) for cause in causes])
+    for cause in causes if not as_json else []:
+        click.echo(
+            f"{cause.cause} ({', '.join(cause.jobs[:6])}{'' if len(cause.jobs) < 7 else ' …'})"
+        )
+        if cause.evidence:
+            click.echo(f"    {cause.evidence}")
+        click.echo(f"    next: {cause.action}")
+    if not causes and not as_json:
+        jobs = sum((now.queue or {}).values())
+        text = f"{jobs} jobs are in the queue." if jobs else "rlbhpc status says what is missing."
+        click.echo(f"No job of {layout.root} ended badly. {text}")
+    return INCOMPLETE if causes else DONE

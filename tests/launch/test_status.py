@@ -176,6 +176,48 @@ def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stu
     assert any(word.startswith("--starttime=") for word in stubs.calls("sacct")[0])
 
 
+@pytest.mark.parametrize(
+    ("log", "cause", "action"),
+    [
+        ("slurmstepd: error: Exceeded job memory limit\nKilled", "the job's memory", "--mem"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried", "the GPU's memory", "rows"),
+        ("x\nOSError: [Errno 28] No space left on device", "the disk or a quota", "--seal"),
+        ("SyntaxError: future feature annotations is not defined", "too old", "`python`"),
+        ("FATAL:   While checking image: could not open image /i.sif", "image", "image verify"),
+        ("/usr/bin/python3: No module named rlbhpc", "a module is missing", "`rlbhpc`"),
+        ("rlbhpc: study.json: no such problem set", "rlbhpc refused", "what the line says"),
+        ("nothing that is known", "died of signal 11", "log"),
+    ],
+)
+def test_doctor_names_the_cause_the_line_and_the_next_step(
+    run: tuple[Path, Study], log: str, cause: str, action: str
+) -> None:
+    path, study = run
+    folder = next(study.layout.launches.iterdir())
+    (folder / "failures").mkdir()
+    record = {"stalls": 1, "recovered": False, "runs": [{"cause": "died of signal 11"}]}
+    (folder / "failures" / "1_0.json").write_text(json.dumps(record))
+    (folder / "logs" / "sampled-x-0001-sample-1_0.log").write_text(f"begin\n{log}\n")
+    code, result = call("doctor", path, "--json")
+    (found,) = json.loads(result.stdout)
+    assert code == INCOMPLETE
+    assert cause in found["cause"]
+    assert action in found["action"]
+    assert found["jobs"] == ["1_0"]
+    assert found["evidence"] in ("", f"sampled-x-0001-sample-1_0.log: {log.splitlines()[-1]}") or (
+        "memory limit" in found["evidence"]
+    )
+    assert f"next: {found['action']}" in call("doctor", path)[1].stdout
+
+
+def test_doctor_of_a_run_without_a_failure(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, _ = run
+    stubs.add("squeue", "echo '1_[0-3]|PENDING|Priority|me'")
+    code, result = call("doctor", path)
+    assert code == DONE
+    assert "ended badly. 4 jobs are in the queue." in result.stdout
+
+
 def test_slurm_is_asked_twice_and_never_in_a_hurry(run: tuple[Path, Study], stubs: Stubs) -> None:
     path, _ = run
     before = len(stubs.calls("squeue"))

@@ -1,0 +1,95 @@
+"""Why jobs of a run ended, from their logs, their own records and the accounting; what mends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rlbhpc.launch.launches import LaunchFolder
+from rlbhpc.launch.status import ACTIONS, Failure, Status, status
+from rlbhpc.study.layout import Layout
+
+# What a log says, what that means, and what to do; {run} is the run's folder. The first that is
+# found wins, so causes stand before what follows from them.
+SIGNS: Final = (
+    (r"CUDA out of memory|OutOfMemoryError", "the GPU's memory is full",
+     "smaller `rows` or `memory` under engine.options, or a shorter max_tokens; then launch again"),
+    (r"oom.kill|Out Of Memory|[Ee]xceeded .*memory|memory limit", "the job's memory is full",
+     ACTIONS["OUT_OF_MEMORY"]),
+    (r"No space left on device|Disk quota exceeded", "the disk or a quota is full",
+     "free space, or rlbhpc compact {run} --seal; then launch again"),
+    (r"future feature annotations is not defined", "the Python outside the container is too old",
+     "name a Python 3.9 or newer under `python` in the cluster's file, then launch again"),
+    (r"FATAL: .*(?:image|\.sif)|could not open image", "the image cannot be opened",
+     "correct `container` in the cluster's file: rlbhpc image verify FILE"),
+    (r"ModuleNotFoundError: .*|No module named .*", "a module is missing where the work runs",
+     "install it there, or correct `rlbhpc` in the cluster's file; then launch again"),
+    (r"parent: .*: No such file or directory", "a program is missing on the node",
+     "correct `rlbhpc`, `container` or `setup` in the cluster's file, then launch again"),
+    (r"DUE TO TIME LIMIT", "the time limit came before the job could be requeued",
+     ACTIONS["TIMEOUT"]),
+    (r"parent: .* is not there", "what it needs was not made",
+     "see the job before it in this list, then launch again"),
+    (r"^rlbhpc: .*", "rlbhpc refused", "do what the line says, then launch again"),
+    (r"^\w*(?:Error|Exception): .*", "the work failed", ACTIONS["FAILED"]),
+)  # fmt: skip
+TAIL_BYTES: Final = 64_000
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One cause with the jobs that it ended, the line that shows it, and what mends it."""
+
+    cause: str
+    jobs: tuple[str, ...]
+    evidence: str
+    action: str
+
+
+def diagnose(layout: Layout) -> tuple[list[Diagnosis], Status]:
+    """Every cause that ended jobs of a run, and the run's status."""
+    now = status(layout)
+    by_cause: dict[str, Diagnosis] = {}
+    for failure in now.failures:
+        for job in failure.jobs:
+            found = _of_job(now.launches, layout, job, failure)
+            before = by_cause.get(found.cause)
+            jobs = (*before.jobs, job) if before else (job,)
+            evidence = before.evidence if before else found.evidence
+            unique = tuple(dict.fromkeys(jobs))
+            by_cause[found.cause] = Diagnosis(found.cause, unique, evidence, found.action)
+    return list(by_cause.values()), now
+
+
+def _of_job(
+    launches: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure
+) -> Diagnosis:
+    """What ended one job: what its log shows, else what its parent or Slurm said."""
+    for log in _logs(launches, job):
+        text = _tail(log)
+        for pattern, cause, action in SIGNS:
+            # The last run is the one that counts.
+            lines = [line for line in text.splitlines() if re.search(pattern, line)]
+            if lines:
+                shown = f"{log.name}: {lines[-1].strip()}"
+                return Diagnosis(cause, (job,), shown, action.format(run=layout.root))
+    return Diagnosis(failure.cause, (job,), "", failure.action)
+
+
+def _logs(launches: Iterable[LaunchFolder], job: str) -> list[Path]:
+    paths: list[Path] = []
+    for launch in launches:
+        paths += (launch.path / "logs").glob(f"*-{job}.log")
+    return paths
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
