@@ -17,7 +17,6 @@ from rlbhpc.launch.options import read_options
 from rlbhpc.launch.rehearse import rehearse as run_rehearsal
 from rlbhpc.study.layout import Layout
 
-
 MOST_JOBS = 6
 
 
@@ -31,7 +30,7 @@ MOST_JOBS = 6
 @click.option(
     "--rehearse",
     is_flag=True,
-    help="Warn one task and cancel another: the one has to come back, the other to stay away.",
+    help="Warn one task and cancel another: the one comes back, the other stays away.",
 )
 @click.option("--cluster", metavar="NAME|FILE", help="For --rehearse.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -75,9 +74,8 @@ def _of_run(layout: Layout, as_json: bool) -> int:
     if as_json:
         print_json([asdict(cause) for cause in causes])
     for cause in causes if not as_json else []:
-        click.echo(
-            f"{cause.cause} ({', '.join(cause.jobs[:6])}{'' if len(cause.jobs) < 7 else ' …'})"
-        )
+        more = f" and {len(cause.jobs) - MOST_JOBS} more" if len(cause.jobs) > MOST_JOBS else ""
+        click.echo(f"{cause.cause} ({', '.join(cause.jobs[:MOST_JOBS])}{more})")
         if cause.evidence:
             click.echo(f"    {cause.evidence}")
         click.echo(f"    next: {cause.action}")

@@ -82,8 +82,9 @@ class Site:
 
     def run(self, *command: str, user: str = USER) -> subprocess.CompletedProcess[str]:
         """A command as a user, inside the cluster's network; a group may write what it makes."""
+        home = self.environment["HOME"]
         return subprocess.run(
-            [str(STATE / "enter"), "sh", "-c", 'umask 002; exec "$@"', "sh", *command],
+            [str(STATE / "enter"), "sh", "-c", 'umask 002; HOME=$0 exec "$@"', home, *command],
             cwd=self.folder, env={**self.environment, "RLBHPC_CLUSTER_USER": user}, text=True,
             capture_output=True, check=False, timeout=120,
         )  # fmt: skip
@@ -144,7 +145,8 @@ class Site:
         for node in NODES:
             self.root("scontrol", "update", f"nodename={node}", "state=resume")
         self.idle()
-        assert not self.left_behind()
+        left = self.left_behind()
+        assert not left, left
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def left_behind(self) -> str:
