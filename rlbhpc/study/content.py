@@ -144,10 +144,8 @@ def file_digest(file: Path) -> str:
     try:
         status = file.stat()
         kept = _cache_entry(file, status)
-        if kept is not None and kept.is_file():
-            known = kept.read_text()
-            if len(known) == 64:
-                return known
+        if kept is not None and len(known := _kept(kept)) == 64:
+            return known
         digest = hashlib.sha256()
         with file.open("rb") as stream:
             while chunk := stream.read(CHUNK):
@@ -172,8 +170,16 @@ def _cache_entry(file: Path, status: os.stat_result) -> Path | None:
 
 @cache
 def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(base) / "rlbhpc" / "digests"
+
+
+def _kept(entry: Path) -> str:
+    """A digest of the cache; empty where there is none, or where the home cannot be read."""
+    try:
+        return entry.read_text()
+    except OSError:
+        return ""
 
 
 def _keep(entry: Path, digest: str) -> None:

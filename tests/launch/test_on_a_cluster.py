@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from pathlib import Path
 
@@ -217,11 +218,13 @@ def test_an_ordinary_user_without_a_readable_home_launches(site: Site) -> None:
     assert f"{home}/.config" in entry.stderr
 
 
-def test_too_much_memory_is_named_and_ends_after_three_runs(site: Site) -> None:
+def test_a_job_that_took_too_much_memory_is_told_so(site: Site) -> None:
+    """Slurm kills the whole job, its parent too, and calls that FAILED: only the log knows."""
     study = study_at(site, samples=2)
     table = str(site.cluster())
     site.rlbhpc("launch", str(study), "--cluster", table, "--submit", "--mem=90M")
     site.idle()
-    (failure, *_) = site.status(str(site.folder / "runs" / "tiny"))["failures"]
-    assert "memory" in failure["cause"].lower()
-    assert "--mem" in failure["action"]
+    (cause,) = json.loads(site.rlbhpc("doctor", str(study), "--json", codes=(3,)))
+    assert cause["cause"] == "the job's memory is full"
+    assert "Exceeded job memory limit" in cause["evidence"]
+    assert "--mem" in cause["action"]

@@ -152,3 +152,16 @@ def test_the_states_of_a_zero_checkpoint_count_where_they_are_all_there_is(tmp_p
     gathered = content_digest(tmp_path)
     states.write_bytes(b"weights")
     assert content_digest(tmp_path) == gathered
+
+
+def test_a_cache_that_may_not_be_read_is_no_reason_to_refuse_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home of an ordinary user on a node; the file itself was said to be unreadable."""
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"w" * (1 << 17))
+    expected = content.file_digest(weights)
+    content._cache_folder.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(weights / "no folder"))
+    assert content.file_digest(weights) == expected
+    content._cache_folder.cache_clear()
