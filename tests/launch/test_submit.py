@@ -77,7 +77,8 @@ def test_again_submits_nothing_twice_and_gives_the_same_jobs(launch: Path, stubs
     assert ids["sample.000"] == ["102_0", "102_1"]
     assert ids["train-rl"] == ["101"]
     (log,) = (job.paths.stdout.name for job in jobs["train-rl"])
-    assert log == "trained-1d2318-0001-train-rl-101.log"
+    prefix = json.loads((launch / "launch.json").read_text())["prefix"]
+    assert log == f"{prefix}-train-rl-101.log"
     assert not list(launch.rglob("*.pkl"))
 
 
