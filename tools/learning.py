@@ -155,10 +155,10 @@ def inside_table(runs: list[Path]) -> str:
             loss, share = each["critic/vf_loss"], each["critic/vf_explained_var"]
             cells += [f"{loss[:5].mean():.3f}, {loss[-5:].mean():.3f}"]
             cells += [f"{share[:5].mean():.2f}, {share[-5:].mean():.2f}"]
-        refills = dapo["dapo/refills"]
+        refills = dapo["rollout/refills"]
         cells += [
             f"{refills.mean():.1f} and {refills.max():.0f}",
-            f"{dapo['dapo/prompts'].mean():.0f}",
+            f"{dapo['rollout/prompts'].mean():.0f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbhpc.train.rollout import Rollout
 
 
 def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Reward, length, entropy and the share of groups without a signal, over one rollout."""
-    rewards = np.array([r.reward for r in rollouts])
+    every = np.array([r.reward for r in rollouts])
+    scored = ~np.isnan(every)
+    rewards = every[scored] if scored.any() else every
     lengths = np.array([len(r.response.token_ids) for r in rollouts])
     correct = np.array([r.correct for r in rollouts])
     groups = np.array([r.group for r in rollouts])
@@ -35,10 +38,15 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
         "response_length/min": float(lengths.min()),
         "response_length/clip_ratio": float(np.mean([r.truncated for r in rollouts])),
         "actor/entropy": math.fsum(r.entropy_sum for r in rollouts) / int(lengths.sum()),
-        "frac_reward_zero_std": float(np.mean([np.ptp(rewards[m]) == 0 for m in members])),
+        "frac_reward_zero_std": float(np.mean([not _differ(every[m & scored]) for m in members])),
+        "frac_unscored": float(np.mean(~scored)),
         "frac_all_correct": float(np.mean([correct[m].all() for m in members])),
         "frac_all_wrong": float(np.mean([not correct[m].any() for m in members])),
     }
+
+
+def _differ(rewards: NDArray[np.float64]) -> bool:
+    return len(rewards) > 1 and bool(np.ptp(rewards) > 0)
 
 
 def excerpt(rollouts: Sequence[Rollout], count: int = 2) -> list[dict[str, Any]]:
@@ -48,7 +56,7 @@ def excerpt(rollouts: Sequence[Rollout], count: int = 2) -> list[dict[str, Any]]
             "problem": r.problem,
             "text": r.text,
             "correct": r.correct,
-            "reward": r.reward,
+            "reward": None if math.isnan(r.reward) else r.reward,
             "tokens": len(r.response.token_ids),
             "truncated": r.truncated,
         }

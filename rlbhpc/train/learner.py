@@ -16,7 +16,6 @@ from torch import Tensor
 from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm
-from rlbhpc.train.algorithms.ppo import PPO
 from rlbhpc.train.batch import MicroBatch, Response, assemble, split
 from rlbhpc.train.lora import adapt, whole_weights
 from rlbhpc.train.losses import (
@@ -25,8 +24,6 @@ from rlbhpc.train.losses import (
     off_policy_weights,
     reference_penalty,
     row_weights,
-    surrogate,
-    value_loss,
 )
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
 from rlbhpc.train.settings import Settings
@@ -173,11 +170,10 @@ class Learner:
         metrics: dict[str, float] = {}
         if update.values is not None:
             metrics |= self._update_critic(update, step)
-        warming = isinstance(self.algorithm, PPO) and step <= self.algorithm.critic_warmup
         idle = (
             not update.has_signal and not self.settings.entropy_bonus and update.reference is None
         )
-        if warming or idle:
+        if self.algorithm.holds_policy(step) or idle:
             return metrics | {"actor/skipped": 1.0}
         return metrics | self._update_policy(update, step) | {"actor/skipped": 0.0}
 
@@ -219,9 +215,7 @@ class Learner:
         old = logp.detach() if update.old is None else cells(update.old)
         advantages = cells(update.advantages)
         log_ratio = log_ratios(logp, old, mask, a.ratio)
-        policy_loss = surrogate(
-            log_ratio, advantages, mask, a.clip_low, a.clip_high, a.dual_clip
-        )  # fmt: skip
+        policy_loss = a.loss(log_ratio, advantages, mask)
         sampler = cells(update.sampler)
         if s.sampler_cap:
             mismatch = log_ratios(old, sampler, mask, a.ratio)
@@ -267,7 +261,6 @@ class Learner:
         return weights * kept
 
     def _update_critic(self, update: Update, step: int) -> dict[str, float]:
-        assert isinstance(self.algorithm, PPO)
         assert update.values is not None and update.returns is not None
         self._set_rate(self.critic, step, self.settings.critic_learning_rate)
         tokens = sum(len(r.token_ids) for r in update.responses)
@@ -278,7 +271,7 @@ class Learner:
             rows = batch.index.cpu()
             old = update.values[rows, : values.shape[1]].to(self.device)
             returns = update.returns[rows, : values.shape[1]].to(self.device)
-            losses = value_loss(values, old, returns, self.algorithm.value_clip) * mask
+            losses = self.algorithm.critic_loss(values, old, returns) * mask
             loss = losses.sum() * live / tokens
             ds.backward(self.critic, loss)
             total += float(loss.detach())

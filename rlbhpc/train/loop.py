@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,12 @@ from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Algorithm, Signals
-from rlbhpc.train.algorithms.dapo import DAPO
-from rlbhpc.train.algorithms.ppo import PPO
-from rlbhpc.train.dynamics import Clock, Logs, describe
+from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, Store
+from rlbhpc.train.collect import batch_of, collect
+from rlbhpc.train.dynamics import Clock, Logs
 from rlbhpc.train.learner import Learner, Update, padded
 from rlbhpc.train.losses import explained_variance
-from rlbhpc.train.rollout import Draw, Judge, Prompt, Rollout, draw_order, roll_out
+from rlbhpc.train.rollout import Judge, Prompt, Rollout
 from rlbhpc.train.settings import Settings
 
 
@@ -95,6 +94,7 @@ def train(
         learner.load_reference(run.base)
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step, cursor = int(saved.get("step", 0)), int(saved.get("cursor", 0))
+    store: Store = saved.get("store", {})
     if not step:
         _tell_untrained_tokens(run, learner)
     logs = Logs(run.folder, step) if dist.get_rank() == 0 else None
@@ -104,17 +104,19 @@ def train(
             engine.load_weights(learner.named_weights())
         while step < run.settings.steps:
             clock = Clock()
+            draft = deepcopy(store)
             try:
-                collected = _collect(run, engine, step + 1, cursor, drain)
+                collected = collect(run, engine, step + 1, cursor, draft, drain)
             except Interrupted:  # nothing of the step was learnt: the weights are the last one's
                 if step:
-                    _save(learner, run, step, cursor)
+                    _save(learner, run, step, cursor, store)
                 return TRY_AGAIN
-            rollouts, cursor = collected.chosen, collected.cursor
+            rollouts, cursor, store = collected.chosen, collected.cursor, draft
             engine.rest()
             step += 1
             clock.lap("gen")
             metrics = collected.metrics | _learn(run, learner, rollouts, step)
+            run.algorithm.after_step(step, batch_of(rollouts, run.settings.max_tokens), store)
             clock.lap("update")
             engine.load_weights(learner.named_weights())
             clock.lap("sync")
@@ -124,7 +126,7 @@ def train(
                 checkpoint.export_model(learner, run.base, run.exports[step])
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
-                _save(learner, run, step, cursor)
+                _save(learner, run, step, cursor, store)
             clock.lap("save")
             if logs is not None:
                 logs.times(step, clock, collected.sampled)
@@ -138,8 +140,8 @@ def train(
     return DONE
 
 
-def _save(learner: Learner, run: Run, step: int, cursor: int) -> None:
-    state = {"identity": run.identity, "cursor": cursor}
+def _save(learner: Learner, run: Run, step: int, cursor: int, store: Store) -> None:
+    state = {"identity": run.identity, "cursor": cursor, "store": store}
     checkpoint.save_state(learner, run.folder / "state", step, state)
 
 
@@ -167,105 +169,7 @@ def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Collected:
-    """The rollout of one step: all that was sampled, and what is learnt from.
-
-    ``cursor`` counts the prompts that were drawn up to here in the whole run.
-    """
-
-    sampled: list[Rollout]
-    chosen: list[Rollout]
-    cursor: int
-    metrics: dict[str, float]
-
-
-def _collect(run: Run, engine: Engine, step: int, cursor: int, drain: Drain) -> Collected:
-    """Sample one step's rollout; DAPO refills groups without a signal, a bounded number of times.
-
-    Every group that has a signal is used: a refill asks only for as many prompts as are missing.
-    What describes the step is of all that was sampled and of its plain rewards, so that algorithms
-    compare; what was chosen of it is described beside it.
-    """
-    s = run.settings
-    sampled: list[Rollout] = []
-    kept: list[Rollout] = []
-    refills = getattr(run.algorithm, "max_refills", 0)
-    missing, rounds, drawn = s.prompts_per_step, 0, 0
-    while True:
-        fresh = _sample(run, engine, step, cursor, missing, drain)
-        cursor += missing
-        drawn += missing
-        sampled += fresh
-        if not isinstance(run.algorithm, DAPO):
-            return Collected(sampled, sampled, cursor, describe(sampled))
-        kept += _with_signal(run.algorithm, fresh)
-        missing = s.prompts_per_step - len({r.group for r in kept})
-        if missing == 0 or rounds >= refills:
-            break
-        rounds += 1
-    if not kept:
-        raise UserError(
-            f"training step {step}: {drawn} prompts were sampled {s.samples_per_prompt} times and "
-            "none was solved sometimes but not always, so there is nothing to learn from; use "
-            "problems nearer to the model's ability, or more samples_per_prompt"
-        )
-    penalty = run.algorithm.overlong_penalty(
-        torch.tensor([len(r.response.token_ids) for r in kept]), s.max_tokens
-    )
-    shaped = [replace(r, reward=r.reward + float(p)) for r, p in zip(kept, penalty, strict=True)]
-    metrics = describe(sampled) | {f"kept/{name}": x for name, x in describe(shaped).items()}
-    metrics |= {"dapo/refills": float(rounds), "dapo/prompts": float(drawn)}
-    return Collected(sampled, shaped, cursor, metrics)
-
-
-def _with_signal(algorithm: DAPO, rollouts: list[Rollout]) -> list[Rollout]:
-    correct = torch.tensor([float(r.correct) for r in rollouts])
-    keep = algorithm.keep(correct, torch.tensor([r.group for r in rollouts]))
-    return [r for r, k in zip(rollouts, keep.tolist(), strict=True) if k]
-
-
-def _sample(
-    run: Run, engine: Engine, step: int, cursor: int, count: int, drain: Drain
-) -> list[Rollout]:
-    """Sample prompts number ``cursor`` … on all ranks; every rank gets all rollouts, in order.
-
-    A warning to any rank interrupts all of them.
-    """
-    s = run.settings
-    order = draw_order(s.seed, len(run.prompts), cursor, count)
-    ranks, rank = dist.get_world_size(), dist.get_rank()
-    share = -(-count // ranks)
-    mine = order[rank * share : (rank + 1) * share]
-    draw = Draw(
-        engine=engine,
-        prompts=[run.prompts[i] for i in mine],
-        first_group=cursor + rank * share,
-        run=(s.seed, run.name, step),
-        max_tokens=s.max_tokens,
-        judge=run.judge,
-        sight=run.sight,
-    )
-    own: list[Rollout] | None = None
-    with suppress(Interrupted), drain.interruptible():
-        own = _own_rollouts(run, draw)
-    if ds.any_rank(own is None):
-        raise Interrupted
-    everyone: list[list[Rollout]] = [[] for _ in range(ranks)]
-    dist.all_gather_object(everyone, own)
-    return [r for part in everyone for r in part]
-
-
-def _own_rollouts(run: Run, draw: Draw) -> list[Rollout]:
-    s = run.settings
-    rollouts = roll_out(draw, s.samples_per_prompt, s.temperature)
-    if not run.algorithm.NEEDS_GREEDY:
-        return rollouts
-    greedy = {r.group: r.reward for r in roll_out(draw, samples=1, temperature=0.0)}
-    return [replace(r, greedy_reward=greedy[r.group]) for r in rollouts]
-
-
-def _learn(run: Run, learner: Learner, rollouts: list[Rollout], step: int) -> dict[str, float]:
+def _learn(run: Run, learner: Learner, rollouts: Sequence[Rollout], step: int) -> dict[str, float]:
     """Advantages, then one optimiser step per mini-batch and epoch."""
     s, algorithm = run.settings, run.algorithm
     responses = [r.response for r in rollouts]
@@ -287,6 +191,7 @@ def _learn(run: Run, learner: Learner, rollouts: list[Rollout], step: int) -> di
         values=values,
         kl=kl,
     )
+    returns = algorithm.returns(signals)
     whole = Update(
         responses=responses,
         advantages=algorithm.advantages(signals).float(),
@@ -295,7 +200,7 @@ def _learn(run: Run, learner: Learner, rollouts: list[Rollout], step: int) -> di
         old=old,
         reference=reference if s.kl_loss else None,
         values=values,
-        returns=algorithm.returns(signals).float() if isinstance(algorithm, PPO) else None,
+        returns=None if returns is None else returns.float(),
     )
     updates = [
         learner.update(_slice(whole, start, start + size), step)

@@ -32,7 +32,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One response of a rollout, ready to be trained on."""
+    """One response of a rollout, ready to be trained on.
+
+    ``reward`` is NaN where the response could not be scored: it is not learnt from, and no other's
+    baseline counts it.
+    """
 
     problem: str
     group: int
@@ -41,9 +45,14 @@ class Rollout:
     entropy_sum: float
     truncated: bool
     text: str
-    correct: bool
+    verdict: Verdict
     reward: float
     greedy_reward: float = 0.0
+
+    @property
+    def correct(self) -> bool:
+        """Whether the verifier found it right."""
+        return self.verdict.right
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,8 @@ def roll_out(draw: Draw, samples: int, temperature: float) -> list[Rollout]:
     for completion in draw.engine.generate(requests, sampling):
         prompt = completion.tag // samples
         response = replace(read[prompt], token_ids=completion.token_ids)
-        done[completion.tag] = _judged(completion, draw, prompt, response)
+        seed = requests[completion.tag].seed
+        done[completion.tag] = _judged(completion, draw, prompt, response, seed)
     return [done[tag] for tag in sorted(done)]
 
 
@@ -127,7 +137,9 @@ def _read(prompt: Prompt, images: tuple[bytes, ...], sight: Sight | None) -> Res
         raise UserError(f"rollout of {prompt.problem.id}: {error}") from None
 
 
-def _judged(completion: Completion, draw: Draw, prompt: int, response: Response) -> Rollout:
+def _judged(
+    completion: Completion, draw: Draw, prompt: int, response: Response, seed: int
+) -> Rollout:
     problem = draw.prompts[prompt].problem
     if completion.finish is Finish.ERROR:
         raise UserError(f"rollout of {problem.id}: {completion.error}")
@@ -139,6 +151,8 @@ def _judged(completion: Completion, draw: Draw, prompt: int, response: Response)
         max_tokens=draw.max_tokens,
         finish=completion.finish,
         verdict=verdict,
+        seed=seed,
+        logprobs=completion.logprobs,
     )
     return Rollout(
         problem=problem.id,
@@ -148,6 +162,6 @@ def _judged(completion: Completion, draw: Draw, prompt: int, response: Response)
         entropy_sum=float(completion.entropies.sum(dtype=np.float64)),
         truncated=completion.finish is Finish.LENGTH,
         text=completion.text,
-        correct=verdict.right,
+        verdict=verdict,
         reward=draw.judge.reward(judged),
     )

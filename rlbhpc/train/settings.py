@@ -86,7 +86,9 @@ class Settings:
     offload: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
     save_every: int = 10
-    rewards: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"correct": 1.0})
+    rewards: Mapping[str, float | Mapping[str, float]] = dataclasses.field(
+        default_factory=lambda: {"correct": 1.0}
+    )
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
-from rlbhpc.train.algorithms.algorithm import Signals, whiten
+from rlbhpc.train.algorithms.algorithm import Batch, Signals, whiten
 from rlbhpc.train.algorithms.dapo import DAPO
 from rlbhpc.train.algorithms.ppo import PPO
 
@@ -221,7 +221,56 @@ def test_overlong_shaping(
 
 
 def test_dapo_keeps_mixed_groups_only() -> None:
-    assert DAPO().keep(REWARDS, GROUPS).tolist() == [True] * 4 + [False] * 4 + [True] * 4
+    batch = Batch(REWARDS, REWARDS == 1, [""] * 12, GROUPS, torch.ones(12), max_tokens=8)
+    assert DAPO().select(batch, {}).tolist() == [True] * 4 + [False] * 4 + [True] * 4
+
+
+def votes(answers: list[str], size: int, gold: str = "") -> Batch:
+    count = len(answers)
+    correct = torch.tensor([answer == gold != "" for answer in answers])
+    groups, zeros = torch.arange(count) // size, torch.zeros(count, dtype=torch.float64)
+    return Batch(zeros, correct, answers, groups, torch.ones(count), max_tokens=8)
+
+
+@pytest.mark.parametrize(
+    ("answers", "rewards"),
+    [
+        ("44564544", [1, 1, 0, 0, 1, 0, 1, 1]),
+        ("4444", [1, 1, 1, 1]),
+        ("65 5", [0, 1, 0, 1]),
+        ("6556", [1, 0, 0, 1]),  # of two with as many votes the first
+        (" 7  ", [0, 1, 0, 0]),  # no answer is no vote, and no right one
+        ("7", [1]),
+    ],
+)
+def test_the_majority_is_the_reward(answers: str, rewards: list[float]) -> None:
+    """The first row is the worked example of the reference."""
+    batch = votes([answer.strip() for answer in answers], len(answers))
+    assert make_algorithm("ttrl").reward(batch, {}).tolist() == rewards
+
+
+def test_a_vote_is_within_a_group_and_nobodys_without_answers() -> None:
+    batch = votes(["1", "1", "2", "", "", "", "2", "2", "1"], 3)
+    out = make_algorithm("ttrl").reward(batch, {}).tolist()
+    assert out[:3] == [1, 1, 0] and out[6:] == [1, 1, 0]
+    assert all(value != value for value in out[3:6])
+
+
+def test_all_vote_and_the_first_are_learnt_from() -> None:
+    ttrl = make_algorithm("ttrl", learn_from=2)
+    batch = votes(list("11222122"), 4)
+    assert ttrl.select(batch, {}).tolist() == [True, True, False, False] * 2
+    assert ttrl.reward(batch, {}).tolist() == [1, 1, 0, 0, 1, 0, 1, 1]
+
+
+def test_votes_are_measured_by_the_gold_answers() -> None:
+    batch = votes(list("4456") + list("1122"), 4, gold="4")
+    ttrl = make_algorithm("ttrl")
+    assert ttrl.measure(batch, ttrl.reward(batch, {})) == {
+        "ttrl/label_accuracy": 0.5,
+        "ttrl/reward_accuracy": 0.75,
+        "ttrl/majority_ratio": 0.5,
+    }
 
 
 GROUP_ONLY = ["grpo", "dr_grpo", "rloo", "dapo", "maxrl", "reinforce++_baseline", "reinforce++"]

@@ -26,6 +26,7 @@ ALGORITHMS = {
     "remax": ("remax", "ReMax"),
     "dapo": ("dapo", "DAPO"),
     "maxrl": ("maxrl", "MaxRL"),
+    "ttrl": ("ttrl", "TTRL"),
 }
 
 

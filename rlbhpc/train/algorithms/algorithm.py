@@ -1,17 +1,49 @@
 """The noun *Algorithm*, what it is given, and the few operations that algorithms share.
 
-An algorithm is a pure function from :class:`Signals` to per-token advantages; its other fields say
-which loss those advantages enter. Nothing here knows of models, ranks or micro-batches.
+An algorithm is its hooks: rewards of a group, which responses to learn from, advantages, loss, and
+what happens between steps. The loop calls them in this order and knows no algorithm by name;
+nothing here knows of models, ranks or micro-batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+
+from rlbhpc.train.losses import surrogate
+
+Store = dict[str, Any]
+"""What an algorithm remembers from step to step: JSON values, saved with the training state."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What was sampled and judged, before anything of it is learnt: B responses, group by group.
+
+    Attributes
+    ----------
+    rewards
+        The recipe's reward of each response, shape (B,); NaN where it could not be scored.
+    correct
+        Whether the verifier found each response right, by the gold answer, shape (B,).
+    answers
+        The canonical answer of each response; empty where it has none.
+    groups, lengths
+        As in :class:`Signals`.
+    max_tokens
+        The length at which a response is cut off.
+    """
+
+    rewards: Tensor
+    correct: Tensor
+    answers: Sequence[str]
+    groups: Tensor
+    lengths: Tensor
+    max_tokens: int
 
 
 @dataclass(frozen=True)
@@ -82,10 +114,49 @@ class Algorithm:
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     NEEDS_CRITIC: ClassVar[bool] = False
     NEEDS_GREEDY: ClassVar[bool] = False
+    LEARNS_FROM: ClassVar[str] = "a response that could be scored"
+
+    @property
+    def refills(self) -> int:
+        """How often new prompts may take the place of groups of which nothing was selected."""
+        return 0
+
+    def reward(self, batch: Batch, store: Store) -> Tensor:
+        """Rewards to learn from, shape (B,); NaN for what cannot be scored and is left out."""
+        return batch.rewards
+
+    def select(self, batch: Batch, store: Store) -> Tensor:
+        """Which responses to learn from, shape (B,); ``batch.rewards`` are those of `reward`."""
+        return torch.ones(len(batch.rewards), dtype=torch.bool)
+
+    def measure(self, batch: Batch, rewards: Tensor) -> dict[str, float]:
+        """Metrics of its own, of all that was sampled; ``rewards`` are those of `reward`."""
+        return {}
 
     def advantages(self, signals: Signals) -> Tensor:
         """Per-token advantages, shape (B, T), zero where there is no token."""
         raise TypeError(f"{type(self).__name__} defines no advantages")
+
+    def loss(self, log_ratio: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """Per-token policy loss, shape (B, T); ``log_ratio`` is log π − log π_old at `ratio`."""
+        return surrogate(
+            log_ratio, advantages, mask, self.clip_low, self.clip_high, self.dual_clip
+        )  # fmt: skip
+
+    def returns(self, signals: Signals) -> Tensor | None:
+        """Targets of the critic, shape (B, T)."""
+        return None
+
+    def critic_loss(self, values: Tensor, old: Tensor, returns: Tensor) -> Tensor:
+        """Per-token loss of the critic, shape (B, T)."""
+        raise TypeError(f"{type(self).__name__} has no critic")
+
+    def holds_policy(self, step: int) -> bool:
+        """Whether the policy stands still in a step, as while a critic warms up."""
+        return False
+
+    def after_step(self, step: int, batch: Batch, store: Store) -> None:
+        """Take note of a finished step; ``batch`` is what was learnt from, with its rewards."""
 
 
 def group_mean(x: Tensor, groups: Tensor) -> Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from rlbhpc.train.algorithms.algorithm import group_std
+from rlbhpc.train.algorithms.algorithm import Batch, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 
 
@@ -33,9 +34,20 @@ class DAPO(GRPO):
     overlong_buffer: int = 4096
     overlong_factor: float = 1.0
 
-    def keep(self, correct: Tensor, groups: Tensor) -> Tensor:
-        """Which responses belong to a group with a signal (a mix of right and wrong)."""
-        return group_std(correct, groups, ddof=0) > 0
+    LEARNS_FROM: ClassVar[str] = "a group that is solved sometimes but not always"
+
+    @property
+    def refills(self) -> int:
+        """How often groups without a signal are replaced."""
+        return self.max_refills
+
+    def select(self, batch: Batch, store: Store) -> Tensor:
+        """Take groups with a signal: a mix of right and wrong."""
+        return group_std(batch.correct.float(), batch.groups, ddof=0) > 0
+
+    def reward(self, batch: Batch, store: Store) -> Tensor:
+        """Add the overlong penalty."""
+        return batch.rewards + self.overlong_penalty(batch.lengths, batch.max_tokens)
 
     def overlong_penalty(self, lengths: Tensor, max_length: int) -> Tensor:
         """What is added to the reward for coming near the limit: 0 … −factor."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, token_rewards, whiten
+from rlbhpc.train.losses import value_loss
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,14 @@ class PPO(Algorithm):
         """Targets of the critic, A + V, zero where there is no token."""
         assert signals.values is not None
         return (self._gae(signals) + signals.values) * signals.mask
+
+    def critic_loss(self, values: Tensor, old: Tensor, returns: Tensor) -> Tensor:
+        """Clipped squared error."""
+        return value_loss(values, old, returns, self.value_clip)
+
+    def holds_policy(self, step: int) -> bool:
+        """Whether the critic still warms up."""
+        return step <= self.critic_warmup
 
     def _gae(self, signals: Signals) -> Tensor:
         if signals.values is None:

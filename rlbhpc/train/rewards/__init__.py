@@ -1,26 +1,37 @@
 """Rewards: one small file each, a function from a judged response to a number.
 
 To add one, write ``rewards/<name>.py`` with a function ``reward(judged) -> float`` and put its name
-into the table. A recipe weighs them: ``options: {rewards: {correct: 1.0, format: 0.1}}``.
+into the table. A recipe weighs them: ``options: {rewards: {correct: 1.0, format: 0.1}}``. Keyword
+arguments of the function become options beside the weight:
+``{noisy: {weight: 1.0, false_positive: 0.1}}``. NaN says that a response cannot be scored.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import Verdict
 
-REWARDS = ("correct", "format", "brevity")
+REWARDS = ("correct", "format", "brevity", "random", "inverted", "likelihood", "noisy")
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A response with everything a reward may look at."""
+    """A response with everything a reward may look at.
+
+    ``seed`` is the one that it was drawn from; ``logprobs`` are the sampler's, of its tokens.
+    """
 
     problem: Problem
     text: str
@@ -28,19 +39,40 @@ class Judged:
     max_tokens: int
     finish: Finish
     verdict: Verdict
+    seed: int = 0
+    logprobs: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    def draw(self, purpose: str) -> float:
+        """A number from 0 to 1 that belongs to this response, whatever interrupts the run."""
+        digest = hashlib.sha256(f"{purpose}\0{self.seed}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64
 
 
-def make_reward(weights: Mapping[str, float]) -> Callable[[Judged], float]:
+def make_reward(
+    weights: Mapping[str, float | Mapping[str, float]],
+) -> Callable[[Judged], float]:
     """Weighted sum of the named rewards."""
-    for name in weights:
-        if name not in REWARDS:
-            raise UserError(f"reward {name!r} is unknown; allowed: {', '.join(REWARDS)}")
-    parts = [
-        (weight, importlib.import_module(f"rlbhpc.train.rewards.{name}").reward)
-        for name, weight in weights.items()
-    ]
+    parts = [_part(name, given) for name, given in weights.items()]
 
     def total(judged: Judged) -> float:
         return float(sum(weight * part(judged) for weight, part in parts))
 
     return total
+
+
+def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callable[[Judged], float]]:
+    if name not in REWARDS:
+        raise UserError(f"reward {name!r} is unknown; allowed: {', '.join(REWARDS)}")
+    function = importlib.import_module(f"rlbhpc.train.rewards.{name}").reward
+    options = dict(given) if isinstance(given, Mapping) else {"weight": given}
+    weight = options.pop("weight", 1.0)
+    allowed = list(inspect.signature(function).parameters)[1:]
+    for option, value in options.items():
+        if option not in allowed:
+            known = ", ".join(["weight", *allowed])
+            raise UserError(f"reward {name}: unknown option {option!r}; allowed: {known}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise UserError(f"reward {name}: {option}: found {value!r}; allowed: 0 to 1")
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        raise UserError(f"reward {name}: found the weight {weight!r}; allowed: a number")
+    return float(weight), partial(function, **options)

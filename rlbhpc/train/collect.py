@@ -1,0 +1,144 @@
+"""One step's rollout: prompts to judged responses on all ranks, and what of them is learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rlbhpc.engines.engine import Engine
+from rlbhpc.errors import UserError
+from rlbhpc.sweep.drain import Drain, Interrupted
+from rlbhpc.train import deepspeed_engine as ds
+from rlbhpc.train.algorithms.algorithm import Batch, Store
+from rlbhpc.train.dynamics import describe
+from rlbhpc.train.rollout import Draw, Rollout, draw_order, roll_out
+
+if TYPE_CHECKING:
+    from rlbhpc.train.loop import Run
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The rollout of one step: all that was sampled, and what is learnt from.
+
+    ``cursor`` counts the prompts that were drawn up to here in the whole run.
+    """
+
+    sampled: list[Rollout]
+    chosen: list[Rollout]
+    cursor: int
+    metrics: dict[str, float]
+
+
+def collect(
+    run: Run, engine: Engine, step: int, cursor: int, store: Store, drain: Drain
+) -> Collected:
+    """Sample one step's rollout; what the algorithm leaves out may be refilled a few times.
+
+    Every group of which something was selected is used: a refill asks only for as many prompts as
+    are missing. What describes the step is of all that was sampled and of its plain rewards, so
+    that algorithms compare; what was chosen of it is described beside it.
+    """
+    s, algorithm = run.settings, run.algorithm
+    sampled: list[Rollout] = []
+    chosen: list[Rollout] = []
+    rewards: list[Tensor] = []
+    missing, rounds = s.prompts_per_step, 0
+    while True:
+        fresh = _sample(run, engine, step, cursor, missing, drain)
+        cursor += missing
+        batch = batch_of(fresh, s.max_tokens)
+        rewards.append(algorithm.reward(batch, store))
+        chosen += _selected(run, fresh, replace(batch, rewards=rewards[-1]), store)
+        sampled += fresh
+        missing = s.prompts_per_step - len({r.group for r in chosen})
+        if missing == 0 or rounds >= algorithm.refills:
+            break
+        rounds += 1
+    drawn = len({r.group for r in sampled})
+    if not chosen:
+        raise UserError(
+            f"training step {step}: {drawn} prompts were sampled {s.samples_per_prompt} times and "
+            f"gave not once {algorithm.LEARNS_FROM}, so there is nothing to learn from; use "
+            "problems nearer to the model's ability, or more samples_per_prompt"
+        )
+    metrics = describe(sampled) | algorithm.measure(
+        batch_of(sampled, s.max_tokens), torch.cat(rewards)
+    )
+    if len(chosen) < len(sampled) or any(a is not b for a, b in zip(chosen, sampled, strict=True)):
+        metrics |= {f"kept/{name}": value for name, value in describe(chosen).items()}
+    if algorithm.refills:
+        metrics |= {"rollout/refills": float(rounds), "rollout/prompts": float(drawn)}
+    return Collected(sampled, chosen, cursor, metrics)
+
+
+def batch_of(rollouts: Sequence[Rollout], max_tokens: int) -> Batch:
+    """What an algorithm is shown of a rollout."""
+    return Batch(
+        rewards=torch.tensor([r.reward for r in rollouts], dtype=torch.float64),
+        correct=torch.tensor([r.correct for r in rollouts]),
+        answers=[r.verdict.canonical for r in rollouts],
+        groups=torch.tensor([r.group for r in rollouts]),
+        lengths=torch.tensor([len(r.response.token_ids) for r in rollouts]),
+        max_tokens=max_tokens,
+    )
+
+
+def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:
+    """Responses to learn from, with the algorithm's rewards; what has no reward is left out."""
+    selected = run.algorithm.select(batch, store) & ~batch.rewards.isnan()
+    greedy = torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64)
+    selected &= ~greedy.isnan()
+    chosen = []
+    for rollout, reward, keep in zip(
+        rollouts, batch.rewards.tolist(), selected.tolist(), strict=True
+    ):
+        if keep:
+            chosen.append(rollout if rollout.reward == reward else replace(rollout, reward=reward))
+    return chosen
+
+
+def _sample(
+    run: Run, engine: Engine, step: int, cursor: int, count: int, drain: Drain
+) -> list[Rollout]:
+    """Sample prompts number ``cursor`` … on all ranks; every rank gets all rollouts, in order.
+
+    A warning to any rank interrupts all of them.
+    """
+    s = run.settings
+    order = draw_order(s.seed, len(run.prompts), cursor, count)
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    share = -(-count // ranks)
+    mine = order[rank * share : (rank + 1) * share]
+    draw = Draw(
+        engine=engine,
+        prompts=[run.prompts[i] for i in mine],
+        first_group=cursor + rank * share,
+        run=(s.seed, run.name, step),
+        max_tokens=s.max_tokens,
+        judge=run.judge,
+        sight=run.sight,
+    )
+    own: list[Rollout] | None = None
+    with suppress(Interrupted), drain.interruptible():
+        own = _own_rollouts(run, draw)
+    if ds.any_rank(own is None):
+        raise Interrupted
+    everyone: list[list[Rollout]] = [[] for _ in range(ranks)]
+    dist.all_gather_object(everyone, own)
+    return [r for part in everyone for r in part]
+
+
+def _own_rollouts(run: Run, draw: Draw) -> list[Rollout]:
+    s = run.settings
+    rollouts = roll_out(draw, s.samples_per_prompt, s.temperature)
+    if not run.algorithm.NEEDS_GREEDY:
+        return rollouts
+    greedy = {r.group: r.reward for r in roll_out(draw, samples=1, temperature=0.0)}
+    return [replace(r, greedy_reward=greedy[r.group]) for r in rollouts]
