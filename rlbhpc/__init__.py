@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from rlbhpc.store.reader import open_cube as open_cube
 
 __version__ = "0.1.0"
@@ -21,3 +26,41 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module("rlbhpc.launch")
     raise AttributeError(f"module 'rlbhpc' has no attribute {name!r}")
+
+
+def _accessor(name: str, data: Any) -> Any:
+    """Make the ``.rlb`` of a Dataset or tree; its rooms are imported on first use."""
+    from rlbhpc.store import accessor
+
+    return getattr(accessor, name)(data)
+
+
+def _register(xarray: Any) -> None:
+    xarray.register_dataset_accessor("rlb")(partial(_accessor, "DatasetAccessor"))
+    xarray.register_datatree_accessor("rlb")(partial(_accessor, "TreeAccessor"))
+
+
+class _WhenXarrayIsImported:
+    """Registers ``.rlb`` with xarray whenever that comes, which takes a third of a second."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Find xarray as it would be found without this, and register once it was executed."""
+        if name != "xarray":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: Any) -> None:
+                execute(module)
+                _register(module)
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "xarray" in sys.modules:
+    _register(sys.modules["xarray"])
+else:
+    sys.meta_path.insert(0, _WhenXarrayIsImported())

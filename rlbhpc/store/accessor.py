@@ -24,7 +24,6 @@ VERDICT: Final = "verdict"
 _CELLS_AT_ONCE: Final = 1 << 23
 
 
-@xr.register_dataset_accessor("rlb")  # type: ignore[no-untyped-call]
 class DatasetAccessor:
     """Methods on one group of a cube, or on any selection from one."""
 
@@ -86,7 +85,10 @@ class DatasetAccessor:
             ``.notnull().sum("problem")`` says how many have enough.
         """
         counts = self.counts(by)
-        sizes = xr.DataArray(np.asarray(k, np.int64), dims=["k"] if np.ndim(k) else [])
+        drawn = np.asarray(k)
+        if (drawn != drawn.astype(np.int64)).any() or (drawn < 1).any():
+            raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
+        sizes = xr.DataArray(drawn.astype(np.int64), dims=["k"] if drawn.ndim else [])
         result: xr.DataArray = xr.apply_ufunc(
             pass_at_k, counts["n"], counts["c"], sizes, keep_attrs=False
         )
@@ -165,7 +167,6 @@ class DatasetAccessor:
         return Layout(Path(source))
 
 
-@xr.register_datatree_accessor("rlb")  # type: ignore[no-untyped-call]
 class TreeAccessor:
     """The same methods on all groups of samples and counts of a tree."""
 

@@ -56,7 +56,9 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     judged = list(zip(now.journals, reasons, strict=True))
     old = [(found.path, found.size) for found, reason in judged if not reason]
     old.extend(_debris(layout, arm, set_name, oldest))
-    for path, _ in old:
+    # Merged bits stand for journals that go now; whoever asks next merges those that stay.
+    derived = layout.bitmap(arm, set_name)
+    for path in (derived, *(path for path, _ in old)):
         try:
             files.remove(path)
             marks.clear(path)
@@ -95,6 +97,7 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
         layout.parts(arm, set_name),
         layout.journals(arm, set_name),
         layout.grid(arm, set_name).parent,
+        layout.bitmap(arm, set_name).parent,
         layout.attempts,
     )
     for folder in folders:

@@ -2,9 +2,9 @@
 
 Whoever plans a study writes the grid of each arm and problem set before the first sample. With
 it, the cube's shape, order and chunks follow from what was asked for and not from which samples
-came first: an interrupted run ends with the same bytes, and a study that grows in samples, steps
-or problems only adds chunk files. Where no grid was written (imported samples), one is derived
-from the samples alone.
+came first: an interrupted run ends with the same bytes, and a study that grows in steps, or beyond
+a million samples a step, only adds chunk files. Where no grid was written (imported samples), one
+is derived from the samples alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Grid:
     n
         Length of the sample axis: the most samples that any cell has or is asked for.
     chunk
-        Fixed when the group is first planned and kept from then on.
+        Follows from the problems and n that are asked for, never from what was asked for first.
     fingerprints, counts
         What is asked for now, and how many samples of it, by (step, problem). Samples with
         another fingerprint no longer count.
@@ -101,8 +101,7 @@ class Grid:
         The order of the cells is that of the cube, for good.
         """
         grid = cls(model, (), (), 0, provenance=provenance or {}).grown(cells, n)
-        problems = max(1, min(len(grid.problems), 1024))
-        return replace(grid, chunk=Chunk(problems, max(1, min(grid.n, CHUNK_CELLS // problems))))
+        return replace(grid, chunk=_planned_chunk(len(grid.problems), grid.n))
 
     def grown(self, cells: Iterable[Cell], n: int | Mapping[Cell, int]) -> Grid:
         """Ask for samples of some cells as well. Nothing leaves, nothing moves.
@@ -117,11 +116,14 @@ class Grid:
             fingerprints[key] = cell.fingerprint
             asked = n if isinstance(n, int) else n[cell]
             counts[key] = max(asked, counts.get(key, 0))
+        most = max([self.n, *counts.values()])
+        unplanned = self.chunk == UNPLANNED
         return replace(
             self,
             problems=tuple(problems),
             steps=tuple(steps),
-            n=max([self.n, *counts.values()]),
+            n=most,
+            chunk=UNPLANNED if unplanned else _planned_chunk(len(problems), most),
             fingerprints=fingerprints,
             counts=counts,
         )
@@ -203,6 +205,7 @@ class Grid:
         try:
             values = checked.read(path)
             steps = tuple(values["steps"])
+            n: int = values["n"]
             rows: Mapping[str, Sequence[tuple[int, int]]] = values["cells"]
             asked = {
                 (step, problem): cell
@@ -214,8 +217,8 @@ class Grid:
                 values["model"],
                 tuple(rows),
                 steps,
-                values["n"],
-                Chunk(*values["chunk"]),
+                n,
+                _planned_chunk(len(rows), n),
                 {key: fingerprint for key, (fingerprint, _) in asked.items()},
                 {key: n for key, (_, n) in asked.items()},
                 values["provenance"],
@@ -226,6 +229,16 @@ class Grid:
             raise UserError(
                 f"{path}: damaged ({error}); run `rlbhpc plan` on the study to write it again"
             ) from error
+
+
+def _planned_chunk(problems: int, n: int) -> Chunk:
+    """Chunks of about a million cells; a step of a small study is one.
+
+    A study that grows gets larger chunks until they hold so many, and only adds chunks from then
+    on. A small first try therefore leaves no trace in the layout.
+    """
+    rows = max(1, min(problems, UNPLANNED.problems))
+    return Chunk(rows, max(1, min(n, CHUNK_CELLS // rows)))
 
 
 def ask(

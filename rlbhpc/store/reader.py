@@ -13,7 +13,6 @@ import zarr.storage
 from numpy.typing import NDArray
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import accessor as accessor  # registers ``.rlb``
 from rlbhpc.store import cube, guessing, left_out, tables, versions
 from rlbhpc.store.cube_schema import GUESSABLE
 from rlbhpc.store.derive import Base, Derivation, PurgedError, refuse_purged

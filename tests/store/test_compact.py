@@ -10,15 +10,16 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import versions
+from rlbhpc.store import grid, versions
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Cell, Chunk, Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.samples import find
@@ -156,7 +157,32 @@ def test_nothing_new_changes_nothing(layout: Layout) -> None:
     assert (again.store, again.bands, again.linked) == (first.store, 0, 0)
 
 
-def test_growth_never_touches_a_chunk_file_that_is_there(layout: Layout) -> None:
+@pytest.mark.parametrize(
+    "first", [{"problems": range(500), "n": 2}, {"problems": range(5), "n": 2048}]
+)
+def test_a_small_first_try_leaves_no_trace_in_the_layout(
+    layout: Layout, first: dict[str, Any]
+) -> None:
+    """500 problems x 2,048 samples had 9,246 files after `sampling.n=2`; rebuilding kept them."""
+    plan(layout, first["problems"], first["n"])
+    journal(layout, samples(range(3), 2), "try")
+    compact(layout)
+    plan(layout, range(500), 2048)
+    journal(layout, samples(range(3), 4), "more")
+    compact(layout)
+    grown = contents(layout.cube)
+    assert len(grown) <= 50
+    compact(layout, rebuild=True)
+    assert contents(layout.cube) == grown
+
+
+def test_growth_never_touches_a_chunk_file_that_is_there(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a step has more than a chunk; one that is smaller is derived anew as it grows."""
+    monkeypatch.setattr(grid, "CHUNK_CELLS", 40)
+    monkeypatch.setattr(grid, "UNPLANNED", Chunk(5, 5))
+
     def chunks() -> dict[str, tuple[int, bytes]]:
         store = layout.cube.resolve()
         return {

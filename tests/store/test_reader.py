@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import random
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -203,6 +205,21 @@ def test_pass_at_k_of_datasets_and_trees(layout: Layout) -> None:
     assert data.rlb.pass_at_k(4).dims == ("problem", "step")
     tree = cube.rlb.pass_at_k([1, 4, 64])
     xr.testing.assert_identical(tree[GROUP]["pass_at_k"].drop_attrs(), curve.drop_attrs())
+
+
+def test_a_draw_is_of_whole_samples(layout: Layout) -> None:
+    journal(layout, samples(range(2), 3), "a")
+    for k in (2.5, 0, [1, -4]):
+        with pytest.raises(UserError, match="allowed: whole numbers from 1"):
+            group(layout).rlb.pass_at_k(k)
+    assert group(layout).rlb.pass_at_k(2.0).sizes == group(layout).rlb.pass_at_k(2).sizes
+
+
+@pytest.mark.parametrize("order", ["import rlbhpc, xarray", "import xarray, rlbhpc"])
+def test_the_methods_are_there_once_the_package_is_imported(order: str) -> None:
+    script = f"{order}; print(xarray.Dataset().rlb.counts, xarray.DataTree().rlb.counts)"
+    command = [sys.executable, "-W", "error", "-c", script]
+    assert "Accessor.counts" in subprocess.run(command, capture_output=True, text=True).stdout
 
 
 def test_texts_come_from_parts_and_journals(layout: Layout) -> None:
