@@ -93,9 +93,8 @@ def _of(report: Report, set_name: str) -> list[Comparison]:
 
 def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
     looks = verdict(pair)
-    word = el("a", el("span", looks.sign, class_="sign"), f" {looks.word}",
-              href=f"#comparison-{number + 1}", class_="word")  # fmt: skip
-    lines = [el("span", word, class_="line")]
+    word = el("a", looks.word, href=f"#comparison-{number + 1}", class_="word")
+    lines = [el("span", el("span", looks.sign, class_="sign"), " ", word, class_="line")]
     lines += [el("span", text, class_="line") for text in (counts(pair), net(pair))]
     return el("td", *lines, class_=looks.kind, data_set=set_name)
 

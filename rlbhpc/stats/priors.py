@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -123,6 +124,13 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
         )
     width = int(counts.n.max()) + 1
     pairs, times = np.unique(counts.n * width + counts.c, return_counts=True)
+    return _fitted(pairs.tobytes(), times.tobytes(), width, zero_inflated)
+
+
+@lru_cache(maxsize=256)
+def _fitted(pairs_bytes: bytes, times_bytes: bytes, width: int, zero_inflated: bool) -> RatePrior:
+    """Fit once what several statistics of one report ask for."""
+    pairs, times = (np.frombuffer(part, np.int64) for part in (pairs_bytes, times_bytes))
     n, c = (part.astype(np.float64) for part in np.divmod(pairs, width))
 
     def loss(theta: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -140,7 +148,7 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
                 bounds=_BOUNDS[: len(start)],
                 options=exact,
             )
-            for start in _starts(counts, zero_inflated)
+            for start in _starts(float(times @ c) / float(times @ n), zero_inflated)
         ),
         key=lambda result: float(result.fun),
     )
@@ -177,9 +185,9 @@ def gradient(prior: RatePrior, counts: Counts, k: NDArray[np.float64]) -> NDArra
     return np.asarray(rows) / (2 * _STEP)
 
 
-def _starts(counts: Counts, zero_inflated: bool) -> list[list[float]]:
+def _starts(mean: float, zero_inflated: bool) -> list[list[float]]:
     """Points to climb from; the likelihood with zeros can have two hills."""
-    rate = max(float(counts.c.sum() / counts.n.sum()), 1e-4)
+    rate = max(mean, 1e-4)
     spread = [np.log(0.3), np.log(0.3 / rate)]
     return [[*spread, zeros] for zeros in (-1.5, -4.0)] if zero_inflated else [spread]
 

@@ -1,8 +1,10 @@
 """The whole report of a large study: 500 problems × 2,048 samples × 10 steps × 4 arms.
 
 The cube (41 million samples with verdicts, lengths, log-probabilities, entropies and answers, about
-0.5 GB) is made in a temporary folder and removed. Reports run in processes of their own, so that
-time and peak memory are those of the command as a user starts it, imports included.
+0.5 GB) is made in a temporary folder and removed. So is a study of 6 problem sets × 6 arms × 10
+checkpoints (79 million samples), whose page and terminal are measured. Reports run in processes of
+their own, so that time and peak memory are those of the command as a user starts it, imports
+included.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from rlbhpc.stats import Counts, ProblemWeights, k_grid
 from rlbhpc.store import cube
 from rlbhpc.store.grid import Cell, Grid
 from tests.benchmarks import Row, median_seconds
+from tests.report.large import make_large
 
 PROBLEMS, SAMPLES, STEPS, REPLICATES = 500, 2048, 10, 1000
 ARMS = ("base", "grpo", "ppo", "dapo")
@@ -57,7 +60,7 @@ def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         every = write_cube(folder / "cube.zarr")
-        return [bootstraps(every), *whole_report(folder), *scripts(folder)]
+        return [bootstraps(every), *whole_report(folder), *scripts(folder), *wide_study(folder)]
 
 
 def bootstraps(every: list[Counts]) -> Row:
@@ -90,6 +93,30 @@ def whole_report(folder: Path) -> Iterator[Row]:
     yield Row("  peak memory", found["peak"], "GB", "<= 2", found["peak"] <= 2)
     size = (out / "report.html").stat().st_size / 1e6
     yield Row("  size of the page", size, "MB", "<= 5", size <= 5)
+
+
+def wide_study(folder: Path) -> Iterator[Row]:
+    """The page of a study of many sets, arms and checkpoints, and what a terminal shows of it."""
+    study = make_large(folder / "wide")
+    out = folder / "wide-report"
+    command = ["report", str(study.layout.root), "-o", str(out)]
+    text = subprocess.run(
+        [sys.executable, "-c", REPORT, *command], check=True, capture_output=True, text=True
+    ).stdout
+    *_, record = text.splitlines()
+    measures = json.loads(record)
+    note = f"{measures['cpu']:.1f} s of processor time, imports included"
+    yield Row("6 sets × 6 arms × 10 checkpoints, page and tables", measures["wall"], "s", "<= 8",
+              measures["wall"] <= 8, note)  # fmt: skip
+    yield Row("  peak memory", measures["peak"], "GB", "<= 1", measures["peak"] <= 1)
+    size = (out / "report.html").stat().st_size / 1e6
+    yield Row("  size of the page", size, "MB", "<= 3", size <= 3)
+    done = subprocess.run(
+        [sys.executable, "-m", "rlbhpc", "report", str(study.layout.root), "--terminal"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    lines = len(done.stdout.splitlines())
+    yield Row("  lines of --terminal", lines, "lines", "<= 60", lines <= 60)
 
 
 def scripts(folder: Path) -> Iterator[Row]:

@@ -19,12 +19,15 @@ pytestmark = pytest.mark.slow
 SPILLED = """[...document.querySelectorAll("body *")].filter(e =>
     e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll, pre, svg")
 ).map(e => e.tagName + "." + e.className)"""
-# Figures whose ink, lines and shapes, covers less than a tenth of their size.
-EMPTY = """[...document.querySelectorAll("svg.figure")].filter(svg => {
-    const all = svg.getBoundingClientRect(), ink = svg.querySelector("g").getBoundingClientRect();
-    return all.height < 50 || ink.width * ink.height < .1 * all.width * all.height
-        || svg.querySelectorAll("path").length < 10;
-}).length"""
+# Plots without a line, or of which a text lies outside of the window.
+EMPTY = """[...document.querySelectorAll("svg.plot")].filter(svg =>
+    svg.getBoundingClientRect().height < 50 || !svg.querySelector(".data path")
+    || [...svg.querySelectorAll("text")].some(text => {
+        const box = text.getBoundingClientRect();
+        return box.left < 0 || box.right > innerWidth + 1;
+    })
+).length"""
+OPEN = "document.querySelectorAll('details').forEach(fold => fold.open = true)"
 # The least contrast of text to the page, by the formula of WCAG 2 (4.5 is legible).
 CONTRAST = """(() => {
     const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
@@ -65,11 +68,12 @@ def test_everything_is_shown_and_nothing_spills(
     window: Browser, whole: Path, width: int, dark: bool, script: bool
 ) -> None:
     window.open(whole, width, dark=dark, script=script)
+    window.ask(OPEN)
     assert window.complaints == []
     assert window.requested == [whole.as_uri()], "the page loads nothing"
     assert window.ask("document.documentElement.scrollWidth") <= width
     assert window.ask(SPILLED) == []
-    assert window.ask("document.querySelectorAll('svg.figure').length") >= 20
+    assert window.ask("document.querySelectorAll('svg.plot').length") >= 20
     assert window.ask(EMPTY) == 0
     assert window.ask(CONTRAST) >= 4.5
     paper = window.ask("getComputedStyle(document.body).backgroundColor")
@@ -86,6 +90,7 @@ def test_every_part_has_its_place(window: Browser, whole: Path) -> None:
     ):  # fmt: skip
         assert any(part in head for head in heads), part
     # The table of the metrics is folded, and opens.
+    window.ask("document.querySelector('#methods').closest('details').open = true")
     fold = "[...document.querySelectorAll('#methods details')]"
     window.ask(f"{fold}[0].querySelector('summary').click()")
     rows = f"{fold}[0].querySelectorAll('tbody tr')"
@@ -95,12 +100,12 @@ def test_every_part_has_its_place(window: Browser, whole: Path) -> None:
 
 def test_a_pointer_finds_the_values(window: Browser, whole: Path) -> None:
     window.open(whole, 1400, script=False)
-    spots = "document.querySelectorAll('svg.figure .values circle')"
+    spots = "document.querySelectorAll('svg.plot .spot')"
     assert window.ask(f"{spots}.length") > 300
     assert window.ask(f"[...{spots}].filter(e => !e.querySelector('title')).length") == 0
     # The first curve of the first figure: base at k = 1, where its table says the same.
     found = window.ask(f"{spots}[0].querySelector('title').textContent")
-    row = "document.querySelector('#curves tbody tr')"
+    row = "document.querySelector('#numbers tbody tr')"
     assert window.ask(f"{row}.cells[0].textContent") == "base"
     value = window.ask(f"{row}.cells[2].dataset.value")
     name, _, rest = found.partition(": ")
@@ -110,20 +115,21 @@ def test_a_pointer_finds_the_values(window: Browser, whole: Path) -> None:
     place = window.ask(
         f"(() => {{ const e = {spots}[3]; e.scrollIntoView(); const b = e.getBoundingClientRect();"
         " const x = b.x + b.width / 2, y = b.y + b.height / 2;"
-        " return document.elementFromPoint(x, y).tagName; })()"
+        " return document.elementFromPoint(x, y).getAttribute('class'); })()"
     )
-    assert place == "circle"
+    assert place == "spot"
 
 
 def test_a_problem_leads_to_its_responses(window: Browser, whole: Path) -> None:
     window.open(whole, 1400)
+    window.ask(OPEN)
     link = "document.querySelector('#comparisons td a')"
     problem = window.ask(f"{link}.textContent")
     window.ask(f"{link}.focus()")
     window.press("Enter", "\r")
     # The link is followed after the key; two frames later it has been.
     window.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    case = "document.querySelector('details:has(:target)')"
+    case = "document.querySelector('details:has(> div:target)')"
     assert window.ask(f"{case}.querySelector('summary').textContent").startswith(f"{problem}:")
     assert window.ask(f"{case}.open")
 
@@ -143,6 +149,7 @@ def test_what_a_model_wrote_stays_text(window: Browser, html: Path) -> None:
 
 def test_keys_are_enough(window: Browser, html: Path) -> None:
     window.open(html, 400)
+    window.ask(OPEN)
     seen: list[str] = []
     for _ in range(400):
         window.press("Tab")
@@ -162,7 +169,7 @@ def test_keys_are_enough(window: Browser, html: Path) -> None:
         assert window.ask(order) == expected
     window.ask("document.querySelector('summary').focus()")
     window.press("Enter", "\r")
-    assert window.ask("document.querySelector('details').open")
+    assert not window.ask("document.querySelector('details').open")
     # A region that is wider than the window scrolls by the arrow keys once it has the focus.
     wide = "[...document.querySelectorAll('.scroll')].find(e => e.scrollWidth > e.clientWidth)"
     window.ask(f"(window.wide = {wide}).focus()")
@@ -177,6 +184,37 @@ def test_a_printed_page_shows_everything(window: Browser, html: Path) -> None:
     window.send("Emulation.setEmulatedMedia", media="print")
     assert window.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert window.ask("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+    # What is folded on the screen is open on paper.
+    fold = "document.querySelector('#methods p')"
+    assert window.ask(f"{fold}.getBoundingClientRect().height") > 0
     pdf = window.send("Page.printToPDF", transferMode="ReturnAsBase64")["data"]
     assert len(pdf) > 50_000
     window.send("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_narrow_matrix_names_the_set_of_each_cell(window: Browser, whole: Path) -> None:
+    cell = "document.querySelector('.matrix td')"
+    window.open(whole, 400)
+    assert window.ask(f"getComputedStyle({cell}, '::before').content") == '"math"'
+    window.open(whole, 1400)
+    assert window.ask(f"getComputedStyle({cell}, '::before').content") == "none"
+
+
+def test_a_fold_opens_from_the_matrix(window: Browser, whole: Path) -> None:
+    window.open(whole, 1400)
+    window.ask("document.querySelector('.matrix a').focus()")
+    window.press("Enter", "\r")
+    window.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert window.ask("document.querySelector('#comparison-1').closest('details').open")
+
+
+def test_letters_keep_their_size_at_any_width(window: Browser, whole: Path) -> None:
+    size = (
+        "[...document.querySelectorAll('#curves svg.plot text')]"
+        ".map(e => e.getBoundingClientRect().height)"
+    )
+    heights = []
+    for width in (1400, 400):
+        window.open(whole, width)
+        heights.append(window.ask(size))
+    assert heights[0] == heights[1] and min(heights[0]) > 10

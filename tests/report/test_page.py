@@ -215,7 +215,7 @@ def test_thin_runs_have_a_page(tmp_path: Path, base: list[int], trained: list[in
         put_samples(study, arm, np.arange(n) < np.array(right)[:, None], step)
     paths = write_report(gather(tmp_path / "run"))
     read = Page(paths[0].read_text())
-    word = " undecided" if any(base + trained) else " nothing solved"
+    word = "undecided" if any(base + trained) else "nothing solved"
     assert word in read.texts["a"]
     for tag in ("td", "p", "figcaption"):
         assert not re.search(r"\bnan\b", " ".join(read.texts[tag]))
