@@ -10,6 +10,7 @@ from rich.console import Console
 from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.cli.table import WIDTH_OF_A_PIPE
 from rlbhpc.errors import DONE, INCOMPLETE
+from rlbhpc.report.ahead import work_ahead
 from rlbhpc.report.aspects.regraded import lay_beside
 from rlbhpc.report.gather import Report, gather, read_pair
 from rlbhpc.report.phrases import several
@@ -62,6 +63,8 @@ def report(
     if as_json:
         click.echo(as_records(gathered))
         return exit_code(gathered)
+    if out is not None or not terminal:
+        work_ahead(gathered)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_A_PIPE

@@ -50,6 +50,8 @@ class Aspect:
         Its numbers by the name of their file.
     metrics
         Names in the registry of metrics, described under Methods where there are tables.
+    waits
+        Whether the tables need the answers of the comparisons, which take a while.
     """
 
     part: Part
@@ -57,6 +59,7 @@ class Aspect:
     comparison: Callable[[Report, Comparison], list[Node]] | None = None
     tables: Callable[[Report], dict[str, pd.DataFrame]] = _no_tables
     metrics: tuple[str, ...] = ()
+    waits: bool = False
 
     def frames(self, report: Report) -> dict[str, pd.DataFrame]:
         """Give the tables that have rows, worked out once per report."""

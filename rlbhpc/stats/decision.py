@@ -243,6 +243,8 @@ def _finding(
 ) -> Finding:
     """Decide by the likelihood ratio of "none", and put an interval around the share."""
     problems = int(joint.times.sum())
+    if not group.any():  # one sample each: no two rates are that far apart
+        return Finding(Verdict.UNDECIDED, 0.0, 0.0, 1.0, round(count), problems)
     chances = joint.chances(best, group)
     estimate = float(joint.times @ chances) / problems
     cut = float(special.ndtri((1 + PROB) / 2))

@@ -192,6 +192,6 @@ def _cells(
     logs = logs - best[:, None]
     keep = np.zeros(logs.shape, bool)
     for group in (*groups, ~(groups[0] | groups[1])):
-        top = logs[:, group].max(axis=1, keepdims=True)
+        top = logs[:, group].max(axis=1, keepdims=True, initial=-np.inf)
         keep[:, group] |= logs[:, group] > top + np.log(_NEGLIGIBLE)
     return sparse.csr_array(np.where(keep, np.exp(logs), 0.0)), best

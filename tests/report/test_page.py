@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
+from rlbhpc.report import ahead
 from rlbhpc.report.aspects import evidence as shown
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence
 from rlbhpc.report.gather import Report, gather
@@ -239,3 +240,14 @@ def test_long_evidence_has_a_page_of_its_own(
     monkeypatch.setattr(shown, "_INLINE", 10**9)
     write_report(gather(run), tmp_path)
     assert not (tmp_path / EVIDENCE_PAGE).exists()
+
+
+def test_answers_worked_out_ahead_are_the_same(
+    run: Path, html: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large report has them from a second process; a small one is made large here."""
+    monkeypatch.setattr(ahead, "_LEAST", 1)
+    report = gather(run)
+    ahead.work_ahead(report)
+    assert "answer" in vars(report.final[0]), "the other process delivered it"
+    assert page(report) == html

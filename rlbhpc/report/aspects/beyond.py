@@ -259,4 +259,5 @@ ASPECT = Aspect(
         "forecasts": forecasts_frame(more(report)),
     },
     metrics=("power-law exponent",),
+    waits=True,
 )

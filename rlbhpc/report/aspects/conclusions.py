@@ -69,4 +69,5 @@ ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
     tables=lambda report: {"conclusions": conclusions_frame(report.final)},
+    waits=True,
 )
