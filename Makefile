@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256
 # The path of the virtual environment's python is all that the recipes rely on.
 RUN    := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help install test lint bench soak docs quickstart cluster-up cluster-test cluster-down constraints clean
+.PHONY: help install test lint bench soak mutants docs quickstart cluster-up cluster-test cluster-down constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ bench: $(STAMP) ## the measured ratios
 
 soak: $(STAMP) ## the long tests, whole
 	RLBHPC_SOAK=1 $(RUN) tools/test.sh
+
+mutants: $(STAMP) ## put 100 small faults into the code and count those that tests notice (hours)
+	$(RUN) python -m tools.mutants
 
 docs: $(STAMP) ## regenerate the generated pages of docs/
 	$(RUN) python tools/make_docs.py
