@@ -29,6 +29,12 @@ GOLDEN = {
     "line of your response should be of the form Answer: $Answer (without quotes) where $Answer is "
     "the answer to the problem.\n\nQ\n\nRemember to put your answer on its own line after "
     '"Answer:".<|im_end|>\n<|im_start|>assistant\n',
+    "dapo-large-k": "A conversation between user and assistant. The user asks a question, and the "
+    "assistant solves it. The time limit is set to 20,480 tokens. If the assistant's response "
+    "exceeds this limit, a progressively increasing penalty with the number of tokens exceeded "
+    "will be applied.\nuser\nSolve the following math problem step by step. The last line of your "
+    "response should be of the form Answer: $Answer (without quotes) where $Answer is the answer "
+    'to the problem.\nQ\nRemember to put your answer on its own line after "Answer:".\nassistant',
     "code-r1": "<|im_start|>system\nYou are a helpful programming assistant. The user will ask you "
     "a question and you as the assistant solve it. The assistant first thinks how to solve the "
     "task through reasoning and then provides the user with the final answer. The reasoning "
