@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256
 # The path of the virtual environment's python is all that the recipes rely on.
 RUN    := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help install test lint bench soak mutants docs quickstart cluster-up cluster-test cluster-down constraints clean
+.PHONY: help install test test-all lint bench soak mutants docs quickstart cluster-up cluster-test cluster-down constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -18,8 +18,11 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard tools/install*.sh)
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-test: $(STAMP) ## the test suite, with a seeded tenth of the long tests
-	$(RUN) tools/test.sh
+test: $(STAMP) ## the quick tests, and of the slow ones those that guard the most
+	$(RUN) tools/test.sh core
+
+test-all: $(STAMP) ## every test, with a seeded tenth of the long ones
+	$(RUN) tools/test.sh all
 
 lint: $(STAMP) ## ruff, mypy --strict, room order and file length
 	$(BIN)/ruff check .
@@ -31,7 +34,7 @@ bench: $(STAMP) ## the measured ratios
 	$(RUN) python -m tests.benchmarks
 
 soak: $(STAMP) ## the long tests, whole
-	RLBHPC_SOAK=1 $(RUN) tools/test.sh
+	RLBHPC_SOAK=1 $(RUN) tools/test.sh all
 
 mutants: $(STAMP) ## put 100 small faults into the code and count those that tests notice (hours)
 	$(RUN) python -m tools.mutants

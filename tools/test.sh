@@ -1,10 +1,19 @@
 #!/usr/bin/env bash
-# The whole suite: what is quick runs on all cores, what loads engines or clusters one at a time.
+# The tests. What is quick runs on all cores, what loads engines or clusters one at a time.
+#   tools/test.sh core   what a contributor runs: all quick tests, and a few that guard the most
+#   tools/test.sh all    everything but the cluster's
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+part=$1
+shift
+# No tests selected (exit 5) is not a failure of a part.
+if [ "$part" = core ]; then
+    python -m pytest -n auto -m 'not engine and not cluster and (core or not slow)' "$@"
+    python -m pytest -m 'engine and core' "$@" || [ $? -eq 5 ]
+    exit
+fi
 python -m pytest -n auto -m 'not engine and not cluster' "$@"
-# No tests selected (exit 5) is not a failure of these parts.
 python -m pytest -m 'engine and not torchvision' "$@" || [ $? -eq 5 ]
 # Last, because what it adds to the path would change which image code all others load.
 PYTHONPATH=$(python -c 'import sys; print(sys.prefix)')/torchvision${PYTHONPATH:+:$PYTHONPATH} \

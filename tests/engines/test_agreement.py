@@ -16,7 +16,7 @@ from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
 from tests.engines.support import SECOND_END, Truth, by_tag, requests
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.core]
 
 SETTINGS = [
     Sampling(1.0, 1.0, 24),

@@ -1,6 +1,6 @@
 """kill -9 at every step and at random moments: nothing acknowledged is lost, nothing doubled.
 
-`make soak` kills about 500 times, `make test` a seeded tenth of that.
+`make soak` kills about 500 times, `make test-all` a seeded tenth of that.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ def test_a_finished_sweep_has_nothing_to_do(make_study: Callable[[], tuple[Path,
     assert sample_in_child(path, 300).ended() == NOTHING_TO_DO
 
 
+@pytest.mark.core
 @pytest.mark.timeout(1800)
 def test_killed_sweeps_end_with_the_same_cube(
     make_study: Callable[[], tuple[Path, Study]],

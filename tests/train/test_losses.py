@@ -17,7 +17,7 @@ from rlbhpc.train.losses import (
     value_loss,
 )
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.core]
 
 LOSS = torch.tensor([[1.0, 2, 0, 0], [3, 4, 5, 6], [7, 0, 0, 0]])
 LENGTHS = torch.tensor([2, 4, 1])

@@ -73,6 +73,7 @@ def test_a_rank_does_not_end_before_its_threads_rest() -> None:
     assert int(threads) > 0 and said == "let go"
 
 
+@pytest.mark.core
 @pytest.mark.timeout(900)
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path) -> None:
     # Without biases: turned by position alone, that of a key has a gradient of little but rounding,

@@ -73,7 +73,7 @@ def outcome(study: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("algorithm", [pytest.param("grpo", marks=pytest.mark.core), "ppo"])
 def test_killed_training_ends_with_the_same_weights(
     model: Path, tmp_path: Path, soak: bool, algorithm: str
 ) -> None:
