@@ -6,7 +6,7 @@ states the rule and what it was simulated on.
 *Lost?* Are there problems that the base solves in k samples and that take the trained model at
 least ten times the samples of the base? *Gained?* The same with the arms exchanged. Both are
 likelihood-ratio tests of the joint distribution of the two rates (:mod:`rlbhpc.stats.joint`), each
-one-sided at .025. A model that is merely slower, or merely quicker, loses and gains nothing.
+one-sided at .0125. A model that is merely slower, or merely quicker, loses and gains nothing.
 
 *Net?* Is pass@k of the two different at the k of the answer? A paired interval over problems, and
 McNemar's exact test beside it.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -33,12 +33,15 @@ from rlbhpc.stats.difference import DifferenceCurve, difference_curve
 from rlbhpc.stats.interval import PROB, Interval, Target
 from rlbhpc.stats.joint import Fit, Joint
 from rlbhpc.stats.mcnemar import mcnemar_exact
+from rlbhpc.stats.paired import FEW
 from rlbhpc.stats.weights import ProblemWeights
 
 #: Shares of problems, and differences of pass@k, below this count as the same.
 MARGIN: Final = 0.02
 #: Share of the problems that must support the k of an answer.
 SUPPORT: Final = 0.98
+# Of the forecast how much more data decides.
+_POWER: Final = 0.8
 # Of the root of a deviance, at a bound.
 _CLOSE: Final = 0.03
 # Of the curve that finds the crossing; its intervals do not depend on them.
@@ -83,6 +86,9 @@ class Finding:
         of every problem, else the nearest whole number to its unbiased estimate.
     problems
         Out of how many.
+    more
+        Where undecided: how many times the problems, or the samples of each, decide in about 80 %
+        of studies.
     """
 
     verdict: Verdict
@@ -91,6 +97,7 @@ class Finding:
     high: float
     count: int
     problems: int
+    more: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,8 @@ class Answer:
     lost, gained
         Problems that need ten times the samples, or a tenth of them.
     net, efficiency
-        Trained minus base pass@k at this k, and at k = 1.
+        Trained minus base pass@k at this k, and at k = 1; there without bounds, which are NaN,
+        where fewer than ten problems carry the difference.
     crossing
         The last k at which the curves cross, with its interval; None where they do not.
     left_out
@@ -192,7 +200,10 @@ def supporting(base: Counts, trained: Counts, k: int | None = None) -> NDArray[n
 
 
 def decide(
-    curve: DifferenceCurve, margin: float = MARGIN, left_out: tuple[int, ...] = ()
+    curve: DifferenceCurve,
+    margin: float = MARGIN,
+    left_out: tuple[int, ...] = (),
+    comparisons: int = 1,
 ) -> Answer:
     """Give the answer of a difference curve whose last k all its problems support.
 
@@ -204,6 +215,8 @@ def decide(
         What counts as the same.
     left_out
         Positions of problems that are not in the curve, to be told.
+    comparisons
+        How many share the error: each is decided at its share of it, while intervals keep theirs.
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
@@ -211,9 +224,10 @@ def decide(
     joint = Joint(base, trained, k)
     best = joint.fit()
     base_only, trained_only = _cells(base, trained, k)
-    lost = _finding(joint, best, joint.lost, base_only, margin)
-    gained = _finding(joint, best, joint.gained, trained_only, margin)
-    net, efficiency = curve.pointwise[len(curve.k) - 1], curve.pointwise[0]
+    error = (1 - PROB) / comparisons
+    lost = _finding(joint, best, joint.lost, base_only, margin, error)
+    gained = _finding(joint, best, joint.gained, trained_only, margin, error)
+    net, efficiency = curve.pointwise[len(curve.k) - 1], _carried(curve)
     solved = int((base.solved | trained.solved).sum())
     counted = bool((base.n == k).all() and (trained.n == k).all())
     p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
@@ -228,7 +242,7 @@ def decide(
         margin,
         p_mcnemar,
         solved,
-        _word(lost, gained, _net_sign(net, p_mcnemar), efficiency, solved),
+        _word(lost, gained, _net_sign(net, p_mcnemar, error), _sign(efficiency, error), solved),
     )
 
 
@@ -239,7 +253,7 @@ def _cells(base: Counts, trained: Counts, k: int) -> tuple[float, float]:
 
 
 def _finding(
-    joint: Joint, best: Fit, group: NDArray[np.bool_], count: float, margin: float
+    joint: Joint, best: Fit, group: NDArray[np.bool_], count: float, margin: float, error: float
 ) -> Finding:
     """Decide by the likelihood ratio of "none", and put an interval around the share."""
     problems = int(joint.times.sum())
@@ -253,12 +267,19 @@ def _finding(
         held = joint.fit(best.mass, group, share)
         return math.sqrt(2 * max(best.log_likelihood - held.log_likelihood, 0.0))
 
-    if root_deviance(0.0) > cut:
+    evidence = root_deviance(0.0)
+    threshold = float(special.ndtri(1 - error / 4))
+    if evidence > threshold:
         low, high = _shares(chances, joint.times, estimate)
         return Finding(Verdict.YES, estimate, low, high, round(count), problems)
     high = _bound(root_deviance, cut, estimate, 1.0)
-    verdict = Verdict.NO if high < margin else Verdict.UNDECIDED
-    return Finding(verdict, estimate, 0.0, high, round(count), problems)
+    if high < margin:
+        return Finding(Verdict.NO, estimate, 0.0, high, round(count), problems)
+    needed = threshold + float(special.ndtri(_POWER))
+    more = high / margin
+    if evidence > 0:
+        more = min(more, (needed / evidence) ** 2)
+    return Finding(Verdict.UNDECIDED, estimate, 0.0, high, round(count), problems, more)
 
 
 def _shares(
@@ -305,11 +326,28 @@ def _bound(
     return share
 
 
-def _net_sign(net: Interval, p_mcnemar: float) -> int:
+def _carried(curve: DifferenceCurve) -> Interval:
+    """Difference at k = 1, without bounds where a handful of problems carry it."""
+    first = curve.pointwise[0]
+    if curve.carriers[0] >= FEW:
+        return first
+    nothing = np.asarray(np.nan)
+    return replace(first, lower=nothing, upper=nothing, sound=np.asarray(False))
+
+
+def _net_sign(net: Interval, p_mcnemar: float, error: float) -> int:
     """Sign of the net that is claimed: by the exact test where there is one."""
     if math.isnan(p_mcnemar):
-        return int(net.sign)
-    return int(np.sign(net.estimate)) if p_mcnemar < 1 - PROB else 0
+        return _sign(net, error)
+    return int(np.sign(net.estimate)) if p_mcnemar < error else 0
+
+
+def _sign(interval: Interval, error: float) -> int:
+    """Sign of an estimate whose interval, widened to this error, leaves 0 out."""
+    wider = float(special.ndtri(1 - error / 2) / special.ndtri((1 + interval.prob) / 2))
+    half = (interval.high - interval.low) / 2 * wider
+    estimate = float(interval.estimate)
+    return int(np.sign(estimate)) if abs(estimate) > half else 0
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
@@ -333,7 +371,7 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     return None
 
 
-def _word(lost: Finding, gained: Finding, net: int, efficiency: Interval, solved: int) -> Word:
+def _word(lost: Finding, gained: Finding, net: int, efficiency: int, solved: int) -> Word:
     """Say it in a word: lost and gained first, then the net, then the speed."""
     if not solved:
         return Word.NOTHING_SOLVED
@@ -344,5 +382,5 @@ def _word(lost: Finding, gained: Finding, net: int, efficiency: Interval, solved
     if fell or rose:
         return Word.SHRINKS if fell else Word.EXPANDS
     if lost.verdict is gained.verdict is Verdict.NO:
-        return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[int(efficiency.sign) + 1]
+        return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency + 1]
     return (Word.BEHIND, Word.UNDECIDED, Word.AHEAD)[net + 1]
