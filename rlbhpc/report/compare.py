@@ -58,6 +58,8 @@ class Comparison:
     p_moved_holm, p_solved_holm
         p-values of "moved at all" and of McNemar's test, adjusted by Holm's method over the last
         steps of all comparisons; NaN for earlier steps.
+    comparisons
+        How many share the error of the answer.
     """
 
     base: Measured
@@ -75,6 +77,7 @@ class Comparison:
     shift: AccuracyShift
     p_moved_holm: float = float("nan")
     p_solved_holm: float = float("nan")
+    comparisons: int = 1
 
     @property
     def title(self) -> str:
@@ -90,7 +93,7 @@ class Comparison:
     @cached_property
     def answer(self) -> Answer:
         """What was lost and gained. It takes a while, and few ask of an earlier checkpoint."""
-        return decide(self.curve, self.margin)
+        return decide(self.curve, self.margin, comparisons=self.comparisons)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -199,7 +202,7 @@ def compare(
 
 
 def adjusted(final: list[Comparison]) -> list[Comparison]:
-    """Adjust the p-values of some comparisons for being that many."""
+    """Let some comparisons share the error: p-values by Holm, answers at an equal part."""
     if not final:
         return []
     moved = holm([c.curve.p_moved for c in final])
@@ -209,6 +212,7 @@ def adjusted(final: list[Comparison]) -> list[Comparison]:
             c,
             p_moved_holm=float(moved[i]),
             p_solved_holm=float(cover[i]) if c.solved is not None else float("nan"),
+            comparisons=len(final),
         )
         for i, c in enumerate(final)
     ]

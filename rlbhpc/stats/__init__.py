@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     from rlbhpc.stats.mcnemar import mcnemar_exact
     from rlbhpc.stats.multiple import holm
     from rlbhpc.stats.perplexities import perplexity
-    from rlbhpc.stats.phrases import sentences
     from rlbhpc.stats.reliability import g_pass_at_k, mg_pass_at_k, pass_hat_k
     from rlbhpc.stats.solvable import solvable_sets
     from rlbhpc.stats.support import SupportMetrics, support_metrics
     from rlbhpc.stats.weights import ProblemWeights
-    from rlbhpc.stats.words import Conclusion, Headline, conclude
 
 _HOME = {
     "bayes": ("bayes_at_n",),
@@ -58,23 +56,21 @@ _HOME = {
     "mcnemar": ("mcnemar_exact",),
     "multiple": ("holm",),
     "perplexities": ("perplexity",),
-    "phrases": ("sentences",),
     "reliability": ("g_pass_at_k", "mg_pass_at_k", "pass_hat_k"),
     "solvable": ("solvable_sets",),
     "support": ("SupportMetrics", "support_metrics"),
     "weights": ("ProblemWeights",),
-    "words": ("Conclusion", "Headline", "conclude"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "Answer", "Conclusion", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Finding",
-    "Headline", "Interval", "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "Verdict",
+    "Answer", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Finding",
+    "Interval", "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "Verdict",
     "Word", "accuracy_histogram", "accuracy_shift", "answer", "bayes_at_n", "clopper_pearson",
-    "conclude", "coverage", "crossing", "crossing_points", "delta_se", "delta_se_interval",
+    "coverage", "crossing", "crossing_points", "delta_se", "delta_se_interval",
     "detection_threshold", "difference_curve", "extrapolate", "fixed_curve", "g_pass_at_k", "holm",
     "k_grid", "log_fail_at_k", "maj_at_k_by_votes", "mcnemar_exact", "mg_pass_at_k", "pass_at_k",
-    "pass_curve", "pass_curves", "pass_hat_k", "perplexity", "pythia", "sentences",
+    "pass_curve", "pass_curves", "pass_hat_k", "perplexity", "pythia",
     "solvable_sets", "support_metrics",
 ]  # fmt: skip
 

@@ -3,10 +3,11 @@ r"""The answer about a trained model and its base: what was lost, what was gaine
 Three questions are decided, in this order, each with its share of the error; docs/statistics.md
 states the rule and what it was simulated on.
 
-*Lost?* Are there problems that the base solves in k samples and that take the trained model at
-least ten times the samples of the base? *Gained?* The same with the arms exchanged. Both are
-likelihood-ratio tests of the joint distribution of the two rates (:mod:`rlbhpc.stats.joint`), each
-one-sided at .0125. A model that is merely slower, or merely quicker, loses and gains nothing.
+*Lost?* Are there problems that the base solves in k samples, that the trained model does not, and
+that take it at least ten times the samples of the base? *Gained?* The same with the arms exchanged.
+Both are likelihood-ratio tests of the joint distribution of the two rates
+(:mod:`rlbhpc.stats.joint`), each one-sided at .0125. A model that is merely slower, or merely
+quicker, loses and gains nothing.
 
 *Net?* Is pass@k of the two different at the k of the answer? A paired interval over problems, and
 McNemar's exact test beside it.
@@ -260,7 +261,7 @@ def _finding(
     if not group.any():  # one sample each: no two rates are that far apart
         return Finding(Verdict.UNDECIDED, 0.0, 0.0, 1.0, round(count), problems)
     chances = joint.chances(best, group)
-    estimate = float(joint.times @ chances) / problems
+    estimate = min(1.0, float(joint.times @ chances) / problems)
     cut = float(special.ndtri((1 + PROB) / 2))
 
     def root_deviance(share: float) -> float:
@@ -272,7 +273,7 @@ def _finding(
     if evidence > threshold:
         low, high = _shares(chances, joint.times, estimate)
         return Finding(Verdict.YES, estimate, low, high, round(count), problems)
-    high = _bound(root_deviance, cut, estimate, 1.0)
+    high = 1.0 if estimate > 1 - 1e-6 else _bound(root_deviance, cut, estimate, 1.0)
     if high < margin:
         return Finding(Verdict.NO, estimate, 0.0, high, round(count), problems)
     needed = threshold + float(special.ndtri(_POWER))
@@ -293,7 +294,8 @@ def _shares(
     of :math:`\nu (\nu/P)^2` of them: simulated, that holds 93 to 97 %.
     """
     problems = int(times.sum())
-    known = float(times @ (chances - share) ** 2) / (share * (1 - share))
+    spread = share * (1 - share)
+    known = float(times @ (chances - share) ** 2) / spread if spread > 1e-12 else problems
     trials = known * (known / problems) ** 2
     a, b = share * trials + 0.5, (1 - share) * trials + 0.5
     low, high = special.betaincinv(a, b, [(1 - PROB) / 2, (1 + PROB) / 2]).tolist()

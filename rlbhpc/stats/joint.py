@@ -10,10 +10,11 @@ two arms, with masses at rate 0 and at rate 1, and its likelihood
 is concave in the masses g: there is one maximum, whichever arm is called the base. It is found by
 the EM algorithm. A stopping rule for the samples does not change the likelihood.
 
-A problem is *lost* if the base solves it in k samples, :math:`h \ge 10^{1/3}/k`, which is 88 of 100
-draws of k, and if the trained model would need at least ``FACTOR`` times the samples of the base;
-*gained* is the mirror image. Masses may be held to a given share of lost problems, which gives
-likelihood ratios: how much worse do the counts fit if nothing, or so much, was lost?
+A problem is *lost* if the base solves it in k samples, :math:`h \ge 10^{1/3}/k`, which is 88 of
+100 draws of k, if the trained model does not, and if it would need at least ``FACTOR`` times the
+samples of the base; *gained* is the mirror image. Masses may be held to a given share of lost
+problems, which gives likelihood ratios: how much worse do the counts fit if nothing, or so much,
+was lost?
 
 References
 ----------
@@ -67,6 +68,10 @@ class Joint:
 
     Attributes
     ----------
+    rates
+        Rate in the middle of each bin of an arm.
+    row, times
+        Distinct pair of counts of each problem, and how many problems have it.
     lost, gained
         Which cells are lost and gained problems.
     """
@@ -86,8 +91,11 @@ class Joint:
         most = max(int(base.n.max()), int(trained.n.max()), k)
         edges = _edges(k, most, factor)
         self.rates = _middles(edges)
-        rows, self.times = np.unique(
-            np.stack([base.n, base.c, trained.n, trained.c]), axis=1, return_counts=True
+        rows, self.row, self.times = np.unique(
+            np.stack([base.n, base.c, trained.n, trained.c]),
+            axis=1,
+            return_inverse=True,
+            return_counts=True,
         )
         ours, theirs = _likelihood(rows[0], rows[1], edges), _likelihood(rows[2], rows[3], edges)
         self.lost = _lost(len(self.rates))
@@ -125,6 +133,17 @@ class Joint:
                 before = now
         return Fit(mass, float(self.times @ (np.log(density) + self.scale)))
 
+    def draw(
+        self, fit: Fit, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Draw the two rates of every problem from what its counts leave open."""
+        density = self.cells @ fit.mass
+        below = np.cumsum(self.cells.toarray() * fit.mass / density[:, None], axis=1)
+        uniform = rng.random(len(self.row))
+        cell = [int(np.searchsorted(below[i], u)) for i, u in zip(self.row, uniform, strict=True)]
+        at_base, at_trained = np.divmod(np.minimum(cell, below.shape[1] - 1), len(self.rates))
+        return self.rates[at_base], self.rates[at_trained]
+
     def chances(self, fit: Fit, group: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Chance of every distinct pair of counts to be of a problem of this group."""
         density = self.cells @ fit.mass
@@ -139,13 +158,14 @@ def _held(
         return np.asarray(mass / mass.sum())
     inside, outside = mass[group].sum(), mass[~group].sum()
     scale = share / inside if share > 0 else 0.0
-    return np.where(group, mass * scale, mass * ((1 - share) / outside))
+    rest = (1 - share) / outside if share < 1 else 0.0
+    return np.where(group, mass * scale, mass * rest)
 
 
 def _edges(k: int, most: int, factor: float) -> NDArray[np.float64]:
     """Edges of the bins of hazards, from 1/(factor k) to where a failure is never seen."""
     step = np.log(factor) / _STEPS
-    top = int(np.ceil(np.log(np.log(4.0 * most) * k) / step))
+    top = max(int(np.ceil(np.log(np.log(4.0 * most) * k) / step)), _SOLVED + 1)
     return np.asarray(np.exp(step * np.arange(-_STEPS, top + 1)) / k)
 
 
@@ -178,7 +198,8 @@ def _lost(levels: int) -> NDArray[np.bool_]:
     """Cells ``[base, trained]`` that the base solves and the trained model is far slower at."""
     base, trained = np.arange(levels)[:, None], np.arange(levels)[None, :]
     # Level 0 is rate 0; bins from 1/k on start at 1 + _STEPS.
-    return np.asarray((base > _STEPS + _SOLVED) & (trained < base - _STEPS))
+    solved = _STEPS + _SOLVED
+    return np.asarray((base > solved) & (trained <= solved) & (trained < base - _STEPS))
 
 
 def _cells(

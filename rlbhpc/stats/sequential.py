@@ -1,8 +1,9 @@
 r"""More samples: how many until the answer is decided, and where to spend them.
 
-Both questions are answered by simulation from what is known: rates are drawn from each problem's
-posterior under a fitted distribution, further samples are drawn from the rates, and the grown data
-are put into words again. The answer is a forecast, model-based as the fit is.
+Both questions are answered by simulation from what is known: the two rates of each problem are
+drawn from what its counts leave open under the joint distribution (:mod:`rlbhpc.stats.joint`),
+further samples are drawn from the rates, and the grown data are answered again. The answer is a
+forecast, model-based as the fit is.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
+from rlbhpc.stats.decision import MARGIN, Word, decide
 from rlbhpc.stats.difference import difference_curve
-from rlbhpc.stats.priors import RatePrior, fit_prior
+from rlbhpc.stats.joint import Joint
+from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.weights import ProblemWeights
-from rlbhpc.stats.words import MARGIN, Headline, conclude
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,14 @@ class Forecast:
     n
         Samples per problem.
     decided
-        Share of simulated studies of this size whose headline is not "undecided".
-    headlines
-        Share of each headline.
+        Share of simulated studies of this size whose word is not "undecided".
+    words
+        Share of each word.
     """
 
     n: int
     decided: float
-    headlines: dict[Headline, float]
+    words: dict[Word, float]
 
 
 def forecast(
@@ -64,25 +66,29 @@ def forecast(
     studies
         Simulated studies per size.
     margin
-        What counts as the same boundary.
+        What counts as the same.
     """
     check_paired(base, trained)
     have = int(max(base.n.max(), trained.n.max()))
     if not sizes or min(sizes) < have:
         raise UserError(f"forecast for {list(sizes)} samples, but {have} exist; ask for more")
-    priors = [fit_prior(arm, zero_inflated=True) for arm in (base, trained)]
+    for arm in (base, trained):
+        arm.refuse_stopped("a forecast")
+    joint = Joint(base, trained, min(base.reach, trained.reach))
+    best = joint.fit()
     result = []
     for size in sizes:
-        found: list[Headline] = []
+        drawn: list[Word] = []
         for _ in range(studies):
+            rates = joint.draw(best, rng)
             grown = [
-                _grow(arm, prior, size, rng)
-                for arm, prior in zip((base, trained), priors, strict=True)
+                Counts.of(size, arm.c + rng.binomial(size - arm.n, rate))
+                for arm, rate in zip((base, trained), rates, strict=True)
             ]
             curve = difference_curve(grown[0], grown[1], weights)
-            found.append(conclude(curve, weights, margin).headline)
-        shares = {h: found.count(h) / studies for h in Headline if h in found}
-        result.append(Forecast(size, 1 - shares.get(Headline.UNDECIDED, 0.0), shares))
+            drawn.append(decide(curve, margin).word)
+        shares = {word: drawn.count(word) / studies for word in Word if word in drawn}
+        result.append(Forecast(size, 1 - shares.get(Word.UNDECIDED, 0.0), shares))
     return result
 
 
@@ -111,12 +117,3 @@ def where_to_spend(counts: Counts, more: int) -> NDArray[np.float64]:
         raise UserError(f"{more} more samples solve nothing; ask about one at least")
     prior = fit_prior(counts, zero_inflated=True)
     return np.where(counts.solved, 0.0, 1 - prior.fail(counts.n, counts.c, more))
-
-
-def _grow(counts: Counts, prior: RatePrior, size: int, rng: np.random.Generator) -> Counts:
-    """Draw the samples that are missing up to ``size`` from each problem's posterior."""
-    counts.refuse_stopped("a forecast")
-    rate = rng.beta(prior.a + counts.c, prior.b + counts.n - counts.c)
-    rate = np.where(rng.random(len(counts)) < prior.never(counts.n, counts.c), 0.0, rate)
-    drawn = rng.binomial(size - counts.n, rate)
-    return Counts.of(size, counts.c + drawn)

@@ -200,8 +200,8 @@ def population(name: str) -> Population:
     solved = 10 ** (1 / 3) / case.n
     difference = (1 - base) ** case.n - (1 - trained) ** case.n
     return Population(
-        float(((ours >= solved) & (theirs <= ours / FACTOR)).mean()),
-        float(((theirs >= solved) & (ours <= theirs / FACTOR)).mean()),
+        float(((ours >= solved) & (theirs < solved) & (theirs <= ours / FACTOR)).mean()),
+        float(((theirs >= solved) & (ours < solved) & (ours <= theirs / FACTOR)).mean()),
         float(difference.mean()),
         float((trained - base).mean()),
     )

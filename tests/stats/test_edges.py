@@ -12,7 +12,7 @@ from rlbhpc.stats import (
     Counts,
     ProblemWeights,
     accuracy_histogram,
-    conclude,
+    answer,
     coverage,
     crossing_points,
     difference_curve,
@@ -20,7 +20,6 @@ from rlbhpc.stats import (
     g_pass_at_k,
     mcnemar_exact,
     pass_curve,
-    sentences,
     solvable_sets,
     support_metrics,
 )
@@ -52,8 +51,7 @@ def test_any_study_gives_bounds_around_its_estimates(problems: int, n: int, fill
     if problems < 20:
         assert not curve.interval.sound.any()
         assert not difference.band.sound.any()
-    found = conclude(difference, weights)
-    said = sentences(found, difference)
+    said = answer(base, trained).sentences()
     assert all(sentence.endswith(".") for sentence in said)
     assert "nan" not in " ".join(said)
     if problems > 1:

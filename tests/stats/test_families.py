@@ -13,6 +13,7 @@ from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.stats.cover import cover_at, posterior_above
 from rlbhpc.stats.coverage_table import coverage, coverage_of, rarest_first
+from rlbhpc.stats.decision import Word
 from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.stats.entropy import (
     answer_entropy,
@@ -41,7 +42,6 @@ from rlbhpc.stats.temperature import (
     matched_temperature,
 )
 from rlbhpc.stats.verifier_floor import audited_floor, not_guessable
-from rlbhpc.stats.words import Headline
 from tests.stats.truths import two_models
 
 
@@ -116,7 +116,7 @@ def test_a_forecast_grows_more_certain_with_samples() -> None:
     found = forecast(arms[0], arms[1], weights, sizes, rng(6), studies=10)
     assert [f.n for f in found] == sizes
     assert found[0].decided < found[1].decided
-    assert found[1].headlines.get(Headline.SHRINKS, 0) > 0.5
+    assert found[1].words.get(Word.BEHIND, 0) > 0.5
     assert samples_until_decided(found, 0.5) == 1024
     assert samples_until_decided(found[:1], 0.99) is None
     with pytest.raises(UserError, match="ask for more"):

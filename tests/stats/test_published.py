@@ -8,8 +8,8 @@ import pytest
 from rlbhpc.stats import (
     ProblemWeights,
     accuracy_histogram,
+    answer,
     bayes_at_n,
-    conclude,
     coverage,
     crossing,
     crossing_points,
@@ -162,7 +162,7 @@ def test_pythia_crossing() -> None:
     # The bootstrap's percentile interval of about 2.3 to 4,100 lies within the set.
     assert 2.3 in found
     assert 4100 in found
-    assert str(conclude(curve, weights).headline) == "undecided"
+    assert str(answer(base, trained).word) == "undecided"
 
 
 def test_pythia_pair_that_never_crosses() -> None:

@@ -234,7 +234,7 @@ def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:
             "n": size.n,
             "decided": size.decided,
             "simulations": plan.studies,
-            **{f"says_{headline}": share for headline, share in size.headlines.items()},
+            **{f"says_{headline}": share for headline, share in size.words.items()},
         }
         for plan in plans
         for size in plan.forecasts

@@ -249,10 +249,11 @@ def _spreads(scores: list[Scored], set_name: str) -> Node:
         rows.append(
             [combination.source, combination.step, combination.scorer, combination.scorer_step,
              distribution.responses, distribution.median, distribution.lower_quartile,
-             distribution.upper_quartile, distribution.geometric_mean]
+             distribution.upper_quartile, distribution.geometric_mean, distribution.lower,
+             distribution.upper]
         )  # fmt: skip
     heads = ["text of", "step", "under", "step", "responses", "median", "lower quartile",
-             "upper quartile", "geometric mean"]  # fmt: skip
+             "upper quartile", "geometric mean", "95 % from", "to"]  # fmt: skip
     return table(f"Perplexity on {set_name}", heads, rows)
 
 

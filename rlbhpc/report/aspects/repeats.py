@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.report.stored import has_samples, read, some_problems
 from rlbhpc.stats import Interval
-from rlbhpc.stats.diversity import duplicates
+from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.verify.verdict import Status
 
@@ -36,6 +37,11 @@ class Repeats:
     longest
         Tokens of the longest response that occurs twice; 0 where none does. A short answer may
         repeat by itself, a long one only if a seed was used twice.
+    pairs, expected
+        Equal pairs, and how many independent draws of these probabilities would hold; NaN where
+        the samples were not drawn from the distribution whose log-probabilities are stored.
+    copies
+        Responses that repeat one too improbable to be drawn twice.
     responses, problems
         What was read.
     """
@@ -46,6 +52,9 @@ class Repeats:
     longest: int
     responses: int
     problems: int
+    pairs: int
+    expected: float
+    copies: int
 
 
 @once
@@ -57,7 +66,7 @@ def repeats(report: Report) -> list[Repeats]:
         if not has_samples(report, arm):
             continue
         problems = some_problems(arm, written.cost)
-        columns = ("problem", "sample", "verdict", "n_tokens", "text")
+        columns = ("problem", "sample", "verdict", "n_tokens", "logprob_sum", "text")
         rows = read(report, arm, problems, columns)
         if not rows.num_rows:  # a cube whose samples are elsewhere
             continue
@@ -81,7 +90,24 @@ def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
     distinct = mean_interval(np.array([p.distinct for p in each]) / n, weights, prob, how)
     effective = mean_interval(np.array([p.effective_n for p in each]) / n, weights, prob, how)
     longest = int(twice["n_tokens"].max()) if len(twice) else 0
-    return Repeats(arm, distinct, effective, longest, len(frame), len(each))
+    found = [
+        collisions(group["text"].to_numpy(), group["logprob_sum"].to_numpy(), len(each))
+        for _, group in groups
+    ]
+    pairs = sum(problem.pairs for problem in found)
+    expected = sum(problem.expected for problem in found)
+    copies = sum(problem.copies for problem in found)
+    if not _as_stored(report, arm) or frame["logprob_sum"].isna().any():
+        expected, copies = float("nan"), 0
+    return Repeats(
+        arm, distinct, effective, longest, len(frame), len(each), pairs, expected, copies
+    )
+
+
+def _as_stored(report: Report, arm: Measured) -> bool:
+    """Whether the samples were drawn at temperature 1 from all tokens, as log-probabilities are."""
+    known = report.arms.get(arm.arm)
+    return known is not None and known.sampling.temperature == 1 and known.sampling.top_p == 1
 
 
 def section(report: Report) -> list[Node]:
@@ -108,10 +134,10 @@ def section(report: Report) -> list[Node]:
         nodes.append(
             el(
                 "p",
-                "n samples of which some are copies show as much as fewer independent ones: the "
-                "effective n is n² / Σ m² for responses that occur m times. A short answer may "
-                "come up twice by itself; long responses that repeat mean that seeds were used "
-                "twice, and pass@k then claims more samples than there are.",
+                "Effective n is n² / Σ m² for responses that occur m times: how varied they are. "
+                "Independent draws from a model that is sure of itself repeat legitimately, and "
+                "pass@k is right for them. Only responses too improbable to come up twice mean "
+                "that seeds were used twice, and pass@k then claims more samples than there are.",
                 class_="soft",
             )
         )
@@ -125,11 +151,21 @@ def _independent(arms: list[Repeats]) -> str:
         share = 1 - float(arm.distinct.estimate)
         if share <= 0:
             phrases.append(f"of {arm.of.label} no response repeats")
-        else:
-            phrases.append(
-                f"of {arm.of.label} {percent(share)} % are copies, so that n samples are worth "
-                f"{percent(float(arm.effective.estimate))} % of n"
+            continue
+        told = f"of {arm.of.label} {percent(share)} % repeat an earlier one"
+        if arm.copies:
+            told += (
+                f", {arm.copies:,} of them a response too improbable to be drawn twice: seeds were "
+                "used twice, or samples copied"
             )
+        elif math.isnan(arm.expected):
+            told += "; whether chance explains that is open, without the probabilities drawn from"
+        else:
+            told += (
+                f", as a model does that is sure of itself: {arm.pairs:,} equal pairs, and "
+                f"{arm.expected:,.1f} are expected of independent draws"
+            )
+        phrases.append(told)
     text = "; ".join(phrases)
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -144,6 +180,9 @@ def repeats_frame(arms: Sequence[Repeats]) -> pd.DataFrame:
             "problems": arm.problems,
             "responses": arm.responses,
             "longest_repeated": arm.longest,
+            "equal_pairs": arm.pairs,
+            "expected_pairs": arm.expected,
+            "copies": arm.copies,
         }
         | {
             f"{name}{end}": float(getattr(value, field))
