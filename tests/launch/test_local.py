@@ -17,7 +17,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch import Launch
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
-from tests.launch.made import ROOT
+from tests.launch.made import ROOT, Stubs, cluster_of
 from tests.launch.test_on_a_cluster import STUDY, TRAINED, digest
 
 pytestmark = pytest.mark.slow
@@ -123,3 +123,21 @@ def test_any_function_runs_through_a_plain_executor(tmp_path: Path) -> None:
     executor = rlbhpc.launch.executor("local", folder=tmp_path)
     assert isinstance(executor, submitit.LocalExecutor)
     assert executor.submit(pow, 2, 5).result() == 32
+
+
+def test_a_sites_executor_has_the_site_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs = Stubs(tmp_path / "bin")
+    stubs.add("srun")
+    stubs.add("sbatch", 'cp $1 "$HOME/script"; echo Submitted batch job 12')
+    monkeypatch.setenv("PATH", f"{stubs.folder}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(stubs.folder))
+    kind = {"partition": "gpu", "time": "02:00:00", "gpus": 2, "gpu_type": "a100", "cpus": 6}
+    cluster_of(tmp_path, account="proj", sample=kind, setup=["module load x"])
+    executor = rlbhpc.launch.executor(str(tmp_path / "site.yaml"), "sample", tmp_path / "jobs")
+    assert executor.submit(pow, 2, 5).job_id == "12"
+    text = (stubs.folder / "script").read_text()
+    for line in ("account=proj", "partition=gpu", "time=120", "gres=gpu:a100:2", "cpus-per-task=6"):
+        assert f"#SBATCH --{line}\n" in text
+    assert "module load x" in text
