@@ -51,6 +51,8 @@ CELL: Final = np.dtype(
     ]
 )
 _RIGHT: Final = int(Status.RIGHT)
+# Samples that are entered at a time.
+_TOGETHER: Final = 1 << 16
 #: Size of a file when it was merged, whether it can still grow, its places marked as damaged.
 Source = tuple[int, bool, int]
 
@@ -113,6 +115,8 @@ class Bitmap:
     failed: set[tuple[int, int]] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
     _rows: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    _waiting: list[_Entries] = field(default_factory=list)
+    _gathered: int = 0
 
     # --- adding files --------------------------------------------------------------------------
 
@@ -122,7 +126,7 @@ class Bitmap:
             records = file.records
             rows = self._row_of(file.cells)[records["cell"]]
             names = ("sample", "verdict", "n_tokens")
-            self._enter(_Entries(rows, *(records[name] for name in names)))
+            self._gather(_Entries(rows, *(records[name] for name in names)))
             return
         groups = [g for i, g in enumerate(file.listing.groups) if i not in file.unusable]
         if groups:
@@ -130,7 +134,7 @@ class Bitmap:
             row = self._row_of(file.listing.cells)[[group.cell for group in groups]]
             # A part lists the tokens of a row group; each of its samples gets an equal share.
             tokens = np.array([group.tokens for group in groups]) / sizes
-            self._enter(
+            self._gather(
                 _Entries(
                     np.repeat(row, sizes),
                     np.concatenate([group.samples for group in groups]),
@@ -141,32 +145,46 @@ class Bitmap:
 
     def _row_of(self, cells: Sequence[Cell]) -> NDArray[np.int64]:
         """Row of each cell; new cells get new rows."""
-        rows = np.empty(len(cells), np.int64)
+        keys = [cell[1:] for cell in cells]
+        rows = list(map(self._rows.get, keys))
         fresh: list[tuple[int, int, int]] = []
         known = len(self.cells)
-        for i, cell in enumerate(cells):
-            key = (cell.step, cell.problem, cell.fingerprint)
-            row = self._rows.get(key)
+        for i, row in enumerate(rows):
             if row is None:
-                row = known + len(fresh)
-                self._rows[key] = row
-                problem = self.problems.setdefault(cell.problem, len(self.problems))
-                fresh.append((cell.step, problem, cell.fingerprint))
-            rows[i] = row
+                cell = cells[i]
+                rows[i] = self._rows.setdefault(keys[i], known + len(fresh))
+                if rows[i] == known + len(fresh):
+                    problem = self.problems.setdefault(cell.problem, len(self.problems))
+                    fresh.append((cell.step, problem, cell.fingerprint))
         if fresh:
             more = np.zeros(len(fresh), CELL)
             more["step"], more["problem"], more["fingerprint"] = zip(*fresh, strict=True)
             self.cells = np.concatenate([self.cells, more])
             empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
             self.bits = np.concatenate([self.bits, empty])
-        return rows
+        return np.array(rows, np.int64)
+
+    def _gather(self, entries: _Entries) -> None:
+        """Enter samples of many small files together: each call costs as much as a thousand."""
+        self._waiting.append(entries)
+        self._gathered += len(entries.rows)
+        if self._gathered >= _TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Enter what was gathered."""
+        if self._waiting:
+            gathered = _Entries(*map(np.concatenate, zip(*self._waiting, strict=True)))
+            self._waiting.clear()
+            self._gathered = 0
+            self._enter(gathered)
 
     def _enter(self, entries: _Entries) -> None:
         """Set bits; a failure never replaces a success."""
         if not len(entries.rows):
             return
         self._widen(int(entries.samples.max()) + 1)
-        failed = np.isin(entries.verdicts, FAILED)
+        failed = (entries.verdicts == FAILED[0]) | (entries.verdicts == FAILED[1])
         if failed.any():
             self._enter_failures(entries.where(failed))
             entries = entries.where(~failed)
@@ -217,6 +235,7 @@ class Bitmap:
 
     def of(self, step: int, problems: Sequence[str], fingerprints: NDArray[np.int64]) -> Holding:
         """What there is of some problems at one step, asked in one way each."""
+        self.settle()
         keys = zip(problems, fingerprints.tolist(), strict=True)
         rows = np.array([self._rows.get((step, p, f), -1) for p, f in keys], np.int64)
         there = rows >= 0
@@ -245,6 +264,7 @@ class Bitmap:
 
     def save(self, path: Path) -> None:
         """Write the merged bits, replacing an older merge in one step."""
+        self.settle()
         self.cells["check"] = [zlib.crc32(row) for row in self.bits]
         cells = self.cells.tobytes()
         head = json.dumps(

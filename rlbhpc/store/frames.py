@@ -256,5 +256,5 @@ def read_index(header: Header, body: bytes) -> IndexBlock:
         raise DamagedError("an index block fails its checksum")
     previous, first_cell, closed, length = _INDEX.unpack_from(body)
     start = _INDEX.size + length
-    cells = [Cell(*names) for names in json.loads(body[_INDEX.size : start])]
+    cells = list(map(Cell._make, json.loads(body[_INDEX.size : start])))
     return IndexBlock(previous, first_cell, bool(closed), cells, memoryview(body)[start:])

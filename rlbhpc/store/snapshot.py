@@ -108,7 +108,10 @@ def part_of(
 
 def _own(index: Index, arm: str, set_name: str) -> Index:
     """Leave out the samples of a journal that belong to another arm or problem set."""
-    strange = np.array([not _belongs(cell, arm, set_name) for cell in index.cells], bool)
+    prefix = f"{set_name}/"
+    strange = np.array(
+        [cell.arm != arm or not cell.problem.startswith(prefix) for cell in index.cells], bool
+    )
     if not strange.any():
         return index
     foreign = strange[index.records["cell"]]
