@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -21,6 +22,7 @@ from rlbhpc.study.requests import Verification
 from rlbhpc.sweep.again import Stored, grade_again
 from rlbhpc.sweep.judge import kind_of
 from rlbhpc.verify.audit.second_look import Comparison, compare_graders, thin_list
+from rlbhpc.verify.benchmark.table import benchmark as score_answers
 from rlbhpc.verify.registry import KINDS
 from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.verdict import Status
@@ -34,7 +36,7 @@ _ANSWER: Final = 60
     "runs/math-regraded; rlbhpc verify runs/math --again --grader math-paper --into "
     "runs/math-paper; rlbhpc verify runs/math --compare math math-paper"
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--arm", help="Keep to one arm.")
 @click.option("--step", type=int, help="Keep to one training step; 0 is the base.")
 @click.option("--again", is_flag=True, help="Judge every response with the grader of today.")
@@ -47,6 +49,7 @@ _ANSWER: Final = 60
 @click.option(
     "--compare", nargs=2, type=click.Choice(list(KINDS)), help="Put two graders side by side."
 )
+@click.option("--benchmark", is_flag=True, help="Grade the labelled answers of the package.")
 @click.option("--at-most", type=click.IntRange(min=1), default=2, show_default=True,
     help="Problems with at most so many right answers are thin.",
 )  # fmt: skip
@@ -55,8 +58,9 @@ _ANSWER: Final = 60
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def verify(
-    run: Path, arm: str | None, step: int | None, again: bool, into: Path | None,
-    grader: str | None, compare: tuple[str, str] | None, at_most: int, workers: int, as_json: bool,
+    run: Path | None, arm: str | None, step: int | None, again: bool, into: Path | None,
+    grader: str | None, compare: tuple[str, str] | None, benchmark: bool, at_most: int,
+    workers: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Look again at the verdicts of the run in the folder RUN; nothing is sampled.
 
@@ -66,7 +70,14 @@ def verify(
     --again judges every stored response with the grader of today and shows what changes, per
     problem and on the curve. The run itself stays as it is: with --into the new verdicts become
     a run of their own, which compacts and reports like any other.
+
+    --benchmark needs no RUN: it grades the package's own labelled answers with our grader and with
+    Math-Verify, family by family.
     """
+    if benchmark:
+        return _benchmark(as_json)
+    if run is None:
+        raise click.UsageError("give the folder RUN, or --benchmark")
     if (into is not None or grader is not None) and not again:
         raise click.UsageError("--into and --grader go with --again")
     if again and compare:
@@ -77,6 +88,26 @@ def verify(
     if again:
         return _again(stored, grader, into, workers, as_json)
     return _thin(stored, at_most, as_json)
+
+
+def _benchmark(as_json: bool) -> int:
+    rows, differing = score_answers()
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return DONE
+    columns = ["family", "cases"]
+    for grader in ("ours", "Math-Verify"):
+        columns += [f"{grader}: agrees", "accepts wrong", "refuses right"]
+    cells = []
+    for row in rows:
+        cells.append([row.family, f"{row.ours.cases:,}"])
+        for score in (row.ours, row.theirs):
+            share = f"{score.agrees / score.cases:.1%}"
+            cells[-1] += [share, str(score.accepted_wrong), str(score.refused_right)]
+    print_table("Labelled answers", columns, cells)
+    for case in differing[:_SHOWN]:
+        click.echo(visible(f"{case.family}: {case.gold!r} and {case.response!r}: {case.reason}"))
+    return DONE
 
 
 # --- the thin list -------------------------------------------------------------------------------

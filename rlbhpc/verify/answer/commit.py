@@ -94,7 +94,7 @@ def phrase(body: str) -> Extracted | None:
     unread: str | None = None
     for cue in reversed(list(_cues(body))[-_MAX_TRIES:]):
         text = _clause(body[cue.end() : cue.end() + 300])
-        if text is None:
+        if text is None or _DOUBT.search(body[max(0, cue.start() - 40) : cue.start()]):
             continue
         value = read(text)
         if is_value(value) or (isinstance(value, Words) and not _judges(value)):
@@ -165,6 +165,10 @@ _MATH: Final = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\
 _HEDGE: Final = re.compile(
     r"\b(?:maybe|perhaps|might|could|possibly|probably|not|unsure|unknown|either|i think|guess|"
     r"depends|cannot|can't|approximately one of)\b|\?",
+    re.IGNORECASE,
+)
+_DOUBT: Final = re.compile(
+    r"\b(?:perhaps|maybe|possibly|probably|if|suppose|assume|whether|guess|not sure)\b[^.!?:;\n]*$",
     re.IGNORECASE,
 )
 # What explains or contrasts an answer without changing it.

@@ -132,7 +132,8 @@ _PLAIN: Final[dict[str, Token]] = {
 _MONEY: Final = {"USD": "$", "EUR": "€", "GBP": "£", "INR": "₹", "Rs": "₹"}
 _SHORT_WORDS: Final = frozenset(
     "and or no yes odd even mod cm mm km kg mg lb lbs oz ft yd mi hr min sec mph kmh mL ml dm nm "
-    "gm hrs mins rad per DNE two one six ten the not are was for see you any all but can has its "
+    "gm hrs mins rad per DNE two one six ten the an not are was for see you any all but can has "
+    "its "
     "our his her who is of by it".split()
 )
 
@@ -153,6 +154,7 @@ def _prepare(text: str) -> str:
         text = text[:-1]  # a backslash-blank whose blank was trimmed
     if "\\\\" in text and "\\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
+    text = text.replace("{:}", ":")
     text = _GROUPS.sub(lambda run: _GROUP_MARKS.sub("", run[0]), text)
     if "," in text:
         text = _DECIMAL_COMMA.sub(".", text)

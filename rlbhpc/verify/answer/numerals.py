@@ -125,7 +125,7 @@ def _literal_fraction(cursor: Cursor, at: int) -> tuple[Fraction, int] | None:
 def _repeating(cursor: Cursor, text: str) -> Fraction | None:
     r"""``0.1\overline{6}``, ``0.\dot{3}``, ``0.\dot{1}4285\dot{7}``, ``0.(3)``, ``0.333…``."""
     start = cursor.at
-    if cursor.accept("...") and "." in text:
+    if "." in text and cursor.accept("..."):
         return ellipsis(text)
     if "." not in text and not cursor.accept("."):
         return None

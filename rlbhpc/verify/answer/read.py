@@ -113,6 +113,9 @@ class _Reader:
         pieces, _ = cut(tokens, ("o", "\\"))
         if len(pieces) == 2:
             return self._without(self.read(pieces[0]), self.read(pieces[1]))
+        label = _after_label(tokens) if ("o", ":") in tokens else None
+        if label is not None:
+            return self.read(label)
         lettered = split_choice(tokens)
         if lettered is not None:
             letter, rest = lettered
@@ -306,7 +309,13 @@ class _Reader:
 _LABELS: Final = frozenset(
     "set solution solutions interval point points pair triple value values vector matrix answer "
     "coordinates roots function area length volume sum product probability number total maximum "
-    "minimum distance radius perimeter angle ratio ordered solution's root result x option".split()
+    "minimum distance radius perimeter angle ratio ordered result option".split()
+)
+
+
+_CHANGES: Final = frozenset(
+    "square cube root half third quarter twice double triple negative inverse reciprocal minus log "
+    "opposite squared cubed times factorial other wrong".split()
 )
 
 
@@ -316,7 +325,9 @@ def _after_label(tokens: Tokens) -> Tokens | None:
     words = [text.lower() for _, text in tokens[:count]]
     if not 0 < count <= 5 or count == len(tokens) or not HEDGES.isdisjoint(words):
         return None
-    return None if _LABELS.isdisjoint(words) else tokens[count:]
+    if _LABELS.isdisjoint(words) or not _CHANGES.isdisjoint(words) or words[-1] == "of":
+        return None
+    return tokens[count + (tokens[count] == ("o", ":")) :]
 
 
 def _matrix_of(items: Sequence[Value]) -> Matrix | None:

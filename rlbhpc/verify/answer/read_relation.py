@@ -70,6 +70,8 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
     known = [tree for tree in trees if tree is not None]
     if len(known) == len(trees):
         if all(not symbols(tree) for tree in known):
+            if len(set(map(exact, known))) > 1 and None not in map(exact, known):
+                raise Unreadable("equation that does not hold")
             return read(sides[-1])
         if len(known) == 2 or not any(symbols(tree) for tree in known[1:]):
             return Relation(("=",), (known[0], known[-1]))

@@ -1,0 +1,1 @@
+"""The labelled benchmark of answers: cases with their verdicts and reasons, and its table."""

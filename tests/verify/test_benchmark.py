@@ -1,0 +1,49 @@
+"""The labelled benchmark of answers: what it holds, and how we do on it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rlbhpc.cli.main import cli
+from rlbhpc.verify import verify
+from rlbhpc.verify.benchmark import table
+from rlbhpc.verify.benchmark.cases import cases
+
+
+def test_the_cases_are_many_and_all_different():
+    every = cases()
+    assert len({(case.gold, case.response) for case in every}) == len(every) >= 1000
+    assert len({case.family for case in every}) >= 20
+    assert all(case.reason for case in every)
+    assert 0.3 < sum(case.right for case in every) / len(every) < 0.7
+
+
+def test_no_wrong_answer_is_accepted_and_hardly_a_right_one_refused():
+    every = cases()
+    verdicts = [verify("math", case.gold, case.response).right for case in every]
+    judged = list(zip(every, verdicts, strict=True))
+    assert [case for case, right in judged if right and not case.right] == []
+    refused = [case for case, right in judged if case.right and not right]
+    assert len(refused) <= len(every) // 50, refused
+
+
+@pytest.mark.slow
+def test_the_verb_shows_both_graders(monkeypatch):
+    few = [case for case in cases() if case.family in ("ratios", "labels")]
+    monkeypatch.setattr(table, "cases", lambda: few)
+    result = CliRunner().invoke(cli, ["verify", "--benchmark", "--json"])
+    rows = {row["family"]: row for row in json.loads(result.stdout)}
+    assert rows["all"]["ours"]["cases"] == len(few) == rows["all"]["theirs"]["cases"]
+    assert rows["labels"]["ours"]["accepted_wrong"] == 0
+    assert 0 < rows["labels"]["theirs"]["agrees"] < rows["labels"]["theirs"]["cases"]
+    shown = CliRunner().invoke(cli, ["verify", "--benchmark"]).stdout
+    assert "Math-Verify: agrees" in shown and "labels" in shown
+
+
+def test_without_a_run_the_verb_says_what_it_needs():
+    result = CliRunner().invoke(cli, ["verify"])
+    assert result.exit_code != 0
+    assert "--benchmark" in result.output
