@@ -251,6 +251,6 @@ def _work(draft: Draft, job: Job) -> str:
         )
     python = shlex.join(python_of(rlbhpc))
     return (
-        f"{python} -m torch.distributed.run --nproc-per-node {resources.gpus} {meeting}"
+        f"{python} -m rlbhpc.train.ranks --nproc-per-node {resources.gpus} {meeting}"
         f" \\\n    -m rlbhpc {words}"
     )

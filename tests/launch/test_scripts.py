@@ -123,7 +123,7 @@ def test_training_on_several_nodes_runs_under_srun_and_torchrun(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (words,) = stubs.calls("python")
-    assert words[:6] == ["-m", "torch.distributed.run", "--nproc-per-node", "4", "--nnodes", "2"]
+    assert words[:6] == ["-m", "rlbhpc.train.ranks", "--nproc-per-node", "4", "--nnodes", "2"]
     assert words[words.index("--rdzv-endpoint") + 1] == "node7:20007"
     assert "--cpus-per-task=16" in stubs.calls("srun")[0]
     # The parent's own srun removes on every node what each of them has made.
