@@ -95,6 +95,9 @@ class Settings:
         """Refuse what cannot be run, with the numbers."""
         rollout = self.prompts_per_step * self.samples_per_prompt
         for name in ("steps", "prompts_per_step", "samples_per_prompt", "epochs", "save_every"):
+            if type(getattr(self, name)) is not int:
+                found = getattr(self, name)
+                raise UserError(f"{name}: found {found!r}; allowed: a whole number, at least 1")
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: found {getattr(self, name)}; allowed: at least 1")
         for name, allowed in (
