@@ -16,13 +16,13 @@ _PYTHON: Final = {"python", "py", "python3", "python2", "ipython", "pycon"}
 # A line that begins as statements do and sentences don't: what tells a program without a fence
 # from prose. Every program that prints or returns something has one.
 _STATEMENT: Final = re.compile(
-    r"""^[ \t]*(?:
+    r"""^[ \t]*+(?:
       (?:async[ \t]+)?def[ \t]+\w+[ \t]*\( | class[ \t]+\w+[ \t]*[(:] | @\w | return\b
     | import[ \t]+[\w.]+[ \t]*(?:$|[,;\#]|as\b) | from[ \t]+[\w.]+[ \t]+import\b
     | (?:for|while|if|with|try|else)\b[^\n]*:
     | [*\w.\[\]'"]+(?:[ \t]*,[ \t]*[*\w.\[\]'"]+)*[ \t]*[-+*/%&|^@<>]{0,3}=(?!=)
-    | (?:\w+\.)*\w+\([^\n]*\)[ \t]*(?:$|[;.\[\#]) | print[ \t]*\(
-    )""",
+    | (?:\w+\.)*\w+\([^\n]*\)[ \t]*(?:$|[;.\[\#])
+    ) | \b(?:print|exec|write)\(""",
     re.M | re.X,
 )
 

@@ -70,6 +70,8 @@ F = "def f(x):\n    return x"
         ("    x += 1\n    y[0].z = x", "    x += 1\n    y[0].z = x"),
         ("import sys", "import sys"),
         ("exec(input())", "exec(input())"),
+        ("[print(x) for x in open(0)]", "[print(x) for x in open(0)]"),
+        ("1 and print(2)", "1 and print(2)"),
         ("sys.stdout.write(str(1))", "sys.stdout.write(str(1))"),
         ("for line in open(0): print(line)", "for line in open(0): print(line)"),
     ],
@@ -105,6 +107,12 @@ def test_time_is_linear() -> None:
         "<think>" * 10**5,
         "def f" * 200_000,
         "\n" * 10**6,
+        " " * 10**6,
+        "x" * 10**6,
+        "a," * 500_000,
+        "f(" * 500_000,
+        "for x" * 200_000,
+        "print " * 200_000,
     ):
         program(response, "f")
         last_block(response)
