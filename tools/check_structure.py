@@ -1,25 +1,31 @@
-"""Hold the shape: arrows between rooms go one way, light rooms stay light, files stay short."""
+"""Hold the shape: arrows between rooms go one way, without circles, and nothing stands unused."""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "rlbhpc"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "rlbhpc"
 
 # A room may import the rooms before it, never those after it.
 ROOMS = (
     "problems", "study", "stats", "engines", "verify", "store",
     "sweep", "train", "launch", "report", "cli",
 )  # fmt: skip
-# Modules that may stand anywhere.
-COMMON = {"errors", "__init__", "__version__"}
 # Rooms a login node uses: these may not import any of HEAVY, not even inside a function.
 LIGHT_ROOMS = {"problems", "study", "stats", "verify", "store", "launch", "report"}
 HEAVY = {"torch", "transformers", "vllm", "deepspeed", "dask"}
 MAX_LINES = 400
+# Folders whose code may call the package; what only tests call is no feature.
+CALLERS = ("rlbhpc", "analysis", "tools")
+# Decorators that hand a function or class to a library, which calls it.
+REGISTERING = ("click.", "xr.register", "group.", "main.")
+
+Trees = dict[Path, ast.Module]
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -31,14 +37,13 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def complaints(path: Path) -> Iterator[str]:
-    """Everything wrong with the place of one file."""
-    text = path.read_text()
-    lines = text.count("\n")
+def misplaced(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Imports that go against the order of the rooms, and a file that is too long."""
+    lines = path.read_text().count("\n")
     if lines > MAX_LINES:
         yield f"{path}:1: {lines} lines, at most {MAX_LINES}; split it by what it does"
     room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for line, name in imports(ast.parse(text)):
+    for line, name in imports(tree):
         top, *rest = name.split(".")
         if top in HEAVY and room in LIGHT_ROOMS:
             yield f"{path}:{line}: {room} must run on a login node and may not import {top}"
@@ -53,16 +58,91 @@ def complaints(path: Path) -> Iterator[str]:
             yield f"{path}:{line}: arrow from {room} up to {rest[0]}; the order is {order}"
 
 
+def module_name(path: Path) -> str:
+    """The dotted name under which a file of the package is imported."""
+    dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return dotted.removesuffix(".__init__")
+
+
+def import_graph(trees: Trees) -> dict[str, set[str]]:
+    """Each module of the package with the modules of the package that it imports."""
+    modules = {module_name(path) for path in trees}
+    graph: dict[str, set[str]] = {}
+    for path, tree in trees.items():
+        targets: set[str] = set()
+        for _, name in imports(tree):
+            # `from a.b import c` names the module a.b.c, or the member c of a.b.
+            parent = name.rpartition(".")[0]
+            targets |= {name if name in modules else parent} & modules
+        graph[module_name(path)] = targets - {module_name(path)}
+    return graph
+
+
+def circles(trees: Trees) -> Iterator[str]:
+    """Every group of modules that import each other, also through an import in a function."""
+    graph = import_graph(trees)
+    reach = {module: reachable(graph, module) for module in graph}
+    reported: set[str] = set()
+    for module in sorted(graph):
+        circle = {other for other in reach[module] if module in reach[other]}
+        if circle and module not in reported:
+            reported |= circle
+            yield "import circle: " + ", ".join(sorted(circle | {module}))
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    """The modules that a module imports, directly or through others."""
+    reached: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached.add(module)
+            waiting += graph[module]
+    return reached
+
+
+def mentions(tree: ast.Module) -> Iterator[str]:
+    """Every name that a module reads, and strings that name one: `module:function`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value.replace(":", ".").rpartition(".")[2]
+
+
+def unreached(trees: Trees) -> Iterator[str]:
+    """Public functions and classes that nothing in the product names."""
+    callers = [tree for path, tree in trees.items() if path.name != "__init__.py"]
+    for folder in CALLERS[1:]:
+        callers += [ast.parse(path.read_text()) for path in (ROOT / folder).rglob("*.py")]
+    # What an __init__ lists is the public interface.
+    exported = [tree for path, tree in trees.items() if path.name == "__init__.py"]
+    uses = Counter(name for tree in callers + exported for name in mentions(tree))
+    for path, tree in trees.items():
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+                continue
+            registered = any(ast.unparse(d).startswith(REGISTERING) for d in node.decorator_list)
+            if not registered and uses[node.name] == 0:
+                yield f"{path}:{node.lineno}: nothing in the product calls {node.name}; delete it"
+
+
 def main() -> int:
     """Print every complaint; 1 if there was one."""
-    found = [c for path in sorted(PACKAGE.rglob("*.py")) for c in complaints(path)]
-    unknown = [
+    trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    complaints = [line for path, tree in trees.items() for line in misplaced(path, tree)]
+    complaints += circles(trees)
+    complaints += unreached(trees)
+    complaints += [
         f"{path}: no such room in the order; add it to ROOMS"
         for path in PACKAGE.iterdir()
         if path.is_dir() and path.name not in ROOMS and path.name != "__pycache__"
     ]
-    print("\n".join(found + unknown) or "structure: ok")
-    return bool(found or unknown)
+    print("\n".join(complaints) or "structure: ok")
+    return bool(complaints)
 
 
 if __name__ == "__main__":
