@@ -115,12 +115,6 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     return FixedCurve(sizes, interval, model_based)
 
 
-def sampling_variance(counts: Counts, k: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Unbiased variance of mean pass@k over these problems; NaN where 2k > n for one of them."""
-    variances, times = _problem_variances(counts, k)
-    return np.asarray(times @ variances / len(counts) ** 2)
-
-
 def _problem_variances(
     counts: Counts, k: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.stats.counts import Counts, check_paired
+from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.priors import fit_prior
 
 
@@ -22,18 +22,3 @@ def flip_probability(counts: Counts) -> NDArray[np.float64]:
     """
     fail = fit_prior(counts, zero_inflated=False).fail(counts.n, counts.c, counts.n)
     return np.where(counts.solved, fail, 1 - fail)
-
-
-def cell_flip_probability(base: Counts, trained: Counts) -> NDArray[np.float64]:
-    """Probability per problem of another cell of the coverage table in a new run of both models.
-
-    Examples
-    --------
-    >>> base, trained = Counts.of(64, [0, 1, 30, 2]), Counts.of(64, [0, 0, 60, 9])
-    >>> flips = cell_flip_probability(base, trained)
-    >>> bool(flips[1] > 0.3), bool(flips[2] < 0.001)
-    (True, True)
-    """
-    check_paired(base, trained)
-    stays = (1 - flip_probability(base)) * (1 - flip_probability(trained))
-    return np.asarray(1 - stays)

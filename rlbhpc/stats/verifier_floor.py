@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.binomial import clopper_pearson
-from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import PROB, Interval, Target
 
 
@@ -57,11 +56,3 @@ def audited_floor(false_positives: int, audited: int, k: ArrayLike, prob: float 
     rate = clopper_pearson(false_positives, audited, prob)
     point, low, high = (verifier_floor(f, k) for f in (rate.estimate, rate.lower, rate.upper))
     return Interval(point, low, high, Target.FIXED, "Clopper–Pearson of the audit", prob)
-
-
-def not_guessable(base: Counts, guess_rate: ArrayLike, limit: float = 0.5) -> NDArray[np.bool_]:
-    """Problems that blind guessing would solve with probability below ``limit`` in n samples.
-
-    Use it to select problems for guess-filtered curves: ``counts[not_guessable(...)]``.
-    """
-    return np.asarray(verifier_floor(guess_rate, base.n) < limit)

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked, cube, cube_schema
@@ -88,31 +88,6 @@ def put_counts(
     if len(merged) > known:
         checked.write(path, {"model": model, "counts": rows})
     return len(merged) - known
-
-
-def put_training(
-    layout: Layout, model: str, train_step: ArrayLike, metrics: Mapping[str, ArrayLike]
-) -> None:
-    """Store the training curve of a model, replacing the one before.
-
-    Parameters
-    ----------
-    train_step
-        Optimizer steps, ascending.
-    metrics
-        One value per step and metric (NaN where one was not taken); the names become variables.
-    """
-    steps = np.asarray(train_step, np.int64)
-    if (np.diff(steps) <= 0).any():
-        raise ValueError(f"training steps of {model} do not ascend")
-    columns = {name: np.asarray(values, np.float64) for name, values in sorted(metrics.items())}
-    for name, values in columns.items():
-        if values.shape != steps.shape:
-            raise ValueError(f"metric {name} has {values.size} values for {steps.size} steps")
-    checked.write(
-        layout.tables(TRAINING) / f"{model}{_JSON}",
-        {"train_step": steps.tolist(), "metrics": {k: v.tolist() for k, v in columns.items()}},
-    )
 
 
 def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows: pa.Table) -> Path:

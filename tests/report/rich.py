@@ -16,6 +16,7 @@ from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Shard
 from tests.report.made import SET, put_samples
+from tests.store.made import put_training
 
 PROBLEMS, N = 30, 32
 STEPS = (50, 100, 150)
@@ -125,7 +126,7 @@ def put_everything(study: Study, *, lenient: bool) -> None:
             "actor/pg_clipfrac": 0.02 + abs(noise) / 5,
             "actor/grad_norm": 0.3 + abs(noise) * 5,
         }
-        tables.put_training(layout, model, t, metrics)
+        put_training(layout, model, t, metrics)
     put_scores(layout, rng)
 
 

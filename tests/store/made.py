@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rlbhpc.store import checked, tables
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey, sample_seed
@@ -63,3 +64,12 @@ def contents(store: Path) -> dict[str, bytes]:
         for path in store.rglob("*")
         if path.is_file()
     }
+
+
+def put_training(
+    layout: Layout, model: str, train_step: Sequence[int], metrics: Mapping[str, Sequence[float]]
+) -> None:
+    """The curve of a training, as a table beside the samples."""
+    columns = {name: [float(value) for value in metrics[name]] for name in sorted(metrics)}
+    path = layout.tables(tables.TRAINING) / f"{model}.json"
+    checked.write(path, {"train_step": list(map(int, train_step)), "metrics": columns})

@@ -13,7 +13,7 @@ from rlbhpc.store import tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.study.layout import Layout
-from tests.store.made import ARM, SET, journal, problem, sample, samples
+from tests.store.made import ARM, SET, journal, problem, put_training, sample, samples
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 
@@ -78,7 +78,7 @@ def test_plain_xarray_opens_a_cube(python: Path, tmp_path: Path, planned: bool) 
         cells = [Cell(s, problem(p), 7) for s in (0, 10) for p in range(4)]
         Grid.plan("toy", cells, 9, {"code": "abc"}).save(layout.grid(ARM, SET))
     journal(layout, [*samples(range(4), 9), *samples(range(3), 9, (10,))], "a")
-    tables.put_training(layout, "toy-rl", [1, 2], {"reward": [0.5, 1]})
+    put_training(layout, "toy-rl", [1, 2], {"reward": [0.5, 1]})
     tables.put_counts(layout, "published", SET, "pub", {(0, "math/1"): (10, 2)})
     compact(layout)
     script = [python, "-W", "error", "-c", READ, layout.cube]

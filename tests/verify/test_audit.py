@@ -13,8 +13,8 @@ from rlbhpc.verify import verify
 from rlbhpc.verify.audit.guess import guessable
 from rlbhpc.verify.audit.second_look import (
     Record,
+    Regrader,
     compare_graders,
-    regrade,
     thin_list,
 )
 from rlbhpc.verify.running.batch import BatchVerifier
@@ -66,6 +66,12 @@ def test_the_second_path_disagrees_with_a_false_positive():
     }  # fmt: skip
 
 
+def regraded(stored, kind=None):
+    regrader = Regrader(kind)
+    regrader.judge(stored)
+    return regrader.result()
+
+
 def test_regrading_shows_what_changed_per_problem_and_for_the_curve():
     one, two = problem("one"), problem("two", "B", "choice")
     stored = [
@@ -73,12 +79,12 @@ def test_regrading_shows_what_changed_per_problem_and_for_the_curve():
         *records(one, ["7", "7"], right=True),
         *records(two, ["B"]),
     ]
-    change = regrade(stored)
+    change = regraded(stored)
     assert change.counts() == ([4, 1], [3, 1], [1, 1])
     assert [moved.problem for moved in change.changed] == ["made/one"]
     assert change.table[Status.RIGHT, Status.WRONG] == 2
     assert [(d.answer, d.samples) for d in change.disagreements] == [("7", 2)]
-    assert regrade(records(one, ["5", "6"])).changed == []
+    assert regraded(list(records(one, ["5", "6"]))).changed == []
 
 
 def test_two_graders_side_by_side():
@@ -94,7 +100,7 @@ def test_two_graders_side_by_side():
 
 def test_a_lenient_grader_beside_the_sound_one_over_a_store():
     stored = list(records(problem("one"), ["5", "500", "0.05"]))
-    change = regrade(stored, lambda problem: "math-paper")
+    change = regraded(stored, lambda problem: "math-paper")
     assert change.counts() == ([3], [1], [3])
 
 

@@ -224,14 +224,6 @@ class Regrader:
         return self._graders[kind]
 
 
-def regrade(records: Iterable[Record], kind: Callable[[Problem], str] | None = None) -> Comparison:
-    """Verify stored responses again and compare with the stored verdicts; see `Regrader`."""
-    regrader = Regrader(kind)
-    for chunk in _chunks(records):
-        regrader.judge(chunk)
-    return regrader.result()
-
-
 def compare_graders(
     items: Iterable[tuple[Problem, str]], one: BatchVerifier, other: BatchVerifier
 ) -> Comparison:
