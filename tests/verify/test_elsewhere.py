@@ -85,6 +85,7 @@ def ordinary_python(folder: Path) -> list[str]:
     return [*as_user(), "env", "-C", str(ROOT), *given, python]
 
 
+@pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_tier_holds_for_an_ordinary_user(folder: Path) -> None:
@@ -116,6 +117,7 @@ with one_processor(), Sandbox(Tier()) as sandbox, busy_processes(40):
 """
 
 
+@pytest.mark.cluster
 @pytest.mark.slow
 def test_waiting_is_told_from_sleep_where_a_site_hides_processes(folder: Path) -> None:
     """Under hidepid nobody sees what another process has waited; there is no verdict then."""
