@@ -7,10 +7,10 @@ A new engine is one file (or folder) that has the methods of :class:`Engine`, pl
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,11 @@ class Kind:
     settings: tuple[str, ...]
 
 
+#: Settings that are whole numbers of at least one.
+COUNTS: Final = frozenset((
+    "rows", "max_length", "tensor_parallel", "data_parallel", "context", "concurrency", "tries",
+))  # fmt: skip
+
 # Settings stand here as well, so that a study is checked in no time and where there is no torch.
 # Each module is imported only when its engine is asked for.
 ENGINES: dict[str, Kind] = {
@@ -126,14 +131,18 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
     return engine
 
 
-def check_settings(kind: str, settings: Iterable[str]) -> None:
-    """Refuse an unknown engine, and an unknown setting with the list of those it has."""
+def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
+    """Refuse an unknown engine, a setting that it does not have, and a count of less than one."""
     if kind not in ENGINES:
         raise UserError(f"engine: {kind!r} is none of {', '.join(ENGINES)}")
-    known = ENGINES[kind].settings
-    for setting in settings:
-        if setting not in known:
-            raise UserError(f"engine {kind}: no setting {setting!r}; it has {', '.join(known)}")
+    allowed = ENGINES[kind].settings
+    for setting, value in settings.items():
+        if setting not in allowed:
+            raise UserError(f"engine {kind}: no setting {setting!r}; it has {', '.join(allowed)}")
+        if setting in COUNTS and not (value is None or (type(value) is int and value >= 1)):
+            raise UserError(
+                f"engine {kind}: {setting} is {value!r}; allowed: a whole number, at least 1"
+            )
 
 
 def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.study.fields import NAME_PATTERN
-from rlbhpc.study.tree import Node, is_file, joined, parse, read_tree, shown
+from rlbhpc.study.tree import MAX_DEPTH, Node, is_file, joined, parse, read_tree, shown
 
 MAX_INCLUDES: Final = 32
 COMMAND_LINE: Final = "--set"
@@ -147,7 +147,13 @@ def _refuse_descent(tree: Node, path: list[str]) -> None:
 
 def _split(tree: Node, key: str) -> list[str]:
     """Cut a dotted path. Names may hold dots: at each level the longest known key wins."""
-    words, path, node = key.split("."), [], tree
+    words = key.split(".")
+    if len(words) > MAX_DEPTH:
+        raise UserError(
+            f"{COMMAND_LINE} {shown(key)}: {len(words)} levels; at most {MAX_DEPTH} are allowed"
+        )
+    path: list[str] = []
+    node = tree
     while words:
         take = next((i for i in range(len(words), 0, -1) if ".".join(words[:i]) in node.entries), 1)
         step = ".".join(words[:take])

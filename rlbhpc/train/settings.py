@@ -109,6 +109,11 @@ class Settings:
                 raise UserError(
                     f"{name}: found {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
                 )
+        if type(self.mini_batch) is not int or self.mini_batch < 0:
+            raise UserError(
+                f"mini_batch: found {self.mini_batch!r}; allowed: a whole number of responses, "
+                "0 for the whole rollout"
+            )
         if self.mini_batch and rollout % self.mini_batch:
             divisors = [d for d in range(1, rollout + 1) if rollout % d == 0]
             nearest = min(divisors, key=lambda d: abs(d - self.mini_batch))

@@ -54,6 +54,15 @@ def test_what_an_engine_does_not_know_is_refused_before_its_job(study_file: Path
         run(*words)
 
 
+@pytest.mark.parametrize("rows", ["-1", "0", "1.5", "many", "true"])
+def test_counts_of_an_engine_are_counts(study_file: Path, rows: str) -> None:
+    """Rows of -1 passed the check, and the job went round for ever without a sample."""
+    with pytest.raises(
+        UserError, match=r"engine \w+: rows is .*; allowed: a whole number, at least"
+    ):
+        run("check", str(study_file), "--set", f"engine.options.rows={rows}")
+
+
 def test_a_study_is_checked_without_reading_an_engine(study_file: Path) -> None:
     """Both take many seconds to be read, and a login node may have neither."""
     words = [

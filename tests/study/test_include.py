@@ -71,7 +71,9 @@ def test_overrides_win_and_names_may_hold_dots(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "=1", "a", "a..b=1", "-x=1", "a b=1", "a=["])
+@pytest.mark.parametrize(
+    "text", ["", "=1", "a", "a..b=1", "-x=1", "a b=1", "a=[", ".".join("a" * 500) + "=1"]
+)
 def test_bad_overrides(tmp_path: Path, text: str) -> None:
     main = write(tmp_path, main="a: {b: 1}")
     with pytest.raises(UserError, match="--set"):

@@ -45,3 +45,9 @@ def test_a_share_of_memory_is_a_share(share: float) -> None:
 def test_a_count_of_another_type_is_one_line(name: str, value: object) -> None:
     with pytest.raises(UserError, match=f"{name}: found .* allowed: a whole number, at least 1"):
         Settings(steps=1, **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [-4, 2.0, "8"])
+def test_a_mini_batch_is_a_number_of_responses(size: object) -> None:
+    with pytest.raises(UserError, match=r"mini_batch: found .* 0 for the whole rollout"):
+        Settings(steps=1, mini_batch=size)  # type: ignore[arg-type]
