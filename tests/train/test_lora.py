@@ -139,7 +139,7 @@ def test_sampling_gets_a_model_without_adapters(tmp_path: Path, tied: bool) -> N
     trained = learner(model)
     trained.load_reference(model)
     learn(trained, 1, 2)
-    checkpoint.export_model(trained, model, tmp_path / "step-2")
+    checkpoint.export_model(trained, model, checkpoint.Export(tmp_path / "step-2", "made", "run"))
     assert not [p for p in (tmp_path / "step-2").iterdir() if "adapter" in p.name]
     read = Policy.load(tmp_path / "step-2", torch.float32).eval()
     assert [n.removeprefix("model.") for n, _ in read.named_parameters()] == [*weights(trained)]
