@@ -53,11 +53,15 @@ def net(pair: Comparison) -> str:
     return f"net {signed(float(value.estimate))} {ends}"
 
 
+def several_bases(report: Report) -> bool:
+    """Whether an arm's name alone does not say what it is compared with."""
+    return len({pair.base.arm for pair in report.final}) > 1
+
+
 def matrix(report: Report) -> ET.Element:
     """Lay out arms × problem sets; on a narrow screen each cell is a line of its own."""
     sets = [name for name in report.problem_sets if any(_of(report, name))]
     arms = dict.fromkeys((pair.trained.arm, pair.base.arm) for pair in report.final)
-    several_bases = len({base for _, base in arms}) > 1
     heads: list[Node] = [el("th", "arm", scope="col"), *(el("th", s, scope="col") for s in sets)]
     rows = []
     for trained, base in arms:
@@ -66,7 +70,7 @@ def matrix(report: Report) -> ET.Element:
             for number, pair in enumerate(report.final)
             if (pair.trained.arm, pair.base.arm) == (trained, base)
         }
-        against = f" against {base}" if several_bases else ""
+        against = f" against {base}" if several_bases(report) else ""
         cells = [_cell(set_name, *pairs[set_name]) if set_name in pairs else el("td", "–")
                  for set_name in sets]  # fmt: skip
         step = next(iter(pairs.values()))[1].trained.step
@@ -104,6 +108,7 @@ def line(pair: Comparison) -> str:
     looks = verdict(pair)
     quick = signed(float(pair.curve.pointwise.estimate[0]))
     return (
-        f"{looks.sign} {pair.trained.arm} on {pair.base.problem_set}: {looks.word}; "
+        f"{looks.sign} {pair.trained.arm} against {pair.base.arm} on {pair.base.problem_set}: "
+        f"{looks.word}; "
         f"{counts(pair)}; {net(pair)} at k = {pair.reach:,}, {quick} at k = 1"
     )

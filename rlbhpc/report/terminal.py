@@ -13,7 +13,7 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.console import Printer
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node
-from rlbhpc.report.matrix import line, net, verdict
+from rlbhpc.report.matrix import line, net, several_bases, verdict
 from rlbhpc.report.phrases import plain, signed
 
 # Notes that are printed before it is said how many more there are.
@@ -46,7 +46,7 @@ def print_answer(report: Report, console: Console) -> None:
         return
     _matrix(printer, report)
     heads = ["", "arm", "set", "lost", "gained", "of", "net at K, points", "K", "at k = 1"]
-    rows = [_row(pair) for pair in report.final]
+    rows = [_row(report, pair) for pair in report.final]
     if printer.fits(heads, rows):
         printer.table(heads, rows, left=3)
     else:
@@ -54,12 +54,18 @@ def print_answer(report: Report, console: Console) -> None:
             printer.prose(plain(line(pair)))
 
 
-def _row(pair: Comparison) -> list[str]:
+def _name(report: Report, pair: Comparison) -> str:
+    """The trained arm, with its base where there are several."""
+    base = f" against {pair.base.arm}" if several_bases(report) else ""
+    return plain(pair.trained.arm + base)
+
+
+def _row(report: Report, pair: Comparison) -> list[str]:
     looks = verdict(pair)
     counts = [str(side.count) for side in (pair.answer.lost, pair.answer.gained)]
     quick = signed(float(pair.curve.pointwise.estimate[0]))
     return [
-        f"{looks.sign} {looks.word}", plain(pair.trained.arm), plain(pair.base.problem_set),
+        f"{looks.sign} {looks.word}", _name(report, pair), plain(pair.base.problem_set),
         *counts, f"{len(pair.problems):,}", net(pair).removeprefix("net "), f"{pair.reach:,}",
         quick,
     ]  # fmt: skip
@@ -67,11 +73,11 @@ def _row(pair: Comparison) -> list[str]:
 
 def _matrix(printer: Printer, report: Report) -> None:
     """Arms × problem sets, a sign and the net in each cell."""
-    cells = {(pair.trained.arm, pair.base.problem_set): pair for pair in report.final}
+    cells = {(_name(report, pair), pair.base.problem_set): pair for pair in report.final}
     arms = list(dict.fromkeys(arm for arm, _ in cells))
     sets = [name for name in report.problem_sets if any(s == name for _, s in cells)]
     heads = ["", *map(plain, sets)]
-    rows = [[plain(arm), *(_cell(cells.get((arm, set_name))) for set_name in sets)] for arm in arms]
+    rows = [[arm, *(_cell(cells.get((arm, set_name))) for set_name in sets)] for arm in arms]
     if len(rows) * len(sets) > 1 and printer.fits(heads, rows):
         printer.table(heads, rows)
 

@@ -65,6 +65,16 @@ def test_printed_and_written_at_once(run: Path, tmp_path: Path) -> None:
     assert "Did the boundary move?" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_an_arm_with_two_bases_has_two_rows(run: Path) -> None:
+    """The matrix had one row an arm, and the second base took the place of the first."""
+    words = [str(run), "--terminal", "--compare", "base:rl", "--compare", "rl:base"]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    lines = done.output.splitlines()
+    rows = {line[:15]: line.split()[-1] for line in lines if " against " in line[:15]}
+    assert rows.keys() == {"rl against base", "base against rl"}
+    assert rows["rl against base"] == rows["base against rl"].replace("+", "-")
+
+
 def test_a_wrong_pair_is_told(run: Path) -> None:
     done = CliRunner().invoke(command, [str(run), "--compare", "base,rl"], standalone_mode=False)
     assert "BASE:TRAINED" in str(done.exception)
