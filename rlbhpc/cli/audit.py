@@ -96,8 +96,10 @@ def _print_cell(cell: dict[str, Any], share: float) -> None:
     heads = ["reader, grader", "judged otherwise", f"of {cell['responses']:,}, %"]
     print_table(name, heads, rows[1:])
     replays = Counter(one["replay"] or "without a witness" for one in cell["witnesses"])
-    told = ", ".join(f"{count:,} {word}" for word, count in sorted(replays.items()))
-    click.echo(f"What {sum(replays.values()):,} distinct right answers rest on: {told or 'none'}.")
+    replayed = ", ".join(f"{count:,} {word}" for word, count in sorted(replays.items()))
+    click.echo(
+        f"What {sum(replays.values()):,} distinct right answers rest on: {replayed or 'none'}."
+    )
     failing = [
         [one["problem"], _short(one["answer"]), visible(one["witness"], lines=False)]
         for one in cell["witnesses"]

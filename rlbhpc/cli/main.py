@@ -76,7 +76,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what a reader left out is printed, and what looks done is not."""
-        told: list[LeftOutWarning] = []
+        gaps: list[LeftOutWarning] = []
         with warnings.catch_warnings():
             warnings.simplefilter("always", LeftOutWarning)
             usual = warnings.showwarning
@@ -84,13 +84,13 @@ class LazyGroup(click.Group):
             def show(message: Any, *where: Any, **more: Any) -> None:
                 if not isinstance(message, LeftOutWarning):
                     usual(message, *where, **more)
-                elif str(message) not in map(str, told):
-                    told.append(message)
+                elif str(message) not in map(str, gaps):
+                    gaps.append(message)
                     click.echo(f"rlbhpc: {message}", err=True)
 
             warnings.showwarning = show
             code = super().invoke(ctx)
-        if any(warning.incomplete for warning in told) and code in {None, DONE, NOTHING_TO_DO}:
+        if any(gap.incomplete for gap in gaps) and code in {None, DONE, NOTHING_TO_DO}:
             return INCOMPLETE
         return code
 

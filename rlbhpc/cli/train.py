@@ -106,10 +106,10 @@ def _forecast(
     from rlbhpc.train.fit import device_memory, forecast, refuse_what_cannot_fit
 
     limit = device_memory() if memory is None else int(memory * 2**30)
-    found = [forecast(study, name, ranks, limit) for name in models]
+    forecasts = [forecast(study, name, ranks, limit) for name in models]
     if as_json:
-        print_json([{**vars(one), "total": one.total} for one in found])
-    for one in found if not as_json else []:
+        print_json([{**vars(one), "total": one.total} for one in forecasts])
+    for one in forecasts if not as_json else []:
         print_table(
             f"{one.model}: {one.algorithm}, {one.parameters:,} parameters",
             ["work", "in the whole run"],
@@ -121,7 +121,7 @@ def _forecast(
         chosen = ("rollouts", "dtype", "recompute", "zero_stage", "offload", "micro_tokens")
         click.echo(", ".join(f"{name} {one.settings[name]}" for name in chosen))
         print_table(title, ["part", "MiB"], [(p, f"{b / 2**20:,.1f}") for p, b in parts])
-    for one in found if limit else []:
+    for one in forecasts if limit else []:
         refuse_what_cannot_fit(study, one, limit)
     return DONE
 

@@ -18,8 +18,8 @@ def behind(layout: Layout) -> list[str]:
     try:
         if (version.sources or {}).get("inputs") != Sources.survey(layout).inputs:
             return ["compact", "report"]
-        made = (layout.report / PAGE).stat().st_mtime
-        return ["report"] if made < version.folder.stat().st_mtime else []
+        report_written = (layout.report / PAGE).stat().st_mtime
+        return ["report"] if report_written < version.folder.stat().st_mtime else []
     except FileNotFoundError:
         return ["report"]
     except (OSError, UserError):
