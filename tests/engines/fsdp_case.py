@@ -6,6 +6,7 @@ the weights as they are.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -43,7 +44,10 @@ def main(model: str, verl: str, trl: str, plain: str) -> None:
     if rank == 0:
         torch.save(whole, plain)
     dist.barrier()
-    dist.destroy_process_group()
+    sys.stdout.flush()
+    # All is on disk. The interpreter's own end would race with gloo's threads, which FSDP keeps
+    # alive: now and then that aborts a rank whose work is done (pytorch#179291).
+    os._exit(0)
 
 
 if __name__ == "__main__":
