@@ -50,16 +50,16 @@ class ScoreRequest(Entry):
 
 
 class EntropyMatch(Entry):
-    """A new arm at the temperature at which one arm is as random as another.
+    """A new arm at the temperature at which one arm has the entropy of another.
 
     The temperature is found by bisection on a seeded subset of the problems, until the mean token
     entropies differ by at most ``tolerance``.
     """
 
     arm: ArmName
-    """The arm whose temperature is looked for."""
+    """The arm whose temperature is searched."""
     to: ArmName
-    """The arm whose entropy it shall have."""
+    """The arm whose entropy it should have."""
     tolerance: Annotated[float, Field(gt=0, le=1), Tag("tol")] = 0.01
     """Largest difference of the entropies, in nats per token."""
     problems: Count = 64
@@ -71,7 +71,7 @@ class EntropyMatch(Entry):
 
 
 class Comparison(Entry):
-    """Two arms set side by side; the question of the study."""
+    """Two arms to compare: the question of the study."""
 
     base: ArmName
     """The arm before training."""
@@ -91,6 +91,6 @@ class Analysis(Entry):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     """Level of every interval."""
     bootstrap: Count = 1_000
-    """Resamplings behind the bootstrap intervals."""
+    """Resamples for the bootstrap intervals."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Share of problems, and difference in pass@k, that counts as the same."""

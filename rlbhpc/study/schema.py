@@ -34,7 +34,7 @@ from rlbhpc.study.requests import Analysis, EntropyMatch, ScoreRequest, Verifica
 
 
 class Training(Entry):
-    """How a model of this study comes from another one."""
+    """How this study trains a model from another one."""
 
     from_: Annotated[ModelName | None, Field(alias="from")] = None
     """The model that training starts from, at its last checkpoint; when left out, random weights
@@ -63,17 +63,17 @@ class Endpoint(Entry):
         ]
         | None
     ) = None
-    """Environment variable that holds the key. The key itself never stands in a file."""
+    """Environment variable that holds the key. The key itself is never written to a file."""
     chat: bool = False
-    """Send the prompt as a user's message instead of as text to go on with."""
+    """Send the prompt as a user's message instead of as text to continue."""
     context: Tokens | None = None
-    """Most tokens of prompt and response together, as `max_tokens` cannot be checked otherwise."""
+    """Maximum tokens of prompt and response together; `max_tokens` is checked against it."""
     concurrency: Annotated[int, Field(ge=1, le=1_000)] = 32
-    """Requests under way at a time."""
+    """Requests in flight at a time."""
     timeout: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
-    """Seconds without an answer after which a request is sent again."""
+    """A request is sent again after so many seconds without an answer."""
     top_logprobs: Annotated[int, Field(ge=0, le=100)] = 5
-    """Likeliest tokens to ask for, which bound the entropy; 0 asks for no log-probabilities."""
+    """Most likely tokens to request, which bound the entropy; 0 requests no log-probabilities."""
 
 
 class ModelEntry(Entry):
@@ -101,7 +101,7 @@ class ModelEntry(Entry):
         ]
         | None
     ) = None
-    """Where `path` can be downloaded from, for whoever has to fetch it."""
+    """Where `path` can be downloaded from."""
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelEntry:
@@ -131,7 +131,7 @@ class ProblemSet(Entry):
     (`train[2000]`, `holdout[2000]`), or a chain of these (`train/holdout[500]`).
     """
     limit: Annotated[int, Field(ge=1, le=100_000_000), Tag("limit")] | None = None
-    """Keep only so many problems, drawn by `seed`."""
+    """Keep only this many problems, drawn by `seed`."""
     seed: Seed = 0
     """Decides the draw of `limit`, and what a generated set contains."""
     n: Samples | None = None
@@ -139,7 +139,7 @@ class ProblemSet(Entry):
 
 
 class SamplingDefaults(Entry):
-    """What every arm has unless it says otherwise."""
+    """Defaults for every arm."""
 
     prompt: PromptName | None = None
     """A registered prompt, or a file of your own, ending in `.txt`, with `{question}` in it."""
@@ -185,7 +185,7 @@ class ArmEntry(Entry):
 
 
 class Engine(Entry):
-    """What generates, and how it is run. Has no part in which samples are asked for."""
+    """What generates, and how it runs. It does not affect which samples are drawn."""
 
     name: Literal["hf", "vllm"] = "vllm"
     """The engine of all arms that name none. An endpoint needs none."""
@@ -194,7 +194,7 @@ class Engine(Entry):
     tensor_parallel: Annotated[int, Field(ge=1, le=1_024)] = 1
     """Devices that share one copy of the model."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Handed to the engine as they are, such as rows: 512."""
+    """Passed to the engine unchanged, such as rows: 512."""
 
 
 class Storage(Entry):
@@ -210,9 +210,9 @@ class StudyFile(Entry):
     """The one file that a user writes."""
 
     name: Name
-    """Short name; the results folder is called so."""
+    """Short name; also the name of the results folder."""
     question: Text | None = None
-    """What the study asks, in a sentence; heads the report."""
+    """What the study asks, in a sentence; printed at the top of the report."""
     seed: Seed = 0
     """Decides every sample, together with the sample's key."""
     output: FilePath | None = None
@@ -224,7 +224,7 @@ class StudyFile(Entry):
     problem_sets: Annotated[dict[Name, ProblemSet], Field(min_length=1)]
     """The problem sets."""
     sampling: SamplingDefaults = SamplingDefaults()
-    """What every arm has unless it says otherwise."""
+    """Defaults for every arm."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]
     """What is sampled."""
     recipes: dict[Name, Recipe] = Field(default_factory=dict)
