@@ -12,7 +12,7 @@ from typing import Final
 from rlbhpc.report.aspects import ASPECTS
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
-from rlbhpc.stats import Answer
+from rlbhpc.stats import Answer, DifferenceCurve
 from rlbhpc.stats.decision import decide
 
 # Fewer comparisons take less time than a process takes to start.
@@ -30,7 +30,7 @@ def work_ahead(report: Report) -> None:
     # A fresh process: a copy of this one would copy the threads of its readers.
     context = multiprocessing.get_context("spawn")
     with suppress(OSError), ProcessPoolExecutor(1, mp_context=context) as pool:
-        answers = [(pair, _asked(pool, pair)) for pair in report.final]
+        answers = [(pair, _submit(pool, pair)) for pair in report.final]
         for aspect in ASPECTS:
             if not aspect.waits:
                 aspect.frames(report)
@@ -39,5 +39,9 @@ def work_ahead(report: Report) -> None:
                 vars(pair)["answer"] = answer.result()
 
 
-def _asked(pool: ProcessPoolExecutor, pair: Comparison) -> Future[Answer]:
-    return pool.submit(decide, pair.curve, pair.margin)
+def _submit(pool: ProcessPoolExecutor, pair: Comparison) -> Future[Answer]:
+    return pool.submit(_answer, pair.curve, pair.margin, pair.comparisons)
+
+
+def _answer(curve: DifferenceCurve, margin: float, comparisons: int) -> Answer:
+    return decide(curve, margin, comparisons=comparisons)
