@@ -16,6 +16,8 @@ from rlbhpc.errors import UserError
 
 #: Votes per problem that :func:`maj_at_k_by_votes` holds at the least.
 VOTES: Final = 32
+# Ballots that are shuffled at once; 32 MB at two bytes each.
+_BATCH: Final = 1 << 24
 
 
 def maj_at_k_by_votes(
@@ -39,47 +41,70 @@ def maj_at_k_by_votes(
     rng
         Generator that shuffles.
     """
-    ids, good = np.asarray(answers), np.asarray(right, bool)
-    if ids.shape != good.shape or ids.ndim != 2:
+    ids = np.asarray(answers)
+    judged_right = np.asarray(right, bool)
+    if ids.shape != judged_right.shape or ids.ndim != 2:
         raise UserError("answers and verdicts are needed by problem and sample, in two dimensions")
-    sizes = np.atleast_1d(np.asarray(k, np.int64)).tolist()
-    found = np.full((len(ids), len(sizes)), np.nan)
-    for row, (answer, verdict) in enumerate(zip(ids, good, strict=True)):
-        # Codes from 0 in any order; right and wrong samples of one answer stay together, as the
-        # verdict of an answer is that of its first sample.
-        _, first, code = np.unique(answer, return_index=True, return_inverse=True)
-        wins, blank = verdict[first], answer[first] < 0
-        # The smallest type that holds the codes: sorting is what takes the time.
-        small: NDArray[np.unsignedinteger] = code.astype(np.min_scalar_type(len(first)))
-        for column, size in enumerate(sizes):
-            if size <= len(answer):
-                found[row, column] = _hold(small, wins & ~blank, blank, size, rng)
-    return found
+    problems, samples = ids.shape
+    sizes = np.atleast_1d(np.asarray(k, np.int64))
+    ballots = _ballots(ids, judged_right)
+    shares = np.full((problems, len(sizes)), np.nan)
+    if samples:  # each decides alone where one votes
+        shares[:, sizes == 1] = (ballots & 1).mean(axis=1)[:, None]
+    voting = [size for size in sizes.tolist() if 1 < size <= samples]
+    shuffles = [-(-VOTES // (samples // size)) for size in voting]
+    # Few problems at a time bound the memory; each problem's shuffles follow one another.
+    batch = max(1, _BATCH // max(1, sum(shuffles) * samples))
+    for first in range(0, problems if voting else 0, batch):
+        rows = slice(first, first + batch)
+        copies = np.repeat(ballots[rows, None], sum(shuffles), axis=1)
+        rng.permuted(copies, axis=2, out=copies)
+        by_size = np.split(copies, np.cumsum(shuffles)[:-1], axis=1)
+        for size, shuffled in zip(voting, by_size, strict=True):
+            groups = shuffled[:, :, : samples // size * size].reshape(-1, size)
+            won = _share_won(groups).reshape(len(shuffled), -1)
+            shares[rows, sizes == size] = won.mean(axis=1)[:, None]
+    return shares
 
 
-def _hold(
-    code: NDArray[np.unsignedinteger],
-    wins: NDArray[np.bool_],
-    blank: NDArray[np.bool_],
-    k: int,
-    rng: np.random.Generator,
-) -> float:
-    """Share of votes of k samples that come out right."""
-    if k == 1:  # each sample decides alone
-        return float(wins[code].mean())
-    groups = len(code) // k
-    times = -(-VOTES // groups)
-    shuffled = rng.permuted(np.broadcast_to(code, (times, len(code))), axis=1)
-    votes = np.sort(shuffled[:, : groups * k].reshape(-1, k), axis=1)
-    # Runs of equal codes within a group are its tally.
-    starts = np.ones(votes.shape, bool)
-    starts[:, 1:] = votes[:, 1:] != votes[:, :-1]
-    at = np.flatnonzero(starts)
-    length = np.diff(np.append(at, votes.size))
-    group, answer = at // k, votes.ravel()[at]
-    length = np.where(blank[answer], 0, length)
-    most = np.maximum.reduceat(length, np.flatnonzero(np.diff(group, prepend=-1)))
-    level = (length == most[group]) & (length > 0)
-    tied = np.bincount(group[level], minlength=len(votes))
-    good = np.bincount(group[level & wins[answer]], minlength=len(votes))
-    return float((good / np.maximum(tied, 1)).mean())
+def _ballots(ids: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.unsignedinteger]:
+    """Turn answers into small codes, odd for right answers and 0 for samples without an answer.
+
+    Right and wrong samples of one answer stay together: its verdict is that of its first sample.
+    """
+    samples = ids.shape[1]
+    order = np.argsort(ids, axis=1, kind="stable")
+    ranked = np.take_along_axis(ids, order, axis=1)
+    starts = _run_starts(ranked)
+    first = np.maximum.accumulate(np.where(starts, np.arange(samples), 0), axis=1)
+    first_sample = np.take_along_axis(order, first, axis=1)
+    wins = np.take_along_axis(right, first_sample, axis=1)
+    codes = np.where(ranked < 0, 0, 2 * np.cumsum(starts, axis=1) + wins)
+    # The smallest type that holds the codes: moving them is what takes the time.
+    ballots = np.empty(ids.shape, np.min_scalar_type(2 * samples + 1))
+    np.put_along_axis(ballots, order, codes.astype(ballots.dtype), axis=1)
+    return ballots
+
+
+def _share_won(groups: NDArray[np.unsignedinteger]) -> NDArray[np.float64]:
+    """Count a vote of each row: 1 where a right answer leads, a share where several are level."""
+    ranked = np.sort(groups, axis=1)
+    # Runs of equal ballots within a group are its tally.
+    starts = np.flatnonzero(_run_starts(ranked))
+    length = np.diff(starts, append=ranked.size)
+    answer = ranked.ravel()[starts]
+    length[answer == 0] = 0
+    first_run = np.flatnonzero(starts % groups.shape[1] == 0)
+    runs = np.diff(first_run, append=len(starts))
+    most = np.maximum.reduceat(length, first_run)
+    leads = (length == np.repeat(most, runs)) & (length > 0)
+    leaders = np.add.reduceat(leads, first_run, dtype=np.int64)
+    right_leaders = np.add.reduceat(leads & (answer % 2 == 1), first_run, dtype=np.int64)
+    return np.asarray(right_leaders / np.maximum(leaders, 1))
+
+
+def _run_starts(ranked: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Mark where a value differs from the one before it in its row."""
+    starts = np.ones(ranked.shape, bool)
+    starts[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    return starts
