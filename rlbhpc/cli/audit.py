@@ -62,30 +62,29 @@ def audit(
         print_json(record)
         return DONE
     comparisons = audited(report)
-    for one in comparisons:
+    for comparison in comparisons:
         rows = [
             [judged.judging, *(percent(rate) for rate in judged.rates),
              bounds(judged.difference, 0, sign=True), bounds(judged.difference, -1, sign=True),
              "yes" if judged.survives else "no"]
-            for judged in one.judged
+            for judged in comparison.judged
         ]  # fmt: skip
         heads = ["reader, grader", "base, %", "trained, %", "difference at k = 1",
-                 f"at k = {one.k:,}", "survives"]  # fmt: skip
-        print_table(one.title, heads, rows)
+                 f"at k = {comparison.k:,}", "survives"]  # fmt: skip
+        print_table(comparison.title, heads, rows)
     for cell in record["cells"]:
         _print_cell(cell, share)
-    for one in comparisons:
-        click.echo(survival(one))
+    for comparison in comparisons:
+        click.echo(survival(comparison))
     return DONE
 
 
 def _cells(report: Report) -> list[Cell]:
     """Both sides of every comparison; without one, every arm at its last step."""
-    sides = [side for one in report.final for side in (one.base, one.trained)]
-    last = {(one.arm, one.problem_set): one for one in report.measured}
-    return list(
-        dict.fromkeys(Cell(one.arm, one.problem_set, one.step) for one in sides or last.values())
-    )
+    sides = [side for cell in report.final for side in (cell.base, cell.trained)]
+    last = {(cell.arm, cell.problem_set): cell for cell in report.measured}
+    cells = sides or last.values()
+    return list(dict.fromkeys(Cell(cell.arm, cell.problem_set, cell.step) for cell in cells))
 
 
 def _print_cell(cell: dict[str, Any], share: float) -> None:
@@ -95,24 +94,24 @@ def _print_cell(cell: dict[str, Any], share: float) -> None:
     rows = [[judging, cell["differing"][judging], percent(shares[judging])] for judging in shares]
     heads = ["reader, grader", "judged otherwise", f"of {cell['responses']:,}, %"]
     print_table(name, heads, rows[1:])
-    replays = Counter(one["replay"] or "without a witness" for one in cell["witnesses"])
+    replays = Counter(case["replay"] or "without a witness" for case in cell["witnesses"])
     replayed = ", ".join(f"{count:,} {word}" for word, count in sorted(replays.items()))
     click.echo(
         f"What {sum(replays.values()):,} distinct right answers rest on: {replayed or 'none'}."
     )
     failing = [
-        [one["problem"], _short(one["answer"]), visible(one["witness"], lines=False)]
-        for one in cell["witnesses"]
-        if one["replay"] == FAILS
+        [case["problem"], _short(case["answer"]), visible(case["witness"], lines=False)]
+        for case in cell["witnesses"]
+        if case["replay"] == FAILS
     ]
     if failing:
         print_table("Right answers whose witness fails", ["problem", "answer", "witness"], failing)
     click.echo()
     listed = [
-        [one["judging"], one["problem"], _short(one["gold"]), _short(one["answer"]),
-         "right" if one["right"] else "not right", _short(one["response"])]
-        for one in sorted(cell["differences"], key=lambda one: JUDGINGS.index(one["judging"]))
-        if shares[one["judging"]] > share
+        [case["judging"], case["problem"], _short(case["gold"]), _short(case["answer"]),
+         "right" if case["right"] else "not right", _short(case["response"])]
+        for case in sorted(cell["differences"], key=lambda case: JUDGINGS.index(case["judging"]))
+        if shares[case["judging"]] > share
     ]  # fmt: skip
     if listed:
         print_table(

@@ -197,24 +197,24 @@ def _arm(study: Study, name: str) -> dict[str, Any]:
 
 def print_expansion(study: Study) -> None:
     """Print the tables of `rlbhpc check`."""
-    shown = expansion(study)
+    entries = expansion(study)
     click.echo(f"Study {study.name}, hash {study.hash}, seed {study.seed}")
     if study.file.question:
         click.echo(study.file.question)
     click.echo(f"Results in {study.file.output}\n")
-    _print_rows("Models", shown["models"], "model origin base steps holds")
-    _print_rows("Problem sets", shown["problem_sets"], "problem_set set subset problems n path")
+    _print_rows("Models", entries["models"], "model origin base steps holds")
+    _print_rows("Problem sets", entries["problem_sets"], "problem_set set subset problems n path")
     columns = (
         "recipe algorithm problems prompt learning_rate prompts_per_step samples_per_prompt seed"
     )
-    _print_rows("Recipes", shown["recipes"], columns)
-    for arm in shown["arms"]:
+    _print_rows("Recipes", entries["recipes"], columns)
+    for arm in entries["arms"]:
         arm["n"] = sorted(set(arm["n"].values()))
     columns = "arm model steps prompt temperature top_p max_tokens n problem_sets engine samples"
-    _print_rows("Arms", shown["arms"], columns)
-    _print_rows("Scores", shown["scores"], "score model responses texts per_problem")
-    _print_rows("Comparisons", shown["comparisons"], "base trained")
-    click.echo(f"{shown['samples']:,} samples in all")
+    _print_rows("Arms", entries["arms"], columns)
+    _print_rows("Scores", entries["scores"], "score model responses texts per_problem")
+    _print_rows("Comparisons", entries["comparisons"], "base trained")
+    click.echo(f"{entries['samples']:,} samples in all")
 
 
 def _print_rows(title: str, rows: list[dict[str, Any]], columns: str) -> None:

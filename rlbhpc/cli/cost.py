@@ -51,39 +51,40 @@ class Cost:
 
     def record(self, per_day: float | None) -> dict[str, Any]:
         """JSON-ready values."""
-        found: dict[str, Any] = {"rates": asdict(self.rates), "width": self.width}
-        found["prediction"] = asdict(self.prediction)
+        record: dict[str, Any] = {"rates": asdict(self.rates), "width": self.width}
+        record["prediction"] = asdict(self.prediction)
         if per_day is not None:
             sizes, drains = self.curves(per_day)
-            found["by_shards"] = [asdict(one) for one in sizes]
-            found["by_drain"] = [{"drain": drain, **asdict(one)} for drain, one in drains]
-        return found
+            record["by_shards"] = [asdict(outcome) for outcome in sizes]
+            record["by_drain"] = [{"drain": drain, **asdict(outcome)} for drain, outcome in drains]
+        return record
 
     def show(self, per_day: float | None) -> None:
         """Print it for a person."""
-        found, rates = self.prediction, self.rates
+        prediction, rates = self.prediction, self.rates
         click.echo(
             f"At {rates.tokens:,.0f} tokens/s and {rates.start:.0f} s to load ({rates.source}):\n"
-            f"  {found.gpu_hours:,.2f} hours of a device, {found.start_share:.0%} of them loading; "
-            f"{duration(found.wall_seconds)} on {self.width:,} workers\n"
-            f"  about {found.files:,} files, {found.megabytes:,.0f} MB, "
-            f"{found.sbatch_calls} sbatch calls\n"
-            f"  a preemption without warning loses about {found.loss_tokens:,.0f} tokens"
+            f"  {prediction.gpu_hours:,.2f} hours of a device, "
+            f"{prediction.start_share:.0%} of them loading; "
+            f"{duration(prediction.wall_seconds)} on {self.width:,} workers\n"
+            f"  about {prediction.files:,} files, {prediction.megabytes:,.0f} MB, "
+            f"{prediction.sbatch_calls} sbatch calls\n"
+            f"  a preemption without warning loses about {prediction.loss_tokens:,.0f} tokens"
         )
         if per_day is None:
             return
         sizes, drains = self.curves(per_day)
         click.echo()
         names = ["wall time", "busy hours", "overhead", "attempts per shard", ""]
-        rows = [[one.shards, *_cells(one)] for one in sizes]
+        rows = [[outcome.shards, *_cells(outcome)] for outcome in sizes]
         print_table(f"{per_day:g} preemptions of a worker per day", ["shards", *names], rows)
-        by_drain = [[f"{drain:g} s", *_cells(one)] for drain, one in drains]
+        by_drain = [[f"{drain:g} s", *_cells(outcome)] for drain, outcome in drains]
         print_table(f"With {len(self.plan.shards):,} shards", ["drain time", *names], by_drain)
 
 
-def _cells(one: Outcome) -> list[str]:
-    never = "" if one.finished else "never ends: the time limit is below the start"
+def _cells(outcome: Outcome) -> list[str]:
+    never = "" if outcome.finished else "never ends: the time limit is below the start"
     return [
-        duration(one.wall_seconds), f"{one.busy_hours:,.1f}", f"{one.overhead:.1%}",
-        f"{one.attempts_per_shard:.2f}", never,
+        duration(outcome.wall_seconds), f"{outcome.busy_hours:,.1f}", f"{outcome.overhead:.1%}",
+        f"{outcome.attempts_per_shard:.2f}", never,
     ]  # fmt: skip

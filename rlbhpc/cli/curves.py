@@ -38,8 +38,8 @@ def curves(run: Path, board: str, watch: int | None) -> int:
     with Copy(load_study(run).layout if run.is_file() else Layout(run), board) as copy:
         while True:
             if copy.look() or watch is None:
-                told = ", ".join(f"{model} to step {last}" for model, last in copy.shown.items())
-                click.echo(f"{copy.folder}: {told or 'no training step is logged'}")
+                models = ", ".join(f"{model} to step {last}" for model, last in copy.shown.items())
+                click.echo(f"{copy.folder}: {models or 'no training step is logged'}")
             if watch is None:
                 return DONE if copy.shown else NOTHING_TO_DO
             time.sleep(watch)

@@ -50,11 +50,11 @@ def doctor(
         return DONE if run_rehearsal(folder, entry, options, click.echo) else INCOMPLETE
     if name is None and (folder.is_file() or (folder / "study.json").is_file()):
         return _of_run(layout_of(folder), as_json)
-    found = examine(folder)
+    checks = examine(folder)
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([asdict(check) for check in checks])
     else:
-        rows = [[one.what, one.found, one.verdict, one.advice] for one in found]
+        rows = [[check.what, check.found, check.verdict, check.advice] for check in checks]
         print_table("This site", ["what", "found", "", "what to do"], rows)
     if name is not None:
         path = folders()[0] / f"{name}.yaml"
@@ -65,7 +65,7 @@ def doctor(
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}; name a folder in RLBHPC_CLUSTERS") from None
         click.echo(f"{path} written; read it and fill in what is missing", err=True)
-    return INCOMPLETE if any(one.verdict == "bad" for one in found) else DONE
+    return INCOMPLETE if any(check.verdict == "bad" for check in checks) else DONE
 
 
 def _of_run(layout: Layout, as_json: bool) -> int:

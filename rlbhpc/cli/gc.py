@@ -32,10 +32,10 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     """
     layout = Layout(run)
     done = [clean(layout, *group, idle_hours=idle) for group in of_run(layout)]
-    removed = [path for found in done for path in found.removed]
-    freed = sum(found.freed for found in done)
-    kept = [found for cleaning in done for found in cleaning.kept]
-    notes = [str(x) for found in done for x in found.skipped]
+    removed = [path for cleaning in done for path in cleaning.removed]
+    freed = sum(cleaning.freed for cleaning in done)
+    kept = [journal for cleaning in done for journal in cleaning.kept]
+    notes = [str(x) for cleaning in done for x in cleaning.skipped]
     if as_json:
         names = [str(path) for path in removed]
         stay = [{"path": str(path), "reason": reason} for path, reason in kept]

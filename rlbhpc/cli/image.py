@@ -24,8 +24,8 @@ def image() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: rlbhpc-KIND.sif.")
 def build(kind: str, output: Path | None) -> int:
     """Build the image KIND from the checkout's containers/KIND.def."""
-    made = images.build(kind, output or Path(f"rlbhpc-{kind}.sif"))
-    click.echo(f"{made}: sha256 {images.digest(made)}")
+    sif = images.build(kind, output or Path(f"rlbhpc-{kind}.sif"))
+    click.echo(f"{sif}: sha256 {images.digest(sif)}")
     return DONE
 
 
@@ -34,14 +34,14 @@ def build(kind: str, output: Path | None) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def verify(sif: Path, as_json: bool) -> int:
     """Check that rlbhpc starts in the image SIF; show its labels and digest."""
-    found = images.verify(sif)
+    record = images.verify(sif)
     if as_json:
         print_json(
-            {"sif": str(sif), "sha256": found.sha256, "rlbhpc": found.rlbhpc,
-             "labels": found.labels}
+            {"sif": str(sif), "sha256": record.sha256, "rlbhpc": record.rlbhpc,
+             "labels": record.labels}
         )  # fmt: skip
         return DONE
-    for name, value in sorted(found.labels.items()):
+    for name, value in sorted(record.labels.items()):
         click.echo(f"{name}: {value}")
-    click.echo(f"{found.rlbhpc}\nsha256 {found.sha256}")
+    click.echo(f"{record.rlbhpc}\nsha256 {record.sha256}")
     return DONE

@@ -67,13 +67,13 @@ def launch(
             "All that is missing is being made." if prepared.notes else "Nothing is missing."
         )
         return NOTHING_TO_DO
-    made = written(prepared)
-    _tell(prepared, made.folder, submit, as_json)
+    launched = written(prepared)
+    _tell(prepared, launched.folder, submit, as_json)
     if test_only:
-        for name, answer in start_estimates(made.folder).items():
+        for name, answer in start_estimates(launched.folder).items():
             click.echo(f"{name}: {answer}")
     if submit:
-        made.submit(width=more["width"], say=lambda text: click.echo(text, err=as_json))
+        launched.submit(width=more["width"], say=lambda text: click.echo(text, err=as_json))
     return DONE
 
 

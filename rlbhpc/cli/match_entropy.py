@@ -40,14 +40,15 @@ def match_entropy(
         return NOTHING_TO_DO
     results: dict[str, Any] = {}
     for name in chosen or names:
-        asked = resolved.file.match_entropy[name]
-        found = match(resolved, name, lambda text: click.echo(text, err=True))
-        arm = line(resolved, name, found.temperature)
-        results[name] = {**asdict(found), "tolerance": asked.tolerance, "arm": arm}
+        entry = resolved.file.match_entropy[name]
+        matched = match(resolved, name, lambda text: click.echo(text, err=True))
+        arm = line(resolved, name, matched.temperature)
+        results[name] = {**asdict(matched), "tolerance": entry.tolerance, "arm": arm}
         if not as_json:
             click.echo(
-                f"{asked.arm} at temperature {found.temperature:g} has {found.entropy:.4f} nat per "
-                f"token, {asked.to} has {found.wanted:.4f} (tolerance {asked.tolerance:g}).\n"
+                f"{entry.arm} at temperature {matched.temperature:g} has {matched.entropy:.4f} "
+                f"nat per token, {entry.to} has {matched.wanted:.4f} "
+                f"(tolerance {entry.tolerance:g}).\n"
                 f"In the study, remove match_entropy.{name} and put under `arms`:\n"
                 f"  {arm}"
             )

@@ -57,34 +57,36 @@ def plan(
     """
     resolved = load_study(study, overrides)
     present = presence(resolved.layout, list(resolved.blocks()))
-    made = make_plan(resolved, present, shard_tokens)
+    new_plan = make_plan(resolved, present, shard_tokens)
     rates = known_rates(resolved.layout, tokens_per_second, startup)
-    record = {"blocks": [block_row(p) for p in present], **summary(made)}
+    record = {"blocks": [block_row(p) for p in present], **summary(new_plan)}
     if not as_json:
         print_blocks(present)
-        print_summary(made)
-    if made.samples and rates is not None:
+        print_summary(new_plan)
+    if new_plan.samples and rates is not None:
         _, site = choose(cluster or resolved.file.cluster)
-        cost = Cost(made, rates, site, width or len(made.shards), resolved.file.engine.options)
+        cost = Cost(
+            new_plan, rates, site, width or len(new_plan.shards), resolved.file.engine.options
+        )
         record |= cost.record(preemptions)
         if not as_json:
             cost.show(preemptions)
-    elif made.samples and not as_json:
+    elif new_plan.samples and not as_json:
         click.echo("No rate was measured yet: give --tokens-per-second to see what that costs.")
     if as_json:
         print_json(record)
-    return DONE if made.samples else NOTHING_TO_DO
+    return DONE if new_plan.samples else NOTHING_TO_DO
 
 
 def known_rates(layout: Layout, tokens: float | None, start: float | None) -> Rates | None:
     """Rates as given, else as measured in the run's own attempts."""
-    found = measured(layout.attempts)
-    if tokens is None and found is None:
+    rates = measured(layout.attempts)
+    if tokens is None and rates is None:
         return None
-    if found is None:
+    if rates is None:
         return Rates(tokens or 0.0, START if start is None else start, "as given")
-    source = found.source if tokens is None and start is None else "as given"
-    return Rates(tokens or found.tokens, found.start if start is None else start, source)
+    source = rates.source if tokens is None and start is None else "as given"
+    return Rates(tokens or rates.tokens, rates.start if start is None else start, source)
 
 
 def block_row(p: Presence) -> dict[str, Any]:
@@ -102,9 +104,9 @@ def block_row(p: Presence) -> dict[str, Any]:
     }
 
 
-def summary(made: Plan) -> dict[str, Any]:
+def summary(plan: Plan) -> dict[str, Any]:
     """What a plan amounts to, as JSON-ready values."""
-    return {"samples": made.samples, "expected_tokens": made.tokens, "shards": len(made.shards)}
+    return {"samples": plan.samples, "expected_tokens": plan.tokens, "shards": len(plan.shards)}
 
 
 def print_blocks(present: list[Presence]) -> None:
@@ -114,12 +116,12 @@ def print_blocks(present: list[Presence]) -> None:
     print_table("Samples", names, [[row[name] for name in names] for row in rows])
 
 
-def print_summary(made: Plan) -> None:
+def print_summary(plan: Plan) -> None:
     """Print what is left to do."""
-    if not made.samples:
+    if not plan.samples:
         click.echo("Nothing is missing.")
         return
     click.echo(
-        f"{made.samples:,} samples to make, about {made.tokens:,} response tokens, "
-        f"{len(made.shards):,} shards"
+        f"{plan.samples:,} samples to make, about {plan.tokens:,} response tokens, "
+        f"{len(plan.shards):,} shards"
     )

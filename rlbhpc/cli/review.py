@@ -87,34 +87,34 @@ def review(
         return DONE
     if results:
         return _results(list(kept(layout.reviews)), as_json)
-    made = _sheets(layout, arm, step, rate, chains)
-    if judge_at is not None and made:
-        return _judge(made, judge_at, key_env, as_json)
+    written = _sheets(layout, arm, step, rate, chains)
+    if judge_at is not None and written:
+        return _judge(written, judge_at, key_env, as_json)
     if as_json:
         print_json(
-            [{"of": one.title, "chains": len(one.sheet.chains), "page": str(one.page)}
-             for one in made]
+            [{"of": paper.title, "chains": len(paper.sheet.chains), "page": str(paper.page)}
+             for paper in written]
         )  # fmt: skip
     else:
-        rows = [[one.title, len(one.sheet.chains), str(one.page)] for one in made]
+        rows = [[paper.title, len(paper.sheet.chains), str(paper.page)] for paper in written]
         print_table("Sheets to read", ["of", "chains", "page"], rows)
-        if not made:
+        if not written:
             click.echo(f"No problem is solved by more than none and at most {rate:.0%} of samples.")
-    return DONE if made else NOTHING_TO_DO
+    return DONE if written else NOTHING_TO_DO
 
 
 def _sheets(
     layout: Layout, arm: str | None, step: int | None, rate: float, chains: int
 ) -> list[Kept]:
-    made = []
+    sheets = []
     stored = Stored(layout, arm, step)
     for group in stored.groups():
-        for at, cells in groupby(stored.records(group), key=itemgetter(0)):
+        for place, cells in groupby(stored.records(group), key=itemgetter(0)):
             records = (record for _, cell in cells for record in cell)
             sheet = make_sheet(records, rate, chains)
             if sheet.chains:
-                made.append(keep(layout.reviews, sheet, f"{group}, step {at}"))
-    return made
+                sheets.append(keep(layout.reviews, sheet, f"{group}, step {place}"))
+    return sheets
 
 
 def _judge(sheets: list[Kept], judge_at: str, key_env: str | None, as_json: bool) -> int:
@@ -126,14 +126,14 @@ def _judge(sheets: list[Kept], judge_at: str, key_env: str | None, as_json: bool
         top_logprobs=0,
     )  # fmt: skip
     rows, reasons = [], Counter[str]()
-    for one in sheets:
-        before = next((j for j in one.judgements() if j.by_model and j.reviewer == name), None)
-        judged = judge_sheet(engine, name, one.sheet, before)
-        add(one, judged)
+    for page in sheets:
+        before = next((j for j in page.judgements() if j.by_model and j.reviewer == name), None)
+        judged = judge_sheet(engine, name, page.sheet, before)
+        add(page, judged)
         missing = without_verdict(judged)
         reasons.update(missing)
         said = Counter(judged.words.values())
-        row: dict[str, Any] = {"of": one.title}
+        row: dict[str, Any] = {"of": page.title}
         row.update((word, said[word]) for word in WORDS)
         rows.append(row | {"without_verdict": len(missing)})
     if as_json:
@@ -146,42 +146,42 @@ def _judge(sheets: list[Kept], judge_at: str, key_env: str | None, as_json: bool
 
 
 def _results(sheets: list[Kept], as_json: bool) -> int:
-    found = [_result(one) for one in sheets]
+    results = [_result(result) for result in sheets]
     if as_json:
-        print_json(found)
-        return DONE if found else NOTHING_TO_DO
-    for one in found:
+        print_json(results)
+        return DONE if results else NOTHING_TO_DO
+    for result in results:
         columns = list(ChainCounts._fields)
-        rows = [[row[name] for name in columns] for row in one["problems"]]
-        print_table(f"{one['of']}: chains", columns, rows)
-        if one["models"]:
+        rows = [[row[name] for name in columns] for row in result["problems"]]
+        print_table(f"{result['of']}: chains", columns, rows)
+        if result["models"]:
             print_table(
                 "What models say, beside it", list(ModelCounts._fields),
-                [list(row.values()) for row in one["models"]],
+                [list(row.values()) for row in result["models"]],
             )  # fmt: skip
-        rows = [list(pair.values()) for pair in one["agreement"]]
+        rows = [list(pair.values()) for pair in result["agreement"]]
         if rows:
-            print_table("Agreement of readers", list(one["agreement"][0]), rows)
-        if one["pass_at_k"]:
+            print_table("Agreement of readers", list(result["agreement"][0]), rows)
+        if result["pass_at_k"]:
             print_table(
                 "pass@k of these problems", ["k", "right answers", "valid chains"],
-                [list(row.values()) for row in one["pass_at_k"]],
+                [list(row.values()) for row in result["pass_at_k"]],
             )  # fmt: skip
-    if not found:
+    if not results:
         click.echo("No sheet was made yet; leave --results out to make them.")
-    return DONE if found else NOTHING_TO_DO
+    return DONE if results else NOTHING_TO_DO
 
 
-def _result(one: Kept) -> dict[str, Any]:
+def _result(page: Kept) -> dict[str, Any]:
     """All that the readers of a sheet said, for tables and machines."""
-    judged = one.judgements()
-    counts = chain_counts(one.sheet, judged)
+    judged = page.judgements()
+    counts = chain_counts(page.sheet, judged)
     pairs = [(a, b, agreement(a, b)) for a, b in combinations(judged, 2)]
     return {
-        "of": one.title,
+        "of": page.title,
         "readers": [{"name": j.reviewer, "model": j.by_model} for j in judged],
         "problems": [count._asdict() for count in counts],
-        "models": [count._asdict() for count in model_counts(one.sheet, judged)],
+        "models": [count._asdict() for count in model_counts(page.sheet, judged)],
         "agreement": [
             {"readers": f"{a.reviewer}, {b.reviewer}", "both": said.both, "same": said.same,
              "kappa": None if said.kappa != said.kappa else round(said.kappa, 3)}
@@ -195,12 +195,12 @@ def _curves(counts: list[ChainCounts]) -> list[dict[str, float]]:
     """Mean pass@k over the problems that were read, by right answers and by valid chains."""
     if not counts:
         return []
-    n, right = [one.n for one in counts], [one.right for one in counts]
-    valid = [one.valid_among_right for one in counts]
+    n, right = [count.n for count in counts], [count.right for count in counts]
+    valid = [count.valid_among_right for count in counts]
     k = [1 << power for power in range(min(n).bit_length())]
     every = cot_pass_at_k(n, right, right, k).mean(axis=0)
     sound = cot_pass_at_k(n, right, valid, k).mean(axis=0)
     return [
-        {"k": at, "right": round(float(a), 6), "valid": round(float(b), 6)}
-        for at, a, b in zip(k, every, sound, strict=True)
+        {"k": size, "right": round(float(a), 6), "valid": round(float(b), 6)}
+        for size, a, b in zip(k, every, sound, strict=True)
     ]

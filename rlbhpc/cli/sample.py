@@ -62,17 +62,17 @@ def sample(
     if only is not None and n is not None:
         top_up(resolved, blocks, only, n, (ids or "").split(","))
     remember(resolved)
-    made = make_plan(resolved, presence(resolved.layout, blocks), shard_tokens, retry_failed)
-    print_summary(made)
-    if not made.samples:
+    plan = make_plan(resolved, presence(resolved.layout, blocks), shard_tokens, retry_failed)
+    print_summary(plan)
+    if not plan.samples:
         return NOTHING_TO_DO
-    path = made.save(resolved.layout.plans)
+    path = plan.save(resolved.layout.plans)
     count = workers or max(1, len(devices()))
     with Drain(grace, None if minutes is None else minutes * 60) as drain:
         if count == 1:
-            code = run_here(resolved, made, made.shards, drain)
+            code = run_here(resolved, plan, plan.shards, drain)
         else:
-            numbers = [shard.number for shard in made.shards]
+            numbers = [shard.number for shard in plan.shards]
             code = run_workers(path, numbers, count, drain)
     if code == 0 and any(p.missing for p in presence(resolved.layout, blocks)):
         return INCOMPLETE
@@ -82,9 +82,9 @@ def sample(
 def top_up(study: Study, blocks: list[Block], rule: str, n: int, ids: list[str]) -> None:
     """Choose problems by a rule and ask for ``n`` samples of each."""
     present = {(p.block.arm, p.block.set_name, p.block.step): p for p in everything(study)}
-    known = {problem for b in blocks for problem in b.problems}
-    for unknown in set(ids) - known if rule == "ids" else ():
-        raise click.BadParameter(f"--ids: no problem {unknown!r}; one is {min(known)}")
+    problem_ids = {problem for b in blocks for problem in b.problems}
+    for unknown in set(ids) - problem_ids if rule == "ids" else ():
+        raise click.BadParameter(f"--ids: no problem {unknown!r}; one is {min(problem_ids)}")
     pairs = study.comparisons()
     partners = {arm: base for base, arm in pairs} | dict(pairs)
     chosen = []

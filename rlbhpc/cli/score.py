@@ -73,8 +73,8 @@ def score(
 def row(study: Study, s: State) -> dict[str, Any]:
     """One condition as JSON-ready values; the perplexity is the median over responses."""
     c = s.condition
-    found = tables.read_scores(study.layout, *c.table).to_pylist()
-    mine = [r for r in found if (r["step"], r["scorer_step"]) == (c.step, c.scorer_step)]
+    scores = tables.read_scores(study.layout, *c.table).to_pylist()
+    mine = [r for r in scores if (r["step"], r["scorer_step"]) == (c.step, c.scorer_step)]
     values = perplexity([r["logprob_sum"] for r in mine], [r["n_tokens"] for r in mine])
     median = spread(values).median
     return {

@@ -37,20 +37,20 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
         {
             "arm": arm,
             "problem_set": set_name,
-            "new_parts": len(found.made),
-            "sealed": found.sealed,
-            "open": found.open,
-            "damaged_samples": found.damaged,
+            "new_parts": len(sealed.made),
+            "sealed": sealed.sealed,
+            "open": sealed.open,
+            "damaged_samples": sealed.damaged,
         }
-        for (arm, set_name), found in done.items()
+        for (arm, set_name), sealed in done.items()
     ]
-    lines = [str(x) for found in done.values() for x in (*found.skipped, *found.conflicts)]
+    lines = [str(x) for sealed in done.values() for x in (*sealed.skipped, *sealed.conflicts)]
     if as_json:
         print_json({"groups": rows, "notes": lines})
     else:
         print_table("Ranges of problems", list(rows[0]), [list(row.values()) for row in rows])
         for line in lines:
             click.echo(line, err=True)
-    if any(found.open for found in done.values()):
+    if any(sealed.open for sealed in done.values()):
         return INCOMPLETE
-    return DONE if any(found.made for found in done.values()) else NOTHING_TO_DO
+    return DONE if any(sealed.made for sealed in done.values()) else NOTHING_TO_DO

@@ -60,31 +60,31 @@ def show(
 def _show_rows(
     title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], as_json: bool
 ) -> int:
-    found = list(rows)
+    matches = list(rows)
     if as_json:
-        _print_json([dict(zip(columns, row, strict=True)) for row in found])
+        _print_json([dict(zip(columns, row, strict=True)) for row in matches])
     else:
         heads = [name.replace("_", " ") for name in columns]
         # A seed is a name, not a number to be grouped by thousands.
-        shown = [
+        table = [
             [
                 visible(str(value), lines=False)
                 if isinstance(value, str) or name == "seed"
                 else value
                 for name, value in zip(columns, row, strict=True)
             ]
-            for row in found
+            for row in matches
         ]
-        print_table(f"{title} ({len(found):,})", heads, shown)
-    return DONE if found else NOTHING_TO_DO
+        print_table(f"{title} ({len(matches):,})", heads, table)
+    return DONE if matches else NOTHING_TO_DO
 
 
-def _show_responses(found: list[Found], as_json: bool) -> int:
+def _show_responses(matches: list[Found], as_json: bool) -> int:
     if as_json:
-        _print_json([_values(one) for one in found])
-        return DONE if found else NOTHING_TO_DO
-    for one in found:
-        values = _values(one)
+        _print_json([_values(match) for match in matches])
+        return DONE if matches else NOTHING_TO_DO
+    for match in matches:
+        values = _values(match)
         text = values.pop("text")
         for name, value in values.items():
             if value != "" and value is not None:
@@ -93,17 +93,17 @@ def _show_responses(found: list[Found], as_json: bool) -> int:
         click.echo()
         click.echo(visible(text))
         click.echo()
-    if not found:
+    if not matches:
         click.echo("No such sample.", err=True)
-    return DONE if found else NOTHING_TO_DO
+    return DONE if matches else NOTHING_TO_DO
 
 
-def _values(found: Found) -> dict[str, Any]:
+def _values(match: Found) -> dict[str, Any]:
     """What is shown of a response."""
-    sample, origin = found
+    sample, origin = match
     key = sample.key
     tokens = sample.n_tokens
-    known = tokens > 0 and sample.logprob_sum == sample.logprob_sum
+    has_logprobs = tokens > 0 and sample.logprob_sum == sample.logprob_sum
     return {
         "problem": key.problem,
         "sample": key.sample,
@@ -115,8 +115,8 @@ def _values(found: Found) -> dict[str, Any]:
         "error": sample.error,
         "finish": "" if sample.finish < 0 else Finish(sample.finish).name.lower(),
         "n_tokens": tokens,
-        "mean_logprob": sample.logprob_sum / tokens if known else None,
-        "mean_entropy": sample.entropy_sum / tokens if known else None,
+        "mean_logprob": sample.logprob_sum / tokens if has_logprobs else None,
+        "mean_entropy": sample.entropy_sum / tokens if has_logprobs else None,
         "seed": sample.seed,
         "fingerprint": sample.fingerprint,
         "grader": sample.grader,

@@ -61,8 +61,10 @@ def stage(
                     "fetched" if new else "unchanged",
                     str(manifest.source.get("revision", "-"))[:12],
                     len(manifest.files),
-                    ", ".join(f"{key} {one['count']:,}" for key, one in manifest.problems.items()),
-                    ", ".join(one["digest"] for one in manifest.problems.values()),
+                    ", ".join(
+                        f"{key} {part['count']:,}" for key, part in manifest.problems.items()
+                    ),
+                    ", ".join(part["digest"] for part in manifest.problems.values()),
                 )
                 for manifest, new in zip(manifests, fetched, strict=True)
             ],

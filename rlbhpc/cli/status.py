@@ -37,79 +37,79 @@ def status(run: Path, watch: int | None, as_json: bool) -> int:
     """
     layout = layout_of(run)
     while True:
-        found = look.status(layout)
+        study_status = look.status(layout)
         if as_json:
-            print_json(as_record(found))
+            print_json(as_record(study_status))
         else:
-            show(found)
-        if watch is None or not (found.missing or found.behind):
-            return INCOMPLETE if found.missing or found.behind else DONE
+            show(study_status)
+        if watch is None or not (study_status.missing or study_status.behind):
+            return INCOMPLETE if study_status.missing or study_status.behind else DONE
         time.sleep(watch)
 
 
-def as_record(found: look.Status) -> dict[str, Any]:
+def as_record(study_status: look.Status) -> dict[str, Any]:
     """The status as JSON-ready values."""
     return {
-        "samples": [{**block_row(p), "failed": p.failed} for p in found.blocks],
-        "missing": found.missing,
+        "samples": [{**block_row(p), "failed": p.failed} for p in study_status.blocks],
+        "missing": study_status.missing,
         "launches": [
-            {"launch": str(one.path), "shards": found.shards[one.path.name]}
-            for one in found.launches
+            {"launch": str(entry.path), "shards": study_status.shards[entry.path.name]}
+            for entry in study_status.launches
         ],
-        "queue": found.queue,
-        "tokens_per_second_and_worker": found.rate,
-        "seconds_left": found.left,
-        "behind": found.behind,
-        "efficiency": asdict(found.efficiency) if found.efficiency else None,
+        "queue": study_status.queue,
+        "tokens_per_second_and_worker": study_status.rate,
+        "seconds_left": study_status.left,
+        "behind": study_status.behind,
+        "efficiency": asdict(study_status.efficiency) if study_status.efficiency else None,
         "failures": [
-            {"cause": one.cause, "jobs": list(one.jobs), "action": one.action}
-            for one in found.failures
+            {"cause": entry.cause, "jobs": list(entry.jobs), "action": entry.action}
+            for entry in study_status.failures
         ],
     }
 
 
-def show(found: look.Status) -> None:
+def show(study_status: look.Status) -> None:
     """Print the status for a person."""
     names = ["arm", "problem_set", "step", "requested", "present", "missing", "solved"]
-    rows = [block_row(p) for p in found.blocks]
+    rows = [block_row(p) for p in study_status.blocks]
     print_table("Samples", names, [[row[name] for name in names] for row in rows])
-    failed = sum(p.failed for p in found.blocks)
+    failed = sum(p.failed for p in study_status.blocks)
     if failed:
         click.echo(f"{failed:,} samples are stored as failed: rlbhpc launch --retry-failed\n")
-    if not found.launches:
+    if not study_status.launches:
         click.echo("Nothing was launched.")
         return
-    for one in found.launches:
+    for entry in study_status.launches:
         shards = [
             [state, len(numbers), ranges(numbers)]
-            for state, numbers in found.shards[one.path.name].items()
+            for state, numbers in study_status.shards[entry.path.name].items()
         ]
-        print_table(f"Shards of launch {one.path.name}", ["state", "shards", "which"], shards)
-    newest = found.launches[-1]
-    if found.queue is None:
+        print_table(f"Shards of launch {entry.path.name}", ["state", "shards", "which"], shards)
+    newest = study_status.launches[-1]
+    if study_status.queue is None:
         click.echo("Slurm does not answer; what is above is from the run's own files.")
-    elif found.queue:
-        click.echo("Queue: " + ", ".join(f"{n} {state}" for state, n in found.queue.items()))
-    elif found.missing and not (newest.path / "submitted").exists():
+    elif study_status.queue:
+        click.echo("Queue: " + ", ".join(f"{n} {state}" for state, n in study_status.queue.items()))
+    elif study_status.missing and not (newest.path / "submitted").exists():
         click.echo(f"Launch {newest.path.name} was not submitted: {newest.path / 'submit.sh'}")
-    elif found.missing:
+    elif study_status.missing:
         click.echo("No job is in the queue; `rlbhpc launch` again makes what is missing.")
-    for name in found.behind if not found.queue else []:
+    for name in study_status.behind if not study_status.queue else []:
         what = "the cube lags behind the samples" if name == "compact" else "the report is old"
         click.echo(f"All samples are there, but {what}: `rlbhpc launch` again runs {name}.")
-    if found.rate:
-        left = f", {duration(found.left)} to go" if found.left else ""
-        click.echo(f"{found.rate:,.0f} tokens/s per worker{left}")
-    if found.efficiency:
-        e = found.efficiency
+    if study_status.rate:
+        to_go = f", {duration(study_status.left)} to go" if study_status.left else ""
+        click.echo(f"{study_status.rate:,.0f} tokens/s per worker{to_go}")
+    if study_status.efficiency:
+        e = study_status.efficiency
         killed = f"; {e.killed} attempts have no end" if e.killed else ""
         click.echo(
             f"{e.gpu_hours:,.1f} device hours, {e.tokens_per_gpu_second:,.0f} useful tokens per"
             f" device second, {e.loading:.0%} spent on loading{killed}"
         )
-    if found.failures:
+    if study_status.failures:
         click.echo()
-        table = [[one.cause, _few(one.jobs), one.action] for one in found.failures]
+        table = [[entry.cause, _few(entry.jobs), entry.action] for entry in study_status.failures]
         print_table("Failures", ["cause", "jobs", "what to do"], table)
 
 

@@ -108,21 +108,21 @@ def _forecast(
     limit = device_memory() if memory is None else int(memory * 2**30)
     forecasts = [forecast(study, name, ranks, limit) for name in models]
     if as_json:
-        print_json([{**vars(one), "total": one.total} for one in forecasts])
-    for one in forecasts if not as_json else []:
+        print_json([{**vars(needed), "total": needed.total} for needed in forecasts])
+    for needed in forecasts if not as_json else []:
         print_table(
-            f"{one.model}: {one.algorithm}, {one.parameters:,} parameters",
+            f"{needed.model}: {needed.algorithm}, {needed.parameters:,} parameters",
             ["work", "in the whole run"],
-            [(name, f"{count:,}") for name, count in one.work.items()]
-            + ([("operations at most", f"{one.flop:.2e}")] if one.flop else []),
+            [(name, f"{count:,}") for name, count in needed.work.items()]
+            + ([("operations at most", f"{needed.flop:.2e}")] if needed.flop else []),
         )
-        parts = [*one.memory.items(), ("together, at least", one.total)]
-        title = f"{one.model}: memory of each of {one.ranks} ranks"
+        parts = [*needed.memory.items(), ("together, at least", needed.total)]
+        title = f"{needed.model}: memory of each of {needed.ranks} ranks"
         chosen = ("rollouts", "dtype", "recompute", "zero_stage", "offload", "micro_tokens")
-        click.echo(", ".join(f"{name} {one.settings[name]}" for name in chosen))
+        click.echo(", ".join(f"{name} {needed.settings[name]}" for name in chosen))
         print_table(title, ["part", "MiB"], [(p, f"{b / 2**20:,.1f}") for p, b in parts])
-    for one in forecasts if limit else []:
-        refuse_what_cannot_fit(study, one, limit)
+    for needed in forecasts if limit else []:
+        refuse_what_cannot_fit(study, needed, limit)
     return DONE
 
 

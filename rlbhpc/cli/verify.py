@@ -138,8 +138,8 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
         print_json(rows)
     else:
         columns = [name for name in rows[0] if name != "response"] if rows else ["problem"]
-        shown = [[_short(row[name]) for name in columns] for row in rows]
-        print_table(f"Accepted answers to problems solved at most {at_most} times", columns, shown)
+        short = [[_short(row[name]) for name in columns] for row in rows]
+        print_table(f"Accepted answers to problems solved at most {at_most} times", columns, short)
         doubted = sum(row["second"] == "disagrees" for row in rows)
         click.echo(f"{len(rows):,} such answers; the second path disagrees with {doubted} of them.")
         if rows:
@@ -154,9 +154,9 @@ def _again(
     stored: Stored, grader: str | None, into: Path | None, workers: int, as_json: bool
 ) -> int:
     kind = partial(_kind, grader, stored.study.file.verification)
-    found = grade_again(stored, kind, None if into is None else Layout(into), workers)
-    shown = {f"{group}": comparison for group, comparison in found.items()}
-    _print(shown, "stored", grader or "today", as_json)
+    comparisons = grade_again(stored, kind, None if into is None else Layout(into), workers)
+    by_name = {f"{group}": comparison for group, comparison in comparisons.items()}
+    _print(by_name, "stored", grader or "today", as_json)
     if into is not None and not as_json:
         click.echo(
             f"{into} holds the run with the new verdicts; compact it, or show both beside each "
@@ -173,26 +173,26 @@ def _kind(grader: str | None, verification: Verification, problem: Problem) -> s
     return grader if grader is not None and same else own
 
 
-def _compare(stored: Stored, one: str, other: str, workers: int, as_json: bool) -> int:
-    found = {}
+def _compare(stored: Stored, first: str, second: str, workers: int, as_json: bool) -> int:
+    comparisons = {}
     for group in stored.groups():
-        graders = (BatchVerifier(one, workers=workers), BatchVerifier(other, workers=workers))
+        graders = (BatchVerifier(first, workers=workers), BatchVerifier(second, workers=workers))
         pairs = (
             (record.problem, record.response)
             for _, records in stored.records(group)
             for record in records
             if record.verdict.status is not Status.FAILED
         )
-        found[str(group)] = compare_graders(pairs, *graders)
-    _print(found, one, other, as_json)
+        comparisons[str(group)] = compare_graders(pairs, *graders)
+    _print(comparisons, first, second, as_json)
     return DONE
 
 
-def _print(found: dict[str, Comparison], before: str, after: str, as_json: bool) -> None:
+def _print(comparisons: dict[str, Comparison], before: str, after: str, as_json: bool) -> None:
     if as_json:
-        print_json({name: _record(comparison) for name, comparison in found.items()})
+        print_json({name: _record(comparison) for name, comparison in comparisons.items()})
         return
-    for name, comparison in found.items():
+    for name, comparison in comparisons.items():
         print_table(
             f"{name}: verdicts, {before} and {after}",
             [before, after, "samples"],
@@ -214,9 +214,9 @@ def _print(found: dict[str, Comparison], before: str, after: str, as_json: bool)
             ["problem", "answer", before, after, "samples"],
             [[_short(value) for value in row] for row in comparison.disagreements[:_SHOWN]],
         )
-        left = len(comparison.disagreements) - _SHOWN
-        if left > 0:
-            click.echo(f"and {left:,} more; --json has all\n")
+        unprinted = len(comparison.disagreements) - _SHOWN
+        if unprinted > 0:
+            click.echo(f"and {unprinted:,} more; --json has all\n")
 
 
 def _record(comparison: Comparison) -> dict[str, Any]:
@@ -227,8 +227,8 @@ def _record(comparison: Comparison) -> dict[str, Any]:
             for (was, now), count in sorted(comparison.table.items())
         ],
         "pass_at_k": [{"k": k, "before": a, "after": b} for k, a, b in _curves(comparison)],
-        "problems": [vars(one) for one in comparison.changed],
-        "answers": [one._asdict() for one in comparison.disagreements],
+        "problems": [vars(item) for item in comparison.changed],
+        "answers": [item._asdict() for item in comparison.disagreements],
     }
 
 

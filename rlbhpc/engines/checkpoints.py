@@ -37,7 +37,7 @@ def needs_base(folder: Path) -> bool:
     return not (folder / "config.json").is_file() and own_configuration(folder) is None
 
 
-def model_folder(folder: Path, base: Path | None, made: Path) -> Path:
+def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
     """Return a checkpoint as a model folder.
 
     Parameters
@@ -55,12 +55,12 @@ def model_folder(folder: Path, base: Path | None, made: Path) -> Path:
     parts = None if adapter or zero else sharded_weights(folder)
     if not adapter and zero is None and parts is None:
         return folder
-    if made.is_dir():
-        return made
+    if target.is_dir():
+        return target
     source = base if needs_base(folder) else own_configuration(folder) or folder
     if source is None:
         raise UserError(f"{folder}: has no config.json; name the model it belongs to as its `base`")
-    partial = made.with_name(f"{made.name}.{uuid.uuid4().hex}.partial")
+    partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
     partial.mkdir(parents=True)
     try:
         for companions in dict.fromkeys((source, folder)):
@@ -73,13 +73,13 @@ def model_folder(folder: Path, base: Path | None, made: Path) -> Path:
             assert zero is not None
             _convert(*zero, partial)
         try:
-            partial.rename(made)
+            partial.rename(target)
         except OSError:
-            if not made.is_dir():  # else somebody was faster, with the same folder
+            if not target.is_dir():  # else somebody was faster, with the same folder
                 raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return made
+    return target
 
 
 def _copy_companions(source: Path, target: Path) -> None:
@@ -142,33 +142,34 @@ def _merge(adapter: Path, base: Path, target: Path) -> None:
             raise UserError(f"{adapter}: {name} cannot be merged; merge it where it was trained")
     if not (adapter / ADAPTER_WEIGHTS).is_file():
         raise UserError(f"{adapter}: no {ADAPTER_WEIGHTS}; save the adapter as safetensors")
-    left = load_file(adapter / ADAPTER_WEIGHTS)
+    unmerged = load_file(adapter / ADAPTER_WEIGHTS)
     files = sorted(base.glob("*.safetensors"))
     if not files:
         raise UserError(f"{base}: no safetensors in it; save the base as safetensors")
     for file in files:
         weights = load_file(file)
         for name in weights:
-            weights[name] = _adapted(name, weights[name], left, settings)
+            weights[name] = _adapted(name, weights[name], unmerged, settings)
         save_file(weights, target / file.name, {"format": "pt"})
     for index in base.glob("*.safetensors.index.json"):
         shutil.copyfile(index, target / index.name)
-    if left:
+    if unmerged:
         raise UserError(
-            f"{adapter}: {len(left)} tensors belong to nothing in {base}, among them {min(left)}"
+            f"{adapter}: {len(unmerged)} tensors belong to nothing in {base}, "
+            f"among them {min(unmerged)}"
         )
 
 
 def _adapted(
-    name: str, weight: torch.Tensor, left: dict[str, torch.Tensor], settings: Mapping[str, Any]
+    name: str, weight: torch.Tensor, unmerged: dict[str, torch.Tensor], settings: Mapping[str, Any]
 ) -> torch.Tensor:
     """Adapt one weight; what was used is taken out of ``left``."""
-    whole = left.pop(PREFIX + name, None)
+    whole = unmerged.pop(PREFIX + name, None)
     if whole is not None:  # `modules_to_save`: trained as a whole
         return whole.to(weight.dtype)
     module = PREFIX + name.removesuffix(".weight")
-    a = left.pop(f"{module}.lora_A.weight", None)
-    b = left.pop(f"{module}.lora_B.weight", None)
+    a = unmerged.pop(f"{module}.lora_A.weight", None)
+    b = unmerged.pop(f"{module}.lora_B.weight", None)
     if a is None or b is None:
         return weight
     change = b.float() @ a.float()

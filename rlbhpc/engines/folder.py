@@ -35,13 +35,13 @@ def sees(folder: Path) -> bool:
 
 def end_ids(folder: Path) -> set[int]:
     """End-of-text ids that the configuration files name; chat models have several."""
-    found: set[int] = set()
+    end_tokens: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         path = folder / name
         if path.is_file():
             ids = json.loads(path.read_text()).get("eos_token_id")
-            found |= set(ids) if isinstance(ids, list) else {ids} - {None}
-    return found
+            end_tokens |= set(ids) if isinstance(ids, list) else {ids} - {None}
+    return end_tokens
 
 
 def weight_names(folder: Path) -> set[str]:

@@ -124,19 +124,19 @@ def _from_metadata(
 
 def _rank_files(folder: Path) -> list[Path]:
     """What each rank saved, in the order of ranks; empty if none did, refused if one is missing."""
-    found: dict[int, Path] = {}
+    file_of: dict[int, Path] = {}
     sizes: set[int] = set()
     for path in folder.glob("model_world_size_*_rank_*.pt"):
         if match := RANK_FILE.fullmatch(path.name):
             sizes.add(int(match[1]))
-            found[int(match[2])] = path
-    if not found:
+            file_of[int(match[2])] = path
+    if not file_of:
         return []
-    if len(sizes) > 1 or set(found) != set(range(max(sizes))):
+    if len(sizes) > 1 or set(file_of) != set(range(max(sizes))):
         raise UserError(
-            f"{folder}: parts of {len(found)} ranks, where the files' names speak of {max(sizes)}"
+            f"{folder}: parts of {len(file_of)} ranks, where the files' names speak of {max(sizes)}"
         )
-    return [found[rank] for rank in sorted(found)]
+    return [file_of[rank] for rank in sorted(file_of)]
 
 
 def _from_ranks(

@@ -56,7 +56,7 @@ def _files(model: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _name(model: Path) -> str:
-    facts = [(name, at.st_size, at.st_mtime_ns) for name, at in _files(model)]
+    facts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in _files(model)]
     return hashlib.sha256(repr((str(model.resolve()), facts)).encode()).hexdigest()[:16]
 
 
@@ -69,7 +69,7 @@ def _use(copy: Path) -> None:
 
 
 def _copy(model: Path, copy: Path) -> None:
-    needed = sum(at.st_size for _, at in _files(model)) + SPARE
+    needed = sum(stat.st_size for _, stat in _files(model)) + SPARE
     _make_room(copy.parent, needed)
     partial = copy.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)

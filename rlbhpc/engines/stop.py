@@ -33,5 +33,5 @@ class StopText:
     def cut(self, ids: Sequence[int]) -> tuple[str, bool]:
         """Text of a finished response up to its first stop string, and whether there was one."""
         text = self.tokens.decode(ids)
-        found = [at for at in map(text.find, self.stop) if at >= 0]
-        return (text[: min(found)], True) if found else (text, False)
+        starts = [start for start in map(text.find, self.stop) if start >= 0]
+        return (text[: min(starts)], True) if starts else (text, False)

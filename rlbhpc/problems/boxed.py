@@ -8,10 +8,10 @@ from rlbhpc.problems.record import Record
 
 def last_boxed(record: Record, *names: str) -> str:
     """Gold answer in the last balanced box of the solution in the first of these fields."""
-    found = last_balanced(record.text(*names))
-    if not found:
+    content = last_balanced(record.text(*names))
+    if not content:
         raise UserError(f"{record.place}: no balanced \\boxed{{…}} in field `{names[0]}`")
-    return found
+    return content
 
 
 def last_balanced(text: str) -> str:

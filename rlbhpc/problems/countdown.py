@@ -108,9 +108,9 @@ def generate(set_name: str, rules: Rules, half: Half, count: int, seed: int) -> 
     seed gives the first of the same problems.
     """
     rng = random.Random(f"countdown/{half}/{seed}")
-    found: dict[tuple[Numbers, int], Problem] = {}
+    problems: dict[tuple[Numbers, int], Problem] = {}
     barren = 0
-    while len(found) < count:
+    while len(problems) < count:
         numbers = _draw(rng, rules)
         lowest, highest = rules.targets
         open_targets = [
@@ -118,18 +118,18 @@ def generate(set_name: str, rules: Rules, half: Half, count: int, seed: int) -> 
             for target in reachable(numbers, rules.operations)
             if lowest <= target <= highest
             and half_of(numbers, target) == half
-            and (numbers, target) not in found
+            and (numbers, target) not in problems
         ]
         if open_targets:
             target = rng.choice(open_targets)
-            found[numbers, target] = make_problem(set_name, numbers, target, rules.operations)
+            problems[numbers, target] = make_problem(set_name, numbers, target, rules.operations)
             barren = 0
         elif (barren := barren + 1) > 1000:
             raise UserError(
-                f"countdown: the rules allow only about {len(found)} {half} problems, {count} were "
-                "asked for; widen the range of numbers or targets"
+                f"countdown: the rules allow only about {len(problems)} {half} problems, "
+                f"{count} were asked for; widen the range of numbers or targets"
             )
-    return list(found.values())
+    return list(problems.values())
 
 
 def work_traces(set_name: str, rules: Rules, count: int, hit: float, seed: int) -> Iterator[Worked]:
@@ -185,16 +185,16 @@ def random_trace(rng: random.Random, numbers: Numbers, operations: str) -> list[
     Operations are tried as drawn, so with division the traces that stay whole are what is left.
     """
     draw = rng.random  # half the time of randrange(), which is what this loop would spend
-    left = list(numbers)
+    numbers_left = list(numbers)
     steps: list[Step] = []
-    while len(left) > 1:
-        a = left.pop(int(draw() * len(left)))
-        b = left.pop(int(draw() * len(left)))
+    while len(numbers_left) > 1:
+        a = numbers_left.pop(int(draw() * len(numbers_left)))
+        b = numbers_left.pop(int(draw() * len(numbers_left)))
         step = _combine(a, b, operations[int(draw() * len(operations))])
         if not step:
             return []
         steps += step
-        left.append(step[0].result)
+        numbers_left.append(step[0].result)
     return steps
 
 
@@ -224,11 +224,11 @@ def reachable(numbers: Numbers, operations: str) -> tuple[int, ...]:
             values[part] = {part[0]} if size == 1 else set()
             for split in range(1, size // 2 + 1):
                 for chosen in set(combinations(range(size), split)):
-                    one = tuple(part[k] for k in chosen)
+                    part_numbers = tuple(part[k] for k in chosen)
                     other = tuple(n for k, n in enumerate(part) if k not in chosen)
                     values[part] |= {
                         step.result
-                        for a in values[one]
+                        for a in values[part_numbers]
                         for b in values[other]
                         for step in _combine(a, b, operations)
                     }

@@ -72,7 +72,7 @@ def data_files(path: Path) -> list[Path]:
         raise UserError(f"{path}: no such file or folder; `rlbhpc stage` fills one")
     if (path / SLIM).is_file():
         return [path / SLIM]
-    found = [
+    files = [
         file
         for file in _below(path)
         if file.name.endswith(SUFFIXES)
@@ -81,9 +81,9 @@ def data_files(path: Path) -> list[Path]:
         and file.is_file()
         and not _leftover(file)
     ]
-    if not found:
+    if not files:
         raise UserError(f"{path}: no data file in it; looked for {', '.join(SUFFIXES)}")
-    return sorted(found, key=lambda file: file.relative_to(path).as_posix())
+    return sorted(files, key=lambda file: file.relative_to(path).as_posix())
 
 
 def _leftover(file: Path) -> bool:

@@ -128,10 +128,10 @@ def render(prompt: Prompt, problem: Problem) -> str:
     A template shows as many images as it has image marks. One that shows fewer than the problem
     has would ask about a figure that the model never sees.
     """
-    shown = prompt.text.count(IMAGE)
-    if shown != len(problem.images):
+    marks = prompt.text.count(IMAGE)
+    if marks != len(problem.images):
         raise UserError(
-            f"prompt {prompt.name!r} shows {shown} images ({IMAGE}) and problem {problem.id!r} "
+            f"prompt {prompt.name!r} shows {marks} images ({IMAGE}) and problem {problem.id!r} "
             f"has {len(problem.images)}; take a prompt with as many image marks"
         )
     return prompt.text.replace(PLACEHOLDER, problem.fields["question"])

@@ -43,8 +43,8 @@ class Record:
         value = self.get(*names)
         if value is None:
             wanted = " or ".join(f"`{name}`" for name in names)
-            found = ", ".join(sorted(self.values)) or "no fields at all"
-            raise UserError(f"{self.place}: no field {wanted}; found: {found}")
+            present = ", ".join(sorted(self.values)) or "no fields at all"
+            raise UserError(f"{self.place}: no field {wanted}; found: {present}")
         return value
 
     def text(self, *names: str) -> str:
@@ -66,7 +66,7 @@ class Record:
         """Return the image or images in the first of these fields, as bytes."""
         value = self.need(*names)
         values = value if isinstance(value, list | tuple) else [value]
-        return tuple(self._image(one) for one in values)
+        return tuple(self._image(image) for image in values)
 
     def _image(self, value: Any) -> bytes:
         """One image: bytes, an image struct of ``datasets``, a data URI, or a file beside this."""

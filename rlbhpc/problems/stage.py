@@ -114,10 +114,12 @@ def check(folder: Path) -> Manifest:
         raise UserError(
             f"{folder / MANIFEST}: no manifest ({error}); stage the set again"
         ) from None
-    found = {path: (one["bytes"], one["sha256"]) for path, one in _hashes(folder).items()}
-    for path in sorted(wanted.keys() | found.keys()):
-        if wanted.get(path) != found.get(path):
-            state = "missing" if path not in found else "added" if path not in wanted else "changed"
+    hashes = {path: (record["bytes"], record["sha256"]) for path, record in _hashes(folder).items()}
+    for path in sorted(wanted.keys() | hashes.keys()):
+        if wanted.get(path) != hashes.get(path):
+            state = (
+                "missing" if path not in hashes else "added" if path not in wanted else "changed"
+            )
             raise UserError(
                 f"{folder / path}: {state} since {manifest.set} was staged; "
                 f"remove {folder} and stage it again"
@@ -238,7 +240,7 @@ def _sha256(file: Path) -> str:
 def _contents(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Count and digest of the problems in each subset that has a name of its own."""
     problem_set = _file_set(name)
-    named = [one for one in (*problem_set.splits, *problem_set.subsets) if one.islower()]
+    named = [part for part in (*problem_set.splits, *problem_set.subsets) if part.islower()]
     loaded = (
         {subset: load_set(name, folder, subset) for subset in named}
         if named

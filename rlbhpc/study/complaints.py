@@ -19,10 +19,10 @@ MOST_LISTED: Final = 24
 MOST_COMPARED: Final = 1_000
 
 
-def nearest(found: str, options: Iterable[str]) -> str:
+def nearest(name: str, options: Iterable[str]) -> str:
     """``; did you mean …?`` when one of the options is close, else nothing."""
     by_lower = {option.lower(): option for option in itertools.islice(options, MOST_COMPARED)}
-    close = difflib.get_close_matches(found[:100].lower(), by_lower, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name[:100].lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[close[0]]}?" if close else ""
 
 
@@ -36,10 +36,10 @@ def listed(options: Iterable[str]) -> str:
 def unknown_name(node: Node, kind: str, options: Iterable[str]) -> UserError:
     """Complain about a value that should be the name of something and is not."""
     names = list(options)
-    found = str(node.value)
+    name = str(node.value)
     return UserError(
-        f"{node.place()}: unknown {kind} {shown(found)}; allowed: {listed(names)}"
-        f"{nearest(found, names)}"
+        f"{node.place()}: unknown {kind} {shown(name)}; allowed: {listed(names)}"
+        f"{nearest(name, names)}"
     )
 
 
@@ -51,23 +51,23 @@ def first_complaint(error: ValidationError, tree: Node, schema: type[Entry]) -> 
     ]
     # A misspelt key is unknown and leaves another one missing: what is there is told first.
     # Errors that come from --set have no line; they are the freshest, so they come before others.
-    located.sort(key=lambda one: (one[0]["type"] == "missing", one[1].line))
+    located.sort(key=lambda complaint: (complaint[0]["type"] == "missing", complaint[1].line))
     # One mistake in a swept entry is found in each of its members.
     distinct = {(detail["type"], node.place(missing)) for detail, node, _, missing in located}
-    detail, node, found, missing = located[0]
+    detail, node, shape, missing = located[0]
     more = f" ({len(distinct) - 1} more)" if len(distinct) > 1 else ""
-    return UserError(f"{node.place(missing)}: {_message(detail, node, found, schema)}{more}")
+    return UserError(f"{node.place(missing)}: {_message(detail, node, shape, schema)}{more}")
 
 
 def _locate(
     detail: ErrorDetails, tree: Node, schema: type[Entry]
 ) -> tuple[Node, Shape | None, str | None]:
     """Node and shape that an error is about, and the key path when the node is not there."""
-    node, found = tree, Shape(schema)
+    node, shape = tree, Shape(schema)
     for step in detail["loc"]:
         if step == "[key]":
             return node, None, None
-        inner = found.item if isinstance(step, int) else found.below(step)
+        inner = shape.item if isinstance(step, int) else shape.below(step)
         child = node.entries.get(str(step))
         if isinstance(step, int) and step < len(node.items):
             child = node.items[step]
@@ -75,21 +75,21 @@ def _locate(
             return node, inner, joined(node.key, str(step))
         if inner is None:
             return child, None, None
-        node, found = child, inner
-    return node, found, None
+        node, shape = child, inner
+    return node, shape, None
 
 
-def _message(detail: ErrorDetails, node: Node, found: Shape | None, schema: type[Entry]) -> str:
+def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type[Entry]) -> str:
     """Say what is wrong, in words."""
     kind, last = detail["type"], detail["loc"][-1] if detail["loc"] else ""
     if kind == "extra_forbidden":
         keys = _siblings(detail["loc"], schema)
         return f"unknown key; allowed: {listed(keys)}{nearest(str(last), keys)}"
     if kind == "missing":
-        assert found is not None
+        assert shape is not None
         in_arm = len(detail["loc"]) == 3 and detail["loc"][0] == "arms"
         shared = in_arm and last in fields(SamplingDefaults)
-        return f"missing; give {allowed(found)}{', here or under `sampling`' if shared else ''}"
+        return f"missing; give {allowed(shape)}{', here or under `sampling`' if shared else ''}"
     if last == "[key]":
         return f"not a usable name; allowed: {NAME_ALLOWED}"
     if kind == "value_error":
@@ -99,34 +99,34 @@ def _message(detail: ErrorDetails, node: Node, found: Shape | None, schema: type
         bound = f"at least {limits.get('min_length')}" if kind == "too_short" else "fewer"
         return f"found {limits.get('actual_length')} entries; allowed: {bound}"
     value = detail["input"]
-    allow = "any plain value" if found is None else allowed(found)
-    return f"found {shown(value)}; allowed: {allow}{_hint(value, found)}"
+    allow = "any plain value" if shape is None else allowed(shape)
+    return f"found {shown(value)}; allowed: {allow}{_hint(value, shape)}"
 
 
 def _siblings(loc: tuple[int | str, ...], schema: type[Entry]) -> list[str]:
     """Return the keys that are known where an unknown one stands."""
-    found: Shape | None = Shape(schema)
+    shape: Shape | None = Shape(schema)
     for step in loc[:-1]:
-        found = (found.item if isinstance(step, int) else found.below(step)) if found else None
-    keys = list(fields(found.core)) if found and found.is_entry else []
+        shape = (shape.item if isinstance(step, int) else shape.below(step)) if shape else None
+    keys = list(fields(shape.core)) if shape and shape.is_entry else []
     # Known too, though it is gone before the schema sees the file.
     return [*keys, "include"] if len(loc) == 1 else keys
 
 
-def _hint(value: Any, found: Shape | None) -> str:
+def _hint(value: Any, shape: Shape | None) -> str:
     """Say what the user probably wants to write instead."""
-    if found is None:
+    if shape is None:
         return ""
-    if found.core is str and isinstance(value, int | float | bool):
+    if shape.core is str and isinstance(value, int | float | bool):
         return f'; to mean it as text, quote it: "{shown(value)}"'
-    if found.core is list and isinstance(value, str | int | float) and value is not True:
+    if shape.core is list and isinstance(value, str | int | float) and value is not True:
         return f"; a list of one is [{shown(value)}]"
-    if isinstance(value, str) and found.core in (int, float):
+    if isinstance(value, str) and shape.core in (int, float):
         return _number_hint(value)
-    if isinstance(value, str) and found.core is bool:
+    if isinstance(value, str) and shape.core is bool:
         return "; YAML 1.2 has no other words for these"
-    if isinstance(value, str) and found.is_scalar:
-        return nearest(value, allowed(found).split(" or "))
+    if isinstance(value, str) and shape.is_scalar:
+        return nearest(value, allowed(shape).split(" or "))
     return ""
 
 

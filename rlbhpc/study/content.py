@@ -115,7 +115,7 @@ def _times(file: Path) -> tuple[int, int, int]:
 
 def content_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint that count, in a stable order."""
-    found = []
+    files = []
     for parent, folders, names in os.walk(folder, followlinks=False):
         # A folder with a configuration of its own is another checkpoint, saved below this one.
         folders[:] = [
@@ -125,14 +125,14 @@ def content_files(folder: Path) -> list[Path]:
             and not d.startswith(".")
             and not Path(parent, d, "config.json").exists()
         ]
-        found += [
+        files += [
             Path(parent, name)
             for name in names
             if _matches(name, WEIGHTS + SETTINGS) and not _matches(name, WITHOUT_EFFECT)
         ]
-    if any(_matches(file.name, READY) for file in found):
-        found = [file for file in found if not _matches(file.name, STATES)]
-    return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+    if any(_matches(file.name, READY) for file in files):
+        files = [file for file in files if not _matches(file.name, STATES)]
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
@@ -144,8 +144,8 @@ def file_digest(file: Path) -> str:
     try:
         status = file.stat()
         kept = _cache_entry(file, status)
-        if kept is not None and len(known := _kept(kept)) == 64:
-            return known
+        if kept is not None and len(stored_digest := _kept(kept)) == 64:
+            return stored_digest
         digest = hashlib.sha256()
         with file.open("rb") as stream:
             while chunk := stream.read(CHUNK):

@@ -84,10 +84,10 @@ def _changes(old: Study, new: Study) -> Iterator[Change]:
     after = dict(_flat("", new.file.model_dump(mode="json", by_alias=True)))
     yield from _mapping_changes("", before, after)
     for model, steps in new.digests.items():
-        known = old.digests.get(model, {})
-        moved = [step for step, digest in steps.items() if known.get(step, digest) != digest]
+        digests = old.digests.get(model, {})
+        moved = [step for step, digest in steps.items() if digests.get(step, digest) != digest]
         for step in moved:
-            yield Change(f"content of model {model}, step {step}", known[step], steps[step])
+            yield Change(f"content of model {model}, step {step}", digests[step], steps[step])
     known_prompts = {name: prompt.digest for name, prompt in old.prompts.items()}
     for name, prompt in new.prompts.items():
         if known_prompts.get(name, prompt.digest) != prompt.digest:
@@ -141,9 +141,9 @@ def _places(study: Study) -> dict[tuple[str, str, int], None]:
 
 
 def _blocks(old: Study, new: Study) -> Iterator[BlockChange]:
-    stored, asked = _places(old), _places(new)
+    stored, required = _places(old), _places(new)
     for arm, set_name, step in stored:
-        if (arm, set_name, step) in asked:
+        if (arm, set_name, step) in required:
             yield _block(old, new, arm, set_name, step)
         else:
             yield BlockChange(arm, set_name, step, 0, 0, asked=False)
@@ -152,9 +152,9 @@ def _blocks(old: Study, new: Study) -> Iterator[BlockChange]:
 def _block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockChange:
     """Compare the requests of one block, problem by problem."""
     stored = set(old.problem_ids(set_name))
-    asked = new.problem_ids(set_name)
+    ids = new.problem_ids(set_name)
     valid, because = 0, dict[str, None]()
-    for problem in asked:
+    for problem in ids:
         if problem not in stored:
             because["new problems"] = None
             continue
@@ -163,7 +163,7 @@ def _block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockC
             valid += 1
         else:
             because |= {_reason(key): None for key in after if before.get(key) != after[key]}
-    return BlockChange(arm, set_name, step, valid, len(asked), tuple(because))
+    return BlockChange(arm, set_name, step, valid, len(ids), tuple(because))
 
 
 def _reason(key: str) -> str:

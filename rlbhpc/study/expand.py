@@ -58,9 +58,9 @@ def expand(tree: Node) -> Node:
             assert entry is not None
             sections[section] = _expand_section(section, sections[section], entry.core, families)
     for key, node in sections.items():
-        found = fields(StudyFile).get(key)
-        if found is not None and found.is_entry:
-            sections[key] = _expand_lists(node, found.core, families)
+        shape = fields(StudyFile).get(key)
+        if shape is not None and shape.is_entry:
+            sections[key] = _expand_lists(node, shape.core, families)
     return replace(tree, value=sections)
 
 
@@ -85,55 +85,55 @@ def _spread_defaults(tree: Node) -> Node:
     return replace(tree, value=entries)
 
 
-def _anchor_paths(node: Node, found: Shape) -> Node:
+def _anchor_paths(node: Node, shape: Shape) -> Node:
     """Return the tree with its paths made absolute."""
     if isinstance(node.value, dict):
         value: Any = {
-            key: _anchor_paths(child, below) if (below := found.below(key)) else child
+            key: _anchor_paths(child, below) if (below := shape.below(key)) else child
             for key, child in node.value.items()
         }
         return replace(node, value=value)
     if isinstance(node.value, list):
         # A list without items of its own is a sweep of this value.
-        item = found.item if found.core is list and found.item is not None else found
+        item = shape.item if shape.core is list and shape.item is not None else shape
         return replace(node, value=[_anchor_paths(child, item) for child in node.value])
-    if isinstance(node.value, str) and node.value and _is_path(node.value, found):
+    if isinstance(node.value, str) and node.value and _is_path(node.value, shape):
         return replace(node, value=str(local_path(node)))
     return node
 
 
-def _is_path(text: str, found: Shape) -> bool:
+def _is_path(text: str, shape: Shape) -> bool:
     """Whether a value is a path: by its field, or a prompt that is a file."""
-    refers = found.mark(Refers)
+    refers = shape.mark(Refers)
     is_prompt_file = refers is not None and refers.section == "prompts" and text.endswith(".txt")
-    return found.mark(IsPath) is not None or is_prompt_file
+    return shape.mark(IsPath) is not None or is_prompt_file
 
 
 def _expand_section(section: str, node: Node, entry: type[Entry], families: Families) -> Node:
     """All entries of one section, swept; ``families`` learns what became of each name."""
     members: dict[str, list[tuple[Member, Node]]] = {}
     size = 0
-    made = families.setdefault(section, {})
+    members_of = families.setdefault(section, {})
     for name in _in_order(section, node):
         child = node.entries[name]
         members[name] = [
-            (Member(name + ending, ending), one)
-            for ending, one in _variants(child, entry, families)
+            (Member(name + ending, ending), variant)
+            for ending, variant in _variants(child, entry, families)
         ]
         size += len(members[name])
         if size > MAX_ENTRIES:
             node.fail(f"more than {MAX_ENTRIES:,} entries after the sweeps")
         if [m.name for m, _ in members[name]] != [name]:
-            made[name] = [member for member, _ in members[name]]
+            members_of[name] = [member for member, _ in members[name]]
     result: dict[str, Node] = {}
     for name in node.entries:
-        for member, one in members[name]:
+        for member, variant in members[name]:
             if member.name in result or (member.ending and member.name in node.entries):
                 node.entries[name].fail(
                     f"the sweep gives the name {member.name} twice; rename one of the entries"
                     " or leave out the repeated value"
                 )
-            result[member.name] = one
+            result[member.name] = variant
     return replace(node, value=result)
 
 
@@ -169,7 +169,7 @@ def _parents(model: Node) -> Iterator[Node]:
     sources = [train.entries.get("from") if train else None, base]
     for node in sources:
         if node is not None:
-            yield from (one for one in (node.items or [node]) if isinstance(one.value, str))
+            yield from (item for item in (node.items or [node]) if isinstance(item.value, str))
 
 
 def _variants(node: Node, entry: type[Entry], families: Families) -> list[tuple[str, Node]]:
@@ -198,13 +198,13 @@ def _axes(
 
     In the order of the schema, so that the order of the keys in a file does not change a name.
     """
-    for key, found in fields(entry).items():
+    for key, shape in fields(entry).items():
         if key not in node.entries:
             continue
         child, here = node.entries[key], (*path, key)
-        if found.is_entry:
-            yield from _axes(child, found.core, here, families)
-        elif found.core is dict:
+        if shape.is_entry:
+            yield from _axes(child, shape.core, here, families)
+        elif shape.core is dict:
             for name, option in sorted(child.entries.items()):
                 swept = option.entries.get("sweep")
                 if swept is not None and len(option.entries) == 1:
@@ -212,20 +212,20 @@ def _axes(
                     yield (
                         False,
                         [
-                            Choice(_ending(name, free, one), {(*here, name): one})
-                            for one in _filled(swept)
+                            Choice(_ending(name, free, value), {(*here, name): value})
+                            for value in _filled(swept)
                         ],
                     )
-        elif found.is_scalar:
-            members = _members(child, found, families)
+        elif shape.is_scalar:
+            members = _members(child, shape, families)
             if isinstance(child.value, list):
                 choices = []
-                for one in _filled(child):
-                    known = _members(one, found, families)
+                for value in _filled(child):
+                    family = _members(value, shape, families)
                     choices += (
-                        [_named(member, here, one) for member in known]
-                        if known
-                        else [Choice(_ending(key, found, one), {here: one})]
+                        [_named(member, here, value) for member in family]
+                        if family
+                        else [Choice(_ending(key, shape, value), {here: value})]
                     )
                 yield False, choices
             elif members:
@@ -241,9 +241,9 @@ def _filled(node: Node) -> list[Node]:
     return node.value
 
 
-def _members(node: Node, found: Shape, families: Families) -> list[Member]:
+def _members(node: Node, shape: Shape, families: Families) -> list[Member]:
     """Say what the written name in this field stands for, if it was swept."""
-    refers = found.mark(Refers)
+    refers = shape.mark(Refers)
     if refers is None or not isinstance(node.value, str):
         return []
     return families.get(refers.section, {}).get(node.value, [])
@@ -285,10 +285,10 @@ def _expand_lists(node: Node, entry: type[Entry], families: Families) -> Node:
         return node
     entries = dict(node.value)
     for key, child in entries.items():
-        found = fields(entry).get(key)
-        if found is None or found.core is not list or not isinstance(child.value, list):
+        shape = fields(entry).get(key)
+        if shape is None or shape.core is not list or not isinstance(child.value, list):
             continue
-        inner = found.item
+        inner = shape.item
         assert inner is not None
         items: list[Node] = []
         for item in child.value:
@@ -301,20 +301,20 @@ def _expand_lists(node: Node, entry: type[Entry], families: Families) -> Node:
     return replace(node, value=entries)
 
 
-def _ending(key: str, found: Shape, node: Node) -> str:
+def _ending(key: str, shape: Shape, node: Node) -> str:
     """Say what a swept value adds to a name: ``-t0.6``, ``-grpo``, ``-no-chat``."""
-    value, tag = node.value, found.mark(Tag)
+    value, tag = node.value, shape.mark(Tag)
     if isinstance(value, bool):
         return f"-{key}" if value else f"-no-{key}"
     if isinstance(value, int | float):
         # A float field writes 1 as 1.0, so that how a number is spelt does not rename an arm.
-        number = repr(float(value)) if found.core is float else str(value)
+        number = repr(float(value)) if shape.core is float else str(value)
         return f"-{key if tag is None else tag.text}{number}"
     if isinstance(value, str):
-        refers = found.mark(Refers)
-        if found.mark(IsPath) or (refers and refers.section == "prompts" and "/" in value):
+        refers = shape.mark(Refers)
+        if shape.mark(IsPath) or (refers and refers.section == "prompts" and "/" in value):
             value = PurePath(value).stem
         slug = re.sub(r"[^A-Za-z0-9._+-]+", "-", value).strip("-")[:40]
-        prefix = tag.text if tag is not None and get_origin(found.core) is None else ""
+        prefix = tag.text if tag is not None and get_origin(shape.core) is None else ""
         return f"-{prefix}{slug}"
     return f"-{key}"

@@ -166,28 +166,28 @@ def fields(entry: type[BaseModel]) -> Mapping[str, Shape]:
     }
 
 
-def allowed(found: Shape) -> str:
+def allowed(shape: Shape) -> str:
     """Say what may stand in a field, in words: for messages and for the reference page."""
-    refers, words = found.mark(Refers), found.mark(Words)
+    refers, words = shape.mark(Refers), shape.mark(Words)
     if words is not None:
         return str(words.text)
-    if get_origin(found.core) is Literal:
-        return " or ".join(str(option) for option in get_args(found.core))
+    if get_origin(shape.core) is Literal:
+        return " or ".join(str(option) for option in get_args(shape.core))
     if refers is not None:
         return REFERENCE_WORDS.get(refers.section, f"a name from `{refers.section}`")
-    if found.mark(IsPath):
+    if shape.mark(IsPath):
         return "a path"
-    if found.core is list and found.item is not None:
-        return f"a list, of which each item is {allowed(found.item)}"
-    if found.core is dict and found.item is not None:
-        return f"a mapping from names to {allowed(found.item)}"
-    if found.is_entry:
-        keys = ", ".join(fields(found.core))
+    if shape.core is list and shape.item is not None:
+        return f"a list, of which each item is {allowed(shape.item)}"
+    if shape.core is dict and shape.item is not None:
+        return f"a mapping from names to {allowed(shape.item)}"
+    if shape.is_entry:
+        keys = ", ".join(fields(shape.core))
         return f"a mapping with the keys {keys}"
-    if found.core is str:
-        return _text(found.marks)
+    if shape.core is str:
+        return _text(shape.marks)
     kinds = {int: "a whole number", float: "a number", bool: "true or false"}
-    return kinds.get(found.core, "any value") + _range(found.marks)
+    return kinds.get(shape.core, "any value") + _range(shape.marks)
 
 
 def _flat(marks: tuple[Any, ...]) -> Iterator[Any]:

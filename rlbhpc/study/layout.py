@@ -70,8 +70,8 @@ class Layout:
 
     def dynamics(self) -> dict[str, Path]:
         """Find the recorded training curve of every model that has one."""
-        found = (self.root / "training").glob("*/dynamics.jsonl")
-        return {path.parent.name: path for path in found}
+        logs = (self.root / "training").glob("*/dynamics.jsonl")
+        return {path.parent.name: path for path in logs}
 
     @property
     def boards(self) -> Path:
@@ -110,12 +110,12 @@ class Layout:
 
     def groups(self) -> list[tuple[str, str]]:
         """Every arm and problem set that has a plan, journals or parts."""
-        found: set[tuple[str, str]] = set()
+        groups: set[tuple[str, str]] = set()
         # A writer that was killed leaves a grid under another ending than its own.
         for kind, names in (("journals", "*/*"), ("parts", "*/*"), ("grids", "*/*.json")):
             paths = (self.root / kind).glob(names)
-            found |= {(path.parent.name, path.name.removesuffix(".json")) for path in paths}
-        return sorted(found)
+            groups |= {(path.parent.name, path.name.removesuffix(".json")) for path in paths}
+        return sorted(groups)
 
     @property
     def verdict_cache(self) -> Path:

@@ -83,33 +83,33 @@ def validated(tree: Node) -> StudyFile:
         raise first_complaint(error, tree, StudyFile) from None
 
 
-def references(node: Node, found: Shape) -> Iterator[tuple[Node, str]]:
+def references(node: Node, shape: Shape) -> Iterator[tuple[Node, str]]:
     """Every value that names something, with the section that it refers to."""
-    refers = found.mark(Refers)
+    refers = shape.mark(Refers)
     if refers is not None and isinstance(node.value, str):
         yield node, refers.section
     for key, child in node.entries.items():
-        below = found.below(key)
+        below = shape.below(key)
         if below is not None:
             yield from references(child, below)
     for item in node.items:
-        if found.item is not None:
-            yield from references(item, found.item)
+        if shape.item is not None:
+            yield from references(item, shape.item)
 
 
 def _check_references(tree: Node) -> None:
     """Refuse the name of something that is not there."""
-    known: dict[str, Sequence[str]] = {
+    allowed_names: dict[str, Sequence[str]] = {
         section: list(tree.entries[section].entries)
         for section in ("models", "problem_sets", "recipes", "arms")
         if section in tree.entries
     }
-    known |= {"prompts": prompt_names(), "registered sets": set_names()}
+    allowed_names |= {"prompts": prompt_names(), "registered sets": set_names()}
     for node, section in references(tree, Shape(StudyFile)):
         if section == "prompts" and str(node.value).endswith(".txt"):
             continue
-        if node.value not in known.get(section, ()):
-            raise unknown_name(node, KINDS[section], known.get(section, ()))
+        if node.value not in allowed_names.get(section, ()):
+            raise unknown_name(node, KINDS[section], allowed_names.get(section, ()))
     for name, node in tree.entries["problem_sets"].entries.items():
         if "set" not in node.entries and name not in set_names():
             raise UserError(
@@ -194,11 +194,11 @@ def _problem_hashes(tree: Node, file: StudyFile) -> dict[str, Mapping[str, str]]
 
 def _digests(tree: Node, study: Study) -> dict[str, dict[int, str]]:
     """Content digest of every model at every step that can be asked for."""
-    digests, found = Digests(study), {}
+    digests, digest_of = Digests(study), {}
     for name, node in tree.entries["models"].entries.items():
         with _Place(node):
-            found[name] = {step: digests.digest(name, step) for step in study.steps(name)}
-    return found
+            digest_of[name] = {step: digests.digest(name, step) for step in study.steps(name)}
+    return digest_of
 
 
 def _text_digests(tree: Node) -> dict[str, str]:
@@ -311,8 +311,8 @@ def _download(hub: str | None, folder: Path) -> str:
     if hub is None:
         return ""
     name, _, revision = hub.partition("@")
-    at = f" --revision {shlex.quote(revision)}" if revision else ""
-    return f"hf download {shlex.quote(name)}{at} --local-dir {shlex.quote(str(folder))}"
+    option = f" --revision {shlex.quote(revision)}" if revision else ""
+    return f"hf download {shlex.quote(name)}{option} --local-dir {shlex.quote(str(folder))}"
 
 
 def _missing(node: Node, path: Path, kind: str, fetch: str = "") -> NoReturn:
@@ -334,11 +334,11 @@ def _missing_step(node: Node, pattern: str, step: int) -> NoReturn:
     parent = Path(*whole.parts[:level])
     name = re.compile(re.escape(whole.parts[level]).replace(r"\{step\}", "([0-9]+)"))
     try:
-        found = sorted(int(m[1]) for p in parent.iterdir() if (m := name.fullmatch(p.name)))
+        steps = sorted(int(m[1]) for p in parent.iterdir() if (m := name.fullmatch(p.name)))
     except (OSError, ValueError):
-        found = []
-    there = ", ".join(map(str, found)) or "none"
-    node.fail(f"no checkpoint of step {step} at {shown(pattern, 200)}; steps there: {there}")
+        steps = []
+    listed = ", ".join(map(str, steps)) or "none"
+    node.fail(f"no checkpoint of step {step} at {shown(pattern, 200)}; steps there: {listed}")
 
 
 class _Place:

@@ -222,10 +222,10 @@ class Study:
     def problems(self, set_name: str) -> list[Problem]:
         """Read the problems of a set and compare them with what the study knows."""
         loaded = load_problems(set_name, self.problem_sets[set_name])
-        found = {problem.id: problem.content_hash for problem in loaded}
-        known = self.problem_hashes[set_name]
-        if found != known:
-            changed = [i for i in {**known, **found} if known.get(i) != found.get(i)]
+        hashes = {problem.id: problem.content_hash for problem in loaded}
+        recorded = self.problem_hashes[set_name]
+        if hashes != recorded:
+            changed = [i for i in {**recorded, **hashes} if recorded.get(i) != hashes.get(i)]
             raise UserError(
                 f"problem set {set_name}: {len(changed)} problems are not what they were when the"
                 f" study was planned (first: {changed[0]}); plan again, or restore"
@@ -235,12 +235,12 @@ class Study:
 
     def request(self, arm: str, step: int, problem: str) -> dict[str, Any]:
         """All that determines a sample besides its index: what `fingerprint` hashes."""
-        asked = self.arms[arm]
-        sampling = asked.sampling
+        entry = self.arms[arm]
+        sampling = entry.sampling
         return {
             "seed": self.seed,
-            "model": self.digests[asked.model][step],
-            "prompt": self.prompts[asked.prompt].digest,
+            "model": self.digests[entry.model][step],
+            "prompt": self.prompts[entry.prompt].digest,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,

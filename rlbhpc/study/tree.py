@@ -151,11 +151,11 @@ def parse(text: str, file: str, line: int | None = None) -> Node:
         return _Composer(yaml.parse(text, Loader=loader), file, line).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = f"{file}:{mark.line + 1}" if mark and line is None else file
-        raise UserError(f"{at}: not valid YAML: {error.problem or error.context}") from None
+        place = f"{file}:{mark.line + 1}" if mark and line is None else file
+        raise UserError(f"{place}: not valid YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
-        at = f"{file}:{text[: error.position].count(chr(10)) + 1}" if line is None else file
-        raise UserError(f"{at}: not valid YAML: {error.reason}") from None
+        place = f"{file}:{text[: error.position].count(chr(10)) + 1}" if line is None else file
+        raise UserError(f"{place}: not valid YAML: {error.reason}") from None
 
 
 class _Composer:

@@ -81,9 +81,9 @@ class Client:
                 self._hang_up()
                 self._pause(attempt, None)
                 continue
-            found = _object(answer)
-            if status == 200 and found is not None:
-                return found
+            reply = _object(answer)
+            if status == 200 and reply is not None:
+                return reply
             reason = self._reason(status, answer)
             if status in FOR_GOOD:
                 raise UserError(f"endpoint {self._url}: {FOR_GOOD[status]} (status {status})")
@@ -128,12 +128,12 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _pause(self, attempt: int, asked: str | None) -> None:
+    def _pause(self, attempt: int, retry_after: str | None) -> None:
         """Wait before the next try: longer each time, and not in step with other clients."""
         longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0**attempt)
         delay = random.uniform(0, longest)
-        if asked is not None and asked.strip().isdigit():
-            delay += min(float(asked), LONGEST_DELAY)
+        if retry_after is not None and retry_after.strip().isdigit():
+            delay += min(float(retry_after), LONGEST_DELAY)
         if attempt + 1 < self._tries and self._stop.wait(delay):
             raise StoppedError
 
@@ -159,7 +159,7 @@ def key_of(variable: str | None) -> str | None:
 def _object(answer: bytes) -> dict[str, Any] | None:
     """Parse an answer; None where it is no JSON object, as after a cut connection."""
     try:
-        found = json.loads(answer)
+        content = json.loads(answer)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None

@@ -99,5 +99,5 @@ def _finish(
 
 
 def _cut(text: str, stop: Sequence[str]) -> str:
-    found = [at for at in map(text.find, stop) if at >= 0]
-    return text[: min(found)] if found else text
+    starts = [start for start in map(text.find, stop) if start >= 0]
+    return text[: min(starts)] if starts else text

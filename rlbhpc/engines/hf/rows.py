@@ -96,10 +96,10 @@ class Rows:
 
     def record(self, live: int, drawn: Drawn) -> None:
         """Append the drawn tokens to the live rows and advance their positions."""
-        at = self.counts[:live, None]
-        self.tokens[:live].scatter_(1, at, drawn.tokens[:, None].to(torch.int32))
-        self.logprobs[:live].scatter_(1, at, drawn.logprobs[:, None])
-        self.entropies[:live].scatter_(1, at, drawn.entropies[:, None])
+        columns = self.counts[:live, None]
+        self.tokens[:live].scatter_(1, columns, drawn.tokens[:, None].to(torch.int32))
+        self.logprobs[:live].scatter_(1, columns, drawn.logprobs[:, None])
+        self.entropies[:live].scatter_(1, columns, drawn.entropies[:, None])
         self.counts[:live] += self.active[:live]
         self.positions[:live] += self.active[:live]
         self.lengths[:live] += self.busy[:live]

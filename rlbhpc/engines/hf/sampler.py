@@ -106,15 +106,15 @@ class Sampler:
         fits: list[Request] = []
         for request in requests:
             try:
-                shown = self.backend.expand(request)
+                prompt = self.backend.expand(request)
             except UserError as error:
                 yield failed(request, str(error))
                 continue
-            why = too_long(len(shown.prompt_ids), sampling, self.max_length)
+            why = too_long(len(prompt.prompt_ids), sampling, self.max_length)
             if why:
                 yield failed(request, why)
             else:
-                fits.append(shown)
+                fits.append(prompt)
         where = dict(zip(map(id, fits), rows.free(), strict=False))
         prefixes = self._prefixes({request.prompt for request in fits})
         together: dict[int, list[Request]] = {}

@@ -58,16 +58,16 @@ class Sight:
         """
         parts: list[NDArray[np.int64]] = []
         sizes = iter(self._merged(images))
-        at, start = 0, 0
-        while at < len(expanded):
-            if expanded[at] == self.mark:
+        index, start = 0, 0
+        while index < len(expanded):
+            if expanded[index] == self.mark:
                 height, width = next(sizes)
                 grid = np.indices((1, height, width)).reshape(3, -1)
                 parts.append(grid + start)
-                at, start = at + height * width, start + max(height, width)
+                index, start = index + height * width, start + max(height, width)
             else:
                 parts.append(np.full((3, 1), start))
-                at, start = at + 1, start + 1
+                index, start = index + 1, start + 1
         return np.concatenate(parts, axis=1)
 
     def pixels(self, images: tuple[bytes, ...]) -> Pixels:
@@ -80,10 +80,10 @@ class Sight:
     def _one(self, image: bytes, picture: Any) -> Pixels:
         if image not in self._kept:
             try:
-                made = self._processor(images=[picture], return_tensors="pt")
+                inputs = self._processor(images=[picture], return_tensors="pt")
             except ValueError as error:  # such as one that is 300 times as wide as high
                 raise UserError(f"an image that the model cannot be shown: {error}") from None
-            self._kept[image] = made["pixel_values"], made["image_grid_thw"]
+            self._kept[image] = inputs["pixel_values"], inputs["image_grid_thw"]
             self._bytes += self._kept[image][0].nbytes
             while self._bytes > KEPT and len(self._kept) > 1:
                 self._bytes -= self._kept.popitem(last=False)[1][0].nbytes

@@ -97,7 +97,7 @@ class VllmEngine:
         cpu = current_platform.is_cpu()
         # On a CPU vLLM goes through the motions of sleep and keeps its memory.
         self._sleeps = cpu or bool((options or {}).get("enable_sleep_mode"))
-        known = {field.name for field in dataclasses.fields(EngineArgs)}
+        engine_args = {field.name for field in dataclasses.fields(EngineArgs)}
         arguments: dict[str, Any] = {
             "model": str(folder),
             "dtype": "float32" if cpu and dtype == "auto" else dtype,
@@ -117,7 +117,7 @@ class VllmEngine:
             "worker_extension_cls": "rlbhpc.engines.vllm.worker.Extension",
             # Pixels as the model's own processor makes them: normalised on the device, those of
             # vLLM 0.32 come out wrong without a word.
-            **({NORMALISE: False} if self.sees and NORMALISE in known else {}),
+            **({NORMALISE: False} if self.sees and NORMALISE in engine_args else {}),
             **(options or {}),
         }
         try:
@@ -150,7 +150,7 @@ class VllmEngine:
             import torch
 
             torch.cuda.set_device(self._device)
-        asked: dict[str, Request] = {}
+        by_id: dict[str, Request] = {}
         refused: list[Completion] = []
 
         def feed() -> Iterator[tuple[str, Any, SamplingParams]]:
@@ -165,16 +165,16 @@ class VllmEngine:
                     refused.append(failed(request, why))
                 else:
                     name = self._name()
-                    asked[name] = request
+                    by_id[name] = request
                     yield name, prompt, self._params(sampling, request.seed)
 
         def refuse(name: str, why: str) -> None:
-            refused.append(failed(asked.pop(name), why))
+            refused.append(failed(by_id.pop(name), why))
 
         for output in self._run(feed(), refuse):
             yield from refused
             refused.clear()
-            request = asked.pop(output.request_id)
+            request = by_id.pop(output.request_id)
             # Only vLLM knows how many tokens an image is, and it cuts responses short for them.
             why = too_long(len(output.prompt_token_ids or ()), sampling, self.max_length)
             yield failed(request, why) if why else (request, output)

@@ -38,9 +38,9 @@ def read_rules(path: Path) -> Rules:
         raise UserError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path}: not YAML ({str(error).splitlines()[0]})") from None
-    known = {field.name for field in fields(Rules)}
-    if not isinstance(content, dict) or set(content) - known:
-        raise UserError(f"{path}: rules of Countdown are a mapping with some of {sorted(known)}")
+    keys = {field.name for field in fields(Rules)}
+    if not isinstance(content, dict) or set(content) - keys:
+        raise UserError(f"{path}: rules of Countdown are a mapping with some of {sorted(keys)}")
     return Rules(**{key: _checked(path, key, value) for key, value in content.items()})
 
 

@@ -16,13 +16,13 @@ from rlbhpc.problems.record import Record
 
 def parse(name: str, record: Record) -> Problem:
     """The reward's ground truth is the gold, its index the id."""
-    asked = record.need("prompt")
-    if not isinstance(asked, str):
-        asked = asked[-1].get("content") if len(asked) else None
-    if not isinstance(asked, str):
+    messages = record.need("prompt")
+    if not isinstance(messages, str):
+        messages = messages[-1].get("content") if len(messages) else None
+    if not isinstance(messages, str):
         raise UserError(f"{record.place}: `prompt` is neither a text nor a conversation")
     before, after = get_prompt("dapo").text.split("{question}")
-    question = asked.removeprefix(before.rpartition("<|im_start|>user\n")[2])
+    question = messages.removeprefix(before.rpartition("<|im_start|>user\n")[2])
     question = question.removesuffix(after.partition("<|im_end|>")[0])
     gold = (record.get("reward_model") or {}).get("ground_truth")
     gold = record.text("solution", "answer") if gold is None else str(gold)

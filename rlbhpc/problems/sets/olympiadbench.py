@@ -19,7 +19,7 @@ def parse(name: str, record: Record) -> Problem:
     answers = [answers] if isinstance(answers, str) else answers
     if (
         not isinstance(answers, list)
-        or not all(isinstance(one, str) for one in answers)
+        or not all(isinstance(answer, str) for answer in answers)
         or not answers
     ):
         raise UserError(f"{record.place}: field `final_answer` must be a list of strings")

@@ -26,7 +26,7 @@ def parse(name: str, record: Record) -> Problem:
         "math",
         {
             "difficulty": record.optional_text("difficulty"),
-            "domain": [str(one) for one in domain] if isinstance(domain, list) else [],
+            "domain": [str(field) for field in domain] if isinstance(domain, list) else [],
             "source": record.optional_text("source"),
         },
     )
