@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from rlbhpc.errors import UserError
@@ -24,6 +25,8 @@ from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
 
 KEPT_STATES = 2
+# The reference in a training state, where it is no longer the model that training began from.
+REFERENCE = "reference.pt"
 # What sampling needs beside weights and config.json; copied from the base as it is.
 COMPANIONS = (
     "tokenizer.json",
@@ -57,6 +60,8 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
         if learner.critic is not None:
             learner.critic.save_checkpoint(str(partial), tag="critic")
         if dist.get_rank() == 0:
+            if learner.renewed and learner.reference is not None:
+                torch.save(learner.reference.state_dict(), partial / REFERENCE)
             record = {**progress, "step": step, "ranks": dist.get_world_size()}
             record |= {name: getattr(learner.settings, name) for name in ("zero_stage", "offload")}
             (partial / "progress.json").write_text(json.dumps(record, indent=1, sort_keys=True))
@@ -87,6 +92,10 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
     ds.load(learner.policy, found[-1], "policy", progress["ranks"])
     if learner.critic is not None:
         ds.load(learner.critic, found[-1], "critic", progress["ranks"])
+    if learner.reference is not None and (found[-1] / REFERENCE).is_file():
+        weights = torch.load(found[-1] / REFERENCE, map_location=learner.device, weights_only=True)
+        learner.reference.load_state_dict(weights)
+        learner.renewed = True
     return progress
 
 

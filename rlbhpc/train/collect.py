@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -15,9 +16,11 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Batch, Store
+from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store
 from rlbhpc.train.dynamics import describe
-from rlbhpc.train.rollout import Draw, Rollout, draw_order, roll_out
+from rlbhpc.train.learner import padded
+from rlbhpc.train.rollout import Draw, Rollout, draw_order, read_prompt, roll_out
+from rlbhpc.verify.verdict import Status, Verdict
 
 if TYPE_CHECKING:
     from rlbhpc.train.loop import Run
@@ -37,7 +40,7 @@ class Collected:
 
 
 def collect(
-    run: Run, engine: Engine, step: int, cursor: int, store: Store, drain: Drain
+    run: Run, engine: Engine, scorer: Scorer, step: int, cursor: int, store: Store, drain: Drain
 ) -> Collected:
     """Sample one step's rollout; what the algorithm leaves out may be refilled a few times.
 
@@ -53,7 +56,7 @@ def collect(
     while True:
         fresh = _sample(run, engine, step, cursor, missing, drain)
         cursor += missing
-        batch = batch_of(fresh, s.max_tokens)
+        batch = batch_of(fresh, s.max_tokens, scorer)
         rewards.append(algorithm.reward(batch, store))
         chosen += _selected(run, fresh, replace(batch, rewards=rewards[-1]), store)
         sampled += fresh
@@ -69,7 +72,7 @@ def collect(
             "problems nearer to the model's ability, or more samples_per_prompt"
         )
     metrics = describe(sampled) | algorithm.measure(
-        batch_of(sampled, s.max_tokens), torch.cat(rewards)
+        batch_of(sampled, s.max_tokens, scorer), torch.cat(rewards), store
     )
     if len(chosen) < len(sampled) or any(a is not b for a, b in zip(chosen, sampled, strict=True)):
         metrics |= {f"kept/{name}": value for name, value in describe(chosen).items()}
@@ -78,7 +81,7 @@ def collect(
     return Collected(sampled, chosen, cursor, metrics)
 
 
-def batch_of(rollouts: Sequence[Rollout], max_tokens: int) -> Batch:
+def batch_of(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Batch:
     """What an algorithm is shown of a rollout."""
     return Batch(
         rewards=torch.tensor([r.reward for r in rollouts], dtype=torch.float64),
@@ -87,7 +90,25 @@ def batch_of(rollouts: Sequence[Rollout], max_tokens: int) -> Batch:
         groups=torch.tensor([r.group for r in rollouts]),
         lengths=torch.tensor([len(r.response.token_ids) for r in rollouts]),
         max_tokens=max_tokens,
+        problems=[r.problem for r in rollouts],
+        golds=[r.gold for r in rollouts],
+        texts=[r.text for r in rollouts],
+        responses=[r.response for r in rollouts],
+        sampler=padded([r.sampler_logprobs for r in rollouts]),
+        scorer=scorer,
     )
+
+
+def blank_of(run: Run, scorer: Scorer) -> Batch:
+    """All prompts of a run, with nothing answered yet."""
+    rollouts = [
+        Rollout(
+            prompt.problem.id, prompt.problem.gold, i, read_prompt(prompt, run.sight),
+            np.zeros(0, np.float32), 0.0, False, "", Verdict(Status.MISSING), 0.0,
+        )
+        for i, prompt in enumerate(run.prompts)
+    ]  # fmt: skip
+    return batch_of(rollouts, run.settings.max_tokens, scorer)
 
 
 def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbhpc.engines.first_calls import settle_vector_math
+from rlbhpc.engines.tokens import Tokens
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Algorithm
+from rlbhpc.train.algorithms.algorithm import Algorithm, Cells
 from rlbhpc.train.batch import MicroBatch, Response, assemble, split
 from rlbhpc.train.lora import adapt, whole_weights
 from rlbhpc.train.losses import (
@@ -49,6 +50,7 @@ class Update:
     reference: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
+    marked: Tensor | None = None
 
     @property
     def has_signal(self) -> bool:
@@ -97,12 +99,25 @@ class Learner:
             self.critic = self._wrap(critic, settings.critic_learning_rate)
             self.critic_norm = ds.GradNorm(self.critic, settings.grad_clip)
         self.reference: Policy | None = None
+        self.renewed = False
         self.device = next(self.policy.parameters()).device
 
     def load_reference(self, model: Path) -> None:
         """Load the frozen policy that a penalty is measured against."""
         reference = Policy.load(model, DTYPES[self.settings.dtype]).to(self.device)
         self.reference = reference.eval().requires_grad_(False)
+
+    def renew_reference(self) -> None:
+        """Make the reference what the policy is now, and let the optimiser's moments begin anew."""
+        assert self.reference is not None
+        for name, weight in self.named_weights():
+            self.reference.model.get_parameter(name).data.copy_(weight)
+        self.renewed = True
+        optimizer = self.policy.optimizer
+        for state in getattr(optimizer, "optimizer", optimizer).state.values():
+            for value in state.values():
+                if torch.is_tensor(value):
+                    value.zero_()
 
     def _wrap(self, module: torch.nn.Module, lr: float) -> Any:
         s = self.settings
@@ -181,6 +196,7 @@ class Learner:
         """Update the policy; what is reported of tokens is over the responses that were run."""
         self._set_rate(self.policy, step, self.settings.learning_rate)
         weights = self._row_weights(update)
+        update = replace(update, marked=self._marks(update, step))
         if update.reference is None and not self.settings.entropy_bonus:
             # A response without an advantage adds exactly 0 to the loss and to its gradient. Its
             # tokens count in the weights above; nothing is left to compute for it.
@@ -215,7 +231,8 @@ class Learner:
         old = logp.detach() if update.old is None else cells(update.old)
         advantages = cells(update.advantages)
         log_ratio = log_ratios(logp, old, mask, a.ratio)
-        policy_loss = a.loss(log_ratio, advantages, mask)
+        marked = torch.zeros_like(mask) if update.marked is None else cells(update.marked)
+        policy_loss = a.loss(Cells(logp, log_ratio, advantages, mask, marked > 0))
         sampler = cells(update.sampler)
         if s.sampler_cap:
             mismatch = log_ratios(old, sampler, mask, a.ratio)
@@ -247,6 +264,13 @@ class Learner:
                 ((torch.expm1(gap) - gap) * tokens).sum(),
             ]).double().cpu()  # fmt: skip
         return (total * weights[:, None]).sum(), parts
+
+    def _marks(self, update: Update, step: int) -> Tensor | None:
+        logp = update.sampler if update.old is None else update.old
+        lengths = torch.tensor([len(r.token_ids) for r in update.responses])
+        mask = (torch.arange(logp.shape[1]) < lengths[:, None]) & update.kept[:, None]
+        marked = self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)
+        return None if marked is None else marked.float()
 
     def _row_weights(self, update: Update) -> Tensor:
         lengths = torch.tensor([len(r.token_ids) for r in update.responses])
@@ -309,6 +333,26 @@ class Learner:
                 # A copy: ZeRO-3 gathers into buffers that the next gather reuses.
                 weight = parts[0].detach().clone() if adapter is None else adapter.merged(name)
                 yield name.removeprefix("model."), weight
+
+
+@dataclass(frozen=True)
+class LearnerScores:
+    """The learner's policy, as hooks of an algorithm ask it."""
+
+    learner: Learner
+    tokens: Tokens
+
+    def logprobs(self, responses: Sequence[Response]) -> Tensor:
+        """Log-probs of response tokens at the rollouts' temperature."""
+        return self.learner.logprobs(self.learner.policy, responses)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Tokens of a piece of text, without special tokens."""
+        return tuple(self.tokens.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of tokens."""
+        return self.tokens.decode(ids)
 
 
 # Sums over response tokens that one policy update reports, after the token count itself.

@@ -21,14 +21,15 @@ import torch.distributed as dist
 
 from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, Store
-from rlbhpc.train.collect import batch_of, collect
+from rlbhpc.train.collect import batch_of, blank_of, collect
 from rlbhpc.train.dynamics import Clock, Logs
-from rlbhpc.train.learner import Learner, Update, padded
+from rlbhpc.train.learner import Learner, LearnerScores, Update, padded
 from rlbhpc.train.losses import explained_variance
 from rlbhpc.train.rollout import Judge, Prompt, Rollout
 from rlbhpc.train.settings import Settings
@@ -43,11 +44,13 @@ class Run:
     name
         The model of the study that comes out of it; enters the seeds of its rollouts.
     base
-        Folder of the model that training starts from; the reference, too, if there is one.
+        Folder of the model that training starts from.
     folder
         Where training state and dynamics are kept.
     exports
         Training step -> where the model at that step goes.
+    reference
+        Folder of the model that a penalty is measured against; None for ``base``.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Run:
     prompts: Sequence[Prompt]
     judge: Judge
     sight: Sight | None = None
+    reference: Path | None = None
 
     def read(self, prompt: Prompt) -> tuple[int, ...]:
         """Tokens of a prompt as a policy reads them, those of its images included."""
@@ -91,12 +95,14 @@ def train(
     refuse_a_mixture(run)
     learner = Learner(run.base, run.settings, run.algorithm)
     if run.settings.kl_loss or run.algorithm.kl_beta:
-        learner.load_reference(run.base)
+        learner.load_reference(run.reference or run.base)
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step, cursor = int(saved.get("step", 0)), int(saved.get("cursor", 0))
     store: Store = saved.get("store", {})
+    scorer = LearnerScores(learner, Tokens(run.base))
     if not step:
         _tell_untrained_tokens(run, learner)
+        run.algorithm.begin(lambda: blank_of(run, scorer), store)
     logs = Logs(run.folder, step) if dist.get_rank() == 0 else None
     engine = make_engine()
     try:
@@ -106,7 +112,7 @@ def train(
             clock = Clock()
             draft = deepcopy(store)
             try:
-                collected = collect(run, engine, step + 1, cursor, draft, drain)
+                collected = collect(run, engine, scorer, step + 1, cursor, draft, drain)
             except Interrupted:  # nothing of the step was learnt: the weights are the last one's
                 if step:
                     _save(learner, run, step, cursor, store)
@@ -116,7 +122,10 @@ def train(
             step += 1
             clock.lap("gen")
             metrics = collected.metrics | _learn(run, learner, rollouts, step)
-            run.algorithm.after_step(step, batch_of(rollouts, run.settings.max_tokens), store)
+            learnt = batch_of(rollouts, run.settings.max_tokens, scorer)
+            run.algorithm.after_step(step, learnt, store)
+            if learner.reference is not None and run.algorithm.renews_reference(step):
+                learner.renew_reference()
             clock.lap("update")
             engine.load_weights(learner.named_weights())
             clock.lap("sync")

@@ -81,8 +81,20 @@ def _run(study: Study, model: str, training: Training) -> Run | Distillation:
         prompts=_prompts(study, recipe, Tokens(base)),
         judge=Judge(_verify, make_reward(settings.rewards)),
         sight=sight_of(base),
+        reference=_reference(study, algorithm.reference_model),
         **common,
     )
+
+
+def _reference(study: Study, model: str) -> Path | None:
+    """Folder of the model that an algorithm measures against; None for the one it starts from."""
+    if not model:
+        return None
+    folder = study.folder(model, study.last_step(model))
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: the teacher is not there; train or stage {model} first")
+    check_weights(study, model, study.last_step(model))
+    return folder
 
 
 def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:

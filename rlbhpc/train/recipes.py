@@ -9,7 +9,7 @@ from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
-from rlbhpc.train.algorithms import check_algorithm, make_algorithm
+from rlbhpc.train.algorithms import algorithm_class, check_algorithm, make_algorithm
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.settings import Settings, make_settings
 
@@ -42,7 +42,11 @@ def check_recipes(study: Study) -> None:
             _refuse_images(study, model, recipe)
             make_reward(recipe.options.get("rewards", {}))
             if importlib.util.find_spec("torch") is not None:
-                algorithm_of(recipe)
+                algorithm = algorithm_of(recipe)
+                reference = model if algorithm is None else algorithm.reference_model or model
+                if reference not in study.models:
+                    allowed = ", ".join(study.models)
+                    raise UserError(f"options: no model {reference!r}; allowed: {allowed}")
                 settings_of(recipe, study.last_step(model))
         except UserError as error:
             raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
@@ -89,7 +93,7 @@ def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
 
 
 def _own_options(recipe: Recipe) -> set[str]:
-    return set(make_algorithm(recipe.algorithm).__dataclass_fields__)
+    return set(algorithm_class(recipe.algorithm).__dataclass_fields__)
 
 
 def rollout_rows(study: Study) -> int:

@@ -39,6 +39,7 @@ class Rollout:
     """
 
     problem: str
+    gold: str
     group: int
     response: Response
     sampler_logprobs: NDArray[np.float32]
@@ -107,13 +108,13 @@ class Draw:
 def roll_out(draw: Draw, samples: int, temperature: float) -> list[Rollout]:
     """Sample and judge ``samples`` responses to each prompt, ordered by prompt and sample."""
     sampling = Sampling(temperature, 1.0, draw.max_tokens)
-    pictures = [prompt.problem.pictures for prompt in draw.prompts]
+    read = [read_prompt(prompt, draw.sight) for prompt in draw.prompts]
+    pictures = [response.prompt[1] for response in read]
     requests = [
         Request(p * samples + s, prompt.ids, draw.seed(p, s), pictures[p])
         for p, prompt in enumerate(draw.prompts)
         for s in range(samples)
     ]
-    read = [_read(*given, draw.sight) for given in zip(draw.prompts, pictures, strict=True)]
     done: dict[int, Rollout] = {}
     for completion in draw.engine.generate(requests, sampling):
         prompt = completion.tag // samples
@@ -123,8 +124,9 @@ def roll_out(draw: Draw, samples: int, temperature: float) -> list[Rollout]:
     return [done[tag] for tag in sorted(done)]
 
 
-def _read(prompt: Prompt, images: tuple[bytes, ...], sight: Sight | None) -> Response:
+def read_prompt(prompt: Prompt, sight: Sight | None) -> Response:
     """What a policy reads of a prompt, with no response yet."""
+    images = prompt.problem.pictures
     if not images:
         return Response(prompt.ids, NOTHING)
     if sight is None:
@@ -156,6 +158,7 @@ def _judged(
     )
     return Rollout(
         problem=problem.id,
+        gold=problem.gold,
         group=draw.first_group + prompt,
         response=response,
         sampler_logprobs=completion.logprobs,

@@ -266,7 +266,7 @@ def test_all_vote_and_the_first_are_learnt_from() -> None:
 def test_votes_are_measured_by_the_gold_answers() -> None:
     batch = votes(list("4456") + list("1122"), 4, gold="4")
     ttrl = make_algorithm("ttrl")
-    assert ttrl.measure(batch, ttrl.reward(batch, {})) == {
+    assert ttrl.measure(batch, ttrl.reward(batch, {}), {}) == {
         "ttrl/label_accuracy": 0.5,
         "ttrl/reward_accuracy": 0.75,
         "ttrl/majority_ratio": 0.5,

@@ -11,6 +11,7 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.train.rewards import REWARDS, Judged, make_reward
+from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status, Verdict
 
 PROBLEM = Problem("toy/1", {"question": "?"}, "4", "math")
@@ -70,6 +71,18 @@ def test_likelihood_is_the_geometric_mean_of_a_tokens_probability() -> None:
 def test_a_mistake_is_told_with_what_is_allowed(given: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         make_reward(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [("(1+2)*3", 1.0), ("1+2+3", 0.3), ("1+2=3\n3+3=6", 0.3), ("1+2", 0), ("1+2+4", 0), ("?", 0)],
+)
+def test_credit_for_sound_arithmetic(answer: str, value: float) -> None:
+    """All numbers once and no mistake is worth something where the target is missed."""
+    problem = Problem("toy/1", {"question": "?"}, "1 2 3 -> 9 (+*)", "countdown")
+    verdict = verify(problem.verifier, problem.gold, answer, problem)
+    response = Judged(problem, answer, 2, 10, Finish.EOS, verdict)
+    assert make_reward({"credit": {"sound": 0.3}})(response) == value
 
 
 def test_every_reward_of_the_table_exists() -> None:

@@ -21,7 +21,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train import dynamics
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
-from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Store, group_std
+from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.checkpoint import Export
 from rlbhpc.train.loop import Judge, Prompt, Run, train
@@ -169,8 +169,8 @@ def test_no_file_of_the_room_knows_an_algorithm_by_name() -> None:
 def test_the_loss_is_the_algorithms_own(model: Path, tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Doubled(GRPO):
-        def loss(self, log_ratio: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-            return 2 * super().loss(log_ratio, advantages, mask)
+        def loss(self, cells: Cells) -> Tensor:
+            return 2 * super().loss(cells)
 
     norms = []
     for algorithm in (GRPO(), Doubled()):

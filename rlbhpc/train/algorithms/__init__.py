@@ -27,6 +27,17 @@ ALGORITHMS = {
     "dapo": ("dapo", "DAPO"),
     "maxrl": ("maxrl", "MaxRL"),
     "ttrl": ("ttrl", "TTRL"),
+    "rlpr": ("rlpr", "RLPR"),
+    "gspo": ("gspo", "GSPO"),
+    "cispo": ("cispo", "CISPO"),
+    "clip-cov": ("covariance", "ClipCov"),
+    "kl-cov": ("covariance", "KLCov"),
+    "pass@k": ("pass_at_k", "PassAtK"),
+    "negative": ("negative", "NegativeSample"),
+    "unlikeliness": ("unlikeliness", "Unlikeliness"),
+    "success-gate": ("success_gate", "SuccessGate"),
+    "prorl": ("prorl", "ProRL"),
+    "on-policy-distillation": ("distillation", "OnPolicyDistillation"),
 }
 
 
@@ -38,9 +49,7 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
     >>> make_algorithm("grpo", preset="trl").eps
     0.0001
     """
-    check_algorithm(name)
-    module, class_name = ALGORITHMS[name]
-    cls = getattr(importlib.import_module(f"rlbhpc.train.algorithms.{module}"), class_name)
+    cls = algorithm_class(name)
     if preset is not None and preset not in cls.PRESETS:
         known = ", ".join(cls.PRESETS) or "none"
         raise UserError(f"preset of {name}: found {preset!r}; allowed: {known}")
@@ -49,8 +58,17 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
     if unknown:
         allowed = ", ".join(sorted(cls.__dataclass_fields__))
         raise UserError(f"{name}: unknown setting {unknown[0]!r}; allowed: {allowed}")
-    algorithm: Algorithm = cls(**chosen)
-    return algorithm
+    return cls(**chosen)
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    """Find the class of an algorithm; its dataclass fields are its settings."""
+    check_algorithm(name)
+    module, class_name = ALGORITHMS[name]
+    cls: type[Algorithm] = getattr(
+        importlib.import_module(f"rlbhpc.train.algorithms.{module}"), class_name
+    )
+    return cls
 
 
 def check_algorithm(name: str) -> None:

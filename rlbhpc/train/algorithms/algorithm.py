@@ -7,17 +7,36 @@ nothing here knows of models, ranks or micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from rlbhpc.train.losses import surrogate
 
+if TYPE_CHECKING:
+    from rlbhpc.train.batch import Response
+
 Store = dict[str, Any]
 """What an algorithm remembers from step to step: JSON values, saved with the training state."""
+
+
+class Scorer(Protocol):
+    """The policy as it is now, and its tokeniser. All ranks ask together, for the same."""
+
+    def logprobs(self, responses: Sequence[Response]) -> Tensor:
+        """Log-probs of response tokens at the rollouts' temperature, shape (B, T)."""
+        ...
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Tokens of a piece of text, without special tokens."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of tokens; special tokens leave no trace."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,12 @@ class Batch:
         As in :class:`Signals`.
     max_tokens
         The length at which a response is cut off.
+    problems, golds, texts
+        Id and reference answer of each response's problem, and what was answered.
+    responses, sampler
+        Its tokens, and the sampler's log-probs of them, shape (B, T).
+    scorer
+        The policy, to be asked for log-probs of anything.
     """
 
     rewards: Tensor
@@ -44,6 +69,17 @@ class Batch:
     groups: Tensor
     lengths: Tensor
     max_tokens: int
+    problems: Sequence[str] = ()
+    golds: Sequence[str] = ()
+    texts: Sequence[str] = ()
+    responses: Sequence[Response] = ()
+    sampler: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    scorer: Scorer | None = None
+
+    def logprobs(self) -> Tensor:
+        """The policy's log-probs of the response tokens, shape (B, T): one forward pass."""
+        assert self.scorer is not None
+        return self.scorer.logprobs(self.responses)
 
 
 @dataclass(frozen=True)
@@ -86,6 +122,21 @@ class Signals:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """Response tokens under the policy that learns: arrays (B, T), 0 where there is no token.
+
+    ``logp`` is log π, ``log_ratio`` log π − log π_old at the algorithm's `ratio`; ``marked`` are
+    those that `marks` chose, if any.
+    """
+
+    logp: Tensor
+    log_ratio: Tensor
+    advantages: Tensor
+    mask: Tensor
+    marked: Tensor
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """What makes one RL algorithm differ from another, everything else being equal.
 
@@ -117,9 +168,17 @@ class Algorithm:
     LEARNS_FROM: ClassVar[str] = "a response that could be scored"
 
     @property
+    def reference_model(self) -> str:
+        """Model of the study that the reference is; empty for the one that training starts from."""
+        return ""
+
+    @property
     def refills(self) -> int:
         """How often new prompts may take the place of groups of which nothing was selected."""
         return 0
+
+    def begin(self, blank: Callable[[], Batch], store: Store) -> None:
+        """Before the first step: ``blank`` gives one row per prompt with nothing answered yet."""
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Rewards to learn from, shape (B,); NaN for what cannot be scored and is left out."""
@@ -129,7 +188,7 @@ class Algorithm:
         """Which responses to learn from, shape (B,); ``batch.rewards`` are those of `reward`."""
         return torch.ones(len(batch.rewards), dtype=torch.bool)
 
-    def measure(self, batch: Batch, rewards: Tensor) -> dict[str, float]:
+    def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
         """Metrics of its own, of all that was sampled; ``rewards`` are those of `reward`."""
         return {}
 
@@ -137,10 +196,18 @@ class Algorithm:
         """Per-token advantages, shape (B, T), zero where there is no token."""
         raise TypeError(f"{type(self).__name__} defines no advantages")
 
-    def loss(self, log_ratio: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """Per-token policy loss, shape (B, T); ``log_ratio`` is log π − log π_old at `ratio`."""
+    def marks(self, logp: Tensor, advantages: Tensor, mask: Tensor, step: int) -> Tensor | None:
+        """Choose tokens of one whole update that `loss` treats in another way, shape (B, T).
+
+        ``logp`` is of the policy that sampled: the choice must not depend on micro-batches.
+        """
+        return None
+
+    def loss(self, cells: Cells) -> Tensor:
+        """Per-token policy loss, shape (B, T)."""
         return surrogate(
-            log_ratio, advantages, mask, self.clip_low, self.clip_high, self.dual_clip
+            cells.log_ratio, cells.advantages, cells.mask,
+            self.clip_low, self.clip_high, self.dual_clip,
         )  # fmt: skip
 
     def returns(self, signals: Signals) -> Tensor | None:
@@ -153,6 +220,10 @@ class Algorithm:
 
     def holds_policy(self, step: int) -> bool:
         """Whether the policy stands still in a step, as while a critic warms up."""
+        return False
+
+    def renews_reference(self, step: int) -> bool:
+        """Whether after this step the reference becomes the policy as it is then."""
         return False
 
     def after_step(self, step: int, batch: Batch, store: Store) -> None:

@@ -48,7 +48,7 @@ class TTRL(GRPO):
             seen[group] += 1
         return torch.tensor(first)
 
-    def measure(self, batch: Batch, rewards: Tensor) -> dict[str, float]:
+    def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
         """Tell how far the votes are from the gold answers.
 
         ``label_accuracy`` is the share of prompts whose majority is right (maj@n),

@@ -23,7 +23,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import Verdict
 
-REWARDS = ("correct", "format", "brevity", "random", "inverted", "likelihood", "noisy")
+REWARDS = ("correct", "format", "brevity", "random", "inverted", "likelihood", "noisy", "credit")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,84 @@
+"""Clip-Cov and KL-Cov: hold the few tokens that use up the entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlbhpc.train.algorithms.algorithm import Cells
+from rlbhpc.train.algorithms.grpo import GRPO
+from rlbhpc.train.losses import MAX_LOG_RATIO
+
+
+@dataclass(frozen=True)
+class ClipCov(GRPO):
+    r"""GRPO in which a share of the tokens of high covariance gives no gradient.
+
+    .. math:: c_t = (A_t - \bar A)(\log \pi_t - \overline{\log \pi})
+
+    Cui et al. 2025 (arXiv 2505.22617): entropy falls as the policy makes likely tokens of high
+    advantage likelier still. Of the tokens with ``cov_low`` < c < ``cov_high``, as many as
+    ``share`` of all tokens are drawn at random. The means are over the whole update and log π is
+    that of the policy that sampled, so that micro-batches and ranks change nothing; verl takes
+    the policy of the moment and the micro-batch.
+    """
+
+    share: float = 2e-4
+    cov_low: float = 1.0
+    cov_high: float = 5.0
+
+    def marks(self, logp: Tensor, advantages: Tensor, mask: Tensor, step: int) -> Tensor | None:
+        """Draw tokens between the bounds, by a generator of the step."""
+        cov = covariances(logp, advantages, mask)
+        marked = torch.zeros_like(mask)
+        places = torch.nonzero((cov > self.cov_low) & (cov < self.cov_high) & mask)
+        order = torch.randperm(len(places), generator=torch.Generator().manual_seed(step))
+        rows, columns = places[order[: max(1, int(self.share * int(mask.sum())))]].T
+        marked[rows, columns] = True
+        return marked
+
+    def loss(self, cells: Cells) -> Tensor:
+        """Take the surrogate of all but the marked tokens."""
+        return super().loss(cells) * ~cells.marked
+
+
+@dataclass(frozen=True)
+class KLCov(GRPO):
+    r"""GRPO without a clip, in which the tokens of highest covariance pay for every move.
+
+    .. math:: \ell_t = -\rho_t A_t
+              + \beta\,|\log \pi_t - \log \pi_{old,t}|\,1[t \in \mathrm{top}_k(c)]
+
+    Cui et al. 2025 (arXiv 2505.22617); c as in `ClipCov`, k a ``share`` of the tokens. In an
+    exactly on-policy step the second term has no gradient: take several updates per rollout.
+    """
+
+    share: float = 2e-4
+    cov_kl: float = 1.0
+
+    def marks(self, logp: Tensor, advantages: Tensor, mask: Tensor, step: int) -> Tensor | None:
+        """Take the tokens of highest covariance."""
+        marked = torch.zeros_like(mask)
+        if not mask.any():
+            return marked
+        cov = covariances(logp, advantages, mask)[mask]
+        top = torch.topk(cov, max(1, int(self.share * len(cov)))).indices
+        chosen = torch.zeros(len(cov), dtype=torch.bool)
+        chosen[top] = True
+        marked[mask] = chosen
+        return marked
+
+    def loss(self, cells: Cells) -> Tensor:
+        """Add the penalty where it is due."""
+        ratio = cells.log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+        penalty = self.cov_kl * cells.log_ratio.abs() * cells.marked
+        return (penalty - ratio * cells.advantages) * cells.mask
+
+
+def covariances(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """Each token's part in the covariance of advantage and log-prob, shape (B, T)."""
+    count = mask.sum().clamp(min=1)
+    centred = [x - (x * mask).sum() / count for x in (advantages, logp)]
+    return centred[0] * centred[1]

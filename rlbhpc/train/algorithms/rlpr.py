@@ -1,0 +1,159 @@
+"""RLPR: how probable the reference answer is after the model's own reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbhpc.errors import UserError
+from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store, group_std
+from rlbhpc.train.algorithms.grpo import GRPO
+from rlbhpc.train.batch import Response
+
+
+@dataclass(frozen=True)
+class RLPR(GRPO):
+    r"""GRPO on the probability of the reference answer, which no verifier has to read.
+
+    .. math:: r = (1 - w)\,\mathrm{clip}(p(y^* \mid x, z) - p(y^* \mid x), 0, 1) + w f
+
+    Yu et al. 2025 (arXiv 2506.18254). z is what the model wrote before its answer, in whose place
+    the reference y* is read; p is the mean of its tokens' probabilities (their product, or the
+    root of it, with ``probability``). What the untrained model gives it without any reasoning is
+    taken off. f is 1 where each tag stands once, in order; ``think: false`` asks for the answer's
+    tags alone. A response that begins no answer gets p = 0.
+
+    A group is learnt from while its rewards' deviation is at least ``std_beta`` times what it has
+    been on average: the mean of steps ``average_from`` … ``filter_from`` − 1 first, then a moving
+    average (``ema``). ``std_beta`` is .5 for Qwen, .9 for Llama, 1 for Gemma.
+    """
+
+    clip_high: float = 0.27
+    probability: Literal["mean", "product", "geometric"] = "mean"
+    format_weight: float = 0.1
+    think: bool = True
+    opening: str = "<answer>"
+    closing: str = "</answer>"
+    debias: bool = True
+    std_beta: float = 0.5
+    ema: float = 0.99
+    average_from: int = 6
+    filter_from: int = 11
+    max_refills: int = 10
+
+    LEARNS_FROM: ClassVar[str] = "a group whose rewards differ enough"
+
+    def __post_init__(self) -> None:
+        """Refuse what would be no probability."""
+        if self.probability not in PROBABILITIES:
+            allowed = ", ".join(PROBABILITIES)
+            raise UserError(f"probability: found {self.probability!r}; allowed: {allowed}")
+        if not self.opening:
+            raise UserError("opening: found nothing; allowed: the text that begins an answer")
+
+    @property
+    def refills(self) -> int:
+        """How often groups without a signal are replaced."""
+        return self.max_refills
+
+    def begin(self, blank: Callable[[], Batch], store: Store) -> None:
+        """Score every reference answer without reasoning, by the untrained model."""
+        if not self.debias:
+            return
+        batch = blank()
+        empty = "<think> </think> " if self.think else ""
+        texts = [empty + self.opening] * len(batch.golds)
+        scores = self._scores(replace(batch, texts=texts))
+        store["without"] = dict(zip(batch.problems, scores.tolist(), strict=True))
+
+    def reward(self, batch: Batch, store: Store) -> Tensor:
+        """Weigh the reference's debiased probability and the format."""
+        without = store.get("without", {})
+        base = torch.tensor([without.get(problem, 0.0) for problem in batch.problems])
+        gain = (self._scores(batch) - base.double()).clamp(0, 1)
+        tidy = torch.tensor([float(self.is_tidy(text)) for text in batch.texts])
+        return (1 - self.format_weight) * gain + self.format_weight * tidy.double()
+
+    def select(self, batch: Batch, store: Store) -> Tensor:
+        """Take groups whose rewards differ as much as is usual, once that is known."""
+        deviation = group_std(batch.rewards, batch.groups, self.ddof)
+        store.setdefault("deviations", []).extend(deviation.tolist())
+        return deviation >= self.std_beta * store.get("usual", 0.0)
+
+    def after_step(self, step: int, batch: Batch, store: Store) -> None:
+        """Move the usual deviation by that of all groups that were sampled."""
+        drawn = store.pop("deviations")
+        mean = sum(drawn) / len(drawn)
+        if "usual" in store:
+            store["usual"] = self.ema * store["usual"] + (1 - self.ema) * mean
+        elif step >= self.average_from:
+            store.setdefault("means", []).append(mean)
+            if step + 1 >= self.filter_from:
+                means = store.pop("means")
+                store["usual"] = sum(means) / len(means)
+
+    def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
+        """Tell the threshold, and how well the reward agrees with the verifier that it replaces.
+
+        ``rlpr/auc`` is the probability that a right response has more reward than a wrong one.
+        """
+        right, wrong = rewards[batch.correct], rewards[~batch.correct]
+        metrics = {"rlpr/threshold": self.std_beta * store.get("usual", 0.0)}
+        if len(right) and len(wrong):
+            order = torch.sign(right[:, None] - wrong)
+            metrics["rlpr/auc"] = float((order + 1).mean()) / 2
+        return metrics
+
+    def is_tidy(self, text: str) -> bool:
+        """Whether each tag stands once, in order."""
+        tags = [*(("<think>", "</think>") if self.think else ()), self.opening]
+        tags += [self.closing] if self.closing else []
+        places = [text.find(tag) for tag in tags]
+        return places == sorted(places) and all(text.count(tag) == 1 for tag in tags)
+
+    def _scores(self, batch: Batch) -> Tensor:
+        """Probability of the reference in the place of each response's answer, shape (B,)."""
+        assert batch.scorer is not None
+        places = [text.rfind(self.opening) for text in batch.texts]
+        rows = [i for i, place in enumerate(places) if place >= 0]
+        scores = torch.zeros(len(batch.texts), dtype=torch.float64)
+        if not rows:
+            return scores
+        read: list[Response] = []
+        lengths = []
+        for i in rows:
+            text = batch.texts[i][: places[i] + len(self.opening)]
+            head = _ids_up_to(batch.scorer, batch.responses[i].token_ids.tolist(), text)
+            gold = batch.scorer.encode(f" {batch.golds[i]}" + " " * bool(self.closing))
+            lengths.append(len(gold))
+            read.append(replace(batch.responses[i], token_ids=np.array([*head, *gold], np.int32)))
+        logprobs = batch.scorer.logprobs(read).double()
+        pool = PROBABILITIES[self.probability]
+        for i, response, length, row in zip(rows, read, lengths, logprobs, strict=True):
+            end = len(response.token_ids)
+            scores[i] = pool(row[end - length : end])
+        return scores
+
+
+PROBABILITIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda logp: logp.exp().mean(),
+    "product": lambda logp: logp.sum().exp(),
+    "geometric": lambda logp: logp.mean().exp(),
+}
+
+
+def _ids_up_to(scorer: Scorer, ids: Sequence[int], text: str) -> list[int]:
+    """Tokens of a response's beginning: its own as far as they spell ``text``, then new ones."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if text.startswith(scorer.decode(ids[:middle])):
+            low = middle
+        else:
+            high = middle - 1
+    return [*ids[:low], *scorer.encode(text[len(scorer.decode(ids[:low])) :])]

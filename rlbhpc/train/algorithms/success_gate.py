@@ -1,0 +1,38 @@
+"""Gate by success: problems that no response solves do not take part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlbhpc.train.algorithms.algorithm import Batch, Store, group_mean
+from rlbhpc.train.algorithms.grpo import GRPO
+
+
+@dataclass(frozen=True)
+class SuccessGate(GRPO):
+    r"""GRPO on groups of which a share of more than ``gate`` is right; others are drawn anew.
+
+    .. math:: \mathrm{take}(g) = [\, \bar c_g > \mathrm{gate} \,]
+
+    One side of DAPO's dynamic sampling (arXiv 2503.14476): with ``gate: 0`` it leaves out the
+    groups without any success and keeps those that are all right. Whatever shaping there is
+    (length, format) can then not be learnt where nothing is solved. Not a published method of its
+    own: an arm that tells what zero-success groups do to a boundary.
+    """
+
+    gate: float = 0.0
+    max_refills: int = 10
+
+    LEARNS_FROM: ClassVar[str] = "a group with a right response"
+
+    @property
+    def refills(self) -> int:
+        """How often groups behind the gate are replaced."""
+        return self.max_refills
+
+    def select(self, batch: Batch, store: Store) -> Tensor:
+        """Take the groups that passed."""
+        return group_mean(batch.correct.double(), batch.groups) > self.gate
