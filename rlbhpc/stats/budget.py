@@ -41,14 +41,13 @@ def pass_at_budget(counts: Counts, cost: ArrayLike, budget: ArrayLike) -> NDArra
     array([[1.        ,        nan],
            [0.46428571, 1.        ]])
     """
-    counts.refuse_stopped("pass@k for a budget")
     price = np.broadcast_to(np.asarray(cost, np.float64), counts.n.shape)
     if not (price > 0).all():
         i = int(np.flatnonzero(~(price > 0))[0])
         raise UserError(f"problem {i} has a mean cost of {price[i]} per sample; it must be above 0")
     # A hair above, so that a budget of exactly k samples buys k of them.
     bought = np.floor(np.atleast_1d(budget) / price[:, None] * (1 + 1e-12)).astype(np.int64)
-    value = pass_at_k(counts.n[:, None], counts.c[:, None], np.maximum(bought, 1))
+    value = counts.broadcast(pass_at_k, np.maximum(bought, 1))
     return np.where(bought < 1, 0.0, value)
 
 

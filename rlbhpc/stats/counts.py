@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,35 +24,52 @@ class Counts:
     n, c
         int64, one entry per problem, 0 ≤ c ≤ n.
     stop_after
-        int64, one entry per problem: sampling ended at this many right samples; 0 where the
-        number of samples was fixed beforehand. See :mod:`rlbhpc.stats.stopping`.
+        int64, one entry per problem: sampling ends at this many right samples; 0 where the
+        number of samples was fixed beforehand. Then n and c are those of the samples up to there.
+    n_max
+        int64, one entry per problem: samples at which one that stopped would have ended otherwise.
     """
 
     n: NDArray[np.int64]
     c: NDArray[np.int64]
     stop_after: NDArray[np.int64]
+    n_max: NDArray[np.int64]
 
     @classmethod
-    def of(cls, n: ArrayLike, c: ArrayLike, stop_after: ArrayLike = 0) -> Counts:
+    def of(
+        cls,
+        n: ArrayLike,
+        c: ArrayLike,
+        stop_after: ArrayLike = 0,
+        n_max: ArrayLike | None = None,
+    ) -> Counts:
         """Take counts from anything array-like; scalars hold for every problem.
+
+        Where sampling stopped and no ``n_max`` is given, nothing is claimed beyond n.
 
         Examples
         --------
         >>> Counts.of(8, [0, 3, 8]).n
         array([8, 8, 8])
         """
-        values = [_whole(name, v) for name, v in (("n", n), ("c", c), ("stop_after", stop_after))]
-        n_, c_, stop_ = (np.atleast_1d(a) for a in np.broadcast_arrays(*values))
+        given = {"n": n, "c": c, "stop_after": stop_after, "n_max": n if n_max is None else n_max}
+        values = [_whole(name, value) for name, value in given.items()]
+        n_, c_, stop, most = (np.atleast_1d(a) for a in np.broadcast_arrays(*values))
         if n_.ndim != 1:
             raise UserError(f"counts have {n_.ndim} dimensions; give one entry per problem")
-        for wrong, rule in (((c_ < 0) | (c_ > n_), "0 <= c <= n"), (stop_ < 0, "stop_after >= 0")):
+        rules = (
+            ((c_ < 0) | (c_ > n_), "0 <= c <= n"),
+            (stop < 0, "stop_after >= 0"),
+            ((stop > 0) & (c_ > stop), "c <= stop_after, counted up to where sampling stops"),
+        )
+        for wrong, rule in rules:
             if wrong.any():
                 i = int(np.flatnonzero(wrong)[0])
                 raise UserError(
-                    f"problem {i} has n={n_[i]}, c={c_[i]}, stop_after={stop_[i]}; "
+                    f"problem {i} has n={n_[i]}, c={c_[i]}, stop_after={stop[i]}; "
                     f"needed is {rule}: count its samples anew"
                 )
-        return cls(n_, c_, stop_)
+        return cls(n_, c_, stop, most)
 
     def __len__(self) -> int:
         """Give the number of problems."""
@@ -63,36 +81,84 @@ class Counts:
         return self.c > 0
 
     @property
+    def stopped(self) -> NDArray[np.bool_]:
+        """Whether sampling ended at a right sample; it stands last."""
+        return np.asarray((self.stop_after > 0) & (self.c == self.stop_after))
+
+    @property
+    def limit(self) -> NDArray[np.int64]:
+        """Largest k that each problem supports: its n, or n_max where it stopped.
+
+        While some problems are still on their way to either end, those that stopped support no
+        more than these have: leaving out the slow ones would leave out the hard ones.
+        """
+        stopped = self.stopped
+        on_the_way = (self.stop_after > 0) & ~stopped & (self.n > 0)
+        least = self.n.min(where=on_the_way, initial=np.iinfo(np.int64).max)
+        return np.where(stopped, np.minimum(self.n_max, least), self.n)
+
+    @property
     def reach(self) -> int:
-        """Largest k that every problem supports: the least n."""
-        return int(self.n.min(initial=np.iinfo(np.int64).max)) if len(self) else 0
+        """Largest k that every problem supports."""
+        return int(self.limit.min(initial=np.iinfo(np.int64).max)) if len(self) else 0
+
+    @property
+    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        r"""Samples and right ones among them that stand in any order: n and c without the last.
+
+        Where sampling stopped, at the r-th right sample, their ratio :math:`(r-1)/(n-1)` is the
+        unbiased rate (Haldane, 1945); elsewhere nothing is left out and it is :math:`c/n`.
+
+        Examples
+        --------
+        >>> Counts.of([100, 21], 3, stop_after=[0, 3]).places
+        (array([100,  20]), array([3, 2]))
+        """
+        return self.n - self.stopped, self.c - self.stopped
 
     def support(self, k: ArrayLike) -> NDArray[np.int64]:
-        """Count the problems with at least k samples."""
-        return np.asarray((self.n[:, None] >= np.atleast_1d(k)).sum(axis=0), np.int64)
+        """Count the problems that support k."""
+        return np.asarray((self.limit[:, None] >= np.atleast_1d(k)).sum(axis=0), np.int64)
 
     def pass_at_k(self, k: ArrayLike) -> NDArray[np.float64]:
-        """Unbiased pass@k of every problem (rows) at every k (columns); NaN where k > n."""
-        self.refuse_stopped("pass@k")
-        # Problems with equal counts share a row of the table; one integer stands for a pair.
-        width = int(self.n.max(initial=0)) + 1
-        pairs, row = np.unique(self.n * width + self.c, return_inverse=True)
-        n, c = np.divmod(pairs[:, None], width)
-        return pass_at_k(n, c, np.atleast_1d(k))[row]
+        """Unbiased pass@k of every problem (rows) at every k (columns); NaN above its limit."""
+        alike, row, _ = self.alike()
+        return alike.broadcast(pass_at_k, k)[row]
+
+    def broadcast(
+        self, function: Callable[..., NDArray[np.float64]], k: ArrayLike
+    ) -> NDArray[np.float64]:
+        """Call a function of (n, c, k, stop_after, n_max), problems in rows and k in columns."""
+        n, c, stop, most = self._rows[:, :, None]
+        return function(n, c, np.atleast_1d(k), stop, most)
+
+    def alike(self) -> tuple[Counts, NDArray[np.int64], NDArray[np.int64]]:
+        """Each distinct row once, where every problem's row is among them, and how many have it."""
+        rows, row, times = np.unique(self._rows, axis=1, return_inverse=True, return_counts=True)
+        return Counts(*rows), row.reshape(-1), times
+
+    @property
+    def _rows(self) -> NDArray[np.int64]:
+        """All columns as one array; what a problem that did not stop has no use for is 0."""
+        stopped = self.stopped
+        return np.stack(
+            [self.n, self.c, self.stop_after * stopped, np.where(stopped, self.limit, 0)]
+        )
 
     def refuse_stopped(self, what: str) -> None:
-        """Raise where sampling stopped at a success: c/n is biased upwards there."""
+        """Raise where sampling may stop at a right sample, for what needs a fixed number."""
         if (self.stop_after > 0).any():
             i = int(np.flatnonzero(self.stop_after)[0])
             raise UserError(
-                f"problem {i} stopped sampling at {self.stop_after[i]} right samples, so unbiased "
-                f"{what} does not exist for it; use coverage or the estimates of stats.stopping, "
-                "or sample a fixed number"
+                f"{what} needs a fixed number of samples, and those of problem {i} end at its "
+                f"right sample no. {self.stop_after[i]}; take the first {self.stop_after[i]} "
+                "samples of each problem, which all have, or sample without `stop_after`"
             )
 
     def __getitem__(self, problems: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Counts:
         """Select some problems."""
-        return Counts(self.n[problems], self.c[problems], self.stop_after[problems])
+        columns = (self.n, self.c, self.stop_after, self.n_max)
+        return Counts(*(column[problems] for column in columns))
 
 
 def check_paired(base: Counts, trained: Counts) -> None:

@@ -85,10 +85,11 @@ def coverage_of(base: Counts, trained: Counts) -> Coverage:
     More samples solve more problems, so coverage of unequal n compares budgets, not models.
     """
     check_paired(base, trained)
-    if (base.n != trained.n).any():
-        i = int(np.flatnonzero(base.n != trained.n)[0])
+    ours, theirs = base.limit, trained.limit
+    if (ours != theirs).any():
+        i = int(np.flatnonzero(ours != theirs)[0])
         raise UserError(
-            f"problem {i} has {base.n[i]} samples of the base and {trained.n[i]} of the trained "
+            f"problem {i} has {ours[i]} samples of the base and {theirs[i]} of the trained "
             "model; coverage needs equally many: compare pass@k at the smaller number"
         )
     return _sorted(base.solved, trained.solved)

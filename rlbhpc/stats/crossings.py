@@ -168,13 +168,16 @@ def _exact_points(base: Counts, trained: Counts) -> tuple[NDArray[np.float64], N
 
 
 def _mean_curve(counts: Counts, reach: int) -> NDArray[np.float64]:
-    width = int(counts.n.max()) + 1
-    pairs, times = np.unique(counts.n * width + counts.c, return_counts=True)
+    alike, _, times = counts.alike()
     total = np.zeros(reach)
     # A few rows at a time: memory stays small for any n.
-    for part in np.array_split(np.arange(len(pairs)), max(1, len(pairs) * reach >> 22)):
-        n, c = np.divmod(pairs[part], width)
-        total += times[part] @ pass_curves(n, c)[:, :reach]
+    for part in np.array_split(np.arange(len(alike)), max(1, len(alike) * reach >> 22)):
+        rows = alike[part]
+        curves = pass_curves(*rows.places)[:, :reach]
+        curves = np.pad(curves, ((0, 0), (0, reach - curves.shape[1])), constant_values=np.nan)
+        # One that stopped holds a right sample in any draw of more than the places before it.
+        curves = np.where(rows.stopped[:, None] & np.isnan(curves), 1.0, curves)
+        total += times[part] @ curves
     return total / len(counts)
 
 

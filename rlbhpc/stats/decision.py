@@ -184,7 +184,7 @@ def answer(
 def supporting(base: Counts, trained: Counts, k: int | None = None) -> NDArray[np.bool_]:
     """Find the problems that have k samples in both arms; ``SUPPORT`` of all have the default k."""
     check_paired(base, trained)
-    both = np.minimum(base.n, trained.n)
+    both = np.minimum(base.limit, trained.limit)
     needed = int(np.ceil(SUPPORT * len(both) - 1e-9))
     largest = int(np.sort(both)[::-1][needed - 1])
     if largest < 1:
@@ -230,7 +230,7 @@ def decide(
     gained = _finding(joint, best, joint.gained, trained_only, margin, error)
     net, efficiency = curve.pointwise[len(curve.k) - 1], _carried(curve)
     solved = int((base.solved | trained.solved).sum())
-    counted = bool((base.n == k).all() and (trained.n == k).all())
+    counted = bool((base.limit == k).all() and (trained.limit == k).all())
     p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
     return Answer(
         k,

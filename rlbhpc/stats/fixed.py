@@ -5,6 +5,10 @@ For :math:`2k \le n` the sampling variance of a problem's pass@k has an unbiased
 .. math:: \hat q_i(k)^2 - \binom{n_i-c_i}{2k} \Big/ \binom{n_i}{2k},
           \qquad \hat q_i(k) = \binom{n_i-c_i}{k} \Big/ \binom{n_i}{k} .
 
+Where sampling stopped both terms are those of :mod:`rlbhpc.stats.pass_at_k`, for
+:math:`2k \le n_\max`: :math:`\hat q(k)^2 - \hat q(2k)` is unbiased for the variance of
+:math:`\hat q(k)` whenever :math:`\hat q` is unbiased for powers of 1 − p.
+
 Beyond, none exists, and the interval is a posterior: the distribution of rates over problems is
 fitted (:mod:`rlbhpc.stats.priors`), each problem's pass@k gets its posterior given its counts, and
 the uncertainty of the fitted parameters is added by the delta method. Whether some problems can
@@ -118,12 +122,9 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
 def _problem_variances(
     counts: Counts, k: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Variance of pass@k of each distinct (n, c), and how many problems have it."""
-    counts.refuse_stopped("variance of pass@k")
-    width = int(counts.n.max()) + 1
-    pairs, times = np.unique(counts.n * width + counts.c, return_counts=True)
-    n, c = np.divmod(pairs[:, None], width)
-    once, twice = log_fail_at_k(n, c, k), log_fail_at_k(n, c, 2 * k)
+    """Variance of pass@k of each distinct row of counts, and how many problems have it."""
+    alike, _, times = counts.alike()
+    once, twice = alike.broadcast(log_fail_at_k, k), alike.broadcast(log_fail_at_k, 2 * k)
     return np.maximum(np.exp(2 * once) - np.exp(twice), 0), times
 
 

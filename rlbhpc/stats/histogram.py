@@ -41,7 +41,7 @@ def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     Parameters
     ----------
     n, c
-        Samples and right samples per problem.
+        Samples and right samples per problem: ``*counts.places``.
 
     References
     ----------
@@ -80,7 +80,7 @@ def accuracy_shift(
     """Follow every problem from the base's bin to the trained model's."""
     check_paired(base, trained)
     moves = np.zeros((len(BINS), len(BINS)), np.int64)
-    np.add.at(moves, (accuracy_bin(base.n, base.c), accuracy_bin(trained.n, trained.c)), 1)
+    np.add.at(moves, (accuracy_bin(*base.places), accuracy_bin(*trained.places)), 1)
     lost = (~trained.solved).astype(np.float64) - ~base.solved
     rise = trained.pass_at_k(1)[:, 0] - base.pass_at_k(1)[:, 0]
     return AccuracyShift(

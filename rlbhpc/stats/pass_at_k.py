@@ -16,6 +16,16 @@ log-gammas lose seven digits of a small pass@k at n = 10,000, and one minus the 
 failure rate below 1e-16 altogether.
 
 A draw of more samples than exist is not defined: pass@k is NaN for k > n, never 1.
+
+**Sampling that stops** at a problem's r-th right sample, or at :math:`n_\max` samples, whichever
+comes first, has an unbiased estimator as well, for every :math:`k \le n_\max`. A problem that
+stopped at sample n ends with a right one, whatever stands before it, so the other r − 1 right ones
+are spread over n − 1 places, each way as likely as another:
+
+.. math:: q = \binom{n-1-k}{r-1} \Big/ \binom{n-1}{r-1}, \qquad 0 \text{ for } k \ge n .
+
+That is the first formula with n − 1 and r − 1 in place of n and c. A problem that reached
+:math:`n_\max` with c < r keeps n and c. The proof stands in ``docs/stopping.md``.
 """
 
 from __future__ import annotations
@@ -29,9 +39,17 @@ from numpy.typing import ArrayLike, NDArray
 _BATCH: Final = 1 << 22
 # 1 − exp(−38) is 1.0 in double precision.
 _CERTAIN: Final = 38.0
+# No limit to k.
+_ANY: Final = np.asarray(np.iinfo(np.int64).max)
 
 
-def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+def pass_at_k(
+    n: ArrayLike,
+    c: ArrayLike,
+    k: ArrayLike,
+    stop_after: ArrayLike = 0,
+    n_max: ArrayLike | None = None,
+) -> NDArray[np.float64]:
     r"""Unbiased pass@k per problem, :math:`1 - \binom{n-c}{k} / \binom{n}{k}`.
 
     Parameters
@@ -39,11 +57,18 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     n, c, k
         Samples, right samples and draw size: whole numbers with 0 ≤ c ≤ n and k ≥ 1. They
         broadcast against each other.
+    stop_after
+        Right samples at which sampling stopped; 0 where n was fixed beforehand. Then n and c are
+        those of the samples up to the last right one that counts.
+    n_max
+        Samples at which a problem would have ended without stopping. Where not given, one that
+        stopped is certain to be solved within any k ≥ n; ask for no k above your own limit.
 
     Returns
     -------
     numpy.ndarray
-        float64 of the broadcast shape; NaN where k > n.
+        float64 of the broadcast shape; NaN where k > n, and for a problem that stopped where
+        k > n_max.
 
     Notes
     -----
@@ -61,14 +86,22 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     >>> pass_at_k(4, [0, 1], [[2], [8]])
     array([[0. , 0.5],
            [nan, nan]])
+    >>> pass_at_k(n=[4, 9], c=2, k=[1, 5], stop_after=2)  # the second right sample came last
+    array([0.33333333, 0.625     ])
     """
-    values = _log_fail(n, c, k, floor=-_CERTAIN)
+    values = _log_fail(n, c, k, -_CERTAIN, stop_after, n_max)
     np.expm1(values, out=values)
     # abs, not minus, which would make −0.0 of c = 0.
     return np.abs(values, out=values)
 
 
-def log_fail_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+def log_fail_at_k(
+    n: ArrayLike,
+    c: ArrayLike,
+    k: ArrayLike,
+    stop_after: ArrayLike = 0,
+    n_max: ArrayLike | None = None,
+) -> NDArray[np.float64]:
     r"""Log of the failure rate, :math:`\log\big[\binom{n-c}{k} / \binom{n}{k}\big]`.
 
     This is what failure-rate curves and :math:`-\log` pass@k are drawn from: it keeps its digits
@@ -76,21 +109,21 @@ def log_fail_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float6
 
     Parameters
     ----------
-    n, c, k
+    n, c, k, stop_after, n_max
         As in :func:`pass_at_k`.
 
     Returns
     -------
     numpy.ndarray
         float64 of the broadcast shape; −inf where every draw holds a right sample (n − c < k ≤ n)
-        and NaN where k > n.
+        and NaN where :func:`pass_at_k` is.
 
     Examples
     --------
     >>> log_fail_at_k(10_000, 5_000, 4_000)
     array(-4227.5553...)
     """
-    return _log_fail(n, c, k, floor=-np.inf)
+    return _log_fail(n, c, k, -np.inf, stop_after, n_max)
 
 
 def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
@@ -119,7 +152,7 @@ def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
            [0.5  , 1.   ,   nan]])
     """
     n_, c_ = np.broadcast_arrays(_whole("n", n), _whole("c", c))
-    _check(n_, c_, np.ones_like(n_))
+    _check(n_, c_, np.ones_like(n_), np.zeros_like(n_))
     width = int(n_.max(initial=0))
     pairs, where = np.unique(n_.ravel() * (width + 1) + c_.ravel(), return_inverse=True)
     table = np.empty((len(pairs), width))
@@ -128,13 +161,27 @@ def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
     return table[where].reshape(*n_.shape, width)
 
 
-def _log_fail(n: ArrayLike, c: ArrayLike, k: ArrayLike, floor: float) -> NDArray[np.float64]:
+def _log_fail(
+    n: ArrayLike,
+    c: ArrayLike,
+    k: ArrayLike,
+    floor: float,
+    stop_after: ArrayLike,
+    n_max: ArrayLike | None,
+) -> NDArray[np.float64]:
     """Log failure rate; values that are surely below ``floor`` may come back as −inf."""
-    n_, c_, k_ = np.broadcast_arrays(_whole("n", n), _whole("c", c), _whole("k", k))
-    _check(n_, c_, k_)
+    n_, c_, k_, stop = np.broadcast_arrays(
+        _whole("n", n), _whole("c", c), _whole("k", k), _whole("stop_after", stop_after)
+    )
+    _check(n_, c_, k_, stop)
+    stopped = (stop > 0) & (c_ == stop)
+    end = _ANY if n_max is None else _whole("n_max", n_max)
+    undefined = k_ > np.where(stopped, end, n_)
+    # The right sample at which a problem stopped stands last, so it has no place to choose.
+    n_, c_ = n_ - stopped, c_ - stopped
     few, many = np.minimum(c_, k_), np.maximum(c_, k_)
-    result = np.where(k_ > n_, np.nan, np.where(few + many > n_, -np.inf, 0.0))
-    summed = (few > 0) & (few + many <= n_)
+    result = np.where(undefined, np.nan, np.where(few + many > n_, -np.inf, 0.0))
+    summed = (few > 0) & (few + many <= n_) & ~undefined
     # No term is above the first one, log1p(−many/n).
     first_terms = np.log1p(-many / np.maximum(n_, 1), out=np.zeros(n_.shape), where=summed)
     below = summed & (few * first_terms < floor)
@@ -202,9 +249,20 @@ def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     return whole
 
 
-def _check(n: NDArray[np.int64], c: NDArray[np.int64], k: NDArray[np.int64]) -> None:
+def _check(
+    n: NDArray[np.int64], c: NDArray[np.int64], k: NDArray[np.int64], stop: NDArray[np.int64]
+) -> None:
     """Refuse counts that no set of samples has."""
-    for wrong, rule in (((c < 0) | (c > n), "0 <= c <= n"), (k < 1, "k >= 1")):
+    rules = (
+        ((c < 0) | (c > n), "0 <= c <= n"),
+        (k < 1, "k >= 1"),
+        (stop < 0, "stop_after >= 0"),
+        ((stop > 0) & (c > stop), "c <= stop_after: the counts up to where sampling stops"),
+    )
+    for wrong, rule in rules:
         if wrong.any():
             at = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
-            raise ValueError(f"pass@k needs {rule}, got n={n[at]}, c={c[at]}, k={k[at]} at {at}")
+            raise ValueError(
+                f"pass@k needs {rule}, got n={n[at]}, c={c[at]}, k={k[at]}, "
+                f"stop_after={stop[at]} at {at}"
+            )

@@ -20,5 +20,5 @@ def flip_probability(counts: Counts) -> NDArray[np.float64]:
     Model-based: the distribution of rates is a fitted Beta without zeros, which lets every
     unsolved problem be solvable and so gives the larger probability of the two priors.
     """
-    fail = fit_prior(counts, zero_inflated=False).fail(counts.n, counts.c, counts.n)
+    fail = fit_prior(counts, zero_inflated=False).fail(counts.n, counts.c, counts.limit)
     return np.where(counts.solved, fail, 1 - fail)

@@ -1,10 +1,4 @@
-r"""Sampling that stops: what may still be estimated, and when to look.
-
-Stopping a problem at its first right sample keeps coverage and saves more than half of the
-samples, but c/n is then badly biased (rate .01: .047). Stopping at the r-th right sample,
-:math:`(r-1)/(n-1)` is unbiased for the rate; r = 1 leaves nothing to estimate from. The cube
-carries the rule per problem as ``stop_after``, and unbiased pass@k refuses stopped rows.
-"""
+r"""How often to look: the error that is left for each look at data that are still growing."""
 
 from __future__ import annotations
 
@@ -13,50 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.counts import Counts
-
-
-def rate_estimate(counts: Counts) -> NDArray[np.float64]:
-    r"""Unbiased success rate per problem under its own stopping rule.
-
-    :math:`c/n` where n was fixed; :math:`(r-1)/(n-1)` where sampling stopped at the r-th right
-    sample. NaN for r = 1, and where a problem with a rule ran out of its budget before r: what
-    is seen then is censored (fit a prior instead, whose likelihood no rule changes).
-
-    References
-    ----------
-    Haldane (1945), "On a method of estimating frequencies".
-
-    Examples
-    --------
-    >>> rate_estimate(Counts.of([100, 21, 5], [3, 3, 1], stop_after=[0, 3, 1]))
-    array([0.03, 0.1 ,  nan])
-    """
-    rule = counts.stop_after
-    with np.errstate(divide="ignore", invalid="ignore"):
-        plain = counts.c / counts.n
-        inverse = (counts.c - 1) / (counts.n - 1)
-    finished = (rule >= 2) & (counts.c == rule)
-    return np.where(rule == 0, plain, np.where(finished, inverse, np.nan))
-
-
-def coverage_by(counts: Counts, budget: int) -> NDArray[np.bool_]:
-    """Whether each problem was solved within ``budget`` samples; stopping does not change it.
-
-    A row that stopped at its first right sample was solved at sample n. Rows of other rules must
-    have ``budget`` samples exactly.
-    """
-    first = counts.stop_after == 1
-    if (~first & (counts.n != budget)).any():
-        i = int(np.flatnonzero(~first & (counts.n != budget))[0])
-        raise UserError(
-            f"problem {i} has {counts.n[i]} samples under rule stop_after={counts.stop_after[i]}; "
-            f"coverage at {budget} needs exactly {budget}, or sampling to the first right one"
-        )
-    if (first & ~counts.solved & (counts.n < budget)).any():
-        i = int(np.flatnonzero(first & ~counts.solved & (counts.n < budget))[0])
-        raise UserError(f"problem {i} ended unsolved after {counts.n[i]} of {budget} samples")
-    return np.asarray(counts.solved & (counts.n <= budget))
 
 
 def spending(fractions: ArrayLike, alpha: float = 0.05) -> NDArray[np.float64]:

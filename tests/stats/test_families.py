@@ -34,7 +34,7 @@ from rlbhpc.stats.prompts import prompt_spread
 from rlbhpc.stats.rerun import flip_probability
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
 from rlbhpc.stats.sequential import forecast, samples_until_decided, where_to_spend
-from rlbhpc.stats.stopping import coverage_by, rate_estimate, spending
+from rlbhpc.stats.stopping import spending
 from rlbhpc.stats.temperature import (
     envelope,
     envelope_difference,
@@ -47,38 +47,6 @@ from tests.stats.truths import two_models
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def stopped_at(rate: float, successes: int, problems: int, seed: int) -> Counts:
-    failures = rng(seed).negative_binomial(successes, rate, problems)
-    return Counts.of(failures + successes, successes, successes)
-
-
-def test_stopping_at_the_first_success_biases_accuracy_but_not_the_inverse_estimate() -> None:
-    stopped = stopped_at(0.01, 1, 4000, 1)
-    assert (stopped.c / stopped.n).mean() == pytest.approx(0.047, abs=0.004)
-    second = stopped_at(0.01, 2, 4000, 2)
-    assert rate_estimate(second).mean() == pytest.approx(0.01, abs=0.001)
-    assert np.isnan(rate_estimate(stopped)).all()
-
-
-def test_unbiased_estimators_refuse_stopped_rows_and_the_likelihood_does_not() -> None:
-    stopped = stopped_at(0.05, 2, 30, 3)
-    with pytest.raises(UserError, match="problem 0 stopped sampling at 2 right samples"):
-        stopped.pass_at_k(1)
-    with pytest.raises(UserError, match="stopped sampling"):
-        fixed_curve(stopped, [1])
-    prior = fit_prior(stopped, zero_inflated=False)
-    assert prior.a / (prior.a + prior.b) == pytest.approx(0.05, abs=0.02)
-
-
-def test_coverage_of_stopped_rows_is_that_of_a_fixed_budget() -> None:
-    stopped = Counts.of([3, 64, 90], [1, 0, 1], 1)
-    assert coverage_by(stopped, 64).tolist() == [True, False, False]
-    with pytest.raises(UserError, match="problem 0 ended unsolved after 3 of 64"):
-        coverage_by(Counts.of([3], [0], 1), 64)
-    with pytest.raises(UserError, match="needs exactly 64"):
-        coverage_by(Counts.of([128], [5]), 64)
 
 
 def test_error_spent_over_looks_ends_at_the_level() -> None:
