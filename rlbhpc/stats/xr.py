@@ -20,6 +20,7 @@ from rlbhpc.stats import coverage_table, curve, difference, histogram
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, Interval
 from rlbhpc.stats.metrics import metric
+from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.weights import ProblemWeights
 
 #: The dimension that every mean is over.
@@ -133,11 +134,17 @@ def per_problem(name: str, data: xr.Dataset, k: ArrayLike, **options: Any) -> xr
     entry = metric(name)
     if entry.needs != ("n", "c") or not entry.samples_per_k:
         raise UserError(f"{entry.name} is no function of n, c and k; call {entry.where} itself")
-    _refuse_stopped(data, entry.name)
+    rule = _rule(data)
+    if rule and entry.function is not pass_at_k:
+        for _, counts in _rows(data):
+            counts.refuse_stopped(entry.name)
     sizes = np.asarray(k, np.int64)
     columns = [
         xr.apply_ufunc(
-            lambda n, c, s=size: entry.function(n, c, s, **options), data["n"], data["c"]
+            lambda n, c, *rule, s=size: entry.function(n, c, s, *rule, **options),
+            data["n"],
+            data["c"],
+            *rule,
         )
         for size in np.atleast_1d(sizes).tolist()
     ]
@@ -165,10 +172,12 @@ def coverage(base: xr.Dataset, trained: xr.Dataset) -> xr.DataArray:
 
 def accuracy_histogram(data: xr.Dataset) -> xr.DataArray:
     """Count problems by accuracy along a new dimension ``accuracy``."""
+    # Counts.places, with any other dimensions.
+    stopped = (data["c"] == data["stop_after"]) & (data["stop_after"] > 0) if _rule(data) else 0
     result: xr.DataArray = xr.apply_ufunc(
         histogram.accuracy_histogram,
-        data["n"],
-        data["c"],
+        data["n"] - stopped,
+        data["c"] - stopped,
         input_core_dims=[[PROBLEM], [PROBLEM]],
         output_core_dims=[["accuracy"]],
         vectorize=True,
@@ -180,13 +189,15 @@ def _counts(data: xr.Dataset) -> Counts:
     for name in ("n", "c"):
         if name not in data:
             raise UserError(f"the Dataset has no variable {name!r}; take its counts first")
-    stop = data["stop_after"].to_numpy() if "stop_after" in data else 0
-    return Counts.of(data["n"].to_numpy(), data["c"].to_numpy(), stop)
+    rule = (values.to_numpy() for values in _rule(data))
+    return Counts.of(data["n"].to_numpy(), data["c"].to_numpy(), *rule)
 
 
-def _refuse_stopped(data: xr.Dataset, what: str) -> None:
-    for _, counts in _rows(data):
-        counts.refuse_stopped(what)
+def _rule(data: xr.Dataset) -> list[xr.DataArray]:
+    """Where sampling stops, and where it would have ended; nothing where n was fixed."""
+    if "stop_after" not in data or not data["stop_after"].any():
+        return []
+    return [data["stop_after"], data["n_max" if "n_max" in data else "n"]]
 
 
 def _reach(data: xr.Dataset) -> int:

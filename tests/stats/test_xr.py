@@ -64,12 +64,22 @@ def test_registry_metrics_by_name(data: xr.Dataset) -> None:
         labelled.per_problem("perplexity", data, 1)
 
 
-def test_stopped_rows_are_refused(data: xr.Dataset) -> None:
-    stopped = data.assign(stop_after=("problem", [0] * 23 + [1]))
-    with pytest.raises(UserError, match="problem 23 stopped sampling"):
-        labelled.per_problem("pass@k", stopped, 1)
-    with pytest.raises(UserError, match="problem 23 stopped sampling"):
-        labelled.pass_curve(stopped, labelled.draw_weights(data, np.random.default_rng(0)))
+def test_stopped_samples_are_counted_by_their_rule_or_refused_by_name(data: xr.Dataset) -> None:
+    stopped = data.assign(
+        n=data["n"].where(data["c"] < 2, 9), c=data["c"].clip(max=2)
+    ).assign_coords(stop_after=2, n_max=16)
+    weights = labelled.draw_weights(data, np.random.default_rng(0))
+    curve = labelled.pass_curve(stopped, weights)
+    assert curve["k"].values[-1] == 16
+    assert curve["pass_at_k"].sel(k=16).values == pytest.approx(
+        (data["c"] > 0).mean("problem").values
+    )
+    first = labelled.per_problem("pass@k", stopped, 1)
+    assert np.nanmax(first.where(stopped["c"] == 2)) == pytest.approx(1 / 8)
+    found = labelled.accuracy_histogram(stopped)
+    assert (found.sum("accuracy") == data.sizes["problem"]).all()
+    with pytest.raises(UserError, match="G-Pass@k needs a fixed number of samples"):
+        labelled.per_problem("G-Pass@k", stopped, 2, tau=0.5)
 
 
 def test_coverage_names_every_problem(data: xr.Dataset) -> None:
