@@ -13,11 +13,11 @@ from rich.console import Console
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
+from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
-from rlbhpc.study.lineage import reject_strangers, untrained
+from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study, longest
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.load import check_engines
 
 SHOWN_CHANGES = 40
 
@@ -39,12 +39,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         return check_cube(study, as_json)
     with waiting("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
-        reject_strangers(resolved, resolved.models)
-        check_engines(resolved)
-        if any(model.train for model in resolved.models.values()):
-            from rlbhpc.train.recipes import check_recipes  # loads torch where it is
-
-            check_recipes(resolved)
+        if reject_what_jobs_would(resolved):
             check_memory(resolved)
     changed = since_last_run(resolved)
     if as_json:

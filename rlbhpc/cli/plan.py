@@ -12,7 +12,7 @@ from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.predict import Rates, measured
-from rlbhpc.launch.prepare import SHARD_TOKENS
+from rlbhpc.launch.prepare import SHARD_TOKENS, reject_what_jobs_would
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan
@@ -56,6 +56,8 @@ def plan(
     missing.
     """
     resolved = load_study(study, overrides)
+    reject_what_jobs_would(resolved)
+    _, site = choose(cluster or resolved.file.cluster)
     present = presence(resolved.layout, list(resolved.blocks()))
     new_plan = make_plan(resolved, present, shard_tokens)
     rates = known_rates(resolved.layout, tokens_per_second, startup)
@@ -64,7 +66,6 @@ def plan(
         print_blocks(present)
         print_summary(new_plan)
     if new_plan.samples and rates is not None:
-        _, site = choose(cluster or resolved.file.cluster)
         cost = Cost(
             new_plan, rates, site, width or len(new_plan.shards), resolved.file.engine.options
         )

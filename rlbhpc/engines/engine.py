@@ -141,7 +141,7 @@ def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
             raise UserError(f"engine {kind}: no setting {setting!r}; it has {', '.join(allowed)}")
         if setting in COUNTS and not (value is None or (type(value) is int and value >= 1)):
             raise UserError(
-                f"engine {kind}: {setting} is {value!r}; allowed: a whole number, at least 1"
+                f"engine {kind}: {setting} is {value!r:.60}; allowed: a whole number, at least 1"
             )
 
 

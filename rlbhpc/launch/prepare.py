@@ -59,20 +59,14 @@ def prepare(
         entry = entry.model_copy(update={"throttle": throttle})
     running = () if name in HERE else _running(resolved)
     retired = _retire(resolved, running) if retrain else []
-    reject_strangers(resolved, resolved.models)
-    check_engines(resolved)
+    training = reject_what_jobs_would(resolved)
     remember(resolved)
     present = presence(resolved.layout, list(resolved.blocks()))
-    training = untrained(resolved, resolved.models)
     _refuse_twice(running, training)
     plan = make_plan(resolved, _uncovered(resolved, present, running), shard_tokens, retry_failed)
     shards: Sequence[Shard] = plan.shards
     if running and not shards:
         plan, shards = _help(resolved, present, running) or (plan, ())
-    if training:
-        from rlbhpc.train.recipes import check_recipes  # loads torch where it is
-
-        check_recipes(resolved)
     draft = Draft(resolved, plan.name, entry, name, options or {})
     notes = (*retired, *(one.note for one in running))
     jobs: list[Job] = []
@@ -86,6 +80,18 @@ def prepare(
     if jobs:
         plan.save(resolved.layout.plans)
     return Prepared(draft, plan, jobs, notes)
+
+
+def reject_what_jobs_would(study: Study) -> list[str]:
+    """Refuse models, engine options and recipes that a job would refuse; models to be trained."""
+    reject_strangers(study, study.models)
+    check_engines(study)
+    training = untrained(study, study.models)
+    if training:
+        from rlbhpc.train.recipes import check_recipes  # loads torch where it is
+
+        check_recipes(study)
+    return training
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,13 @@ from rlbhpc.problems.pairs import read_pairs
 from rlbhpc.problems.prompts import render
 from rlbhpc.problems.sets.countdown import read_rules
 from rlbhpc.store import scan
+from rlbhpc.study.options import from_options
 from rlbhpc.study.recipe import Recipe, Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
-from rlbhpc.train.settings import Settings
+from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.verify.verdict import Status
 
-# Worked traces to learn from where a recipe does not say; training goes through them again and
-# again. Not tied to the number of steps: a run that is prolonged must keep its data.
-TRACES = 50_000
 # Texts that are handed to the tokeniser together.
 BATCH = 4096
 
@@ -53,7 +51,7 @@ def learning_pairs(
     elif recipe.teacher is not None:
         lessons = _taught(study, recipe.teacher)
     else:
-        raise UserError("recipe with sft: `texts`, `teacher` or `options.traces` is needed")
+        raise UserError("sft needs `texts`, `teacher` or `options.traces` to learn from")
     while batch := list(islice(lessons, BATCH)):
         prompts = tokens.encode_all([lesson.prompt for lesson in batch])
         texts = [lesson.response for lesson in batch]
@@ -74,10 +72,9 @@ def _worked(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson
         raise UserError("recipe with traces: `problems` and `prompt` are needed")
     entry = study.problem_sets[recipe.problems]
     rules = Rules() if entry.path is None else read_rules(Path(entry.path))
-    asked = recipe.options["traces"]
-    hit, count = float(asked.get("hit", 1.0)), int(asked.get("count", TRACES))
+    traces = from_options(Traces, recipe.options["traces"], "traces")
     template = study.prompts[recipe.prompt]
-    for worked in work_traces(recipe.problems, rules, count, hit, settings.seed):
+    for worked in work_traces(recipe.problems, rules, traces.count, traces.hit, settings.seed):
         yield Lesson(render(template, worked.problem), worked.response)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
+from rlbhpc.study.options import from_options
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
+from rlbhpc.study.tree import shown
 from rlbhpc.train.algorithms import algorithm_class, check_algorithm, make_algorithm
 from rlbhpc.train.rewards import make_reward
-from rlbhpc.train.settings import Settings, make_settings
+from rlbhpc.train.settings import Settings, Traces
 
 if TYPE_CHECKING:
     from rlbhpc.train.algorithms.algorithm import Algorithm
@@ -22,6 +24,8 @@ SHARED = (
 )  # fmt: skip
 
 
+# Of a new model: layers, heads, tokens of a vocabulary.
+MOST_PARTS: Final = 100_000_000
 # What a GPU is for: set there where a recipe says nothing.
 ON_GPU = {"rollouts": "vllm", "dtype": "bfloat16", "recompute": True}
 
@@ -39,7 +43,11 @@ def check_recipes(study: Study) -> None:
         try:
             if recipe.algorithm != "sft":
                 check_algorithm(recipe.algorithm)
+            _check_material(recipe)
+            _check_architecture(recipe)
             _refuse_images(study, model, recipe)
+            if "traces" in recipe.options:
+                from_options(Traces, recipe.options["traces"], "traces")
             make_reward(recipe.options.get("rewards", {}))
             if importlib.util.find_spec("torch") is not None:
                 algorithm = algorithm_of(recipe)
@@ -50,6 +58,29 @@ def check_recipes(study: Study) -> None:
                 settings_of(recipe, study.last_step(model))
         except UserError as error:
             raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
+
+
+def _check_material(recipe: Recipe) -> None:
+    """Refuse a recipe that has nothing to learn from."""
+    has_traces = "traces" in recipe.options
+    if recipe.algorithm != "sft" or has_traces:
+        for key in ("problems", "prompt"):
+            if getattr(recipe, key) is None:
+                subject = "traces" if has_traces else recipe.algorithm
+                raise UserError(f"{key}: missing; {subject} needs both `problems` and `prompt`")
+    elif recipe.texts is None and recipe.teacher is None:
+        raise UserError("sft needs `texts`, `teacher` or `options.traces` to learn from")
+
+
+def _check_architecture(recipe: Recipe) -> None:
+    """Refuse sizes and numbers of a new model that are no counts."""
+    for key, value in recipe.architecture.items():
+        is_count = key.startswith("num_") or key.endswith("_size")
+        if is_count and (type(value) is not int or not 1 <= value <= MOST_PARTS):
+            raise UserError(
+                f"architecture.{key}: found {shown(value)}; allowed: a whole number from 1 to "
+                f"{MOST_PARTS:,}"
+            )
 
 
 def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
@@ -89,7 +120,7 @@ def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
         given["kl_loss"] = recipe.kl
     own = {"traces"} if recipe.algorithm == "sft" else _own_options(recipe)
     options = {name: value for name, value in recipe.options.items() if name not in own}
-    return make_settings({**given, "steps": steps, **options})
+    return from_options(Settings, {**given, "steps": steps, **options}, "training")
 
 
 def _own_options(recipe: Recipe) -> set[str]:

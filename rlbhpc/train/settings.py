@@ -5,13 +5,43 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from rlbhpc.errors import UserError
+from rlbhpc.study.fields import Count, Seed, Words
+from rlbhpc.study.options import Share, Weight, Whole, check_values
 from rlbhpc.study.recipe import FREE_OPTIONS
 
 # What may change when a run goes on: its length, its pieces, its memory, its saves.
 FREE = FREE_OPTIONS | {"steps"}
+
+Rewards = Annotated[
+    Mapping[str, float | Mapping[str, float]], Words("a mapping from rewards to their weights")
+]
+MiniBatch = Annotated[
+    int, Field(ge=0), Words("a whole number of responses, 0 for the whole rollout")
+]
+MemoryShare = Annotated[
+    float, Field(gt=0, lt=1), Words("a share of a GPU's memory, above 0 and below 1")
+]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Worked Countdown traces: the share that hits the target, and how many there are.
+
+    Training goes through them again and again. Their number is not tied to that of the steps: a
+    run that is prolonged must keep its data.
+    """
+
+    hit: Share = 1.0
+    count: Count = 50_000
+
+    def __post_init__(self) -> None:
+        """Refuse a value of another type or out of range."""
+        check_values(self)
 
 
 @dataclass(frozen=True)
@@ -59,61 +89,40 @@ class Settings:
         Steps between saves of the training state. A kill loses at most this many steps.
     """
 
-    steps: int
-    prompts_per_step: int = 256
-    samples_per_prompt: int = 8
-    mini_batch: int = 0
-    epochs: int = 1
-    temperature: float = 1.0
-    max_tokens: int = 8192
+    steps: Count
+    prompts_per_step: Count = 256
+    samples_per_prompt: Count = 8
+    mini_batch: MiniBatch = 0
+    epochs: Count = 1
+    temperature: Annotated[float, Field(gt=0, le=10)] = 1.0
+    max_tokens: Count = 8192
     rollouts: Literal["hf", "vllm"] = "hf"
-    rollout_memory: float = 0.3
-    learning_rate: float = 1e-6
-    critic_learning_rate: float = 1e-5
-    warmup_steps: int = 0
-    half_life: int = 0
-    weight_decay: float = 0.0
-    grad_clip: float = 1.0
-    kl_loss: float = 0.0
+    rollout_memory: MemoryShare = 0.3
+    learning_rate: Weight = 1e-6
+    critic_learning_rate: Weight = 1e-5
+    warmup_steps: Whole = 0
+    half_life: Whole = 0
+    weight_decay: Weight = 0.0
+    grad_clip: Weight = 1.0
+    kl_loss: Weight = 0.0
     kl_kind: Literal["k2", "k3"] = "k2"
     entropy_bonus: float = 0.0
-    sampler_cap: float = 2.0
+    sampler_cap: Weight = 2.0
     mask_truncated: bool = False
-    micro_tokens: int = 4096
+    micro_tokens: Count = 4096
     recompute: bool = False
-    lora_rank: int = 0
-    zero_stage: int = 0
+    lora_rank: Annotated[int, Field(ge=0), Words("a whole number, 0 for no adapters")] = 0
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
     offload: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
-    save_every: int = 10
-    rewards: Mapping[str, float | Mapping[str, float]] = dataclasses.field(
-        default_factory=lambda: {"correct": 1.0}
-    )
-    seed: int = 0
+    save_every: Count = 10
+    rewards: Rewards = dataclasses.field(default_factory=lambda: {"correct": 1.0})
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, with the numbers."""
+        check_values(self)
         rollout = self.prompts_per_step * self.samples_per_prompt
-        for name in ("steps", "prompts_per_step", "samples_per_prompt", "epochs", "save_every"):
-            if type(getattr(self, name)) is not int:
-                found = getattr(self, name)
-                raise UserError(f"{name}: found {found!r}; allowed: a whole number, at least 1")
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: found {getattr(self, name)}; allowed: at least 1")
-        for name, allowed in (
-            ("kl_kind", ("k2", "k3")),
-            ("dtype", ("float32", "bfloat16")),
-            ("rollouts", ("hf", "vllm")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise UserError(
-                    f"{name}: found {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
-                )
-        if type(self.mini_batch) is not int or self.mini_batch < 0:
-            raise UserError(
-                f"mini_batch: found {self.mini_batch!r}; allowed: a whole number of responses, "
-                "0 for the whole rollout"
-            )
         if self.mini_batch and rollout % self.mini_batch:
             divisors = [d for d in range(1, rollout + 1) if rollout % d == 0]
             nearest = min(divisors, key=lambda d: abs(d - self.mini_batch))
@@ -121,19 +130,6 @@ class Settings:
                 f"mini_batch: found {self.mini_batch}, which does not divide the rollout of "
                 f"{self.prompts_per_step} × {self.samples_per_prompt} = {rollout} responses; "
                 f"the nearest that does is {nearest}"
-            )
-        if type(self.lora_rank) is not int or self.lora_rank < 0:
-            raise UserError(
-                f"lora_rank: found {self.lora_rank!r}; allowed: a whole number, 0 for no adapters"
-            )
-        if not 0 < self.rollout_memory < 1:
-            raise UserError(
-                f"rollout_memory: found {self.rollout_memory}; allowed: a share of a GPU, above 0 "
-                "and below 1"
-            )
-        if self.temperature <= 0:
-            raise UserError(
-                f"temperature: found {self.temperature}; RL needs a sampling temperature above 0"
             )
 
     @property
@@ -165,15 +161,6 @@ class Settings:
         if not self.half_life:
             return peak
         return float(peak * 2.0 ** ((self.warmup_steps - step) / self.half_life))
-
-
-def make_settings(given: Mapping[str, Any]) -> Settings:
-    """Build settings from a mapping; an unknown name is refused with those that exist."""
-    known = [f.name for f in dataclasses.fields(Settings)]
-    for name in given:
-        if name not in known:
-            raise UserError(f"training setting {name!r} is unknown; allowed: {', '.join(known)}")
-    return Settings(**given)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -106,14 +106,14 @@ def by_us(model: Path, work: str) -> dict[str, Any]:
     from rlbhpc.train.algorithms.algorithm import Signals
     from rlbhpc.train.batch import Response
     from rlbhpc.train.learner import Learner, Update, padded
-    from rlbhpc.train.settings import make_settings
+    from rlbhpc.train.settings import Settings
 
     algorithm = make_algorithm("grpo", "trl", aggregation="token")
-    settings = make_settings({
-        "steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": GROUP,
-        "learning_rate": RATE, "max_tokens": LONGEST[work],
-        "micro_tokens": 16384,  # all at once, as TRL is told to
-    })  # fmt: skip
+    settings = Settings(
+        steps=STEPS, prompts_per_step=PROMPTS, samples_per_prompt=GROUP, learning_rate=RATE,
+        max_tokens=LONGEST[work],
+        micro_tokens=16384,  # all at once, as TRL is told to
+    )  # fmt: skip
     learner = Learner(model, settings, algorithm)
     prompt = Tokens(model).encode(PROMPT)
     engine = make_engine("hf", model, rows=ROWS) if work == "sampled" else None

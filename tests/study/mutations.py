@@ -96,7 +96,7 @@ def _tree() -> dict[str, Any]:
     return tree
 
 
-def _paths(value: Any, here: Path_ = ()) -> Iterator[Path_]:
+def paths_of(value: Any, here: Path_ = ()) -> Iterator[Path_]:
     """Key paths of everything in a tree."""
     entries = (
         value.items() if isinstance(value, dict) else enumerate(value)
@@ -104,22 +104,22 @@ def _paths(value: Any, here: Path_ = ()) -> Iterator[Path_]:
     )  # fmt: skip
     for key, child in entries:
         yield (*here, key)
-        yield from _paths(child, (*here, key))
+        yield from paths_of(child, (*here, key))
 
 
-def _get(tree: Any, path: Path_) -> Any:
+def value_of(tree: Any, path: Path_) -> Any:
     for step in path:
         tree = tree[step]
     return tree
 
 
-def _put(tree: Any, path: Path_, value: Any) -> None:
-    _get(tree, path[:-1])[path[-1]] = value
+def put(tree: Any, path: Path_, value: Any) -> None:
+    value_of(tree, path[:-1])[path[-1]] = value
 
 
-def _rename(tree: Any, path: Path_, name: str) -> None:
+def rename(tree: Any, path: Path_, name: str) -> None:
     """Rename a key in place, keeping the order."""
-    parent = _get(tree, path[:-1])
+    parent = value_of(tree, path[:-1])
     renamed = {(name if key == path[-1] else key): value for key, value in parent.items()}
     parent.clear()
     parent.update(renamed)
@@ -151,8 +151,8 @@ def _misspelt(rng: random.Random, word: str) -> str:
 
 def delete_key(rng: random.Random) -> Mutation:
     tree = _tree()
-    path = rng.choice(list(_paths(tree)))
-    parent = _get(tree, path[:-1])
+    path = rng.choice(list(paths_of(tree)))
+    parent = value_of(tree, path[:-1])
     del parent[path[-1]]
     return Mutation("delete key", str(path), _dump(tree), False)
 
@@ -169,7 +169,7 @@ def delete_needed(rng: random.Random) -> Mutation:
             ("match_entropy", "rl-matched", "to"), ("scores", "outside", "texts"),
         ]
     )  # fmt: skip
-    del _get(tree, path[:-1])[path[-1]]
+    del value_of(tree, path[:-1])[path[-1]]
     return Mutation("delete needed", str(path), _dump(tree), True)
 
 
@@ -181,10 +181,10 @@ def delete_line(rng: random.Random) -> Mutation:
 
 def misspell_key(rng: random.Random) -> Mutation:
     tree = _tree()
-    keys = [p for p in _paths(tree) if isinstance(p[-1], str) and not _is_free_name(p)]
+    keys = [p for p in paths_of(tree) if isinstance(p[-1], str) and not _is_free_name(p)]
     path = rng.choice(keys)
     word = _misspelt(rng, str(path[-1]))
-    _rename(tree, path, word)
+    rename(tree, path, word)
     return Mutation("misspell key", f"{path} as {word!r}", _dump(tree), True)
 
 
@@ -201,7 +201,7 @@ def misspell_name(rng: random.Random) -> Mutation:
             ("analysis", "compare", 0, "base"), ("storage", "tokens"),
         ]
     )  # fmt: skip
-    parent = _get(tree, path[:-1])
+    parent = value_of(tree, path[:-1])
     word = _misspelt(rng, parent.get(path[-1], "math500") if path[-1] != 0 else "math500")
     parent[path[-1]] = word
     return Mutation("misspell name", f"{path} as {word!r}", _dump(tree), True)
@@ -209,9 +209,9 @@ def misspell_name(rng: random.Random) -> Mutation:
 
 def retype(rng: random.Random) -> Mutation:
     tree = _tree()
-    path = rng.choice(list(_paths(tree)))
+    path = rng.choice(list(paths_of(tree)))
     value = rng.choice(RETYPED)
-    _put(tree, path, value)
+    put(tree, path, value)
     return Mutation("retype", f"{path} = {value!r}", _dump(tree), False)
 
 
@@ -235,7 +235,7 @@ def out_of_range(rng: random.Random) -> Mutation:
         ]
     )
     value = rng.choice(values)
-    _put(tree, path, value)
+    put(tree, path, value)
     return Mutation("out of range", f"{path} = {value!r}", _dump(tree), True)
 
 
@@ -258,7 +258,7 @@ def wrong_path(rng: random.Random) -> Mutation:
         value += ".txt"
     elif path[-1] == "texts" and value.startswith(("own", "models/")):
         value = "models"  # any file will do for texts, a folder will not
-    _put(tree, path, value)
+    put(tree, path, value)
     return Mutation("wrong path", f"{path} = {value[:40]!r}", _dump(tree), True)
 
 
@@ -283,11 +283,11 @@ def cycle(rng: random.Random) -> Mutation:
 
 def nest(rng: random.Random) -> Mutation:
     tree = _tree()
-    path = rng.choice(list(_paths(tree)))
+    path = rng.choice(list(paths_of(tree)))
     depth = rng.choice([30, 200, 3_000])
     opening, closing = rng.choice([("[", "]"), ("{a: ", "}")])
     deep = opening * depth + "1" + closing * depth
-    _put(tree, path, "NESTED")
+    put(tree, path, "NESTED")
     return Mutation("nest", f"{path} {depth}", _dump(tree).replace(b"NESTED", deep.encode()), True)
 
 
@@ -352,9 +352,9 @@ def truncate(rng: random.Random) -> Mutation:
 
 def tag(rng: random.Random) -> Mutation:
     tree = _tree()
-    path = rng.choice(list(_paths(tree)))
+    path = rng.choice(list(paths_of(tree)))
     text = rng.choice(TAGS)
-    _put(tree, path, "TAGGED")
+    put(tree, path, "TAGGED")
     return Mutation("tag", f"{path} {text}", _dump(tree).replace(b"TAGGED", text.encode()), True)
 
 
@@ -395,34 +395,34 @@ def document(rng: random.Random) -> Mutation:
 def shell_value(rng: random.Random) -> Mutation:
     path, text = rng.choice(strings()), rng.choice(SHELL)
     if rng.random() < 0.3:
-        text = str(_get(PARSED, path)) + text
+        text = str(value_of(PARSED, path)) + text
     return with_text(path, text)
 
 
 def shell_everywhere(rng: random.Random) -> Mutation:
     tree = _tree()
-    for path in [p for p in _paths(tree) if isinstance(_get(tree, p), str)]:
-        _put(tree, path, rng.choice(SHELL))
+    for path in [p for p in paths_of(tree) if isinstance(value_of(tree, p), str)]:
+        put(tree, path, rng.choice(SHELL))
     return Mutation("shell everywhere", "", _dump(tree), True)
 
 
 def strings() -> list[Path_]:
     """Where STUDY has text."""
-    return [path for path in _paths(PARSED) if isinstance(_get(PARSED, path), str)]
+    return [path for path in paths_of(PARSED) if isinstance(value_of(PARSED, path), str)]
 
 
 def with_text(path: Path_, text: str) -> Mutation:
     """STUDY with one text replaced."""
     tree = _tree()
-    _put(tree, path, text)
+    put(tree, path, text)
     return Mutation("shell value", f"{path} = {text[:40]!r}", _dump(tree), False)
 
 
 def shell_key(rng: random.Random) -> Mutation:
     tree = _tree()
-    path = rng.choice([p for p in _paths(tree) if isinstance(p[-1], str) and "options" not in p])
+    path = rng.choice([p for p in paths_of(tree) if isinstance(p[-1], str) and "options" not in p])
     text = rng.choice(SHELL)
-    _rename(tree, path, text)
+    rename(tree, path, text)
     return Mutation("shell key", f"{path} as {text[:40]!r}", _dump(tree), True)
 
 

@@ -45,13 +45,17 @@ def watched() -> Iterator[None]:
 
 def check(file: Path, *overrides: str) -> tuple[int, str, str]:
     """Run `rlbhpc check` in this process: exit code, output, errors."""
-    arguments = ["check", str(file), "--json"]
-    for text in overrides:
-        arguments += ["--set", text]
+    return called(
+        "check", str(file), "--json", *(word for text in overrides for word in ("--set", text))
+    )
+
+
+def called(*words: str) -> tuple[int, str, str]:
+    """Run a verb in this process: exit code, output, errors."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main(arguments)
+            main([*words])
         except SystemExit as stop:
             return int(stop.code or 0), out.getvalue(), err.getvalue()
     raise AssertionError("main() ends with an exit code")

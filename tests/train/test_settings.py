@@ -43,7 +43,7 @@ def test_a_share_of_memory_is_a_share(share: float) -> None:
 @pytest.mark.parametrize("name", ["epochs", "save_every"])
 @pytest.mark.parametrize("value", ["3", [1], 1.5, True])
 def test_a_count_of_another_type_is_one_line(name: str, value: object) -> None:
-    with pytest.raises(UserError, match=f"{name}: found .* allowed: a whole number, at least 1"):
+    with pytest.raises(UserError, match=f"{name}: found .* allowed: a whole number from 1"):
         Settings(steps=1, **{name: value})  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals
 from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, Update, padded
-from rlbhpc.train.settings import make_settings
+from rlbhpc.train.settings import Settings
 from tests.train.trl_sizes import GROUP, LONGEST, PROMPTS, RATE, STEPS
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -71,10 +71,10 @@ def update(algorithm: Algorithm, rows: list[tuple[list[int], list[int], float]])
 def test_five_steps_end_at_the_same_weights(model: Path, tmp_path: Path, case: str) -> None:
     found = by_trl(model, tmp_path / "trl.pt", case)
     ours = algorithm(case)
-    settings = make_settings({
-        "steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": GROUP,
-        "learning_rate": RATE, "max_tokens": LONGEST, "sampler_cap": 0, "micro_tokens": 300,
-    })  # fmt: skip
+    settings = Settings(
+        steps=STEPS, prompts_per_step=PROMPTS, samples_per_prompt=GROUP, learning_rate=RATE,
+        max_tokens=LONGEST, sampler_cap=0, micro_tokens=300,
+    )  # fmt: skip
     learner = Learner(model, settings, ours)
     start = {name: p.clone() for name, p in learner.named_weights()}
     assert len(found["seen"]) == STEPS

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rlbhpc.errors import UserError
+from rlbhpc.study.options import from_options
 
 if TYPE_CHECKING:  # torch, which a look at the names does not need
     from rlbhpc.train.algorithms.algorithm import Algorithm
@@ -54,11 +55,7 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
         known = ", ".join(cls.PRESETS) or "none"
         raise UserError(f"preset of {name}: found {preset!r}; allowed: {known}")
     chosen = {**(cls.PRESETS[preset] if preset else {}), **settings}
-    unknown = sorted(set(chosen) - set(cls.__dataclass_fields__))
-    if unknown:
-        allowed = ", ".join(sorted(cls.__dataclass_fields__))
-        raise UserError(f"{name}: unknown setting {unknown[0]!r}; allowed: {allowed}")
-    return cls(**chosen)
+    return from_options(cls, chosen, name)
 
 
 def algorithm_class(name: str) -> type[Algorithm]:

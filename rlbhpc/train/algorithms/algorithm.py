@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from rlbhpc.study.options import Weight, check_values
 from rlbhpc.train.losses import surrogate
 
 if TYPE_CHECKING:
     from rlbhpc.train.batch import Response
+
+DualClip = Annotated[float, Field(ge=1)]
+Degrees = Literal[0, 1]
+"""What a deviation over n values divides by less than n."""
 
 Store = dict[str, Any]
 """What an algorithm remembers from step to step: JSON values, saved with the training state."""
@@ -155,17 +161,21 @@ class Algorithm:
         Weight of the reference penalty in the reward; 0 means that no reference is loaded.
     """
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = None
+    clip_low: Weight = 0.2
+    clip_high: Weight = 0.2
+    dual_clip: DualClip | None = None
     ratio: Literal["token", "sequence", "geometric"] = "token"
     aggregation: Literal["token", "sequence", "sequence-sum", "constant"] = "token"
-    kl_beta: float = 0.0
+    kl_beta: Weight = 0.0
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     NEEDS_CRITIC: ClassVar[bool] = False
     NEEDS_GREEDY: ClassVar[bool] = False
     LEARNS_FROM: ClassVar[str] = "a response that could be scored"
+
+    def __post_init__(self) -> None:
+        """Refuse a setting of another type or out of range."""
+        check_values(self)
 
     @property
     def reference_model(self) -> str:

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlbhpc.train.algorithms.algorithm import Batch, Store, group_std
+from rlbhpc.study.options import Weight, Whole
+from rlbhpc.train.algorithms.algorithm import Batch, DualClip, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 
 
@@ -28,11 +29,11 @@ class DAPO(GRPO):
     Whether a group is kept is decided by correctness, not by the shaped reward.
     """
 
-    clip_high: float = 0.28
-    dual_clip: float | None = 10.0
-    max_refills: int = 10
-    overlong_buffer: int = 4096
-    overlong_factor: float = 1.0
+    clip_high: Weight = 0.28
+    dual_clip: DualClip | None = 10.0
+    max_refills: Whole = 10
+    overlong_buffer: Whole = 4096
+    overlong_factor: Weight = 1.0
 
     LEARNS_FROM: ClassVar[str] = "a group that is solved sometimes but not always"
 

@@ -8,7 +8,15 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, zeros_like
 
-from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, group_mean, group_std, spread
+from rlbhpc.study.options import Weight
+from rlbhpc.train.algorithms.algorithm import (
+    Algorithm,
+    Degrees,
+    Signals,
+    group_mean,
+    group_std,
+    spread,
+)
 
 
 @dataclass(frozen=True)
@@ -25,8 +33,8 @@ class GRPO(Algorithm):
     one (some frameworks let its raw reward through, which rewards the mere lack of siblings).
     """
 
-    ddof: int = 1
-    eps: float = 1e-6
+    ddof: Degrees = 1
+    eps: Weight = 1e-6
     scale: Literal["group", "batch", "none"] = "group"
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {

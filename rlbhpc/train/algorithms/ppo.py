@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, token_rewards, whiten
+from rlbhpc.study.options import Share, Weight, Whole
+from rlbhpc.train.algorithms.algorithm import Algorithm, Degrees, Signals, token_rewards, whiten
 from rlbhpc.train.losses import value_loss
 
 
@@ -24,13 +25,13 @@ class PPO(Algorithm):
     answer that is cut off is over, too. The critic's targets R are taken before whitening.
     """
 
-    gamma: float = 1.0
-    lam: float = 1.0
+    gamma: Share = 1.0
+    lam: Share = 1.0
     whiten_advantages: bool = True
-    ddof: int = 1
-    eps: float = 1e-8
-    value_clip: float = 0.5
-    critic_warmup: int = 0
+    ddof: Degrees = 1
+    eps: Weight = 1e-8
+    value_clip: Weight = 0.5
+    critic_warmup: Whole = 0
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "verl": {"dual_clip": 3.0, "value_clip": 0.5},

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from rlbhpc.study.options import Share, Weight
 from rlbhpc.train.algorithms.algorithm import (
     Algorithm,
+    Degrees,
     Signals,
     group_mean,
     reward_to_go,
@@ -35,9 +37,9 @@ class ReinforcePP(Algorithm):
     a short one. ``floor`` divides by √max(var, eps) (OpenRLHF) instead of √(var + eps) (verl).
     """
 
-    gamma: float = 1.0
-    ddof: int = 1
-    eps: float = 1e-8
+    gamma: Share = 1.0
+    ddof: Degrees = 1
+    eps: Weight = 1e-8
     floor: bool = False
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = _PRESETS

@@ -49,10 +49,8 @@ class RLPR(GRPO):
     LEARNS_FROM: ClassVar[str] = "a group whose rewards differ enough"
 
     def __post_init__(self) -> None:
-        """Refuse what would be no probability."""
-        if self.probability not in PROBABILITIES:
-            allowed = ", ".join(PROBABILITIES)
-            raise UserError(f"probability: found {self.probability!r}; allowed: {allowed}")
+        """Refuse an answer that begins nowhere."""
+        super().__post_init__()
         if not self.opening:
             raise UserError("opening: found nothing; allowed: the text that begins an answer")
 

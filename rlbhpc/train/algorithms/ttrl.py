@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rlbhpc.study.fields import Count
 from rlbhpc.train.algorithms.algorithm import Batch, Store
 from rlbhpc.train.algorithms.grpo import GRPO
 
@@ -26,7 +27,7 @@ class TTRL(GRPO):
     recipe's ``rewards`` are for the curves alone.
     """
 
-    learn_from: int = 32
+    learn_from: Count = 32
 
     LEARNS_FROM: ClassVar[str] = "an answer to vote on"
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.study.tree import shown
 from rlbhpc.verify.verdict import Verdict
 
 REWARDS = ("correct", "format", "brevity", "random", "inverted", "likelihood", "noisy", "credit")
@@ -52,6 +53,10 @@ def make_reward(
     weights: Mapping[str, float | Mapping[str, float]],
 ) -> Callable[[Judged], float]:
     """Weighted sum of the named rewards."""
+    if not isinstance(weights, Mapping):
+        raise UserError(
+            f"rewards: found {shown(weights)}; allowed: a mapping from rewards to weights"
+        )
     parts = [_part(name, given) for name, given in weights.items()]
 
     def total(judged: Judged) -> float:
@@ -62,7 +67,7 @@ def make_reward(
 
 def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callable[[Judged], float]]:
     if name not in REWARDS:
-        raise UserError(f"reward {name!r} is unknown; allowed: {', '.join(REWARDS)}")
+        raise UserError(f"reward {shown(name)} is unknown; allowed: {', '.join(REWARDS)}")
     function = importlib.import_module(f"rlbhpc.train.rewards.{name}").reward
     options = dict(given) if isinstance(given, Mapping) else {"weight": given}
     weight = options.pop("weight", 1.0)
@@ -70,9 +75,9 @@ def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callabl
     for option, value in options.items():
         if option not in allowed:
             known = ", ".join(["weight", *allowed])
-            raise UserError(f"reward {name}: unknown option {option!r}; allowed: {known}")
+            raise UserError(f"reward {name}: unknown option {shown(option)}; allowed: {known}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise UserError(f"reward {name}: {option}: found {value!r}; allowed: 0 to 1")
+            raise UserError(f"reward {name}: {option}: found {shown(value)}; allowed: 0 to 1")
     if isinstance(weight, bool) or not isinstance(weight, int | float):
-        raise UserError(f"reward {name}: found the weight {weight!r}; allowed: a number")
+        raise UserError(f"reward {name}: found the weight {shown(weight)}; allowed: a number")
     return float(weight), partial(function, **options)
