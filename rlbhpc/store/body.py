@@ -2,45 +2,39 @@
 
 ::
 
-    FIXED     step i32, sample i32, fingerprint i64, seed i64, verdict i8, finish i8, paper i8,
-              n_tokens i32, logprob_sum f64, entropy_sum f64, ten lengths u32 (little-endian)
-    strings   arm, problem, answer, rule, grader, text, error (UTF-8)
-    arrays    token ids i32, log-probs f16, entropies f16
+    FIXED     the numbers of a row but its digest, in the order of the columns and little-endian;
+              then the lengths u32 of what follows
+    strings   names and texts (UTF-8)
+    arrays    per-token values
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.store import schema
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample import COLUMNS, Sample
+from rlbhpc.study.keys import SampleKey
 
-_FIXED: Final = struct.Struct("<iiqqbbbidd10I")
-_STRINGS: Final = ("arm", "problem", "answer", "rule", "grader", "text", "error")
-_ARRAYS: Final = {"token_ids": "<i4", "logprobs": "<f2", "entropies": "<f2"}
-_BLOBS: Final = (*_STRINGS, *_ARRAYS)
+_NUMBERS: Final = tuple(
+    name for name, column in COLUMNS.items() if column.is_number and name != "digest"
+)
+_STRINGS: Final = tuple(name for name, column in COLUMNS.items() if column.is_text)
+_BLOBS: Final = (*_STRINGS, *schema.PER_TOKEN)
+_FIXED: Final = struct.Struct(
+    "<" + "".join(COLUMNS[name].code for name in _NUMBERS) + f"{len(_BLOBS)}I"
+)
 # The same bytes as _FIXED, for many samples at once.
 _DTYPE: Final = np.dtype(
-    [
-        ("step", "<i4"),
-        ("sample", "<i4"),
-        ("fingerprint", "<i8"),
-        ("seed", "<i8"),
-        ("verdict", "i1"),
-        ("finish", "i1"),
-        ("paper", "i1"),
-        ("n_tokens", "<i4"),
-        ("logprob_sum", "<f8"),
-        ("entropy_sum", "<f8"),
-        ("lengths", "<u4", (len(_BLOBS),)),
-    ]
+    [*((name, COLUMNS[name].dtype) for name in _NUMBERS), ("lengths", "<u4", (len(_BLOBS),))]
 )
 
 
@@ -49,7 +43,7 @@ def digest(body: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "little") >> 1
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     """Encode any string; a lone surrogate, which no file may hold, becomes U+FFFD."""
     try:
         return text.encode()
@@ -57,35 +51,27 @@ def _utf8(text: str) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
+def _getter(names: Sequence[str]) -> Callable[[Sample], tuple[Any, ...]]:
+    """Make a function that reads values of a sample, those of its key included."""
+    paths = [f"key.{name}" if name in SampleKey._fields else name for name in names]
+    getter: Callable[[Sample], tuple[Any, ...]] = attrgetter(*paths)
+    return getter
+
+
+_numbers: Final = _getter(_NUMBERS)
+_strings: Final = _getter(_STRINGS)
+_arrays: Final = _getter(schema.PER_TOKEN)
+_ARRAY_TYPES: Final = tuple(COLUMNS[name].dtype for name in schema.PER_TOKEN)
+
+
 def encode(sample: Sample) -> bytes:
     """Canonical bytes of a sample: the same sample gives the same bytes everywhere."""
-    key = sample.key
-    blobs = (
-        key.arm.encode(),
-        key.problem.encode(),
-        _utf8(sample.answer),
-        _utf8(sample.rule),
-        _utf8(sample.grader),
-        _utf8(sample.text),
-        _utf8(sample.error),
-        sample.token_ids.astype("<i4", copy=False).tobytes(),
-        sample.logprobs.astype("<f2", copy=False).tobytes(),
-        sample.entropies.astype("<f2", copy=False).tobytes(),
-    )
-    fixed = _FIXED.pack(
-        key.step,
-        key.sample,
-        sample.fingerprint,
-        sample.seed,
-        sample.verdict,
-        sample.finish,
-        sample.paper,
-        sample.n_tokens,
-        sample.logprob_sum,
-        sample.entropy_sum,
-        *map(len, blobs),
-    )
-    return b"".join((fixed, *blobs))
+    arrays = zip(_arrays(sample), _ARRAY_TYPES, strict=True)
+    blobs = [
+        *map(utf8, _strings(sample)),
+        *(values.astype(dtype, copy=False).tobytes() for values, dtype in arrays),
+    ]
+    return b"".join((_FIXED.pack(*_numbers(sample), *map(len, blobs)), *blobs))
 
 
 def table(
@@ -110,8 +96,8 @@ def table(
 
 
 def _blobs(values: list[bytes], field: pa.Field) -> pa.Array:
-    if field.name in _ARRAYS:
-        flat = np.frombuffer(b"".join(values), _ARRAYS[field.name])
+    if COLUMNS[field.name].is_list:
+        flat = np.frombuffer(b"".join(values), COLUMNS[field.name].dtype)
         ends = np.cumsum([0, *map(len, values)]) // flat.itemsize
         return pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), pa.array(flat, field.type.value_type), type=field.type

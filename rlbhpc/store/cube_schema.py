@@ -1,7 +1,7 @@
 """What stands in the cube: names, dimensions, types, fill values, attributes, codecs.
 
-The one-page description for readers is ``docs/storage-schema.md``. Raise :data:`SCHEMA_VERSION`
-whenever a name, a type or a meaning changes.
+The one-page description for readers is ``docs/storage-schema.md``. Values of a sample are declared
+in :mod:`rlbhpc.store.sample`, which has a version of its own.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
 
-from rlbhpc.engines.completion import Finish
+from rlbhpc.store import sample
+from rlbhpc.store.sample import COLUMNS
 from rlbhpc.verify.verdict import Status
 
-SCHEMA_VERSION: Final = 2
+# Changes of names, types or meanings here, beside those of a sample's values.
+_CHANGES: Final = 0
+SCHEMA_VERSION: Final = sample.SCHEMA_VERSION + _CHANGES
 #: Name of this schema in the root attributes.
 SCHEMA: Final = "rlbhpc-cube"
 
@@ -51,33 +53,15 @@ class Variable:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _flags(codes: type[IntEnum], meanings: dict[int, str]) -> dict[str, Any]:
-    """CF attributes of an integer code, with −1 for missing."""
-    values = sorted({-1, *codes})
-    words = {-1: "missing"} | {int(code): code.name.lower() for code in codes} | meanings
-    return {
-        "flag_values": [int(value) for value in values],
-        "flag_meanings": " ".join(words[value] for value in values),
-    }
-
-
-def _variable(
-    name: str, dims: tuple[str, ...], dtype: str, long_name: str, **attrs: Any
-) -> Variable:
+def _variable(name: str, dims: tuple[str, ...], dtype: str, meaning: str, **attrs: Any) -> Variable:
     kind = np.dtype(dtype)
     fill = float("nan") if kind.kind == "f" else -1
-    return Variable(name, dims, kind, fill, {"long_name": long_name, **attrs})
+    return Variable(name, dims, kind, fill, {"long_name": meaning} | attrs)
 
 
 def _text(name: str, dims: tuple[str, ...], long_name: str) -> Variable:
     return Variable(name, dims, STRING, "", {"long_name": long_name})
 
-
-_VERDICT_WORDS: Final[dict[int, str]] = {
-    Status.TIMEOUT: "verifier_timeout",
-    Status.FAILED: "generation_failed",
-    Status.ERROR: "verifier_error",
-}
 
 #: Which problems are solved by guessing at large k, see :mod:`rlbhpc.store.guessing`.
 GUESSABLE: Final = _variable(
@@ -100,25 +84,10 @@ COORDINATES: Final = (
 )
 
 #: One value per sample.
-SAMPLE_VARIABLES: Final = (
-    _variable("verdict", SAMPLES, "i1", "verdict", **_flags(Status, _VERDICT_WORDS)),
-    _variable("finish", SAMPLES, "i1", "why the response ended", **_flags(Finish, {})),
-    _variable(
-        "paper",
-        SAMPLES,
-        "i1",
-        "verdict of the published study's lenient grader",
-        **_flags(Status, _VERDICT_WORDS),
-    ),
-    _variable("n_tokens", SAMPLES, "i4", "response tokens, end-of-text included"),
-    _variable(
-        "logprob_sum", SAMPLES, "f4", "sum of log-probabilities of the response tokens", units="nat"
-    ),
-    _variable(
-        "entropy_sum", SAMPLES, "f4", "sum of next-token entropies over the response", units="nat"
-    ),
-    _variable("answer", SAMPLES, "i8", "id of the canonical answer, see vocabulary"),
-    _variable("seed", SAMPLES, "i8", "seed the sample was drawn with"),
+SAMPLE_VARIABLES: Final = tuple(
+    _variable(name, SAMPLES, column.cube, column.meaning, **(column.attrs or {}))
+    for name, column in COLUMNS.items()
+    if column.cube
 )
 
 #: Counts over the samples of a problem at a step.

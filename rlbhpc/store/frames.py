@@ -4,14 +4,17 @@ A journal is a file header followed by frames, and is only ever appended to.
 
 ::
 
-    file header   magic "rlbhpcJ2", salt u32 three times, crc32 of these 20 bytes
+    file header   magic "rlbhpcJ3", salt u32 three times, crc32 of these 20 bytes
     frame         salt u32, kind u32, stored u32, raw u32, check u64, crc32 of these 24 bytes;
                   then ``stored`` bytes of body
     SMPL body     LZ4 block of a sample's canonical bytes (:mod:`rlbhpc.store.body`);
                   ``check`` = their digest
-    INDX body     previous INDX offset u64, first cell u32, closed u32, length of names u32,
-                  names (JSON list of [arm, step, problem, fingerprint], one per new cell),
-                  one RECORD for each SMPL frame since the previous INDX;
+    INDX body     previous INDX offset u64, first cell u32, closed u32, crc32c u32 over the SMPL
+                  frames since the previous INDX, lengths of the next three u32:
+                  names   JSON list of [arm, step, problem, fingerprint], one per new cell
+                  stops   u32 where each distinct answer of the block ends among
+                  answers UTF-8, one after the other;
+                  then one RECORD for each SMPL frame since the previous INDX;
                   then a trailer: salt u32, "XEND", own offset u64, crc32 of these 16 bytes;
                   ``check`` = crc32 of the body
 
@@ -27,8 +30,9 @@ reader that lost its place finds the next frame by searching for it. It stands t
 file header because everything hangs on it: two equal copies outvote a damaged third.
 
 An INDX frame says nothing that the SMPL frames do not say, but it lists a thousand samples in one
-read. Its records carry the fixed-width columns, so that counting needs no text. The trailer makes
-the last INDX frame findable from the end of the file; from there the previous ones follow.
+read. It has all that a cube is made of, so that neither counting nor compaction decodes a text,
+and one checksum by which a thousand samples are verified at once. The trailer makes the last INDX
+frame findable from the end of the file; from there the previous ones follow.
 """
 
 from __future__ import annotations
@@ -36,15 +40,21 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from typing import Final, NamedTuple
+from collections.abc import Collection
+from itertools import accumulate
+from operator import attrgetter
+from typing import Final, NamedTuple, Self
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from rlbhpc.store.body import digest
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.body import digest, utf8
+from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
 
-MAGIC: Final = b"rlbhpcJ2"
+# Changes of the layout here, beside those of a sample's values.
+_LAYOUT: Final = 1
+MAGIC: Final = f"rlbhpcJ{SCHEMA_VERSION + _LAYOUT:x}".encode()
 SAMPLE: Final = int.from_bytes(b"SMPL", "little")
 INDEX: Final = int.from_bytes(b"INDX", "little")
 INDEX_END: Final = int.from_bytes(b"XEND", "little")
@@ -52,31 +62,49 @@ INDEX_END: Final = int.from_bytes(b"XEND", "little")
 _FILE_HEADER: Final = struct.Struct("<8sIIII")
 _HEADER: Final = struct.Struct("<IIIIQI")
 _TRAILER: Final = struct.Struct("<IIQI")
-_INDEX: Final = struct.Struct("<QIII")
+_INDEX: Final = struct.Struct("<QIIIIII")
 
 FILE_HEADER_SIZE: Final = _FILE_HEADER.size
 HEADER_SIZE: Final = _HEADER.size
 TRAILER_SIZE: Final = _TRAILER.size
 
+#: The text of a row that an index carries.
+ANSWER: Final = "answer"
+#: Columns that an index answers without a look at any response.
+INDEXED: Final = tuple(
+    name
+    for name, column in COLUMNS.items()
+    if column.is_number or name in {"arm", "problem", ANSWER}
+)
+# Numbers of a sample that a record has beside its digest; the widest first. Those of its cell are
+# said once for all its samples.
+_RECORDED: Final = sorted(
+    (
+        name
+        for name, column in COLUMNS.items()
+        if column.is_number and name not in {"step", "sample", "fingerprint", "digest"}
+    ),
+    key=lambda name: -COLUMNS[name].dtype.itemsize,
+)
+_SPARE: Final = -(28 + sum(COLUMNS[name].dtype.itemsize for name in _RECORDED)) % 8
+
 #: One sample in an INDX frame. ``cell`` counts the file's distinct (arm, step, problem,
-#: fingerprint); ``offset`` is where its SMPL frame starts.
+#: fingerprint); ``offset`` is where its SMPL frame starts; ``answer`` counts the block's answers.
 RECORD: Final = np.dtype(
     [
         ("cell", "<u4"),
         ("sample", "<i4"),
         ("offset", "<u8"),
-        ("seed", "<i8"),
         ("digest", "<i8"),
-        ("logprob_sum", "<f8"),
-        ("entropy_sum", "<f8"),
-        ("n_tokens", "<i4"),
-        ("verdict", "i1"),
-        ("finish", "i1"),
-        ("paper", "i1"),
-        ("spare", "V1"),
+        *((name, COLUMNS[name].dtype) for name in _RECORDED),
+        ("spare", f"V{_SPARE}"),
+        (ANSWER, "<u4"),
     ]
 )
-_RECORD: Final = struct.Struct("<IiQqqddibbbx")
+_RECORD: Final = struct.Struct(
+    "<IiQq" + "".join(COLUMNS[name].code for name in _RECORDED) + f"{_SPARE}xI"
+)
+_recorded: Final = attrgetter(*_RECORDED)
 
 # LZ4 takes 3 µs for a text of 1 KB where zstd takes 20 and saves another quarter. A journal is
 # short-lived; parts, which stay, use zstd over all texts of a problem together.
@@ -106,14 +134,82 @@ class Header(NamedTuple):
         return HEADER_SIZE + self.stored + (TRAILER_SIZE if self.kind == INDEX else 0)
 
 
+class Answers(NamedTuple):
+    """Distinct answers of a block: where each ends, and their UTF-8 one after the other."""
+
+    stops: bytes
+    text: bytes
+
+    @classmethod
+    def of(cls, answers: Collection[bytes]) -> Self:
+        """Join answers."""
+        stops = np.cumsum([*map(len, answers)], dtype="<u4").tobytes()
+        return cls(stops, b"".join(answers))
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.stops) // 4
+
+    def strings(self) -> pa.Array:
+        """The answers as an Arrow array."""
+        offsets = pa.py_buffer(bytes(4) + self.stops)
+        return pa.StringArray.from_buffers(self.number, offsets, pa.py_buffer(self.text))
+
+
 class IndexBlock(NamedTuple):
-    """A decoded INDX frame."""
+    """A decoded INDX frame; ``check`` is the crc32c of the SMPL frames since the previous one."""
 
     previous: int
     first_cell: int
     closed: bool
+    check: int
     cells: list[Cell]
+    answers: Answers
     records: memoryview
+
+
+class Block:
+    """What was written since the last INDX frame: what the next one will say.
+
+    Attributes
+    ----------
+    start
+        Offset of its first frame.
+    cells
+        Cells that no frame before it has.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.cells: list[Cell] = []
+        self._check = 0
+        self._records: list[bytes] = []
+        self._answers: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, frame: bytes, cell: int, offset: int, sample: Sample, digest: int) -> None:
+        """Take in a SMPL frame that was written."""
+        self._check = google_crc32c.extend(self._check, frame)
+        answer = utf8(sample.answer)
+        number = self._answers.setdefault(answer, len(self._answers))
+        self._records.append(
+            _RECORD.pack(cell, sample.key.sample, offset, digest, *_recorded(sample), number)
+        )
+
+    def frame(self, salt: int, offset: int, previous: int, cells: int, *, closed: bool) -> bytes:
+        """INDX frame that will start at ``offset``, behind ``cells`` that the file has by then."""
+        names = json.dumps(self.cells, separators=(",", ":")).encode()
+        answers = Answers.of(self._answers)
+        first = cells - len(self.cells)
+        lengths = map(len, (names, *answers))
+        head = _INDEX.pack(previous, first, int(closed), self._check, *lengths)
+        body = b"".join((head, names, *answers, *self._records))
+        trailer = _TRAILER.pack(salt, INDEX_END, offset, 0)[:-4]
+        frame = _frame(salt, INDEX, body, len(body), zlib.crc32(body))
+        return b"".join((frame, trailer, struct.pack("<I", zlib.crc32(trailer))))
 
 
 class DamagedError(ValueError):
@@ -189,46 +285,6 @@ def read_sample(header: Header, stored: bytes) -> bytes:
     return body
 
 
-def record(cell: int, offset: int, sample: Sample, check: int) -> bytes:
-    """RECORD of a sample for the next INDX frame."""
-    return _RECORD.pack(
-        cell,
-        sample.key.sample,
-        offset,
-        sample.seed,
-        check,
-        sample.logprob_sum,
-        sample.entropy_sum,
-        sample.n_tokens,
-        sample.verdict,
-        sample.finish,
-        sample.paper,
-    )
-
-
-def index_frame(
-    salt: int,
-    offset: int,
-    previous: int,
-    first_cell: int,
-    cells: list[Cell],
-    records: list[bytes],
-    *,
-    closed: bool,
-) -> bytes:
-    """INDX frame that will start at ``offset``."""
-    names = json.dumps(cells, separators=(",", ":")).encode()
-    body = b"".join((_INDEX.pack(previous, first_cell, int(closed), len(names)), names, *records))
-    trailer = _TRAILER.pack(salt, INDEX_END, offset, 0)[:-4]
-    return b"".join(
-        (
-            _frame(salt, INDEX, body, len(body), zlib.crc32(body)),
-            trailer,
-            struct.pack("<I", zlib.crc32(trailer)),
-        )
-    )
-
-
 def read_trailer(data: bytes, salt: int) -> int | None:
     """Offset of the INDX frame that ends with ``data``; None if these bytes are no trailer."""
     if len(data) != TRAILER_SIZE:
@@ -254,7 +310,15 @@ def read_index(header: Header, body: bytes) -> IndexBlock:
     """
     if header.kind != INDEX or zlib.crc32(body) != header.check:
         raise DamagedError("an index block fails its checksum")
-    previous, first_cell, closed, length = _INDEX.unpack_from(body)
-    start = _INDEX.size + length
-    cells = list(map(Cell._make, json.loads(body[_INDEX.size : start])))
-    return IndexBlock(previous, first_cell, bool(closed), cells, memoryview(body)[start:])
+    previous, first_cell, closed, check, *lengths = _INDEX.unpack_from(body)
+    names, stops, answers, records = accumulate([_INDEX.size, *lengths])
+    cells = list(map(Cell._make, json.loads(body[names:stops])))
+    return IndexBlock(
+        previous,
+        first_cell,
+        bool(closed),
+        check,
+        cells,
+        Answers(body[stops:answers], body[answers:records]),
+        memoryview(body)[records:],
+    )

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rlbhpc.store import files, frames, left_out, marks, parts, snapshot
-from rlbhpc.store.journal import Index, Skipped
+from rlbhpc.store.journal import Index
+from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.snapshot import Snapshot
 from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout

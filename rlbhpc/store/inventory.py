@@ -14,7 +14,7 @@ from typing import Final
 from rlbhpc.errors import UserError
 from rlbhpc.store import files, marks, parts, snapshot, writer
 from rlbhpc.store.bitmap import Bitmap
-from rlbhpc.store.journal import Skipped
+from rlbhpc.store.left_out import Skipped
 from rlbhpc.study.layout import Layout
 
 # Files that are listed anew each time before their bits are kept.

@@ -6,54 +6,27 @@ writer appends.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import body, files, frames, left_out, marks, schema
-from rlbhpc.store.frames import Cell, DamagedError
-from rlbhpc.store.left_out import Note
-
-#: Columns that an index answers without a look at any response.
-INDEXED: Final = (
-    "arm", "step", "problem", "sample", "fingerprint", "seed", "digest",
-    "verdict", "finish", "paper", "n_tokens", "logprob_sum", "entropy_sum",
-)  # fmt: skip
+from rlbhpc.store import body, files, frames, marks, schema
+from rlbhpc.store.frames import ANSWER, INDEXED, Answers, Cell, DamagedError
+from rlbhpc.store.journal_file import JournalFile, begin, bodies, last_index, walk
+from rlbhpc.store.left_out import Skipped
+from rlbhpc.store.sample import COLUMNS
 
 _WINDOW: Final = 1 << 20
 # What an index block takes, or a little more: blocks are far apart.
 _BLOCK: Final = 80 << 10
 _BATCH: Final = 4096
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Bytes of a file that a reader could not use, and why.
-
-    ``samples`` is how many samples are lost with them; 1 where nobody can know.
-    """
-
-    path: Path
-    start: int
-    stop: int
-    reason: str
-    kind: str = left_out.DAMAGED
-    samples: int = 1
-
-    @property
-    def note(self) -> Note:
-        """The same in words."""
-        return Note(self.kind, str(self), self.samples)
-
-    def __str__(self) -> str:
-        where = f"bytes {self.start} to {self.stop}: " if self.start < self.stop else ""
-        return f"{self.path}: skipped {where}{self.reason}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +36,7 @@ class Index:
     ``records`` has one :data:`frames.RECORD` per sample in the order they were appended;
     ``closed`` says that the writer finished in good order and nothing more will come; ``size`` is
     how long the file was. ``unused`` samples are listed in it but not among the records: they are
-    damaged, or foreign to the folder.
+    damaged, or foreign to the folder. ``spans`` are the bytes of samples that have one checksum.
     """
 
     path: Path
@@ -74,6 +47,28 @@ class Index:
     closed: bool
     skipped: tuple[Skipped, ...]
     unused: int = 0
+    spans: tuple[Span, ...] = ()
+    _answers: tuple[Answers, ...] = ()
+
+    @cached_property
+    def answers(self) -> pa.Array:
+        """Answers, some more than once; those of the records count them."""
+        strings = [answers.strings() for answers in self._answers]
+        return pa.concat_arrays([pa.array([], pa.string()), *strings])
+
+    @cached_property
+    def of_cells(self) -> Mapping[str, pa.Array]:
+        """What the cells say, by column."""
+        columns = zip(*self.cells, strict=True) if self.cells else ((),) * len(Cell._fields)
+        return {
+            name: pa.array(values, COLUMNS[name].arrow)
+            for name, values in zip(Cell._fields, columns, strict=True)
+        }
+
+    @cached_property
+    def damage(self) -> Mapping[int, Skipped]:
+        """Records whose samples are not what was written: all samples are read, once."""
+        return _damage(self)
 
 
 class Read(NamedTuple):
@@ -91,33 +86,22 @@ class Whole(NamedTuple):
     skipped: tuple[Skipped, ...]
 
 
-class _Source:
-    """An open journal, read through a window so that hopping over small frames is cheap."""
+class Span(NamedTuple):
+    """Samples of a journal that one crc32c vouches for."""
 
-    def __init__(self, fd: int, path: Path) -> None:
-        self.path = path
-        self.size = os.fstat(fd).st_size
-        self.skipped: list[Skipped] = []
-        self._fd = fd
-        self._start, self._window = 0, b""
-        self.salt = 0
+    start: int
+    stop: int
+    check: int
 
-    def read(self, start: int, size: int, window: int = _WINDOW) -> bytes:
-        at = start - self._start
-        if at < 0 or at + size > len(self._window):
-            self._start, at = start, 0
-            length = max(0, min(max(size, window), self.size - start))
-            self._window = files.retrying(lambda: files.read_at(self._fd, length, start))
-        return self._window[at : at + size]
 
-    def header(self, at: int, window: int = _WINDOW) -> frames.Header:
-        return frames.read_header(self.read(at, frames.HEADER_SIZE, window), self.salt)
+class _Listed(NamedTuple):
+    """What the index blocks and the tail of a journal say."""
 
-    def body(self, at: int, header: frames.Header) -> bytes:
-        return self.read(at + frames.HEADER_SIZE, header.stored)
-
-    def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
-        self.skipped.append(Skipped(self.path, start, stop, reason, kind))
+    cells: list[Cell]
+    records: NDArray[np.void]
+    closed: bool
+    spans: tuple[Span, ...] = ()
+    answers: tuple[Answers, ...] = ()
 
 
 def index(path: Path, *, verify: bool = False) -> Index:
@@ -127,23 +111,38 @@ def index(path: Path, *, verify: bool = False) -> Index:
     read it has marked it. With ``verify`` each is read, and a damaged one is skipped.
     """
     with files.reading(path) as fd:
-        source = _Source(fd, path)
-        if not _begin(source):
+        source = JournalFile(fd, path)
+        if not begin(source):
             return Index(
                 path, source.size, 0, [], np.empty(0, frames.RECORD), False, tuple(source.skipped)
             )
-        cells, records, closed = _collect(source)
-        listed = len(records)
-        if damaged := marks.marked(path):
-            records = records[~np.isin(records["offset"], list(damaged))]
-        marked = listed - len(records)
-        if marked:
-            reason = f"{marked} samples that were found damaged before"
-            source.skipped.append(Skipped(path, 0, 0, reason, samples=marked))
-        if verify:
-            records = records[[i for i, _ in _bodies(source, records)]]
-        skipped = tuple(source.skipped)
-        return Index(path, source.size, source.salt, cells, records, closed, skipped, marked)
+        listed = _collect(source)
+    records = listed.records
+    if damaged := marks.marked(path):
+        records = records[~np.isin(records["offset"], list(damaged))]
+    marked = len(listed.records) - len(records)
+    if marked:
+        reason = f"{marked} samples that were found damaged before"
+        source.skipped.append(Skipped(path, 0, 0, reason, samples=marked))
+    whole = Index(
+        path,
+        source.size,
+        source.salt,
+        listed.cells,
+        records,
+        listed.closed,
+        tuple(source.skipped),
+        marked,
+        listed.spans,
+        listed.answers,
+    )
+    if not verify or not whole.damage:
+        return whole
+    return replace(
+        whole,
+        records=np.delete(records, list(whole.damage)),
+        skipped=(*whole.skipped, *whole.damage.values()),
+    )
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> Read:
@@ -160,22 +159,17 @@ def read(path: Path, columns: Sequence[str] | None = None) -> Read:
     return Read(pa.concat_tables(tables).unify_dictionaries(), tuple(skipped))
 
 
-def rows(found: Index, columns: Sequence[str]) -> pa.Table:
-    """Rows from the index alone; ``columns`` are among :data:`INDEXED`."""
-    cell = found.records["cell"]
+def rows(found: Index, columns: Sequence[str], which: NDArray[np.intp] | None = None) -> pa.Table:
+    """Rows from the index alone: all, or some positions; ``columns`` are among :data:`INDEXED`."""
+    records = found.records if which is None else found.records[which]
     arrays = []
     for field in schema.select(columns):
         if field.name in Cell._fields:
-            of_cells = pa.array([getattr(c, field.name) for c in found.cells])
-            if pa.types.is_dictionary(field.type):
-                distinct = of_cells.cast(pa.string()).dictionary_encode()
-                codes = distinct.indices.to_numpy().astype(np.int32)[cell]
-                arrays.append(pa.DictionaryArray.from_arrays(codes, distinct.dictionary))
-            else:
-                values = np.array(of_cells, field.type.to_pandas_dtype())
-                arrays.append(pa.array(values[cell], field.type))
+            arrays.append(found.of_cells[field.name].take(pa.array(records["cell"])))
+        elif field.name == ANSWER:
+            arrays.append(found.answers.take(pa.array(records[ANSWER])))
         else:
-            arrays.append(pa.array(np.ascontiguousarray(found.records[field.name]), field.type))
+            arrays.append(pa.array(np.ascontiguousarray(records[field.name]), field.type))
     return pa.table(arrays, schema=schema.select(columns))
 
 
@@ -184,151 +178,106 @@ def whole_rows(
 ) -> Whole:
     """Rows with any columns, for ascending positions of an index; damaged ones are left out."""
     with files.reading(found.path) as fd:
-        source = _Source(fd, found.path)
+        source = JournalFile(fd, found.path)
         source.salt = found.salt
-        good = list(_bodies(source, found.records[which]))
+        good = list(bodies(source, found.records[which]))
     positions = np.array([i for i, _ in good], np.intp)
     digests = found.records["digest"][which][positions]
     table = body.table([canonical for _, canonical in good], digests, columns)
     return Whole(positions, table, tuple(source.skipped))
 
 
-def _begin(source: _Source) -> bool:
-    """Read the file header; False if the file holds nothing that can be read."""
-    if source.size == 0:
-        # A kill, or a node's death, between the file's creation and its first write.
-        source.skip(0, 0, "empty file", left_out.TORN)
-        return False
-    try:
-        source.salt, intact = frames.read_file_header(source.read(0, frames.FILE_HEADER_SIZE))
-    except DamagedError as error:
-        source.skip(0, source.size, str(error))
-        return False
-    if not intact:
-        source.skip(0, frames.FILE_HEADER_SIZE, "damaged header; its copies agree on what matters")
-    return True
-
-
-def _collect(source: _Source) -> tuple[list[Cell], NDArray[np.void], bool]:
-    """Cells and records by the index blocks and the tail behind the last one."""
-    last = _last_index(source)
+def _collect(source: JournalFile) -> _Listed:
+    """List samples by the index blocks and the tail behind the last one."""
+    last = last_index(source)
     blocks: list[frames.IndexBlock] = []
-    start = frames.FILE_HEADER_SIZE
+    # Where each block stands and ends.
+    bounds: list[tuple[int, int]] = []
+    at = last
     try:
-        at = last
         while at:
             header = source.header(at, _BLOCK)
             block = frames.read_index(header, source.body(at, header))
-            if at == last:
-                start = at + header.size
             if block.previous >= at:
                 raise DamagedError("an index block points forward")
             blocks.append(block)
+            bounds.append((at, at + header.size))
             at = block.previous
     except DamagedError as error:
         source.skip(at, at, f"{error}; every sample was read instead")
-        blocks, start = [], frames.FILE_HEADER_SIZE
+        blocks, bounds = [], []
     blocks.reverse()
+    bounds.append((0, frames.FILE_HEADER_SIZE))
+    bounds.reverse()
     cells = [cell for block in blocks for cell in block.cells]
-    records: list[memoryview | bytes] = [block.records for block in blocks]
+    answers = [block.answers for block in blocks]
+    records = np.frombuffer(b"".join(block.records for block in blocks), frames.RECORD)
+    if len(blocks) > 1:
+        sizes = [len(block.records) // frames.RECORD.itemsize for block in blocks]
+        first = np.cumsum([0, *(a.number for a in answers[:-1])], dtype=np.uint32)
+        records = records.copy()
+        records[ANSWER] += np.repeat(first, sizes)
+    start = bounds[-1][1]
     closed = bool(blocks) and blocks[-1].closed and start == source.size
     if start < source.size:
-        records.append(_tail(source, start, cells).tobytes())
-    return cells, np.frombuffer(b"".join(records), frames.RECORD), closed
+        tail, of_tail = _tail(source, start, cells)
+        tail[ANSWER] += sum(a.number for a in answers)
+        records = np.concatenate([records, tail])
+        answers.append(of_tail)
+    spans = tuple(
+        Span(stop, offset, block.check)
+        for (_, stop), (offset, _), block in zip(bounds[:-1], bounds[1:], blocks, strict=True)
+    )
+    return _Listed(cells, records, closed, spans, tuple(answers))
 
 
-def _last_index(source: _Source) -> int:
-    """Offset of the last index block; 0 if there is none."""
-    mark, size = frames.trailer_mark(source.salt), frames.TRAILER_SIZE
-    stop = source.size
-    reach = size  # a journal that was closed ends with its last index block
-    while stop > frames.FILE_HEADER_SIZE:
-        start = max(frames.FILE_HEADER_SIZE, stop - reach)
-        reach = _WINDOW
-        length = min(stop + size - 1, source.size) - start
-        window = source.read(start, length, length)
-        at = window.rfind(mark)
-        while at >= 0:
-            offset = frames.read_trailer(window[at : at + size], source.salt)
-            if offset is not None:
-                return offset
-            at = window.rfind(mark, 0, at)
-        stop = start
-    return 0
-
-
-def _tail(source: _Source, start: int, cells: list[Cell]) -> NDArray[np.void]:
+def _tail(source: JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[np.void], Answers]:
     """Make records of the samples from ``start`` on; their cells are added to ``cells``."""
     offsets, bodies, digests = [], [], []
-    for at, canonical in _walk(source, start):
+    for at, canonical in walk(source, start):
         offsets.append(at)
         bodies.append(canonical)
         digests.append(body.digest(canonical))
-    found = body.table(bodies, np.array(digests, np.int64), INDEXED)
+    table = body.table(bodies, np.array(digests, np.int64), INDEXED)
     records = np.zeros(len(offsets), frames.RECORD)
     records["offset"] = offsets
-    for name in set(INDEXED) - set(Cell._fields):
-        records[name] = found[name].to_numpy()
+    for name in {*INDEXED, "sample"} - {*Cell._fields, ANSWER}:
+        records[name] = table[name].to_numpy()
+    answers = table[ANSWER].combine_chunks().dictionary_encode()
+    records[ANSWER] = answers.indices.to_numpy()
     numbers = {cell: i for i, cell in enumerate(cells)}
-    names = zip(*(found[name].to_pylist() for name in Cell._fields), strict=True)
+    names = zip(*(table[name].to_pylist() for name in Cell._fields), strict=True)
     for i, cell in enumerate(map(Cell._make, names)):
         if cell not in numbers:
             numbers[cell] = len(cells)
             cells.append(cell)
         records["cell"][i] = numbers[cell]
-    return records
+    return records, Answers.of([text.encode() for text in answers.dictionary.to_pylist()])
 
 
-def _walk(source: _Source, start: int) -> Iterator[tuple[int, bytes]]:
-    """Offset and canonical bytes of each sample from ``start`` on."""
-    at = start
-    while at < source.size:
-        try:
-            header = source.header(at)
-        except DamagedError as error:
-            resumed = _next_frame(source, at + 1)
-            cut = at + frames.HEADER_SIZE > source.size
-            source.skip(at, resumed, str(error), left_out.TORN if cut else left_out.DAMAGED)
-            at = resumed
-            continue
-        if at + header.size > source.size:
-            source.skip(at, source.size, "the last frame is cut short", left_out.TORN)
-            return
-        try:
-            if header.kind == frames.SAMPLE:
-                yield at, frames.read_sample(header, source.body(at, header))
-            else:
-                frames.read_index(header, source.body(at, header))
-        except DamagedError as error:
-            source.skip(at, at + header.size, str(error))
-        at += header.size
+def _damage(found: Index) -> dict[int, Skipped]:
+    """Find the damaged samples of a journal; the tail was read whole when it was listed."""
+    damage: dict[int, Skipped] = {}
+    with files.reading(found.path) as fd:
+        source = JournalFile(fd, found.path)
+        source.salt = found.salt
+        for span in found.spans:
+            if _sum(fd, span) != span.check:
+                offsets = found.records["offset"]
+                which = np.flatnonzero((offsets >= span.start) & (offsets < span.stop))
+                which = which[np.argsort(offsets[which], kind="stable")]
+                source.skipped.clear()
+                intact = [i for i, _ in bodies(source, found.records[which])]
+                lost = np.delete(which, intact)
+                damage |= zip(lost.tolist(), source.skipped, strict=True)
+    return damage
 
 
-def _next_frame(source: _Source, start: int) -> int:
-    """Offset of the next intact frame header; the file's size if there is none."""
-    mark = source.salt.to_bytes(4, "little")
-    while start < source.size:
-        window = source.read(start, min(_WINDOW, source.size - start))
-        at = window.find(mark)
-        while at >= 0:
-            try:
-                source.header(start + at)
-                return start + at
-            except DamagedError:
-                at = window.find(mark, at + 1)
-        start += max(1, len(window) - len(mark) + 1)
-    return source.size
-
-
-def _bodies(source: _Source, records: NDArray[np.void]) -> Iterator[tuple[int, bytes]]:
-    """Position and canonical bytes of each record's sample, in the order of the file."""
-    offsets, digests = records["offset"], records["digest"]
-    for i in np.argsort(offsets, kind="stable").tolist():
-        at = int(offsets[i])
-        try:
-            header = source.header(at)
-            if header.kind != frames.SAMPLE or header.check != digests[i]:
-                raise DamagedError("another frame stands where the index says")
-            yield i, frames.read_sample(header, source.body(at, header))
-        except DamagedError as error:
-            source.skip(at, at, str(error))
+def _sum(fd: int, span: Span) -> int:
+    """Checksum of the bytes that are there now."""
+    check = 0
+    for start in range(span.start, span.stop, _WINDOW):
+        size = min(_WINDOW, span.stop - start)
+        piece = files.retrying(lambda: files.read_at(fd, size, start))  # noqa: B023
+        check = google_crc32c.extend(check, piece)
+    return int(check)

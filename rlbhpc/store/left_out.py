@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,6 +31,30 @@ class Note(NamedTuple):
     kind: str
     text: str
     samples: int = 1
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Bytes of a file that a reader could not use, and why.
+
+    ``samples`` is how many samples are lost with them; 1 where nobody can know.
+    """
+
+    path: Path
+    start: int
+    stop: int
+    reason: str
+    kind: str = DAMAGED
+    samples: int = 1
+
+    @property
+    def note(self) -> Note:
+        """The same in words."""
+        return Note(self.kind, str(self), self.samples)
+
+    def __str__(self) -> str:
+        where = f"bytes {self.start} to {self.stop}: " if self.start < self.stop else ""
+        return f"{self.path}: skipped {where}{self.reason}"
 
 
 def counts(notes: Iterable[Note]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rlbhpc.store import schema
 from rlbhpc.store.checksum import checksums
 from rlbhpc.store.frames import Cell, DamagedError
+from rlbhpc.store.sample import SCHEMA_VERSION
 from rlbhpc.verify.verdict import Status
 
 #: Whose per-token values a part keeps; see :mod:`rlbhpc.store.tokens`.
@@ -75,7 +76,7 @@ class Listing:
     def metadata(self) -> dict[str, str]:
         """Write it down for the footer."""
         fields = {
-            "schema_version": schema.SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION,
             "tokens": self.tokens,
             "cells": self.cells,
             "groups": [
@@ -93,7 +94,7 @@ class Content:
     """What a part's name tells of its rows: keys, digests, token policy, schema version."""
 
     def __init__(self, tokens: TokenPolicy) -> None:
-        self._hash = hashlib.sha256(f"{tokens} {schema.SCHEMA_VERSION}".encode())
+        self._hash = hashlib.sha256(f"{tokens} {SCHEMA_VERSION}".encode())
 
     def add(self, table: pa.Table) -> None:
         """Take in the next row group."""
@@ -126,10 +127,10 @@ def parse(footer: bytes) -> Listing:
     if at < 0:
         raise DamagedError("a Parquet file without a list of samples")
     fields = json.JSONDecoder().raw_decode(footer[at:].decode("latin-1"))[0]["rlbhpc part"]
-    if fields["schema_version"] != schema.SCHEMA_VERSION:
+    if fields["schema_version"] != SCHEMA_VERSION:
         raise DamagedError(
             f"written with schema version {fields['schema_version']}, "
-            f"this program knows {schema.SCHEMA_VERSION}"
+            f"this program knows {SCHEMA_VERSION}"
         )
     return Listing(
         fields["tokens"],

@@ -32,7 +32,7 @@ from rlbhpc.store import attempts, files, parts, snapshot
 from rlbhpc.store.frames import FILE_HEADER_SIZE, Cell, DamagedError
 from rlbhpc.store.grid import Cell as GridCell
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.journal import Skipped
+from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.snapshot import Snapshot
 from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout

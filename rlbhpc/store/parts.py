@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from rlbhpc.store import files, listing, schema
 from rlbhpc.store.checksum import checksums
 from rlbhpc.store.frames import DamagedError
-from rlbhpc.store.journal import Read, Skipped
+from rlbhpc.store.journal import Read
+from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.listing import Content, Listing
 
 ENDING: Final = ".parquet"

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.store import inventory, left_out, snapshot
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.journal import Skipped
-from rlbhpc.store.left_out import Note
+from rlbhpc.store.left_out import Note, Skipped
 from rlbhpc.store.view import Conflict, View
 from rlbhpc.study.layout import Layout
 

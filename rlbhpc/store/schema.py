@@ -14,48 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample import COLUMNS, Sample
 from rlbhpc.study.keys import SampleKey
 
-#: Raised whenever a column changes its meaning. Kept in every part.
-SCHEMA_VERSION: Final = 2
-
-# A name that repeats over thousands of rows is held once; Parquet stores it as a plain string.
-_NAME = pa.dictionary(pa.int32(), pa.string())
-
-#: Columns of a sample row. ``digest`` is 63 bits of a hash over the whole sample as it was
-#: generated: two rows with one key and one fingerprint are the same sample exactly when their
-#: digests agree, also where a part no longer keeps the per-token values (null lists there).
-ROWS: Final = pa.schema(
-    [
-        ("arm", _NAME),
-        ("step", pa.int32()),
-        ("problem", _NAME),
-        ("sample", pa.int32()),
-        ("fingerprint", pa.int64()),
-        ("seed", pa.int64()),
-        ("digest", pa.int64()),
-        ("verdict", pa.int8()),
-        ("finish", pa.int8()),
-        ("paper", pa.int8()),
-        ("n_tokens", pa.int32()),
-        ("logprob_sum", pa.float64()),
-        ("entropy_sum", pa.float64()),
-        ("answer", pa.string()),
-        ("rule", _NAME),
-        ("grader", _NAME),
-        ("text", pa.string()),
-        ("error", pa.string()),
-        ("token_ids", pa.list_(pa.int32())),
-        ("logprobs", pa.list_(pa.float16())),
-        ("entropies", pa.list_(pa.float16())),
-    ]
-)
+#: Columns of a sample row; :data:`rlbhpc.store.sample.COLUMNS` declares them.
+ROWS: Final = pa.schema([(name, column.arrow) for name, column in COLUMNS.items()])
 
 #: What makes a row this row and no other.
 KEY: Final = ("arm", "step", "problem", "sample", "fingerprint")
 #: What a token policy may leave out of a part.
-PER_TOKEN: Final = ("token_ids", "logprobs", "entropies")
+PER_TOKEN: Final = tuple(name for name, column in COLUMNS.items() if column.is_list)
 
 
 def select(columns: Sequence[str] | None) -> pa.Schema:
@@ -81,6 +49,5 @@ def to_samples(table: pa.Table) -> Iterator[Sample]:
         row.pop("digest")
         key = SampleKey(*(row.pop(name) for name in SampleKey._fields))
         for name in PER_TOKEN:
-            dtype = np.int32 if name == "token_ids" else np.float16
-            row[name] = np.asarray(row[name] or [], dtype)
+            row[name] = np.asarray(row[name] or [], COLUMNS[name].dtype)
         yield Sample(key, **row)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rlbhpc.store import marks, part_writer, schema, snapshot, tokens
 from rlbhpc.store.frames import Cell
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.journal import Skipped
+from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.view import Conflict, View
 from rlbhpc.study.layout import Layout

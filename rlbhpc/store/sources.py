@@ -111,8 +111,8 @@ class Rows:
         problems: Collection[str] | None = None,
         steps: Collection[int] | None = None,
     ) -> Band:
-        """Read rows, each sample once: all, or those of some problems and steps."""
-        view = View(self.now, columns, problems=problems, steps=steps)
+        """Read rows, each sample once: all, or those of some problems and steps; none damaged."""
+        view = View(self.now, columns, problems=problems, steps=steps, verify=True)
         table = view.read(np.arange(view.count), columns)
         return Band(table, view.notes)
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rlbhpc.store import journal, left_out, parts, schema
-from rlbhpc.store.frames import Cell
+from rlbhpc.store.frames import INDEXED, Cell
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import FAILED
@@ -60,6 +60,9 @@ class View:
         What will be read; columns that an index answers are read at once.
     problems, steps
         Keep to these; None means all.
+    verify
+        Read every sample of a journal, and leave out the damaged ones, where nothing but the
+        index would be read otherwise.
 
     Attributes
     ----------
@@ -76,13 +79,15 @@ class View:
         *,
         problems: Collection[str] | None = None,
         steps: Collection[int] | None = None,
+        verify: bool = False,
     ) -> None:
         self._now = now
+        self._verify = verify
         self.skipped = list(now.skipped)
         self.damaged: defaultdict[Path, set[int]] = defaultdict(set)
         self._files: list[Sealed | Index] = [*now.parts, *now.journals]
         asked = schema.select(columns).names
-        self._light = tuple({*_BASE, *(name for name in asked if name in journal.INDEXED)})
+        self._light = tuple({*_BASE, *(name for name in asked if name in INDEXED)})
         tables = [self._place(number, problems, steps) for number in range(len(self._files))]
         light = [*schema.select(self._light), *((name, pa.int64()) for name in _PLACE)]
         table = pa.concat_tables([pa.schema(light).empty_table(), *tables]).unify_dictionaries()
@@ -170,21 +175,26 @@ class View:
         file = self._files[number]
         cells = file.cells if isinstance(file, Index) else file.listing.cells
         wanted = [
-            i
-            for i, cell in enumerate(cells)
-            if (problems is None or cell.problem in problems)
-            and (steps is None or cell.step in steps)
+            (problems is None or cell.problem in problems) and (steps is None or cell.step in steps)
+            for cell in cells
         ]
         if isinstance(file, Index):
-            table = journal.rows(file, schema.select(self._light).names)
-            position = np.arange(table.num_rows)
-            if len(wanted) < len(cells):
-                position = np.flatnonzero(np.isin(file.records["cell"], wanted))
-                table = table.take(position)
+            position = self._place_journal(file, np.array(wanted, bool))
+            table = journal.rows(file, schema.select(self._light).names, position)
         else:
-            table, position = self._place_part(file, wanted)
+            table, position = self._place_part(file, np.flatnonzero(wanted).tolist())
         table = table.append_column("file", pa.array(np.full(table.num_rows, number), pa.int64()))
         return table.append_column("position", pa.array(position, pa.int64()))
+
+    def _place_journal(self, file: Index, wanted: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Positions of the records of some cells, without those that are damaged."""
+        position = np.flatnonzero(wanted[file.records["cell"]])
+        if not self._verify or not len(position) or not file.damage:
+            return position
+        lost = [place for place in file.damage if wanted[file.records["cell"][place]]]
+        self.skipped.extend(file.damage[place] for place in lost)
+        self.damaged[file.path].update(file.records["offset"][lost].tolist())
+        return np.setdiff1d(position, lost)
 
     def _place_part(self, part: Sealed, cells: list[int]) -> tuple[pa.Table, NDArray[np.int64]]:
         light = schema.select(self._light)

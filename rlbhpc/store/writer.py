@@ -53,10 +53,7 @@ class JournalWriter:
         self._synced = 0
         self._due = 0.0
         self._cells: dict[Cell, int] = {}
-        # Since the last INDX frame:
-        self._block_start = 0
-        self._block_cells: list[Cell] = []
-        self._block: list[bytes] = []
+        self._block = frames.Block(0)
         self._last_index = 0
 
     def append(self, sample: Sample) -> None:
@@ -94,11 +91,11 @@ class JournalWriter:
         self._write(data)
         if number == len(self._cells):
             self._cells[cell] = number
-            self._block_cells.append(cell)
-        self._block.append(frames.record(number, self._offset, sample, digest))
+            self._block.cells.append(cell)
+        self._block.add(data, number, self._offset, sample, digest)
         self._offset += len(data)
         self.appended += 1
-        if len(self._block) >= _BLOCK_SAMPLES or self._offset - self._block_start >= _BLOCK_BYTES:
+        if len(self._block) >= _BLOCK_SAMPLES or self._offset - self._block.start >= _BLOCK_BYTES:
             self._write_index(closed=False)
         if now >= self._due:
             self.sync()
@@ -157,7 +154,8 @@ class JournalWriter:
         except OSError as error:
             self._fail(error, "")
         self._write(frames.file_header(self._salt))
-        self._offset = self._block_start = frames.FILE_HEADER_SIZE
+        self._offset = frames.FILE_HEADER_SIZE
+        self._block = frames.Block(self._offset)
         self._due = time.monotonic() + self._sync_seconds
 
     def _write(self, data: bytes) -> None:
@@ -169,20 +167,13 @@ class JournalWriter:
             )
 
     def _write_index(self, *, closed: bool) -> None:
-        data = frames.index_frame(
-            self._salt,
-            self._offset,
-            self._last_index,
-            len(self._cells) - len(self._block_cells),
-            self._block_cells,
-            self._block,
-            closed=closed,
+        data = self._block.frame(
+            self._salt, self._offset, self._last_index, len(self._cells), closed=closed
         )
         self._write(data)
         self._last_index = self._offset
         self._offset += len(data)
-        self._block_start = self._offset
-        self._block_cells, self._block = [], []
+        self._block = frames.Block(self._offset)
 
     def _check_link(self) -> None:
         """Refuse to write on into a file that somebody removed while this process slept."""

@@ -92,7 +92,7 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
 def test_the_index_says_what_the_samples_say(tmp_path: Path, small_blocks: None) -> None:
     path = written(tmp_path)
     whole = journal.read(path).table
-    assert journal.read(path, journal.INDEXED).table.equals(whole.select(list(journal.INDEXED)))
+    assert journal.read(path, frames.INDEXED).table.equals(whole.select(list(frames.INDEXED)))
     assert whole.schema.equals(schema.ROWS)
     assert list(schema.to_samples(whole))[7].text == sample(40, 2, 7).text
 
@@ -176,7 +176,7 @@ def test_a_flipped_bit_costs_at_most_the_sample_it_hits(
         assert len(kept) >= whole.num_rows - 1
         assert plain(found.table).equals(whole.take(kept)), f"bit of byte {at}: other data"
         assert found.skipped or len(kept) == whole.num_rows
-        light = journal.read(path, journal.INDEXED).table
+        light = journal.read(path, frames.INDEXED).table
         listed = whole.take(light["sample"].to_pylist())
         assert plain(light).equals(listed.select(light.column_names)), at
 

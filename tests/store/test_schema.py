@@ -40,7 +40,7 @@ def test_the_page_has_every_variable_with_its_type_and_meaning() -> None:
 
 
 def test_codes_and_words_of_verdicts() -> None:
-    verdict = cube_schema.SAMPLE_VARIABLES[0]
+    (verdict,) = (v for v in cube_schema.SAMPLE_VARIABLES if v.name == "verdict")
     assert verdict.attrs["flag_values"] == [-1, 0, 1, 2, 3, 4, 5]
     assert verdict.attrs["flag_meanings"].split() == [
         "missing", "wrong", "right", "no_answer", "verifier_timeout", "generation_failed",
