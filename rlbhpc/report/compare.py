@@ -149,7 +149,7 @@ def pair(base: Measured, trained: Measured) -> Paired:
     here, there = base.rows_of(shared), trained.rows_of(shared)
     enough = np.ones(len(shared), bool)
     if shared:
-        enough = supporting(base.counts[here], trained.counts[there])
+        enough = supporting(base.counts[here], [trained.counts[there]])
     problems = tuple(p for p, has in zip(shared, enough, strict=True) if has)
     compared = set(problems)
     everything = dict.fromkeys((*base.problems, *trained.problems))

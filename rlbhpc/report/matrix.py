@@ -29,6 +29,8 @@ _KINDS: Final = {
     Word.EXPANDS: "gained",
     Word.AHEAD: "gained",
     Word.UNDECIDED: "open",
+    Word.SLOWER: "open",
+    Word.QUICKER: "open",
 }
 _SIGNS: Final = {"lost": "▼", "gained": "▲", "both": "⇅", "same": "=", "open": "?"}
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from rlbhpc.stats.coverage_table import Coverage, coverage
     from rlbhpc.stats.crossings import Crossing, crossing, crossing_points
     from rlbhpc.stats.curve import PassCurve, k_grid, pass_curve
-    from rlbhpc.stats.decision import Answer, Finding, Verdict, Word, answer
+    from rlbhpc.stats.decision import Answer, Word, answer
     from rlbhpc.stats.difference import DifferenceCurve, difference_curve
     from rlbhpc.stats.efficiency_gap import delta_se, delta_se_interval
     from rlbhpc.stats.examples import pythia
     from rlbhpc.stats.extrapolation import extrapolate
+    from rlbhpc.stats.finding import Finding, Verdict
     from rlbhpc.stats.fixed import fixed_curve
     from rlbhpc.stats.histogram import accuracy_histogram, accuracy_shift
     from rlbhpc.stats.interval import Interval, Target
@@ -44,11 +45,12 @@ _HOME = {
     "coverage_table": ("Coverage", "coverage"),
     "crossings": ("Crossing", "crossing", "crossing_points"),
     "curve": ("PassCurve", "k_grid", "pass_curve"),
-    "decision": ("Answer", "Finding", "Verdict", "Word", "answer"),
+    "decision": ("Answer", "Word", "answer"),
     "difference": ("DifferenceCurve", "difference_curve"),
     "efficiency_gap": ("delta_se", "delta_se_interval"),
     "examples": ("pythia",),
     "extrapolation": ("extrapolate",),
+    "finding": ("Finding", "Verdict"),
     "fixed": ("fixed_curve",),
     "histogram": ("accuracy_histogram", "accuracy_shift"),
     "interval": ("Interval", "Target"),

@@ -10,7 +10,8 @@ from rlbhpc.stats.interval import PROB, Interval
 from rlbhpc.stats.joint import FACTOR
 
 if TYPE_CHECKING:
-    from rlbhpc.stats.decision import Answer, Finding
+    from rlbhpc.stats.decision import Answer
+    from rlbhpc.stats.finding import Finding
 
 _OTHER: Final = {"lost": "the trained model", "gained": "the base"}
 # More times the data than anybody would buy.
@@ -36,7 +37,22 @@ def answer_sentences(found: Answer) -> tuple[str, ...]:
         *_finding("gained", found.gained, found),
         f"At k = {found.k:,} trained minus base is {points(found.net)} points"
         f"{_against(found)}; at k = 1 it is {points(found.efficiency)}.",
+        *_trainings(found),
         *left_out,
+    )
+
+
+def _trainings(found: Answer) -> tuple[str, ...]:
+    """Tell the components of the variance, where a recipe was trained several times."""
+    if found.spread is None:
+        return ()
+    problems, seeds, rest = (
+        f"{100 * value:.1f}"
+        for value in (found.spread.problems, found.spread.seeds, found.spread.rest)
+    )
+    return (
+        f"Mean of {found.seeds} seeds. The difference at k = {found.k:,} has a standard deviation "
+        f"of {seeds} points between seeds, {problems} between problems and {rest} of the rest.",
     )
 
 

@@ -9,14 +9,15 @@ Both are likelihood-ratio tests of the joint distribution of the two rates
 (:mod:`rlbhpc.stats.joint`), each one-sided at .0125. A model that is merely slower, or merely
 quicker, loses and gains nothing.
 
-*Net?* Is pass@k of the two different at the k of the answer? A paired interval over problems, and
-McNemar's exact test beside it.
+*Net?* Is pass@k of the two different at the k of the answer? McNemar's exact test, or a paired
+interval over problems. *Quicker?* Is pass@1 different? A sign-flip test, with what the exact test,
+whose p-values leap, leaves of the error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -31,30 +32,22 @@ from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.crossings import crossing
 from rlbhpc.stats.curve import k_grid
 from rlbhpc.stats.difference import DifferenceCurve, difference_curve
+from rlbhpc.stats.finding import Finding, Verdict, finding
 from rlbhpc.stats.interval import PROB, Interval, Target
-from rlbhpc.stats.joint import Fit, Joint
-from rlbhpc.stats.mcnemar import mcnemar_exact
+from rlbhpc.stats.joint import Joint
+from rlbhpc.stats.mcnemar import attained_level, mcnemar_exact
 from rlbhpc.stats.paired import FEW
+from rlbhpc.stats.seeds import Spread, seeds_curve, spread
 from rlbhpc.stats.weights import ProblemWeights
 
 #: Shares of problems, and differences of pass@k, below this count as the same.
 MARGIN: Final = 0.02
 #: Share of the problems that must support the k of an answer.
 SUPPORT: Final = 0.98
-# Of the forecast how much more data decides.
-_POWER: Final = 0.8
-# Of the root of a deviance, at a bound.
-_CLOSE: Final = 0.03
+# Sign flips of the test at k = 1.
+_FLIPS: Final = 9_999
 # Of the curve that finds the crossing; its intervals do not depend on them.
 REPLICATES: Final = 500
-
-
-class Verdict(StrEnum):
-    """Whether something happened."""
-
-    YES = "yes"
-    NO = "no"
-    UNDECIDED = "undecided"
 
 
 class Word(StrEnum):
@@ -65,40 +58,18 @@ class Word(StrEnum):
     EXPANDS = "expands"
     BEHIND = "behind at large k"
     AHEAD = "ahead at large k"
+    SLOWER = "behind at k = 1"
+    QUICKER = "ahead at k = 1"
     ONLY_SHARPENS = "only sharpens"
     ONLY_BLUNTS = "only blunts"
     UNCHANGED = "unchanged"
     UNDECIDED = "undecided"
     NOTHING_SOLVED = "nothing solved"
 
-
-@dataclass(frozen=True)
-class Finding:
-    """Whether problems were lost, or gained, and how many.
-
-    Attributes
-    ----------
-    verdict
-        ``yes`` where the interval lies above 0, ``no`` where it lies below the margin.
-    estimate, low, high
-        Share of problems, about problems like these; NaN where no sound interval exists.
-    count
-        Problems that only this side solved within k samples: exact where both arms have k samples
-        of every problem, else the nearest whole number to its unbiased estimate.
-    problems
-        Out of how many.
-    more
-        Where undecided: how many times the problems, or the samples of each, decide in about 80 %
-        of studies.
-    """
-
-    verdict: Verdict
-    estimate: float
-    low: float
-    high: float
-    count: int
-    problems: int
-    more: float = math.nan
+    @property
+    def open(self) -> bool:
+        """Whether it is left open what became of problems at large k."""
+        return self in (Word.UNDECIDED, Word.SLOWER, Word.QUICKER)
 
 
 @dataclass(frozen=True)
@@ -124,6 +95,8 @@ class Answer:
         McNemar's exact test of the counted cells; NaN where the arms have no equal k samples.
     solved
         Problems that any of the two solves.
+    spread
+        Standard deviations of the net between problems and trainings; None for one training.
     word
         The answer.
     """
@@ -139,6 +112,8 @@ class Answer:
     p_mcnemar: float
     solved: int
     word: Word
+    spread: Spread | None = None
+    seeds: int = 1
 
     def sentences(self) -> tuple[str, ...]:
         """Tell it in sentences: lost and gained, the net, k = 1, and what was left out."""
@@ -147,7 +122,7 @@ class Answer:
 
 def answer(
     base: Counts,
-    trained: Counts,
+    trained: Counts | Sequence[Counts],
     k: int | None = None,
     margin: float = MARGIN,
     seed: int = 0,
@@ -157,7 +132,8 @@ def answer(
     Parameters
     ----------
     base, trained
-        Counts of the same problems in the same order; their n may differ.
+        Counts of the same problems in the same order; their n may differ. Several trained models
+        are trainings of one recipe with other seeds, and count as one arm.
     k
         Samples to speak about; the largest k that 98 % of the problems support where not given.
     margin
@@ -173,18 +149,26 @@ def answer(
     >>> found.k, str(found.word)
     (10000, 'undecided')
     """
-    enough = supporting(base, trained, k)
-    ours, theirs = base[enough], trained[enough]
-    size = min(ours.reach, theirs.reach) if k is None else int(k)
-    weights = ProblemWeights.draw(len(ours), np.random.default_rng(seed), REPLICATES)
-    curve = difference_curve(ours, theirs, weights, k_grid(size))
+    runs = [trained] if isinstance(trained, Counts) else list(trained)
+    enough = supporting(base, runs, k)
+    ours, theirs = base[enough], [run[enough] for run in runs]
+    size = min(arm.reach for arm in (ours, *theirs)) if k is None else int(k)
+    rng = np.random.default_rng(seed)
+    if len(runs) > 1:
+        curve = seeds_curve(ours, theirs, rng, REPLICATES, k_grid(size))
+    else:
+        weights = ProblemWeights.draw(len(ours), rng, REPLICATES)
+        curve = difference_curve(ours, theirs[0], weights, k_grid(size))
     return decide(curve, margin, tuple(np.flatnonzero(~enough).tolist()))
 
 
-def supporting(base: Counts, trained: Counts, k: int | None = None) -> NDArray[np.bool_]:
-    """Find the problems that have k samples in both arms; ``SUPPORT`` of all have the default k."""
-    check_paired(base, trained)
-    both = np.minimum(base.limit, trained.limit)
+def supporting(base: Counts, trained: Sequence[Counts], k: int | None = None) -> NDArray[np.bool_]:
+    """Find the problems that have k samples in all arms; ``SUPPORT`` of all have the default k."""
+    if not trained:
+        raise UserError("no trained model is given; compare the base with one at least")
+    for arm in trained:
+        check_paired(base, arm)
+    both = np.min([base.limit, *(arm.limit for arm in trained)], axis=0)
     needed = int(np.ceil(SUPPORT * len(both) - 1e-9))
     largest = int(np.sort(both)[::-1][needed - 1])
     if largest < 1:
@@ -226,12 +210,18 @@ def decide(
     best = joint.fit()
     base_only, trained_only = _cells(base, trained, k)
     error = (1 - PROB) / comparisons
-    lost = _finding(joint, best, joint.lost, base_only, margin, error)
-    gained = _finding(joint, best, joint.gained, trained_only, margin, error)
+    lost = finding(joint, best, joint.lost, curve.seeds, base_only, margin, error)
+    gained = finding(joint, best, joint.gained, curve.seeds, trained_only, margin, error)
     net, efficiency = curve.pointwise[len(curve.k) - 1], _carried(curve)
-    solved = int((base.solved | trained.solved).sum())
-    counted = bool((base.limit == k).all() and (trained.limit == k).all())
+    either = (base.solved | trained.solved).reshape(curve.seeds, -1)
+    solved = int(either.any(axis=0).sum())
+    exact = bool((base.limit == k).all() and (trained.limit == k).all())
+    counted = curve.seeds == 1 and exact
     p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
+    # Both verdicts "no": the net is not asked for, and the whole error is left for k = 1.
+    same = lost.verdict is gained.verdict is Verdict.NO
+    remainder = error if same else error - _spent(lost, gained, p_mcnemar, error)
+    quicker = _first_sign(curve, efficiency, remainder)
     return Answer(
         k,
         lost,
@@ -243,89 +233,24 @@ def decide(
         margin,
         p_mcnemar,
         solved,
-        _word(lost, gained, _net_sign(net, p_mcnemar, error), _sign(efficiency, error), solved),
+        _word(lost, gained, _net_sign(net, p_mcnemar, error), quicker, solved),
+        _spread(curve),
+        curve.seeds,
     )
+
+
+def _spread(curve: DifferenceCurve) -> Spread | None:
+    if curve.seeds == 1:
+        return None
+    last = curve.k[-1:]
+    differences = curve.trained.pass_at_k(last) - curve.base.pass_at_k(last)
+    return spread(differences.reshape(curve.seeds, -1))
 
 
 def _cells(base: Counts, trained: Counts, k: int) -> tuple[float, float]:
     """Unbiased number of problems that only one arm solves in k samples."""
     ours, theirs = base.pass_at_k(k)[:, 0], trained.pass_at_k(k)[:, 0]
     return float((ours * (1 - theirs)).sum()), float((theirs * (1 - ours)).sum())
-
-
-def _finding(
-    joint: Joint, best: Fit, group: NDArray[np.bool_], count: float, margin: float, error: float
-) -> Finding:
-    """Decide by the likelihood ratio of "none", and put an interval around the share."""
-    problems = int(joint.times.sum())
-    if not group.any():  # one sample each: no two rates are that far apart
-        return Finding(Verdict.UNDECIDED, 0.0, 0.0, 1.0, round(count), problems)
-    chances = joint.chances(best, group)
-    estimate = min(1.0, float(joint.times @ chances) / problems)
-    cut = float(special.ndtri((1 + PROB) / 2))
-
-    def root_deviance(share: float) -> float:
-        held = joint.fit(best.mass, group, share)
-        return math.sqrt(2 * max(best.log_likelihood - held.log_likelihood, 0.0))
-
-    evidence = root_deviance(0.0)
-    threshold = float(special.ndtri(1 - error / 4))
-    if evidence > threshold:
-        low, high = _shares(chances, joint.times, estimate)
-        return Finding(Verdict.YES, estimate, low, high, round(count), problems)
-    high = 1.0 if estimate > 1 - 1e-6 else _bound(root_deviance, cut, estimate, 1.0)
-    if high < margin:
-        return Finding(Verdict.NO, estimate, 0.0, high, round(count), problems)
-    needed = threshold + float(special.ndtri(_POWER))
-    more = high / margin
-    if evidence > 0:
-        more = min(more, (needed / evidence) ** 2)
-    return Finding(Verdict.UNDECIDED, estimate, 0.0, high, round(count), problems, more)
-
-
-def _shares(
-    chances: NDArray[np.float64], times: NDArray[np.int64], share: float
-) -> tuple[float, float]:
-    r"""Jeffreys interval of a share of problems of which one cannot be sure.
-
-    With chances :math:`r_i` of belonging to the group, the information about its share s is that of
-    :math:`\nu = \sum_i (r_i - s)^2 / s(1-s)` problems that one could be sure of (Louis, 1982),
-    which takes the rest of the distribution as known. Since it was fitted too, the interval is that
-    of :math:`\nu (\nu/P)^2` of them: simulated, that holds 93 to 97 %.
-    """
-    problems = int(times.sum())
-    spread = share * (1 - share)
-    known = float(times @ (chances - share) ** 2) / spread if spread > 1e-12 else problems
-    trials = known * (known / problems) ** 2
-    a, b = share * trials + 0.5, (1 - share) * trials + 0.5
-    low, high = special.betaincinv(a, b, [(1 - PROB) / 2, (1 + PROB) / 2]).tolist()
-    return float(low), float(high)
-
-
-def _bound(
-    root_deviance: Callable[[float], float], cut: float, estimate: float, edge: float
-) -> float:
-    """Where the root of the deviance, 0 at the estimate, passes the cut on the way to the edge."""
-    inside, outside = estimate, edge
-    depth, beyond = 0.0, math.inf
-    # One problem more or fewer moves the bound by about this much.
-    share = estimate + (edge - estimate) / 16
-    for _ in range(12):
-        value = root_deviance(share)
-        if abs(value - cut) < _CLOSE:
-            return share
-        if value < cut:
-            inside, depth = share, value
-        else:
-            outside, beyond = share, value
-        if math.isinf(beyond):
-            # Nearly a straight line: a little beyond where it would pass, to have it enclosed.
-            slope = depth / abs(inside - estimate) if depth > 0 else 0.0
-            step = 1.2 * (cut - depth) / slope if slope > 0 else abs(edge - inside) / 2
-            share = inside + math.copysign(min(step, abs(edge - inside) * 0.9), edge - estimate)
-        else:
-            share = inside + (outside - inside) * (cut - depth) / (beyond - depth)
-    return share
 
 
 def _carried(curve: DifferenceCurve) -> Interval:
@@ -342,6 +267,32 @@ def _net_sign(net: Interval, p_mcnemar: float, error: float) -> int:
     if math.isnan(p_mcnemar):
         return _sign(net, error)
     return int(np.sign(net.estimate)) if p_mcnemar < error else 0
+
+
+def _spent(lost: Finding, gained: Finding, p_mcnemar: float, error: float) -> float:
+    """How much of the error the test of the net can use up."""
+    exact = not math.isnan(p_mcnemar)
+    return attained_level(lost.count + gained.count, error) if exact else error
+
+
+def _first_sign(curve: DifferenceCurve, efficiency: Interval, error: float) -> int:
+    """Sign at k = 1 that is claimed."""
+    if curve.seeds > 1:  # flips of problems know nothing of what differs between trainings
+        return _sign(efficiency, error) if error > 0 else 0
+    return int(np.sign(efficiency.estimate)) if _p_first(curve) < error else 0
+
+
+def _p_first(curve: DifferenceCurve) -> float:
+    """Sign-flip p-value of a difference at k = 1: exact where nothing moved, however few differ."""
+    first = (curve.trained.pass_at_k(1) - curve.base.pass_at_k(1))[:, 0]
+    first = first[first != 0]
+    if not len(first):
+        return 1.0
+    bits = np.random.default_rng(0).bytes(_FLIPS * (len(first) // 8 + 1))
+    flips = np.unpackbits(np.frombuffer(bits, np.uint8).reshape(_FLIPS, -1), axis=1)
+    sums = first.sum() - 2 * flips[:, : len(first)] @ first
+    hits = int((np.abs(sums) >= abs(first.sum()) * (1 - 1e-9)).sum())
+    return (1 + hits) / (1 + _FLIPS)
 
 
 def _sign(interval: Interval, error: float) -> int:
@@ -385,4 +336,6 @@ def _word(lost: Finding, gained: Finding, net: int, efficiency: int, solved: int
         return Word.SHRINKS if fell else Word.EXPANDS
     if lost.verdict is gained.verdict is Verdict.NO:
         return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency + 1]
-    return (Word.BEHIND, Word.UNDECIDED, Word.AHEAD)[net + 1]
+    if net:
+        return Word.AHEAD if net > 0 else Word.BEHIND
+    return (Word.SLOWER, Word.UNDECIDED, Word.QUICKER)[efficiency + 1]

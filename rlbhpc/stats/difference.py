@@ -48,6 +48,8 @@ class DifferenceCurve:
         The counts behind the curve.
     replicates
         Bootstrap replicates of D, ``[replicate, k]``.
+    seeds
+        Trainings that stand under each other in the counts.
     """
 
     k: NDArray[np.int64]
@@ -60,6 +62,7 @@ class DifferenceCurve:
     base: Counts = field(repr=False)
     trained: Counts = field(repr=False)
     replicates: NDArray[np.float64] = field(repr=False)
+    seeds: int = 1
 
 
 def difference_curve(

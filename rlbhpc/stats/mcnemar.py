@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from math import comb
 
+import numpy as np
+from scipy import special
+
 from rlbhpc.errors import UserError
 
 
@@ -39,6 +42,20 @@ def mcnemar_exact(b: int, c: int) -> float:
     # Integers until the last step: exact for any counts.
     tail = sum(comb(n, i) for i in range(few + 1))
     return min(1.0, float(2 * tail / 2**n))
+
+
+def attained_level(discordant: int, alpha: float = 0.05) -> float:
+    """Largest p below ``alpha`` that some split of the discordant problems has; 0 for none.
+
+    That is the share of null studies in which the exact test at ``alpha`` claims a difference.
+
+    Examples
+    --------
+    >>> attained_level(5), attained_level(6)
+    (0.0, 0.03125)
+    """
+    p_values = 2 * special.bdtr(np.arange(discordant // 2 + 1), discordant, 0.5)
+    return float(p_values[p_values < alpha].max(initial=0.0))
 
 
 def least_discordant(alpha: float = 0.05) -> int:

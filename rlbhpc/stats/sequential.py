@@ -32,7 +32,7 @@ class Forecast:
     n
         Samples per problem.
     decided
-        Share of simulated studies of this size whose word is not "undecided".
+        Share of simulated studies of this size whose word leaves nothing open at large k.
     words
         Share of each word.
     """
@@ -88,7 +88,8 @@ def forecast(
             curve = difference_curve(grown[0], grown[1], weights)
             drawn.append(decide(curve, margin).word)
         shares = {word: drawn.count(word) / studies for word in Word if word in drawn}
-        result.append(Forecast(size, 1 - shares.get(Word.UNDECIDED, 0.0), shares))
+        decided = sum(not word.open for word in drawn) / studies
+        result.append(Forecast(size, decided, shares))
     return result
 
 

@@ -14,17 +14,22 @@ import numpy as np
 import pytest
 
 from rlbhpc.stats import Answer, Verdict, Word, answer, mcnemar_exact
-from rlbhpc.stats.decision import Finding
+from rlbhpc.stats.finding import Finding
 from tests.stats.answer_truths import TRUTHS, draw, population, truth
 
 pytestmark = pytest.mark.slow
 
 WHOLE, PART = 200, 12
 NOTHING = ("nothing moved", "nothing moved, 30 problems", "nothing moved, hard")
-UNMOVED = (*NOTHING, "trap", "slower", "quicker")
-LOST = ("lost", "lost and quicker", "contest, lost", "ceiling", "unequal n")
+UNMOVED = (*NOTHING, "trap", "slower", "edge", "quicker", "three quiet seeds")
+LOST = ("lost", "lost and quicker", "contest, lost", "ceiling", "unequal n", "three seeds")
 GAINED = ("gained", "contest, gained", "floor", "expansion", "stragglers")
-CLAIMS = {Word.BEHIND, Word.AHEAD, Word.ONLY_SHARPENS, Word.ONLY_BLUNTS}
+CLAIMS = {
+    Word.BEHIND, Word.AHEAD, Word.SLOWER, Word.QUICKER, Word.ONLY_SHARPENS, Word.ONLY_BLUNTS,
+}  # fmt: skip
+# What says that coverage at K fell, and that it rose, by which McNemar's test is matched.
+FELL = {Word.SHRINKS, Word.BEHIND, Word.TRADES}
+ROSE = {Word.EXPANDS, Word.AHEAD, Word.TRADES}
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,10 @@ def _studies(name: str, number: int, rng: np.random.Generator) -> Iterator[Study
     for _ in range(number):
         base, trained = draw(truth(name), rng)
         found = answer(base, trained)
-        enough = np.minimum(base.n, trained.n) >= found.k
-        one = int((base.solved & ~trained.solved & enough).sum())
-        other = int((trained.solved & ~base.solved & enough).sum())
+        first = trained[0]  # of several trainings McNemar's test can take one
+        enough = np.minimum(base.n, first.n) >= found.k
+        one = int((base.solved & ~first.solved & enough).sum())
+        other = int((first.solved & ~base.solved & enough).sum())
         called = mcnemar_exact(one, other) < 0.05
         yield Study(found, int(np.sign(other - one)) if called else 0)
 
@@ -76,11 +82,13 @@ def test_nothing_is_lost_or_gained_where_nothing_was(name: str, number: int) -> 
     assert rate(yes) <= 0.05 + (0 if number == WHOLE else room(number))
 
 
-def test_claims_where_nothing_moved_come_at_the_stated_rate(number: int) -> None:
-    claims = [s.found.word in CLAIMS for name in NOTHING for s in studies(name, number)]
-    assert rate(claims) <= 0.05 + room(len(claims))
+@pytest.mark.parametrize("name", NOTHING)
+def test_claims_where_nothing_moved_come_at_the_stated_rate(name: str, number: int) -> None:
+    # Not far below the 5 % either: what the exact test of the net leaves, the one at k = 1 uses.
+    claims = [s.found.word in CLAIMS for s in studies(name, number)]
+    assert rate(claims) <= 0.05 + room(number)
     if number == WHOLE:
-        assert rate(claims) >= 0.01
+        assert rate(claims) >= 0.02
 
 
 @pytest.mark.parametrize("name", [*LOST, *GAINED])
@@ -88,11 +96,10 @@ def test_right_decisions_are_at_least_as_many_as_mcnemars(name: str, number: int
     drawn, sign = studies(name, number), -1 if name in LOST else 1
     side = "lost" if name in LOST else "gained"
     called = [getattr(s.found, side).verdict is Verdict.YES for s in drawn]
-    # What is new comes up once or twice in n samples there, which "quicker" explains nearly as
-    # well; McNemar's test calls both.
-    if name != "expansion":
-        assert rate(called) >= rate([s.mcnemar == sign for s in drawn])
     assert rate(called) >= 0.8
+    words = FELL if name in LOST else ROSE
+    for study in drawn:
+        assert study.mcnemar != sign or study.found.word in words
     other = "gained" if name in LOST else "lost"
     wrong = [getattr(s.found, other).verdict is Verdict.YES for s in drawn]
     assert rate(wrong) <= 0.05 + (0 if number == WHOLE else room(number))

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats import Counts, Verdict, Word, answer
+from rlbhpc.stats import Counts, Verdict, Word, answer, mcnemar_exact
+from rlbhpc.stats.mcnemar import attained_level
 from tests.stats.answer_truths import Truth, draw, truth
 
 
 def drawn(name: str, seed: int = 0) -> tuple[Counts, Counts, Truth]:
     rng = np.random.default_rng(seed)
     case = truth(name)
-    return *draw(case, rng), case
+    base, trained = draw(case, rng)
+    return base, trained[0], case
 
 
 def test_slower_is_not_lost() -> None:
@@ -81,3 +83,62 @@ def test_a_k_that_too_few_problems_support_is_refused() -> None:
     base, trained, _ = drawn("lost")
     with pytest.raises(UserError, match="allowed is 1 to 256"):
         answer(base, trained, k=512)
+
+
+def test_what_a_leaping_test_leaves_of_the_error_goes_to_k_1() -> None:
+    # With 30 problems both models solve the same ones: McNemar's test cannot claim anything.
+    base = Counts.of(64, [2 + i % 5 for i in range(30)])
+    found = answer(base, Counts.of(64, base.c * 3))
+    assert found.p_mcnemar == 1.0
+    assert found.word is Word.QUICKER
+    assert answer(Counts.of(64, base.c * 3), base).word is Word.SLOWER
+    assert answer(base, base).word.open
+
+
+def test_the_level_left_by_mcnemars_test() -> None:
+    for discordant in (0, 5, 6, 9, 40, 301):
+        p_values = [mcnemar_exact(i, discordant - i) for i in range(discordant + 1)]
+        below = [p for p in p_values if p < 0.05]
+        assert attained_level(discordant) == pytest.approx(max(below, default=0.0))
+
+
+def test_seeds_of_a_recipe_are_one_arm() -> None:
+    base, trained = draw(truth("three seeds"), np.random.default_rng(0))
+    found = answer(base, trained)
+    alone = [answer(base, run) for run in trained]
+    assert found.seeds == 3
+    assert found.lost.problems == len(base)
+    assert found.net.estimate == pytest.approx(np.mean([a.net.estimate for a in alone]))
+    assert found.lost.count == round(np.mean([a.lost.count for a in alone]))
+    assert found.spread is not None
+    assert "3 seeds" in " ".join(found.sentences())
+
+
+def test_trainings_that_are_copies_add_nothing() -> None:
+    base, trained = draw(truth("lost"), np.random.default_rng(0))
+    alone, copied = answer(base, trained), answer(base, trained * 3)
+    assert copied.spread is not None
+    assert copied.spread.seeds == copied.spread.rest == 0
+    assert copied.net.low == pytest.approx(alone.net.low, abs=1e-6)
+    assert copied.lost.low == pytest.approx(alone.lost.low, abs=1e-3)
+    assert copied.lost.verdict is alone.lost.verdict
+
+
+def test_a_spread_between_seeds_widens_the_interval() -> None:
+    base = Counts.of(64, [8 + i % 9 for i in range(60)])
+    gain = np.arange(60) % 13
+    near, far = (
+        answer(base, [Counts.of(64, base.c + gain + shift) for shift in shifts]).efficiency
+        for shifts in ((6, 6, 6), (0, 6, 12))
+    )
+    assert near.estimate == pytest.approx(float(far.estimate))
+    assert near.sign == 1
+    assert far.sign == 0, "three trainings this far apart decide nothing"
+
+
+def test_seeds_of_other_problems_are_refused() -> None:
+    base, trained = draw(truth("three seeds"), np.random.default_rng(0))
+    with pytest.raises(UserError, match="same problems"):
+        answer(base, [trained[0], trained[1][:-1]])
+    with pytest.raises(UserError, match="no trained model"):
+        answer(base, [])

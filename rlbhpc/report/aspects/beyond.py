@@ -20,7 +20,7 @@ from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent, several
-from rlbhpc.stats import Word, extrapolate
+from rlbhpc.stats import extrapolate
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.priors import LEAST
 from rlbhpc.stats.sequential import Forecast, forecast, samples_until_decided, where_to_spend
@@ -87,9 +87,7 @@ def more(report: Report) -> list[More]:
     """Forecast every undecided comparison at twice and four times its samples."""
     forecasts = []
     undecided = [
-        pair
-        for pair in report.final
-        if pair.answer.word is Word.UNDECIDED and len(pair.problems) >= LEAST
+        pair for pair in report.final if pair.answer.word.open and len(pair.problems) >= LEAST
     ]
     least, most = STUDIES
     studies = min(most, max(least, _STUDIES_IN_ALL // (len(SIZES) * max(len(undecided), 1))))
