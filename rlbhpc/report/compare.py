@@ -163,10 +163,13 @@ def pair(base: Measured, trained: Measured) -> Paired:
 
 def common_problems(measured: Sequence[Measured]) -> tuple[str, ...]:
     """Problems that all these arms have samples of, in the order of the first."""
-    sampled = [
-        {p for p, has in zip(one.problems, one.sampled, strict=True) if has} for one in measured
-    ]
-    return tuple(p for p in measured[0].problems if all(p in one for one in sampled))
+    first, *others = measured
+    problems = first.sampled_problems
+    for other in others:
+        if other.sampled_problems != problems:
+            sampled = set(other.sampled_problems)
+            problems = tuple(problem for problem in problems if problem in sampled)
+    return problems
 
 
 def compare(

@@ -228,14 +228,12 @@ def _settings(study: Study | None) -> Settings:
 
 
 def _with_curve(arm: Measured, draw: Draws, settings: Settings) -> Measured:
-    rows = np.flatnonzero(arm.sampled)
-    if not len(rows):
+    if not len(arm.rows):
         return arm
-    problems = tuple(arm.problems[i] for i in rows)
-    counts = arm.counts[rows]
+    counts = arm.counts[arm.rows]
     own = [k for k in settings.k if k <= counts.reach]
     k = np.union1d(k_grid(counts.reach), np.array(own, np.int64))
-    return replace(arm, curve=pass_curve(counts, draw.of(problems), k, settings.prob))
+    return replace(arm, curve=pass_curve(counts, draw.of(arm.sampled_problems), k, settings.prob))
 
 
 def _pairs(arms: list[str], study: Study | None, named: Sequence[Pair]) -> list[Pair]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -82,6 +84,16 @@ class Measured:
         """Which problems have a judged sample."""
         return self.counts.n > 0
 
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Positions of the problems that have a judged sample."""
+        return np.flatnonzero(self.sampled)
+
+    @cached_property
+    def sampled_problems(self) -> tuple[str, ...]:
+        """Ids of the problems that have a judged sample."""
+        return tuple(self.problems[i] for i in self.rows.tolist())
+
     @property
     def judged(self) -> NDArray[np.bool_]:
         """Which samples were judged, ``[problem, sample]``; nothing of imported counts."""
@@ -126,51 +138,74 @@ def measured(group: xr.Dataset, study: Study | None) -> Iterator[Measured]:
     depth = study.n(arm, set_name) if study and planned else group.sizes.get("sample", 0)
     rows = rows_at(problems, ids)
     steps = group["step"].values.tolist()
+    model = str(group["model"].item())
     for j, step in enumerate(steps):
         if study and planned and step not in study.arms[arm].steps:
             continue
-        cells = group.isel(step=j)
-        names = (arm, str(group["model"].item()), set_name, int(step), problems)
+        names = (arm, model, set_name, int(step), problems)
         if "verdict" in group:
-            yield _of_samples(cells, names, rows, depth)
+            verdicts, ends = (at_step(group, name, j) for name in ("verdict", "finish"))
+            yield _of_samples(verdicts, ends, names, rows, depth)
         else:
-            yield _of_counts(cells, names, rows)
+            n, c = (at_step(group, name, j) for name in ("n", "c"))
+            yield _of_counts(n, c, names, rows)
+
+
+def at_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
+    """Read ``[problem, sample]`` of a variable at one position along the steps.
+
+    The bare variable is indexed: with its coordinates that takes longer than the reading.
+    """
+    values = group[name].variable.isel(step=position)
+    if values.dims == ("sample", "problem"):
+        values = values.transpose()
+    return np.asarray(values.values)
 
 
 _Names = tuple[str, str, str, int, tuple[str, ...]]
 
 
-def _of_samples(cells: xr.Dataset, names: _Names, rows: NDArray[np.int64], depth: int) -> Measured:
+def _of_samples(
+    stored: NDArray[np.int8],
+    ends: NDArray[np.int8],
+    names: _Names,
+    rows: NDArray[np.int64],
+    depth: int,
+) -> Measured:
     # Problems of the study that the group does not have yet are rows of missing samples.
-    every = _rows(cells["verdict"].transpose("problem", "sample").values, rows)
-    ends = _rows(cells["finish"].transpose("problem", "sample").values, rows)
+    every = take_rows(stored, rows)
     verdicts = every[:, :depth]
     judged = (verdicts >= Status.WRONG) & (verdicts <= Status.TIMEOUT)
-    right = verdicts == Status.RIGHT
-
-    def of(status: Status) -> int:
-        return int((verdicts == status).sum())
-
+    counts = Counts.of(judged.sum(axis=1), (verdicts == Status.RIGHT).sum(axis=1))
+    cut = judged & (take_rows(ends, rows)[:, :depth] == Finish.LENGTH)
     asked = len(rows) * depth
-    stored = int((verdicts != Status.MISSING).sum())
     tally = Tally(
         asked,
-        asked - stored,
-        int(judged.sum()),
-        int(right.sum()),
-        of(Status.NO_ANSWER),
-        of(Status.TIMEOUT),
-        int((judged & (ends[:, :depth] == Finish.LENGTH)).sum()),
-        of(Status.FAILED),
-        of(Status.ERROR),
+        asked - (verdicts.size - _times(verdicts, Status.MISSING)),
+        int(counts.n.sum()),
+        int(counts.c.sum()),
+        _times(verdicts, Status.NO_ANSWER),
+        _times(verdicts, Status.TIMEOUT),
+        int(np.count_nonzero(cut)),
+        _times(verdicts, Status.FAILED),
+        _times(verdicts, Status.ERROR),
     )
-    counts = Counts.of(judged.sum(axis=1), right.sum(axis=1))
     more = int((every[:, depth:] != Status.MISSING).any(axis=1).sum())
     return Measured(*names, counts, depth, more, tally, verdicts)
 
 
-def _of_counts(cells: xr.Dataset, names: _Names, rows: NDArray[np.int64]) -> Measured:
-    n, c = (np.maximum(_rows(cells[name].values, rows), 0) for name in ("n", "c"))
+def _times(verdicts: NDArray[np.int8], status: Status) -> int:
+    return int(np.count_nonzero(verdicts == status))
+
+
+def _of_counts(
+    n_stored: NDArray[np.int32],
+    c_stored: NDArray[np.int32],
+    names: _Names,
+    rows: NDArray[np.int64],
+) -> Measured:
+    n = np.maximum(take_rows(n_stored, rows), 0)
+    c = np.maximum(take_rows(c_stored, rows), 0)
     counts = Counts.of(n, c)
     depth = int(n.max(initial=0))
     total = int(n.sum())
@@ -180,11 +215,13 @@ def _of_counts(cells: xr.Dataset, names: _Names, rows: NDArray[np.int64]) -> Mea
 
 def rows_at(problems: Sequence[str], stored: Sequence[str]) -> NDArray[np.int64]:
     """Where each problem stands among the stored ones; −1 for one that is not there."""
-    at = {problem: i for i, problem in enumerate(stored)}
-    return np.array([at.get(problem, -1) for problem in problems], np.int64)
+    if tuple(problems) == tuple(stored):
+        return np.arange(len(stored))
+    position = {problem: i for i, problem in enumerate(stored)}
+    return np.array([position.get(problem, -1) for problem in problems], np.int64)
 
 
-def _rows(values: NDArray[np.int8], rows: NDArray[np.int64]) -> NDArray[np.int8]:
+def take_rows(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """Take rows by position; −1 stands for a row of missing samples."""
     if len(rows) == len(values) and (rows == np.arange(len(rows))).all():
         return values
@@ -197,9 +234,9 @@ def powers_of_two(reach: int) -> list[int]:
     return [1 << i for i in range(reach.bit_length())] if reach else []
 
 
-def by_line(found: Sequence[Measured]) -> dict[tuple[str, str], list[Measured]]:
+def by_line(arms: Sequence[Measured]) -> dict[tuple[str, str], list[Measured]]:
     """Group by arm and problem set, steps rising."""
     lines: dict[tuple[str, str], list[Measured]] = {}
-    for one in sorted(found, key=lambda one: one.step):
-        lines.setdefault((one.arm, one.problem_set), []).append(one)
+    for arm in sorted(arms, key=lambda arm: arm.step):
+        lines.setdefault((arm.arm, arm.problem_set), []).append(arm)
     return lines

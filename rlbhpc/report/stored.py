@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rlbhpc.report.gather import Report
-from rlbhpc.report.measured import Measured, rows_at
+from rlbhpc.report.measured import Measured, at_step, rows_at, take_rows
 from rlbhpc.store import samples
 from rlbhpc.study.layout import Layout
 
@@ -29,7 +29,7 @@ def cells(
         group = report.tree[f"{arm.arm}/{arm.problem_set}"].to_dataset()
         step = int(np.flatnonzero(group["step"].values == arm.step)[0])
         rows = rows_at(arm.problems, group["problem"].values.tolist())
-        yield arm, [group[name].isel(step=step).values[rows][:, : arm.depth] for name in names]
+        yield arm, [take_rows(at_step(group, name, step), rows)[:, : arm.depth] for name in names]
 
 
 def has_samples(report: Report, arm: Measured) -> bool:
@@ -43,7 +43,7 @@ def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int = TOKENS
 
     ``cost`` is the mean length of a response of each sampled problem.
     """
-    rows = np.flatnonzero(arm.sampled)
+    rows = arm.rows
     mean = max(1.0, float(np.nan_to_num(cost * arm.counts.n[rows]).mean()))
     number = int(np.clip(tokens // mean, 1, len(rows)))
     chosen = np.unique(np.linspace(0, len(rows) - 1, number).round().astype(int))

@@ -10,6 +10,7 @@ statement like "ahead up to k = 31, behind from 60 on" must be read from.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -36,33 +37,43 @@ class DifferenceCurve:
         Draw sizes.
     pointwise
         Interval at each single k.
-    band
-        Simultaneous band: the probability that it holds the whole curve.
-    p_moved
-        Sign-flip p-value of "the two models differ at some k", exact where nothing moved.
     carriers
         How many problems carry the spread of the differences, see :mod:`rlbhpc.stats.paired`.
     support, informative
         As in :class:`~rlbhpc.stats.curve.PassCurve`, for both arms.
     base, trained
         The counts behind the curve.
-    replicates
-        Bootstrap replicates of D, ``[replicate, k]``.
+    differences, weights
+        Difference of every problem at every k, and the bootstrap weights of the report.
     seeds
         Trainings that stand under each other in the counts.
     """
 
     k: NDArray[np.int64]
     pointwise: Interval
-    band: Interval
-    p_moved: float
     carriers: NDArray[np.float64]
     support: NDArray[np.int64]
     informative: NDArray[np.bool_]
     base: Counts = field(repr=False)
     trained: Counts = field(repr=False)
-    replicates: NDArray[np.float64] = field(repr=False)
+    differences: NDArray[np.float64] = field(repr=False)
+    weights: ProblemWeights = field(repr=False)
     seeds: int = 1
+
+    @cached_property
+    def replicates(self) -> NDArray[np.float64]:
+        """Bootstrap replicates of D, ``[replicate, k]``."""
+        return self.weights.means(self.differences)
+
+    @cached_property
+    def band(self) -> Interval:
+        """Simultaneous band: the probability that it holds the whole curve."""
+        return _band(self.differences, self.replicates, self.weights, self.pointwise.prob)
+
+    @cached_property
+    def p_moved(self) -> float:
+        """Sign-flip p-value of "the two models differ at some k", exact where nothing moved."""
+        return _sign_flip_p(self.differences, self.weights)
 
 
 def difference_curve(
@@ -98,18 +109,16 @@ def difference_curve(
     reach = min(base.reach, trained.reach)
     sizes = as_sizes(reach if k is None else k)
     differences = trained.pass_at_k(sizes) - base.pass_at_k(sizes)
-    replicates = weights.means(differences)
     return DifferenceCurve(
         sizes,
         paired_interval(differences, weights, prob),
-        _band(differences, replicates, weights, prob),
-        _sign_flip_p(differences, weights),
         carriers(differences),
         np.minimum(base.support(sizes), trained.support(sizes)),
         4 * sizes <= reach,
         base,
         trained,
-        replicates,
+        differences,
+        weights,
     )
 
 

@@ -71,7 +71,7 @@ def beyond(report: Report) -> list[Beyond]:
     """Extrapolate the arms of the last comparisons to ten times their samples."""
     predictions = []
     for arm in report.compared:
-        counts = arm.counts[np.flatnonzero(arm.sampled)]
+        counts = arm.counts[arm.rows]
         if counts.reach < 4 or len(counts) < LEAST:
             continue
         reach = FACTOR * counts.reach

@@ -61,7 +61,7 @@ class _Priced:
 
     @property
     def most(self) -> float:
-        rows = np.flatnonzero(self.of.sampled)
+        rows = self.of.rows
         return float((self.cost * self.of.counts[rows].n).min())
 
 
@@ -96,8 +96,8 @@ def _curves(report: Report, unit: str, arms: list[_Priced]) -> list[Budget]:
     spent = np.geomspace(least, max(arm.most for arm in arms), _POINTS)
     curves = []
     for arm in arms:
-        rows = np.flatnonzero(arm.of.sampled)
-        weights = report.draws.of(tuple(arm.of.problems[i] for i in rows))
+        rows = arm.of.rows
+        weights = report.draws.of(arm.of.sampled_problems)
         counts, prob = arm.of.counts[rows], report.settings.prob
         bought = budget_curve(counts, arm.cost, spent, weights, prob)
         curves.append(Budget(arm.of, unit, spent, bought))

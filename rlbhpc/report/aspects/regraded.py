@@ -141,7 +141,7 @@ def _grader(report: Report, arm: Measured) -> str:
     """Graders of the first sampled problem's samples."""
     if not has_samples(report, arm):
         return ""
-    first = arm.problems[int(np.flatnonzero(arm.sampled)[0])]
+    first = arm.sampled_problems[0]
     names = read(report, arm, [first], ("sample", "grader"))["grader"].unique().to_pylist()
     return ", ".join(sorted(name for name in names if name))
 

@@ -74,9 +74,8 @@ def reliability(report: Report) -> list[Reliability]:
 
 def _of(report: Report, arm: Measured, k: int) -> Reliability:
     prob = report.settings.prob
-    rows = np.flatnonzero(arm.sampled)
-    counts = arm.counts[rows]
-    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    counts = arm.counts[arm.rows]
+    weights = report.draws.of(arm.sampled_problems)
     n, c = counts.n, counts.c
     means = {
         "pass@1": c / n,
@@ -90,7 +89,7 @@ def _of(report: Report, arm: Measured, k: int) -> Reliability:
     }
     cover = cover_at(counts, weights, LEVELS, prob)
     values |= {f"Cover@{level:g}": cover[i] for i, level in enumerate(LEVELS)}
-    outcomes = _outcomes(arm, rows)
+    outcomes = _outcomes(arm, arm.rows)
     if outcomes is not None:
         values["Bayes@N"] = bayes_at_n(outcomes).interval(prob=prob)
     threshold = float(detection_threshold([counts.reach], prob)[0])

@@ -60,7 +60,7 @@ def responses(report: Report) -> list[Responses]:
                 (known, entropy), (known, tokens), (counted, tokens), (counted, counted)
             )
         ]  # fmt: skip
-        weights = report.draws.of(tuple(arm.problems[i] for i in np.flatnonzero(arm.sampled)))
+        weights = report.draws.of(arm.sampled_problems)
         entropies, lengths = (ratio_interval(sums[i], sums[i + 1], weights, prob) for i in (0, 2))
         with np.errstate(invalid="ignore"):
             measures.append(Responses(arm, entropies, lengths, sums[2] / sums[3]))

@@ -66,7 +66,7 @@ def votes(report: Report) -> list[Votes]:
 
 
 def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
-    rows = np.flatnonzero(arm.sampled)
+    rows = arm.rows
     counts = arm.counts[rows]
     largest = min(counts.reach, LARGEST_VOTE)
     k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
@@ -76,7 +76,7 @@ def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
     voters = slice(max(_VOTERS, int(k[-1])))
     majorities = maj_at_k_by_votes(ids[:, voters], right[:, voters], k, seed)
     majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
-    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    weights = report.draws.of(arm.sampled_problems)
     prob = report.settings.prob
     tallies = [np.unique(row[row >= 0], return_counts=True)[1] for row in ids]
     entropies = np.nan_to_num([answer_entropy(tally) for tally in tallies])
