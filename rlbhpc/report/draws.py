@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,13 +13,23 @@ from rlbhpc.stats.decision import MARGIN
 
 @dataclass(frozen=True)
 class Settings:
-    """How the intervals were made."""
+    """How the intervals were made, and what is pooled.
+
+    Attributes
+    ----------
+    trainings
+        Arms by the name of the recipe's arm that they are seeds of.
+    averages
+        Problem sets by the name of their mean.
+    """
 
     prob: float
     replicates: int
     seed: int
     k: tuple[int, ...]
     margin: float = MARGIN
+    trainings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Draws:

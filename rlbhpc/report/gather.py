@@ -224,7 +224,15 @@ def _settings(study: Study | None) -> Settings:
         return Settings(PROB, REPLICATES, 0, ())
     analysis = study.file.analysis
     sizes = tuple(sorted(set(analysis.k)))
-    return Settings(analysis.confidence, analysis.bootstrap, study.seed, sizes, analysis.margin)
+    return Settings(
+        analysis.confidence,
+        analysis.bootstrap,
+        study.seed,
+        sizes,
+        analysis.margin,
+        study.trainings(),
+        {mean.name: tuple(mean.problem_sets) for mean in analysis.averages},
+    )
 
 
 def _with_curve(arm: Measured, draw: Draws, settings: Settings) -> Measured:

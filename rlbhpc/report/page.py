@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from rlbhpc.report.aspect import Part
-from rlbhpc.report.aspects import ASPECTS
+from rlbhpc.report.aspects import ASPECTS, pooled
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
 from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.gather import Report
@@ -48,7 +48,7 @@ def page(report: Report) -> str:
 def _answer(report: Report) -> list[Node]:
     if not report.final:
         return [el("p", "No two arms can be compared; what was sampled stands below.")]
-    return [matrix(report)]
+    return [matrix(report), *pooled.answers(report)]
 
 
 def _part(report: Report, part: Part) -> list[Node]:

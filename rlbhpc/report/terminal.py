@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console
 
 from rlbhpc.report.aspect import Part
-from rlbhpc.report.aspects import ASPECTS
+from rlbhpc.report.aspects import ASPECTS, pooled
 from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.console import Printer
@@ -52,6 +52,8 @@ def print_answer(report: Report, console: Console) -> None:
     else:
         for pair in report.final:
             printer.prose(plain(line(pair)))
+    for text in pooled.lines(report):
+        printer.prose(plain(text))
 
 
 def _name(report: Report, pair: Comparison) -> str:

@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rlbhpc.study.fields import ArmName, Count, Entry, FilePath, ModelName, Samples, Seed, Tag
+from rlbhpc.study.fields import (
+    ArmName,
+    Count,
+    Entry,
+    FilePath,
+    ModelName,
+    Samples,
+    Seed,
+    SetNames,
+    Tag,
+    Text,
+)
 
 
 class Verification(Entry):
@@ -79,6 +90,15 @@ class Comparison(Entry):
     """The arm after it."""
 
 
+class Average(Entry):
+    """Problem sets whose mean has a name, each with the same weight."""
+
+    name: Text
+    """The name, such as MAvg."""
+    problem_sets: SetNames
+    """The sets."""
+
+
 class Analysis(Entry):
     """What the report shows. Without this section: everything that the samples allow."""
 
@@ -94,3 +114,5 @@ class Analysis(Entry):
     """Resamples for the bootstrap intervals."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Share of problems, and difference in pass@k, that counts as the same."""
+    averages: list[Average] = Field(default_factory=list)
+    """Means over problem sets."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -167,6 +168,19 @@ class Study:
             if partner is not None:
                 pairs.append((partner, arm.name))
         return pairs
+
+    def trainings(self) -> dict[str, tuple[str, ...]]:
+        """Arms whose models were trained by one recipe and differ in its seed alone, by a name."""
+        groups: dict[str, list[str]] = {}
+        for name, arm in self.file.arms.items():
+            training = self.models[arm.model].train
+            if training is None:
+                continue
+            recipe = self.file.recipes[training.recipe].model_dump(mode="json", exclude={"seed"})
+            rest = arm.model_dump(mode="json", exclude={"model"}), self.models[arm.model].steps
+            key = json.dumps([training.from_, recipe, rest], sort_keys=True)
+            groups.setdefault(key, []).append(name)
+        return {_common_name(names): tuple(names) for names in groups.values() if len(names) > 1}
 
     def _partner(self, arm: Arm, model: str) -> str | None:
         """The arm of a model that asks for the same as another arm."""
@@ -352,6 +366,12 @@ class Study:
             **{key: record[key] for key in ("verification", "match_entropy", "analysis")},
             "dtype": self.file.engine.dtype,
         }
+
+
+def _common_name(names: list[str]) -> str:
+    """``rl`` for ``rl-seed0`` and ``rl-seed1``."""
+    stems = {re.sub(r"-seed\d+", "", name) for name in names}
+    return stems.pop() if len(stems) == 1 else ", ".join(names)
 
 
 def load_problems(name: str, entry: ProblemSet) -> list[Problem]:

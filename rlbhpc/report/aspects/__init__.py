@@ -21,6 +21,7 @@ from rlbhpc.report.aspects import (
     guesses,
     pass_at_k,
     perplexity,
+    pooled,
     positions,
     prompts,
     regraded,
@@ -36,6 +37,7 @@ from rlbhpc.report.aspects import (
 
 ASPECTS: Final[tuple[Aspect, ...]] = (
     conclusions.ASPECT,
+    pooled.ASPECT,
     coverage.ASPECT,
     difference.ASPECT,
     gap.ASPECT,

@@ -1,0 +1,101 @@
+"""Seeds of a recipe as one arm, and named means over problem sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlbhpc.problems.prompts import Prompt
+from rlbhpc.report.aspects.pooled import answers, lines, means, means_frame, recipes, recipes_frame
+from rlbhpc.report.gather import Report, gather
+from rlbhpc.store import tables
+from rlbhpc.study.schema import StudyFile
+from rlbhpc.study.study import Study
+
+ARM = {"prompt": "plain", "temperature": 0.6, "max_tokens": 64, "n": 64}
+RUNS = ("rl-seed0", "rl-seed1", "rl-seed2")
+SETS = ("easy", "hard")
+
+
+def study_of_seeds(folder: Path) -> Study:
+    recipe = {"algorithm": "grpo", "problems": "train", "prompt": "plain"}
+    lines_ = {name: {"from": "base", "recipe": f"grpo-{name}"} for name in (*RUNS, "other")}
+    file = StudyFile.model_validate(
+        {
+            "name": "seeds",
+            "output": str(folder),
+            "models": {
+                "base": {"path": "/models/base"},
+                **{name: {"train": train, "steps": [10]} for name, train in lines_.items()},
+            },
+            "recipes": {
+                **{f"grpo-{run}": {**recipe, "seed": i} for i, run in enumerate(RUNS)},
+                "grpo-other": {**recipe, "kl": 0.1},
+            },
+            "problem_sets": {
+                name: {"set": "math500", "path": "/data/math500"} for name in (*SETS, "train")
+            },
+            "arms": {
+                name: {**ARM, "model": name, "problem_sets": list(SETS)}
+                for name in ("base", *RUNS, "other")
+            },
+            "analysis": {"averages": [{"name": "Both", "problem_sets": list(SETS)}]},
+        }
+    )
+    ids = {name: {f"{name}/{i}": f"h{i}" for i in range(60)} for name in (*SETS, "train")}
+    digests = {name: {0: "d", 10: "e"} for name in ("base", *RUNS, "other")}
+    study = Study(file, digests, {"plain": Prompt("plain", "{question}", "p0")}, ids, {})
+    folder.mkdir(parents=True, exist_ok=True)
+    study.layout.study.write_text(study.to_json())
+    return study
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    study = study_of_seeds(tmp_path_factory.mktemp("seeds") / "run")
+    rng = np.random.default_rng(2)
+    for set_name in SETS:
+        base = rng.beta(0.5, 1.5, 60)
+        for arm in ("base", *RUNS, "other"):
+            lost = rng.random(60) < 0.25
+            p = base if arm in ("base", "other") else np.where(lost, 0.0, np.sqrt(base))
+            cells = {
+                (0 if arm == "base" else 10, f"{set_name}/{i}"): (64, int(c))
+                for i, c in enumerate(rng.binomial(64, p))
+            }
+            tables.put_counts(study.layout, arm, set_name, arm, cells)
+    return gather(study.layout.root)
+
+
+def test_seeds_of_one_recipe_are_one_arm(pooled: Report) -> None:
+    assert pooled.settings.trainings == {"rl": RUNS}
+    assert [(r.name, r.problem_set) for r in recipes(pooled)] == [("rl", s) for s in SETS]
+    for recipe in recipes(pooled):
+        alone = [p for p in pooled.final if p.trained.arm in RUNS]
+        nets = [float(p.net.estimate) for p in alone if p.base.problem_set == recipe.problem_set]
+        assert float(recipe.answer.net.estimate) == pytest.approx(np.mean(nets))
+        assert recipe.answer.seeds == 3
+        assert recipe.answer.word == "shrinks"
+    assert list(recipes_frame(recipes(pooled))["recipe"]) == ["rl", "rl"]
+
+
+def test_a_mean_has_the_name_and_the_interval_of_independent_sets(pooled: Report) -> None:
+    mean = next(m for m in means(pooled) if m.trained == "rl-seed0")
+    pairs = [p for p in pooled.final if p.trained.arm == "rl-seed0"]
+    assert mean.name == "Both"
+    assert mean.k == 64
+    assert float(mean.last.estimate) == pytest.approx(np.mean([p.net.estimate for p in pairs]))
+    widths = [p.net.high - p.net.low for p in pairs]
+    assert mean.last.high - mean.last.low == pytest.approx(np.hypot(*widths) / 2)
+    assert len(means_frame(means(pooled))) == 2 * 4
+
+
+def test_both_stand_with_the_answer(pooled: Report) -> None:
+    text = "".join(
+        "".join(node.itertext()) for node in answers(pooled) if not isinstance(node, str)
+    )
+    assert "3 seeds of rl against base on easy: shrinks" in text
+    assert "standard deviation" in text
+    assert any(line.startswith("Both: rl-seed0 against base") for line in lines(pooled))
