@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc.report.apart import Sides
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import (
     Answer,
@@ -89,6 +90,14 @@ class Comparison:
         """The same as part of a file name."""
         step = f"-{self.trained.step}" if self.trained.step else ""
         return f"{self.base.arm}-{self.trained.arm}{step}-{self.base.problem_set}"
+
+    @property
+    def sides(self) -> Sides:
+        """The counts of both arms on the compared problems."""
+        base, trained = self.rows
+        return Sides(
+            self.base.counts[base], self.trained.counts[trained], self.problems, self.comparisons
+        )
 
     @cached_property
     def answer(self) -> Answer:

@@ -36,7 +36,7 @@ class Draws:
     """Weights by list of problems, so that all that is said of the same problems is paired."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._drawn: dict[tuple[str, ...], ProblemWeights] = {}
 
     def of(self, problems: tuple[str, ...]) -> ProblemWeights:
@@ -44,7 +44,7 @@ class Draws:
         if problems not in self._drawn:
             self._drawn[problems] = ProblemWeights.draw(
                 len(problems),
-                np.random.default_rng(self._settings.seed),
-                self._settings.replicates,
+                np.random.default_rng(self.settings.seed),
+                self.settings.replicates,
             )
         return self._drawn[problems]

@@ -86,6 +86,35 @@ def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
     )
 
 
+def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    r"""Miller–Madow entropy of the answers to each problem, and how many differ.
+
+    Parameters
+    ----------
+    answers
+        Ids of the answers, ``[problem, sample]``; negative where a sample gave none. The entropy
+        is 0 where none gave one.
+
+    Examples
+    --------
+    >>> entropy_by_problem([[5, 5, 7, 7], [3, 3, 3, -1]])
+    (array([0.818147..., 0.        ]), array([2, 1]))
+    """
+    ranked = np.sort(np.asarray(answers), axis=1)
+    problems, samples = ranked.shape
+    changes = np.ones(ranked.shape, bool)
+    changes[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    starts = np.flatnonzero(changes)
+    votes = np.diff(starts, append=ranked.size)
+    given = ranked.ravel()[starts] >= 0
+    problem, votes = (starts // max(samples, 1))[given], votes[given]
+    distinct = np.bincount(problem, minlength=problems)
+    total = np.maximum(np.bincount(problem, votes, minlength=problems), 1)
+    share = votes / total[problem]
+    plug_in = np.bincount(problem, -share * np.log(share), minlength=problems)
+    return plug_in + np.maximum(distinct - 1, 0) / (2 * total), distinct
+
+
 def _responses(
     sums: ArrayLike, tokens: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

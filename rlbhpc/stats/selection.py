@@ -6,6 +6,7 @@ two halves costs nothing with large n, and what the odd half says about the chos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,20 +58,18 @@ def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     return even, odd
 
 
-def choose_checkpoint(verdicts: ArrayLike, k: int) -> Selection:
+def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Selection:
     """Choose the checkpoint with the best mean pass@k on even samples.
 
     Parameters
     ----------
-    verdicts
-        Codes ``[step, problem, sample]``.
+    halves
+        Even and odd samples of each checkpoint, from :func:`even_odd`.
     k
         Draw size of the choice, at most half of the samples.
     """
-    codes = np.asarray(verdicts)
-    if codes.ndim != 3 or not len(codes):
-        raise UserError("a choice of checkpoint needs verdicts by step, problem and sample")
-    halves = [even_odd(step) for step in codes]
+    if not halves:
+        raise UserError("a choice of checkpoint needs one checkpoint at least")
     scores = np.asarray([even.pass_at_k(k)[:, 0].mean() for even, _ in halves])
     if np.isnan(scores).all():
         raise UserError(f"no checkpoint has {k} even samples of every problem; choose a smaller k")
@@ -80,4 +79,4 @@ def choose_checkpoint(verdicts: ArrayLike, k: int) -> Selection:
 
 def _judged(codes: NDArray[np.int8]) -> NDArray[np.bool_]:
     # Missing, failed generation, failed verifier: no evidence about the model.
-    return np.asarray(~np.isin(codes, (-1, 4, 5)))
+    return np.asarray((codes != -1) & (codes != 4) & (codes != 5))

@@ -143,7 +143,7 @@ def test_beyond_n_is_predicted_to_ten_times_n_and_checked(rich: Report) -> None:
 
 def test_undecided_comparisons_are_forecast(rich: Report) -> None:
     found = more(rich)
-    open_ = [one for one in rich.final if one.answer.word == "undecided"]
+    open_ = [one for one in rich.final if one.answer.word.open]
     assert [one.of for one in found] == open_ and open_
     for one in found:
         assert [f.n for f in one.forecasts] == [64, 128]

@@ -64,7 +64,7 @@ def test_even_samples_choose_and_odd_samples_report() -> None:
     verdicts[1, :, ::2] = 1
     verdicts[2, :, 1::2] = 1
     verdicts[1, 0, 1] = -1
-    chosen = choose_checkpoint(verdicts, 1)
+    chosen = choose_checkpoint([even_odd(step) for step in verdicts], 1)
     assert chosen.chosen == 1
     assert chosen.scores.tolist() == [0, 1, 0]
     assert (chosen.report.n.tolist(), chosen.report.c.tolist()) == ([3, 4], [0, 0])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from rlbhpc.report.apart import forecasts, predictions, studies_of_each
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, percent_axis
@@ -20,18 +20,8 @@ from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent, several
-from rlbhpc.stats import extrapolate
-from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
-from rlbhpc.stats.priors import LEAST
-from rlbhpc.stats.sequential import Forecast, forecast, samples_until_decided, where_to_spend
-
-#: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
-#: as a report has time for, since each costs a tenth of a second with 500 problems.
-SIZES: Final = (2, 4)
-STUDIES: Final = (5, 20)
-_STUDIES_IN_ALL: Final = 60
-# Fewer samples than this are no part to check a prediction with.
-_LEAST: Final = 20
+from rlbhpc.stats.extrapolation import Extrapolation, HeldOut
+from rlbhpc.stats.sequential import Forecast, samples_until_decided, where_to_spend
 
 
 @dataclass(frozen=True)
@@ -69,40 +59,32 @@ class More:
 @once
 def beyond(report: Report) -> list[Beyond]:
     """Extrapolate the arms of the last comparisons to ten times their samples."""
-    predictions = []
-    for arm in report.compared:
-        counts = arm.counts[arm.rows]
-        if counts.reach < 4 or len(counts) < LEAST:
-            continue
-        reach = FACTOR * counts.reach
-        k = np.unique(np.geomspace(1, reach, 40).round().astype(np.int64))
-        seed = np.random.default_rng(report.settings.seed)
-        check = held_out_check(counts, seed) if counts.reach >= _LEAST else None
-        predictions.append(Beyond(arm, extrapolate(counts, k, report.settings.prob), check))
-    return predictions
+    arms = report.compared
+    predicted = report.memo.pop(predictions, None)
+    if predicted is None:
+        predicted = predictions([arm.counts[arm.rows] for arm in arms], report.settings)
+    return [Beyond(arm, *both) for arm, both in zip(arms, predicted, strict=True) if both]
 
 
 @once
 def more(report: Report) -> list[More]:
     """Forecast every undecided comparison at twice and four times its samples."""
-    forecasts = []
-    undecided = [
-        pair for pair in report.final if pair.answer.word.open and len(pair.problems) >= LEAST
+    chances = report.memo.pop(forecasts, None)
+    if chances is None:
+        sides = [pair.sides for pair in report.final]
+        chances = forecasts(sides, [pair.answer for pair in report.final], report.draws)
+    studies = studies_of_each(len(chances))
+    return [
+        _more(report.final[number], tuple(of_pair), studies) for number, of_pair in chances.items()
     ]
-    least, most = STUDIES
-    studies = min(most, max(least, _STUDIES_IN_ALL // (len(SIZES) * max(len(undecided), 1))))
-    for pair in undecided:
-        base, trained = pair.base.counts[pair.rows[0]], pair.trained.counts[pair.rows[1]]
-        have = int(max(base.n.max(), trained.n.max()))
-        seed = np.random.default_rng(report.settings.seed)
-        sizes = [times * have for times in SIZES]
-        chances = forecast(base, trained, report.draws.of(pair.problems), sizes, seed, studies)
-        gain = where_to_spend(base, have)
-        best = [i for i in np.argsort(-gain, kind="stable")[:10].tolist() if gain[i] > 0]
-        spend = tuple((pair.problems[i], float(gain[i])) for i in best)
-        until = samples_until_decided(chances)
-        forecasts.append(More(pair, tuple(chances), until, studies, spend))
-    return forecasts
+
+
+def _more(pair: Comparison, chances: tuple[Forecast, ...], studies: int) -> More:
+    base, trained = pair.sides.base, pair.sides.trained
+    gain = where_to_spend(base, int(max(base.n.max(), trained.n.max())))
+    best = [i for i in np.argsort(-gain, kind="stable")[:10].tolist() if gain[i] > 0]
+    spend = tuple((pair.problems[i], float(gain[i])) for i in best)
+    return More(pair, chances, samples_until_decided(chances), studies, spend)
 
 
 def comparison(report: Report, pair: Comparison) -> list[Node]:

@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.aspects.pass_at_k import curves_frame
@@ -74,28 +73,41 @@ def _of_line(report: Report, line: Line) -> list[Chosen]:
     width = min(arm.depth for arm in every)
     if len(problems) < 2 or width < 2:
         return []
-    base, *steps = (_codes(arm, problems)[:, :width] for arm in every)
-    halves = even_odd(base)
-    reach = min(half.reach for codes in (base, *steps) for half in even_odd(codes))
+    base, *checkpoints = (_halves(report, arm, problems, width) for arm in every)
+    reach = min(half.reach for halves in (base, *checkpoints) for half in halves)
     if not reach:
         return []
     weights = report.draws.of(problems)
-    stacked = np.stack(steps)
     choices = []
     for k in dict.fromkeys((1, powers_of_two(reach)[-1])):
-        selection = choose_checkpoint(stacked, k)
-        curve = difference_curve(halves[1], selection.report, weights, [k], report.settings.prob)
-        flattering = float(selection.scores[selection.chosen]) - _mean(halves[0], k)
+        selection = choose_checkpoint(checkpoints, k)
+        curve = difference_curve(base[1], selection.report, weights, [k], report.settings.prob)
+        flattering = float(selection.scores[selection.chosen]) - _mean(base[0], k)
         best = line.steps[selection.chosen]
         choices.append(
-            Chosen(line.base, best, len(steps), k, flattering, curve.pointwise[0], len(problems))
+            Chosen(
+                line.base,
+                best,
+                len(checkpoints),
+                k,
+                flattering,
+                curve.pointwise[0],
+                len(problems),
+            )
         )
     return choices
 
 
-def _codes(arm: Measured, problems: tuple[str, ...]) -> NDArray[np.int8]:
-    assert arm.verdicts is not None
-    return arm.verdicts[arm.rows_of(problems)]
+def _halves(
+    report: Report, arm: Measured, problems: tuple[str, ...], width: int
+) -> tuple[Counts, Counts]:
+    """Even and odd samples of an arm; a base is compared with several."""
+    key = (_halves, id(arm), problems, width)
+    if key not in report.memo:
+        assert arm.verdicts is not None
+        report.memo[key] = even_odd(arm.verdicts[arm.rows_of(problems), :width])
+    halves: tuple[Counts, Counts] = report.memo[key]
+    return halves
 
 
 def _mean(counts: Counts, k: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,17 +55,28 @@ def responses(report: Report) -> list[Responses]:
     for arm, (tokens, entropy) in cells(report, report.measured, ("n_tokens", "entropy_sum")):
         counted = arm.judged & (tokens > 0)
         known = counted & ~np.isnan(entropy)
-        sums = [
-            np.where(mask, values, 0).sum(axis=1, dtype=np.float64)[arm.sampled]
-            for mask, values in (
-                (known, entropy), (known, tokens), (counted, tokens), (counted, counted)
-            )
-        ]  # fmt: skip
+        every_known = bool((known == counted).all())
+        responses = counted.sum(axis=1)[arm.rows]
+        lengths = _sums(tokens, counted)[arm.rows]
+        lengths_known = lengths if every_known else _sums(tokens, known)[arm.rows]
+        entropies = _sums(entropy, known)[arm.rows]
         weights = report.draws.of(arm.sampled_problems)
-        entropies, lengths = (ratio_interval(sums[i], sums[i + 1], weights, prob) for i in (0, 2))
         with np.errstate(invalid="ignore"):
-            measures.append(Responses(arm, entropies, lengths, sums[2] / sums[3]))
+            cost = lengths / responses
+        measures.append(
+            Responses(
+                arm,
+                ratio_interval(entropies, lengths_known, weights, prob),
+                ratio_interval(lengths, responses, weights, prob),
+                cost,
+            )
+        )
     return measures
+
+
+def _sums(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Sum the values of each problem's masked samples."""
+    return np.asarray(np.where(mask, values, 0).sum(axis=1, dtype=np.float64))
 
 
 def of_compared(report: Report) -> list[Responses]:

@@ -22,7 +22,7 @@ from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, ends, percent
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
-from rlbhpc.stats.entropy import answer_entropy
+from rlbhpc.stats.entropy import entropy_by_problem
 from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.ratio import ratio_interval
@@ -78,8 +78,7 @@ def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
     majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
     weights = report.draws.of(arm.sampled_problems)
     prob = report.settings.prob
-    tallies = [np.unique(row[row >= 0], return_counts=True)[1] for row in ids]
-    entropies = np.nan_to_num([answer_entropy(tally) for tally in tallies])
+    entropies, distinct = entropy_by_problem(ids)
     ones = np.ones(len(ids))
     return Votes(
         arm,
@@ -87,7 +86,7 @@ def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
         mean_interval(majorities, weights, prob, "problem bootstrap of votes held"),
         mean_interval(counts.pass_at_k(k), weights, prob, "problem bootstrap"),
         ratio_interval(entropies, ones, weights, prob),
-        ratio_interval([len(tally) for tally in tallies], ones, weights, prob),
+        ratio_interval(distinct, ones, weights, prob),
         counts.reach,
     )
 
