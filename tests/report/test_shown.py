@@ -109,6 +109,19 @@ def test_scores_are_kept_apart_by_text_model_and_both_steps(rich: Report) -> Non
     assert line.values[0] == pytest.approx(medians.mean())
 
 
+def test_right_answers_have_a_perplexity_of_their_own(rich: Report) -> None:
+    for scores in scored(rich):
+        if scores.source == "reference":
+            assert not scores.right.any(), "nobody judged texts of a file"
+            continue
+        (arm,) = (m for m in rich.measured if (m.arm, m.step) == (scores.source, scores.step))
+        right = arm.verdicts[:10, :8] == Status.RIGHT if arm.verdicts is not None else None
+        np.testing.assert_array_equal(scores.right[:10, :8], right)
+        logs = np.log(scores.perplexity[scores.right & ~np.isnan(scores.perplexity)])
+        assert scores.right_spread.responses == len(logs) < scores.spread.responses
+        assert scores.right_spread.geometric_mean == pytest.approx(np.exp(logs.mean()))
+
+
 def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
     (one,) = temperatures(rich)
     assert (one.base, one.trained) == ("start", "grpo-run")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part
@@ -20,6 +22,7 @@ from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.memo import once
 from rlbhpc.stats.perplexities import Spread, perplexity, perplexity_over_steps, spread
 from rlbhpc.store.cube_schema import SCORES
+from rlbhpc.verify.verdict import Status
 
 #: Responses of a problem that count over steps, as in the study.
 RESPONSES: Final = 32
@@ -40,6 +43,8 @@ class Scored:
         The model that scored them.
     perplexity
         ``[problem, sample]``; NaN where there is no text.
+    right
+        Which of them are right answers; none of texts whose verdicts are not stored.
     """
 
     problem_set: str
@@ -48,6 +53,7 @@ class Scored:
     scorer: str
     scorer_step: int
     perplexity: NDArray[np.float64]
+    right: NDArray[np.bool_]
 
     @property
     def label(self) -> str:
@@ -58,6 +64,11 @@ class Scored:
     def spread(self) -> Spread:
         """Distribution over all responses."""
         return spread(self.perplexity)
+
+    @property
+    def right_spread(self) -> Spread:
+        """Distribution over the right answers."""
+        return spread(np.where(self.right, self.perplexity, np.nan))
 
 
 @dataclass(frozen=True)
@@ -97,10 +108,26 @@ def scored(report: Report) -> list[Scored]:
             for j, scorer_step in enumerate(group["scorer_step"].values.tolist()):
                 part = values[:, :, i, j]
                 if not np.isnan(part).all():
+                    right = _right(report, group, names[0], names[1], step)
                     combinations.append(
-                        Scored(names[0], names[1], step, names[2], scorer_step, part)
+                        Scored(names[0], names[1], step, names[2], scorer_step, part, right)
                     )
     return combinations
+
+
+def _right(
+    report: Report, group: xr.Dataset, problem_set: str, source: str, step: int
+) -> NDArray[np.bool_]:
+    """Which texts of a group of scores are right answers of their arm."""
+    problems, places = group["problem"].values.tolist(), group["sample"].values
+    right = np.zeros((len(problems), len(places)), bool)
+    for arm in report.measured:
+        same = (arm.arm, arm.problem_set, arm.step) == (source, problem_set, step)
+        if same and arm.verdicts is not None:
+            rows, deep = arm.rows_of(problems), places < arm.verdicts.shape[1]
+            verdicts = arm.verdicts[np.ix_(rows, places[deep])]
+            right[:, deep] = (verdicts == Status.RIGHT) & (rows >= 0)[:, None]
+    return right
 
 
 @once
@@ -203,6 +230,7 @@ def perplexity_frame(scores: Sequence[Scored]) -> pd.DataFrame:
             "scorer": combination.scorer,
             "scorer_step": combination.scorer_step,
             **vars(combination.spread),
+            **{f"right_{name}": value for name, value in vars(combination.right_spread).items()},
         }
         for combination in scores
     )
@@ -245,16 +273,23 @@ def perplexity_steps_frame(lines: Sequence[Evolution]) -> pd.DataFrame:
 def _spreads(scores: list[Scored], set_name: str) -> Node:
     rows: list[list[Cell]] = []
     for combination in scores:
-        distribution = combination.spread
+        distribution, right = combination.spread, combination.right_spread
         rows.append(
             [combination.source, combination.step, combination.scorer, combination.scorer_step,
              distribution.responses, distribution.median, distribution.lower_quartile,
-             distribution.upper_quartile, distribution.geometric_mean, distribution.lower,
-             distribution.upper]
+             distribution.upper_quartile, _mean(distribution), right.responses, _mean(right)]
         )  # fmt: skip
     heads = ["text of", "step", "under", "step", "responses", "median", "lower quartile",
-             "upper quartile", "geometric mean", "95 % from", "to"]  # fmt: skip
-    return table(f"Perplexity on {set_name}", heads, rows)
+             "upper quartile", "geometric mean", "right answers", "their geometric mean"]  # fmt: skip
+    caption = f"Perplexity on {set_name}; 95 % intervals of means over problems"
+    return table(caption, heads, rows)
+
+
+def _mean(distribution: Spread) -> str:
+    if math.isnan(distribution.geometric_mean):
+        return "–"
+    ends = f" [{distribution.lower:.3f}, {distribution.upper:.3f}]"
+    return f"{distribution.geometric_mean:.3f}{'' if math.isnan(distribution.lower) else ends}"
 
 
 def _ends(lines: list[Evolution], set_name: str) -> Node:
