@@ -37,9 +37,8 @@ def methods(report: Report, metrics: Iterable[str]) -> list[Node]:
             "p",
             f"Intervals are {100 * s.prob:g} % for problems like these, from {s.replicates:,} "
             f"bootstrap replicates over problems with seed {s.seed}, shared by all curves of the "
-            "same problems, so that differences are paired. Words claim a lead only where the "
-            "simultaneous band lies on one side of 0 and the sign-flip test says that anything "
-            "moved.",
+            "same problems, so that differences are paired. The words follow a rule that was "
+            "fixed before any data: docs/statistics.md, “How the answer is decided”.",
         ),
         el(
             "p",

@@ -20,7 +20,7 @@ def tables(report: Report) -> dict[str, pd.DataFrame]:
 def as_records(report: Report) -> str:
     """Conclusions, samples and notes as JSON, missing numbers as null."""
     frames = {
-        "conclusions": conclusions_frame(report.final),
+        "conclusions": conclusions_frame(report),
         "samples": samples_frame(report.measured),
     }
     records = {

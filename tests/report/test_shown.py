@@ -12,6 +12,7 @@ import pytest
 from rlbhpc.report.aspects.beyond import beyond, more
 from rlbhpc.report.aspects.budget import TOKENS, budgets
 from rlbhpc.report.aspects.chains import reviewed
+from rlbhpc.report.aspects.conclusions import comparison, conditions
 from rlbhpc.report.aspects.guesses import unguessed
 from rlbhpc.report.aspects.perplexity import evolutions, scored
 from rlbhpc.report.aspects.reliability import reliability
@@ -218,3 +219,19 @@ def test_arms_of_the_study_are_known(rich: Report) -> None:
     assert {name: arm.sampling.temperature for name, arm in rich.arms.items()} == {
         name: temperature for name, (_, temperature, _) in ARMS.items()
     }
+
+
+def test_an_answer_names_what_it_holds_for(rich: Report) -> None:
+    judged = {name: {**stored, "rlbhpc": "7.5"} for name, stored in rich.provenance.items()}
+    rich = replace(rich, provenance=judged)
+    for pair in rich.final:
+        words = conditions(rich, pair)
+        for name in ("Checkpoint", "temperature", "prompt", "grader"):
+            assert f"{name}: " in words
+            assert f"{name}: not known" not in words
+        assert "grader: rlbhpc 7.5" in words
+        assert f"step {pair.trained.step:,} against step {pair.base.step:,}" in words
+        assert words.endswith(f"K = {pair.reach:,}.")
+        assert words in "".join(
+            "".join(node.itertext()) for node in comparison(rich, pair) if not isinstance(node, str)
+        )

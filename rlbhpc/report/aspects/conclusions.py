@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import pandas as pd
 
@@ -10,19 +12,70 @@ from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
+from rlbhpc.report.measured import Measured
 
 
-def comparison(_: Report, pair: Comparison) -> list[Node]:
-    """What follows from one comparison, in sentences."""
-    return [el("p", sentence) for sentence in pair.words]
+def comparison(report: Report, pair: Comparison) -> list[Node]:
+    """What follows from one comparison, in sentences, and under which conditions."""
+    return [el("p", sentence) for sentence in (*pair.words, conditions(report, pair))]
 
 
-def conclusions_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+def conditions(report: Report, pair: Comparison) -> str:
+    """Name checkpoints, temperature, prompt, grader and K, the trained arm first.
+
+    An answer holds for these alone.
+    """
+    sides = pair.trained, pair.base
+    steps = _both([f"step {side.step:,}" for side in sides])
+    asked = [_asked(report, side) for side in sides]
+    parts = [
+        f"Checkpoint: {steps}",
+        f"temperature: {_both([_value(a, 'temperature') for a in asked])}",
+        f"top-p: {_both([_value(a, 'top_p') for a in asked])}",
+        f"prompt: {_both([_value(a, 'prompt') for a in asked])}",
+        f"grader: {_both([_value(a, 'grader') for a in asked])}",
+        f"K = {pair.reach:,}",
+    ]
+    return "; ".join(parts) + "."
+
+
+def _asked(report: Report, side: Measured) -> dict[str, object]:
+    """How an arm was sampled and judged, as its study says, else as its samples do."""
+    stored = report.provenance.get(f"{side.arm}/{side.problem_set}", {})
+    sampling = {**stored.get("sampling", {}), "prompt": stored.get("prompt")}
+    arm = report.arms.get(side.arm)
+    if arm is not None:
+        sampling |= {**asdict(arm.sampling), "prompt": arm.prompt}
+    return {**sampling, "grader": _grader(stored)}
+
+
+def _grader(stored: Mapping[str, Any]) -> str | None:
+    """Who judged: this program, or whoever wrote the files that were imported."""
+    files = stored.get("imported", {})
+    judges = {str(origin.get("judged_by", "the file")) for origin in files.values()}
+    if judges:
+        return ", ".join(sorted(judges))
+    return f"rlbhpc {stored['rlbhpc']}" if "rlbhpc" in stored else None
+
+
+def _value(asked: Mapping[str, object], name: str) -> str:
+    value = asked.get(name)
+    if value is None:
+        return "not known"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _both(values: list[str]) -> str:
+    """Once where both arms have it, else both."""
+    return " against ".join(dict.fromkeys(values))
+
+
+def conclusions_frame(report: Report) -> pd.DataFrame:
     """The answer with the numbers that it stands on, one row per comparison at its last step."""
-    return pd.DataFrame([_conclusion(pair) for pair in pairs])
+    return pd.DataFrame([_conclusion(report, pair) for pair in report.final])
 
 
-def _conclusion(pair: Comparison) -> dict[str, object]:
+def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
     answer, crossing = pair.answer, pair.crossing
     findings = {
         f"{name}{end}": value
@@ -61,13 +114,13 @@ def _conclusion(pair: Comparison) -> dict[str, object]:
         "p_mcnemar": pair.solved.p_value if pair.solved else float("nan"),
         "p_mcnemar_holm": pair.p_solved_holm,
         **support,
-        "words": " ".join(pair.words),
+        "words": " ".join((*pair.words, conditions(report, pair))),
     }
 
 
 ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
-    tables=lambda report: {"conclusions": conclusions_frame(report.final)},
+    tables=lambda report: {"conclusions": conclusions_frame(report)},
     waits=True,
 )

@@ -279,8 +279,10 @@ def _spreads(scores: list[Scored], set_name: str) -> Node:
              distribution.responses, distribution.median, distribution.lower_quartile,
              distribution.upper_quartile, _mean(distribution), right.responses, _mean(right)]
         )  # fmt: skip
-    heads = ["text of", "step", "under", "step", "responses", "median", "lower quartile",
-             "upper quartile", "geometric mean", "right answers", "their geometric mean"]  # fmt: skip
+    heads = [
+        "text of", "step", "under", "step", "responses", "median", "lower quartile",
+        "upper quartile", "geometric mean", "right answers", "their geometric mean",
+    ]  # fmt: skip
     caption = f"Perplexity on {set_name}; 95 % intervals of means over problems"
     return table(caption, heads, rows)
 
