@@ -96,7 +96,23 @@ def test_the_models_of_the_page_are_valid() -> None:
     from rlbhpc.study.load import validated
     from rlbhpc.study.tree import parse
 
-    [models] = [code for kind, _, code in BLOCKS if kind == "yaml"]
+    [models] = [code for _, where, code in BLOCKS if where == "in a study"]
     rest = "name: own\nproblem_sets: {gsm8k: {path: data}}\narms: {mine: {model: mine, n: 1}}\n"
     sampling = "sampling: {prompt: completion, temperature: 1.0, max_tokens: 8}\n"
     validated(expand(parse(models + rest + sampling, "docs/extending.md")))
+
+
+def test_the_study_of_the_page_brings_its_parts(tmp_path: Path) -> None:
+    for _, where, code in BLOCKS:
+        if where in ("mine.py", "mine.yaml"):
+            (tmp_path / where).write_text(code)
+    write_model(tmp_path / "models/base")
+    (tmp_path / "ask.txt").write_text("{question}")
+    (tmp_path / "sums.jsonl").write_text('{"q": "1 + 1 = ?", "a": "2"}\n')
+    (tmp_path / "plain.jsonl").write_text('{"ask": "1 + 2 = ?", "answer": 3, "uid": "x"}\n')
+    command = [sys.executable, "-m", "rlbhpc", "check", "mine.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    output = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    assert re.search(r"mine\.py:Sign +[0-9a-f]{16} +.*Sign", output)

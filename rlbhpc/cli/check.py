@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from rlbhpc import plugins
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
@@ -17,6 +18,7 @@ from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study, longest
+from rlbhpc.study.plugin_check import brought
 from rlbhpc.study.study import Study
 
 SHOWN_CHANGES = 40
@@ -37,15 +39,26 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """
     if study.is_dir():
         return check_cube(study, as_json)
+    files = brought(study, overrides)
     with waiting("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
         if reject_what_jobs_would(resolved):
             check_memory(resolved)
     changed = since_last_run(resolved)
     if as_json:
-        print_json(expansion(resolved) | {"since_last_run": changed and changed.as_dict()})
+        record = expansion(resolved) | {"since_last_run": changed and changed.as_dict()}
+        print_json(record | ({"plugins": files} if files else {}))
     else:
         print_expansion(resolved)
+        _print_rows(
+            "Plugins",
+            [
+                {"file": identity.partition("@")[0], "digest": identity.partition("@")[2],
+                 "holds": ", ".join(files[str(plugins.path_of(name))])}
+                for name, identity in resolved.plugins.items()
+            ],
+            "file digest holds",
+        )  # fmt: skip
         print_difference(changed)
     return DONE
 

@@ -6,15 +6,18 @@ A new engine is one file (or folder) that has the methods of :class:`Engine`, pl
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc import plugins
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -126,16 +129,20 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
     ``settings`` are the engine's own keyword arguments; see :func:`check_settings`.
     """
     check_settings(kind, settings)
-    maker = getattr(importlib.import_module(ENGINES[kind].module), ENGINES[kind].name)
+    if kind in ENGINES:
+        maker = getattr(importlib.import_module(ENGINES[kind].module), ENGINES[kind].name)
+    else:
+        maker = _brought(kind)
     engine: Engine = maker(model, **settings)
     return engine
 
 
 def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
     """Refuse an unknown engine, a setting that it does not have, and a count of less than one."""
-    if kind not in ENGINES:
-        raise UserError(f"engine: {kind!r} is none of {', '.join(ENGINES)}")
-    allowed = ENGINES[kind].settings
+    if kind in ENGINES:
+        allowed = ENGINES[kind].settings
+    else:
+        allowed = tuple(inspect.signature(_brought(kind)).parameters)[1:]
     for setting, value in settings.items():
         if setting not in allowed:
             raise UserError(f"engine {kind}: no setting {setting!r}; it has {', '.join(allowed)}")
@@ -143,6 +150,17 @@ def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
             raise UserError(
                 f"engine {kind}: {setting} is {value!r:.60}; allowed: a whole number, at least 1"
             )
+
+
+def _brought(kind: str) -> Callable[..., Any]:
+    """The class of an engine that a study or a package brings."""
+    plugin = plugins.find("engines", kind)
+    if plugin is None:
+        names = ", ".join((*ENGINES, *plugins.installed("engines")))
+        near = difflib.get_close_matches(kind, ENGINES, n=1)
+        hint = f"; nearest: {near[0]}" if near else ""
+        raise UserError(f"found {kind!r}{hint}; allowed: {names}, or a file such as ./mine.py")
+    return cast(Callable[..., Any], plugin.value)
 
 
 def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:

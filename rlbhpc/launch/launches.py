@@ -27,6 +27,7 @@ from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 
 RECORD = "launch.json"
@@ -157,7 +158,7 @@ def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
         executor.describe(directives(draft, job), set_up(draft, job))
         texts[f"{job.name}.sbatch"] = executor.text(head(draft, job), call(draft, job))
     texts["submit.sh"] = SUBMIT.format(python=shlex.quote(sys.executable))
-    texts[SNAPSHOT] = draft.study.to_json()
+    texts[SNAPSHOT] = self_contained(draft.study).to_json()
     return texts
 
 

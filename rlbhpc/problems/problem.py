@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlbhpc import plugins
 from rlbhpc.problems.deferred import Deferred
 
 
@@ -27,7 +28,8 @@ class Problem:
     gold
         The reference answer as the set states it (empty where tests decide, as in code).
     verifier
-        Name in the verifier registry: ``math``, ``code``, ``countdown``, ``visual``, ``choice``.
+        Name in the verifier registry (``math``, ``code``, ``countdown``, ``visual``, ``choice``),
+        or a file of the study's own, ``/folder/mine.py``.
     extras
         What only the verifier or the analysis needs (answer type, unit, tests, level): JSON
         values, and :class:`~rlbhpc.problems.deferred.Deferred` for what is too big to hold.
@@ -55,8 +57,9 @@ class Problem:
     @cached_property
     def content_hash(self) -> str:
         """16 hex digits over all that can change a response or its verdict, the id excluded."""
-        parts = [dict(self.fields), self.gold, self.verifier, dict(self.extras)]
-        text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=Deferred.digest_of)
+        verifier = plugins.label(self.verifier)
+        decisive = [dict(self.fields), self.gold, verifier, dict(self.extras)]
+        text = json.dumps(decisive, sort_keys=True, ensure_ascii=False, default=Deferred.digest_of)
         digest = hashlib.sha256(text.encode(errors="surrogatepass"))
         for image in self.images:
             digest.update(

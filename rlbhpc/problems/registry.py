@@ -1,4 +1,4 @@
-"""The problem sets by name: one line each."""
+"""The problem sets by name: one line each, and those that a study or a package brings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 from typing import Final
 
+from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import ProblemSet
@@ -47,17 +48,27 @@ SETS: Final[dict[str, ProblemSet]] = {
 
 
 def set_names() -> list[str]:
-    """Names of all problem sets."""
-    return list(SETS)
+    """Names of all problem sets, those of installed packages last."""
+    return list(dict.fromkeys((*SETS, *plugins.installed("problem_sets"))))
+
+
+def is_set(name: str) -> bool:
+    """Whether a name, or a file of the study's own, stands for a problem set."""
+    return name in SETS or plugins.is_file(name) or name in plugins.installed("problem_sets")
 
 
 def get_set(name: str) -> ProblemSet:
-    """Find a problem set by name."""
-    if name not in SETS:
-        near = difflib.get_close_matches(name, SETS, n=1)
+    """Find a problem set by name, or in a file of the study's own (``./mine.py``)."""
+    if name in SETS:
+        return SETS[name]
+    plugin = plugins.find("problem_sets", name)
+    if plugin is None:
+        near = difflib.get_close_matches(name, set_names(), n=1)
         hint = f"; nearest: {near[0]}" if near else ""
-        raise UserError(f"problem set {name!r} is unknown{hint}; allowed: {', '.join(SETS)}")
-    return SETS[name]
+        raise UserError(f"problem set {name!r} is unknown{hint}; allowed: {', '.join(set_names())}")
+    if not isinstance(plugin.value, ProblemSet):
+        raise UserError(f"{name}: found {plugin.value!r}; allowed: a ProblemSet, such as a FileSet")
+    return plugin.value
 
 
 def load_set(
@@ -72,7 +83,7 @@ def load_set(
     Parameters
     ----------
     name
-        One of :func:`set_names`.
+        One of :func:`set_names`, or a file of the study's own.
     path
         A data file (JSONL, gzipped JSONL, JSON, Parquet, Arrow), or a folder of them: one that
         ``rlbhpc stage`` filled, one that ``datasets`` saved to disk, or a snapshot of the hub.

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from rlbhpc.report.apart import answers_and_forecasts, forecasts, predictions
-from rlbhpc.report.aspects import ASPECTS
+from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.gather import Report
 
 # Fewer comparisons take less time than a process takes to start.
@@ -32,7 +32,7 @@ def work_ahead(report: Report) -> None:
     with suppress(OSError, BrokenProcessPool), ProcessPoolExecutor(1, mp_context=context) as pool:
         decided = pool.submit(answers_and_forecasts, sides, report.settings)
         predicted = pool.submit(predictions, counts, report.settings)
-        for aspect in ASPECTS:
+        for aspect in aspects_of(report):
             if not aspect.waits:
                 aspect.frames(report)
         answers, chances = decided.result()

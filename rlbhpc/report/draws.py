@@ -30,6 +30,8 @@ class Settings:
     margin: float = MARGIN
     trainings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    statistics: tuple[str, ...] = ()
+    aspects: tuple[str, ...] = ()
 
 
 class Draws:

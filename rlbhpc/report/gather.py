@@ -232,6 +232,8 @@ def _settings(study: Study | None) -> Settings:
         analysis.margin,
         study.trainings(),
         {mean.name: tuple(mean.problem_sets) for mean in analysis.averages},
+        tuple(analysis.statistics),
+        tuple(analysis.aspects),
     )
 
 

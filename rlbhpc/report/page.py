@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from rlbhpc.report.aspect import Part
-from rlbhpc.report.aspects import ASPECTS, pooled
+from rlbhpc.report.aspects import aspects_of, pooled
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
 from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.gather import Report
@@ -53,10 +53,15 @@ def _answer(report: Report) -> list[Node]:
 
 def _part(report: Report, part: Part) -> list[Node]:
     if part is Part.METHODS:
-        names = [name for aspect in ASPECTS if aspect.frames(report) for name in aspect.metrics]
+        names = [
+            name
+            for aspect in aspects_of(report)
+            if aspect.frames(report)
+            for name in aspect.metrics
+        ]
         return methods(report, dict.fromkeys(names))
     nodes: list[Node] = _comparisons(report) if part is Part.COMPARISONS else []
-    for aspect in ASPECTS:
+    for aspect in aspects_of(report):
         if aspect.part is part and aspect.section is not None:
             nodes += aspect.section(report)
     return nodes
@@ -68,7 +73,7 @@ def _comparisons(report: Report) -> list[Node]:
     for number, pair in enumerate(report.final, start=1):
         content = [
             node
-            for aspect in ASPECTS
+            for aspect in aspects_of(report)
             if aspect.comparison is not None
             for node in aspect.comparison(report, pair)
         ]

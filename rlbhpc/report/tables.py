@@ -6,7 +6,7 @@ import json
 
 import pandas as pd
 
-from rlbhpc.report.aspects import ASPECTS
+from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.conclusions import conclusions_frame
 from rlbhpc.report.aspects.samples import samples_frame
 from rlbhpc.report.gather import Report
@@ -14,7 +14,11 @@ from rlbhpc.report.gather import Report
 
 def tables(report: Report) -> dict[str, pd.DataFrame]:
     """Every table of a report by name, also those of steps before the last; none is empty."""
-    return {name: frame for aspect in ASPECTS for name, frame in aspect.frames(report).items()}
+    return {
+        name: frame
+        for aspect in aspects_of(report)
+        for name, frame in aspect.frames(report).items()
+    }
 
 
 def as_records(report: Report) -> str:

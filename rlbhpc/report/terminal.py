@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console
 
 from rlbhpc.report.aspect import Part
-from rlbhpc.report.aspects import ASPECTS, pooled
+from rlbhpc.report.aspects import aspects_of, pooled
 from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.console import Printer
@@ -96,14 +96,14 @@ def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:
     printer.prose(f"Answer: {verdict(pair).word}.", style="bold")
     printer.lines(block_curves(pair.curve.k, *pair.rates, printer.width))
     printer.prose(f"pass@k over k.  {BASE} base   {TRAINED} trained   {BOTH} both", style="dim")
-    for aspect in ASPECTS:
+    for aspect in aspects_of(report):
         if aspect.comparison is not None:
             printer.nodes(aspect.comparison(report, pair))
 
 
 def _part(printer: Printer, report: Report, part: Part) -> None:
     nodes: list[Node] = []
-    for aspect in ASPECTS:
+    for aspect in aspects_of(report):
         # Responses are long; `rlbhpc show` prints them problem by problem.
         if aspect.part is part and aspect.section is not None and part is not Part.EVIDENCE:
             nodes += aspect.section(report)

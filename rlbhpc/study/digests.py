@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, cast
 
+from rlbhpc import plugins
 from rlbhpc.study.content import content_digest, model_config
 from rlbhpc.study.recipe import FREE_OPTIONS, Recipe
 from rlbhpc.study.study import Study
@@ -78,7 +79,7 @@ class Digests:
             record["options"]["teacher"] = self.digest(teacher, study.last_step(teacher))
         if recipe.teacher is not None:
             record["teacher"] |= {"arm": self._arm(recipe.teacher.arm)}
-        return record
+        return cast(dict[str, Any], plugins.replaced(record, study.plugins))
 
     def _arm(self, name: str) -> dict[str, Any]:
         """Say what the responses of an arm's last step depend on."""

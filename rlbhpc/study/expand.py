@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, get_origin
 
+from rlbhpc import plugins
 from rlbhpc.study.complaints import listed, nearest
 from rlbhpc.study.fields import Entry, IsPath, Refers, Shape, Tag, fields
 from rlbhpc.study.include import local_path
@@ -24,6 +25,8 @@ from rlbhpc.study.tree import Node
 MAX_MEMBERS: Final = 1_000
 MAX_ENTRIES: Final = 5_000
 MAX_CHAIN: Final = 50
+# What stands under `options`, where the schema names no keys.
+_FREE: Final = Shape(Any)
 # Whatever is referred to comes before what refers to it.
 ORDER: Final = ("problem_sets", "recipes", "models", "arms", "scores", "match_entropy")
 
@@ -89,7 +92,7 @@ def _anchor_paths(node: Node, shape: Shape) -> Node:
     """Return the tree with its paths made absolute."""
     if isinstance(node.value, dict):
         value: Any = {
-            key: _anchor_paths(child, below) if (below := shape.below(key)) else child
+            _anchored(key, child): _anchor_paths(child, shape.below(key) or _FREE)
             for key, child in node.value.items()
         }
         return replace(node, value=value)
@@ -102,9 +105,16 @@ def _anchor_paths(node: Node, shape: Shape) -> Node:
     return node
 
 
+def _anchored(key: str, node: Node) -> str:
+    """A key, which may name a file as well: a reward of one's own with its weight."""
+    return str(local_path(replace(node, value=key))) if plugins.is_file(key) else key
+
+
 def _is_path(text: str, shape: Shape) -> bool:
-    """Whether a value is a path: by its field, or a prompt that is a file."""
+    """Whether a value is a path: by its field, a prompt that is a file, or a part of one's own."""
     refers = shape.mark(Refers)
+    if plugins.is_file(text):
+        return True
     is_prompt_file = refers is not None and refers.section == "prompts" and text.endswith(".txt")
     return shape.mark(IsPath) is not None or is_prompt_file
 
@@ -312,7 +322,9 @@ def _ending(key: str, shape: Shape, node: Node) -> str:
         return f"-{key if tag is None else tag.text}{number}"
     if isinstance(value, str):
         refers = shape.mark(Refers)
-        if shape.mark(IsPath) or (refers and refers.section == "prompts" and "/" in value):
+        if plugins.is_file(value):
+            value = plugins.label(value).replace(".py", "")
+        elif shape.mark(IsPath) or (refers and refers.section == "prompts" and "/" in value):
             value = PurePath(value).stem
         slug = re.sub(r"[^A-Za-z0-9._+-]+", "-", value).strip("-")[:40]
         prefix = tag.text if tag is not None and get_origin(shape.core) is None else ""

@@ -26,7 +26,7 @@ NAME_ALLOWED: Final = (
 # What a reference may be where it is more than an entry of this file.
 REFERENCE_WORDS: Final = {
     "prompts": "the name of a prompt, or a path that ends in .txt",
-    "registered sets": "the name of a registered problem set",
+    "registered sets": "the name of a registered problem set, or a file such as ./mine.py",
 }
 
 
@@ -72,6 +72,12 @@ class Entry(BaseModel):
 
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN), Words(f"a name ({NAME_ALLOWED})")]
+# A registered name, or a file of the user's own: ./mine.py, or ./mine.py:name.
+PluginName = Annotated[
+    str,
+    StringConstraints(pattern=rf"({NAME_PATTERN}|^[~.$/].*\.py(:[A-Za-z_][A-Za-z0-9_]*)?$)"),
+    Words("a name, or a file such as ./mine.py or ./mine.py:name"),
+]
 FilePath = Annotated[str, StringConstraints(min_length=1), IsPath()]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
 

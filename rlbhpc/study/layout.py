@@ -56,6 +56,10 @@ class Layout:
         """Return a model folder made of a checkpoint that is none; can be deleted at any time."""
         return self.root / "converted" / digest
 
+    def plugin(self, digest: str, name: str) -> Path:
+        """Return the copy of a Python file that the study brings, for its jobs."""
+        return self.root / "plugins" / digest / name
+
     def retired(self, name: str) -> Path:
         """Return a model that gave way to one trained anew; can be deleted at any time."""
         return self.root / "retired" / name

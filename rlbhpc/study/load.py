@@ -14,9 +14,10 @@ from typing import Final, NoReturn
 
 from pydantic import ValidationError
 
+from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt, get_prompt, prompt_names
-from rlbhpc.problems.registry import set_names
+from rlbhpc.problems.registry import SETS, is_set, set_names
 from rlbhpc.study.complaints import first_complaint, nearest, unknown_name
 from rlbhpc.study.content import file_digest, longest_sequence, model_config
 from rlbhpc.study.digests import Digests
@@ -68,6 +69,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
         prompts=_prompts(tree),
         problem_hashes=_problem_hashes(tree, file),
         text_digests=_text_digests(tree),
+        plugins={name: plugins.identity(name) for name in plugins.references(tree.plain())},
     )
     _check_folders(tree, study)
     _check_steps(tree, study)
@@ -104,17 +106,20 @@ def _check_references(tree: Node) -> None:
         for section in ("models", "problem_sets", "recipes", "arms")
         if section in tree.entries
     }
-    allowed_names |= {"prompts": prompt_names(), "registered sets": set_names()}
+    allowed_names |= {"prompts": prompt_names(), "registered sets": list(SETS)}
     for node, section in references(tree, Shape(StudyFile)):
         if section == "prompts" and str(node.value).endswith(".txt"):
+            continue
+        if section == "registered sets" and is_set(str(node.value)):
             continue
         if node.value not in allowed_names.get(section, ()):
             raise unknown_name(node, KINDS[section], allowed_names.get(section, ()))
     for name, node in tree.entries["problem_sets"].entries.items():
-        if "set" not in node.entries and name not in set_names():
+        if not {"set", "fields"} & node.entries.keys() and not is_set(name):
             raise UserError(
                 f"{node.place()}: {shown(name)} is not a registered problem set; say with `set:`"
-                f" which one it is: {', '.join(set_names())}{nearest(name, set_names())}"
+                f" which one it is: {', '.join(set_names())}{nearest(name, set_names())}; or, for"
+                " records of your own, with `fields:` what is called what in them"
             )
 
 

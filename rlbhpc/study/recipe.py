@@ -12,6 +12,7 @@ from rlbhpc.study.fields import (
     Entry,
     FilePath,
     Name,
+    PluginName,
     PromptName,
     Seed,
     SetName,
@@ -44,8 +45,8 @@ class Recipe(Entry):
     preset. The learning data are ``problems`` (RL), or ``texts`` or ``teacher`` (distillation).
     """
 
-    algorithm: Annotated[Name, Tag("")]
-    """The algorithm: grpo, ppo, rloo, sft …"""
+    algorithm: Annotated[PluginName, Tag("")]
+    """The algorithm: grpo, ppo, rloo, sft …, or a file of your own."""
     preset: Name | None = None
     """Take the defaults of another framework: verl, trl, oat, openrlhf."""
     problems: SetName | None = None

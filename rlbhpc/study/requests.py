@@ -12,6 +12,7 @@ from rlbhpc.study.fields import (
     Entry,
     FilePath,
     ModelName,
+    PluginName,
     Samples,
     Seed,
     SetNames,
@@ -112,6 +113,12 @@ class Analysis(Entry):
     """Level of every interval."""
     bootstrap: Count = 1_000
     """Resamples for the bootstrap intervals."""
+    statistics: list[PluginName] = Field(default_factory=list)
+    """Statistics of your own: functions `statistic(n, c)` of the samples and right samples of each
+    problem, which give a value per problem. The report shows their means with intervals.
+    """
+    aspects: list[PluginName] = Field(default_factory=list)
+    """Figures and tables of your own: files with an `ASPECT`, as in `rlbhpc/report/aspects/`."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Share of problems, and difference in pass@k, that counts as the same."""
     averages: list[Average] = Field(default_factory=list)

@@ -16,6 +16,7 @@ from rlbhpc.study.fields import (
     FilePath,
     ModelName,
     Name,
+    PluginName,
     PromptName,
     RecipeName,
     RegisteredSet,
@@ -123,7 +124,16 @@ class ProblemSet(Entry):
     """Problems from a local file, or generated."""
 
     set: RegisteredSet | None = None
-    """Name in the registry of problem sets; when left out, the name of this entry."""
+    """Name in the registry of problem sets, or a file of your own; when left out, the name of this
+    entry.
+    """
+    fields: dict[Name, Text] | None = None
+    """For records that no registered set reads: `question`, `gold` and `id`, each with the name of
+    its field in your file. Further names become extras of the problem, such as `level`.
+    """
+    verifier: PluginName | None = None
+    """What judges the answers, in place of the set's own: `math`, `code`, …, or a file of your own.
+    """
     path: FilePath | None = None
     """The file or folder; JSONL, JSON, Parquet or a `datasets` folder. Generated sets have none."""
     subset: str | None = None
@@ -155,7 +165,7 @@ class SamplingDefaults(Entry):
     """Samples per problem."""
     problem_sets: SetNames | None = None
     """The sets to answer; when left out, all that no recipe trains on."""
-    engine: Literal["hf", "vllm"] | None = None
+    engine: PluginName | None = None
     """What generates, in place of `engine.name`."""
 
 
@@ -180,15 +190,17 @@ class ArmEntry(Entry):
     """The checkpoints to sample, 0 for the base; when left out, all `steps` of the model."""
     problem_sets: SetNames | None = None
     """The sets to answer; when left out, all that no recipe trains on."""
-    engine: Annotated[Literal["hf", "vllm"] | None, Tag("")] = None
+    engine: Annotated[PluginName | None, Tag("")] = None
     """What generates, in place of `engine.name`."""
 
 
 class Engine(Entry):
     """What generates, and how it runs. It does not affect which samples are drawn."""
 
-    name: Literal["hf", "vllm"] = "vllm"
-    """The engine of all arms that name none. An endpoint needs none."""
+    name: PluginName = "vllm"
+    """The engine of all arms that name none: hf, vllm, or a file of your own. An endpoint needs
+    none.
+    """
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Number format of the weights; auto takes the one in the checkpoint."""
     tensor_parallel: Annotated[int, Field(ge=1, le=1_024)] = 1

@@ -10,19 +10,21 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from rlbhpc import plugins
 from rlbhpc.errors import UserError
+from rlbhpc.problems.own import own_set
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import Prompt
-from rlbhpc.problems.registry import load_set
+from rlbhpc.problems.registry import get_set
 from rlbhpc.study.arm import Arm, Sampling
 from rlbhpc.study.keys import SampleKey, fingerprint
 from rlbhpc.study.layout import Layout
@@ -73,6 +75,8 @@ class Study:
         Per problem set the content hash of each problem, in the order of the set.
     text_digests
         Content digest of each file of texts that recipes and scores name.
+    plugins
+        Each Python file that the study brings, as it names it, with its identity by content.
     """
 
     file: StudyFile
@@ -80,6 +84,7 @@ class Study:
     prompts: Mapping[str, Prompt]
     problem_hashes: Mapping[str, Mapping[str, str]]
     text_digests: Mapping[str, str]
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -126,7 +131,7 @@ class Study:
         )
 
     def engine(self, arm: str) -> str:
-        """Which engine answers for an arm: ``hf``, ``vllm`` or ``endpoint``."""
+        """Which engine answers for an arm: ``hf``, ``vllm``, ``endpoint`` or one's own."""
         entry = self.file.arms[arm]
         if self.models[entry.model].endpoint is not None:
             return "endpoint"
@@ -297,6 +302,7 @@ class Study:
             "prompts": {name: [p.name, p.text, p.digest] for name, p in self.prompts.items()},
             "problem_hashes": {name: dict(ids) for name, ids in self.problem_hashes.items()},
             "text_digests": dict(self.text_digests),
+            "plugins": dict(self.plugins),
         }
         return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
 
@@ -319,6 +325,7 @@ class Study:
                 prompts={name: Prompt(*parts) for name, parts in record["prompts"].items()},
                 problem_hashes=record["problem_hashes"],
                 text_digests=record["text_digests"],
+                plugins=record.get("plugins", {}),
             )
         except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
             kind = type(error).__name__
@@ -340,13 +347,17 @@ class Study:
         """Say what the study asks for, by content rather than by name of file."""
         record = self.file.model_dump(mode="json", by_alias=True)
         digests = {name: dict(by_step) for name, by_step in self.digests.items()}
-        return {
+        meaning = {
             "seed": self.seed,
             "models": {
                 name: {"base": self.base(name), "digests": digests[name]} for name in self.models
             },
             "problem_sets": {
-                name: {"n": entry.n, "problems": dict(self.problem_hashes[name])}
+                name: {
+                    "n": entry.n,
+                    "problems": dict(self.problem_hashes[name]),
+                    **({"verifier": entry.verifier} if entry.verifier else {}),
+                }
                 for name, entry in self.problem_sets.items()
             },
             "arms": {
@@ -366,6 +377,7 @@ class Study:
             **{key: record[key] for key in ("verification", "match_entropy", "analysis")},
             "dtype": self.file.engine.dtype,
         }
+        return cast(dict[str, Any], plugins.replaced(meaning, self.plugins))
 
 
 def _common_name(names: list[str]) -> str:
@@ -377,5 +389,10 @@ def _common_name(names: list[str]) -> str:
 def load_problems(name: str, entry: ProblemSet) -> list[Problem]:
     """Load one set of a study, with the study's own name of the set in the ids."""
     path = None if entry.path is None else Path(entry.path)
-    loaded = load_set(entry.set or name, path, entry.subset, entry.limit, entry.seed)
-    return [replace(p, id=f"{name}/{p.id.partition('/')[2]}") for p in loaded]
+    problem_set = own_set(entry.fields) if entry.fields else get_set(entry.set or name)
+    registered = name if entry.set is None or plugins.is_file(entry.set) else entry.set
+    loaded = problem_set.load(registered, path, entry.subset, entry.limit, entry.seed)
+    return [
+        replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
+        for p in loaded
+    ]

@@ -30,12 +30,19 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
 
 
 def check_engines(study: Study) -> None:
-    """Refuse engine options that an engine of the study would refuse in its job."""
-    kinds = {study.engine(arm) for arm in study.arms}
+    """Refuse engines that are not there, and options that they would refuse in their job."""
+    places = {
+        study.engine(name): f"arms.{name}.engine" if entry.engine else "engine.name"
+        for name, entry in study.file.arms.items()
+        if study.models[entry.model].endpoint is None
+    }
     if study.file.scores:
-        kinds.add(study.file.engine.name)
-    for kind in sorted(kinds - {"endpoint"}):
-        check_settings(kind, _settings(study, kind))
+        places[study.file.engine.name] = "engine.name"
+    for kind, place in sorted(places.items()):
+        try:
+            check_settings(kind, _settings(study, kind))
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from None
 
 
 def _settings(study: Study, kind: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import keep_contents
+from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import topup
 from rlbhpc.sweep.plan import Plan
@@ -31,7 +32,7 @@ def remember(study: Study) -> None:
     The grids fix the cube's axes and order before the first sample, so that its bytes cannot
     depend on which sample came first.
     """
-    text = study.to_json().encode()
+    text = self_contained(study).to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
         checked.put(path, text)
     keep_contents(study)

@@ -30,8 +30,9 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
+from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import Status, Verdict
@@ -58,13 +59,44 @@ class Verifier(Protocol):
         ...
 
 
+class OwnVerifier:
+    """A verifier that a study or a package brings: a function that gives a verdict or true, false.
+
+    ``distinct`` and ``canonical`` of its module are used as well. The bytes of a study's file are
+    its fingerprint, so a change of it makes all its verdicts old.
+    """
+
+    def __init__(self, plugin: plugins.Plugin) -> None:
+        self.FINGERPRINT = plugin.identity
+        self._judge: Callable[..., Verdict | bool] = plugin.value
+        for name in ("distinct", "canonical"):
+            if hasattr(plugin.module, name):
+                setattr(self, name, getattr(plugin.module, name))
+
+    def verify(self, gold: str, response: str, problem: Problem | None = None) -> Verdict:
+        """Judge one response; true and false are verdicts too."""
+        verdict: Any = self._judge(gold, response, problem)
+        if isinstance(verdict, bool):
+            return Verdict(Status.RIGHT if verdict else Status.WRONG, rule="own")
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"the verifier gave {verdict!r}; allowed: a Verdict, True or False")
+        return verdict
+
+
 def verifier(kind: str) -> Verifier:
-    """Return the verifier module of one kind."""
+    """Return the verifier of one kind: a module of the package, or one that was brought."""
     path = KINDS.get(kind)
-    if path is None:
-        known = ", ".join(KINDS)
-        raise UserError(f"verifier {kind!r}: no such kind; the known ones are {known}")
-    return cast(Verifier, importlib.import_module(path))
+    return cast(Verifier, importlib.import_module(path)) if path is not None else _own(kind)
+
+
+def _own(kind: str) -> OwnVerifier:
+    plugin = plugins.find("verifiers", kind)
+    if plugin is None:
+        known = ", ".join((*KINDS, *plugins.installed("verifiers")))
+        raise UserError(
+            f"verifier {kind!r}: no such kind; allowed: {known}, or a file such as ./mine.py"
+        )
+    return OwnVerifier(plugin)
 
 
 def distinct_part(module: Verifier) -> Callable[[str], str]:
@@ -78,7 +110,7 @@ def verify(kind: str, gold: str, response: str, problem: Problem | None = None) 
     Parameters
     ----------
     kind
-        A key of :data:`KINDS`.
+        A key of :data:`KINDS`, or a file of the study's own.
     gold
         The reference answer as the problem set states it (empty where tests decide).
     response

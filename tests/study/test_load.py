@@ -151,7 +151,7 @@ def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
         ("analysis.confidence=95", "found 95; allowed: a number above 0 and below 1"),
         ("arms.base.stop=x", "allowed: a list, of which each item is text that is not empty"),
         ("arms={base: {modle: base}}", "arms.base.modle: unknown key; allowed: model, "),
-        ("arms.base.engine=vlm", "found 'vlm'; allowed: hf or vllm; did you mean vllm?"),
+        ("arms.base.engine=no/such.py", "found 'no/such.py'; allowed: a name, or a file such as"),
         ("sampling.n='16'", "a whole number from 1 to 1,000,000; write 16 without quotes"),
         ("name=2024", 'to mean it as text, quote it: "2024"'),
         ("arms=null", "study.yaml:2: arms: missing; give a mapping"),

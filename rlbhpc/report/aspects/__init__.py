@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from rlbhpc import plugins
+from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect
 from rlbhpc.report.aspects import (
     accuracy,
@@ -19,6 +21,7 @@ from rlbhpc.report.aspects import (
     evidence,
     gap,
     guesses,
+    own,
     pass_at_k,
     perplexity,
     pooled,
@@ -35,6 +38,9 @@ from rlbhpc.report.aspects import (
     votes,
 )
 
+if TYPE_CHECKING:
+    from rlbhpc.report.gather import Report
+
 ASPECTS: Final[tuple[Aspect, ...]] = (
     conclusions.ASPECT,
     pooled.ASPECT,
@@ -48,6 +54,7 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     training.ASPECT,
     algorithms.ASPECT,
     responses.ASPECT,
+    own.ASPECT,
     solvable.ASPECT,
     votes.ASPECT,
     temperature.ASPECT,
@@ -64,3 +71,16 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     evidence.ASPECT,
     chains.ASPECT,
 )
+
+
+def aspects_of(report: Report) -> tuple[Aspect, ...]:
+    """What a report shows: the registered aspects, and those that its study brings."""
+    return (*ASPECTS, *map(_brought, report.settings.aspects))
+
+
+def _brought(name: str) -> Aspect:
+    plugin = plugins.find("aspects", name)
+    if plugin is None or not isinstance(plugin.value, Aspect):
+        value = "nothing" if plugin is None else repr(plugin.value)
+        raise UserError(f"analysis.aspects: {name}: found {value}; allowed: a file with an ASPECT")
+    return plugin.value

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.study.options import from_options
 
@@ -59,19 +60,31 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """Find the class of an algorithm; its dataclass fields are its settings."""
+    """Find the class of an algorithm, perhaps a study's own; its dataclass fields are settings."""
     check_algorithm(name)
-    module, class_name = ALGORITHMS[name]
-    cls: type[Algorithm] = getattr(
-        importlib.import_module(f"rlbhpc.train.algorithms.{module}"), class_name
-    )
-    return cls
+    if name in ALGORITHMS:
+        module, class_name = ALGORITHMS[name]
+        cls = getattr(importlib.import_module(f"rlbhpc.train.algorithms.{module}"), class_name)
+        return cast("type[Algorithm]", cls)
+    from rlbhpc.train.algorithms.algorithm import Algorithm
+
+    plugin = plugins.find("algorithms", name)
+    assert plugin is not None
+    if not (isinstance(plugin.value, type) and issubclass(plugin.value, Algorithm)):
+        raise UserError(
+            f"algorithm {name}: found {plugin.value!r}; allowed: an Algorithm's subclass"
+        )
+    return plugin.value
 
 
 def check_algorithm(name: str) -> None:
     """Refuse the name of an algorithm that does not exist."""
-    if name not in ALGORITHMS:
-        near = difflib.get_close_matches(name, ALGORITHMS, n=1)
-        hint = f"; nearest: {near[0]}" if near else ""
-        known = ", ".join(ALGORITHMS)
-        raise UserError(f"algorithm: found {name!r}{hint}; allowed: sft, {known}")
+    if name in ALGORITHMS or plugins.is_file(name) or name in plugins.installed("algorithms"):
+        return
+    names = [*ALGORITHMS, *plugins.installed("algorithms")]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; nearest: {near[0]}" if near else ""
+    raise UserError(
+        f"algorithm: found {name!r}{hint}; allowed: sft, {', '.join(names)}, "
+        "or a file such as ./mine.py"
+    )

@@ -14,10 +14,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc import plugins
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
@@ -66,9 +68,7 @@ def make_reward(
 
 
 def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callable[[Judged], float]]:
-    if name not in REWARDS:
-        raise UserError(f"reward {shown(name)} is unknown; allowed: {', '.join(REWARDS)}")
-    function = importlib.import_module(f"rlbhpc.train.rewards.{name}").reward
+    function = _function(name)
     options = dict(given) if isinstance(given, Mapping) else {"weight": given}
     weight = options.pop("weight", 1.0)
     allowed = list(inspect.signature(function).parameters)[1:]
@@ -81,3 +81,17 @@ def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callabl
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise UserError(f"reward {name}: found the weight {shown(weight)}; allowed: a number")
     return float(weight), partial(function, **options)
+
+
+def _function(name: str) -> Callable[..., float]:
+    """The function of a reward: the package's own, or one that a study or a package brings."""
+    if name in REWARDS:
+        module = importlib.import_module(f"rlbhpc.train.rewards.{name}")
+        return cast(Callable[..., float], module.reward)
+    plugin = plugins.find("rewards", name)
+    if plugin is None:
+        names = ", ".join((*REWARDS, *plugins.installed("rewards")))
+        raise UserError(
+            f"reward {shown(name)} is unknown; allowed: {names}, or a file such as ./mine.py"
+        )
+    return cast(Callable[..., float], plugin.value)

@@ -1,0 +1,89 @@
+"""Statistics that a study brings: a value per problem, and its mean with an interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc import plugins
+from rlbhpc.errors import UserError
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import percent
+from rlbhpc.stats import Interval
+from rlbhpc.stats.mean_interval import mean_interval
+
+
+@once
+def own_statistics(report: Report) -> list[tuple[Measured, str, Interval]]:
+    """Each statistic of the study for each compared arm."""
+    return [
+        (arm, plugins.label(name), _mean(report, arm, name))
+        for name in report.settings.statistics
+        for arm in report.compared
+        if arm.sampled.any()
+    ]
+
+
+def _mean(report: Report, arm: Measured, name: str) -> Interval:
+    rows = np.flatnonzero(arm.sampled)
+    values = _values(name, arm.counts.n[rows], arm.counts.c[rows])
+    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    return mean_interval(values, weights, report.settings.prob, "problem bootstrap")
+
+
+def _values(name: str, n: NDArray[np.int64], c: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What a statistic says of each problem; from 0 to 1, as its interval needs."""
+    plugin = plugins.find("statistics", name)
+    place = f"analysis.statistics: {name}"
+    if plugin is None or not callable(plugin.value):
+        raise UserError(f"{place}: allowed: a file with a function statistic(n, c)")
+    try:
+        values = np.asarray(plugin.value(n, c), np.float64)
+    except Exception as error:
+        raise UserError(f"{place}: it raised {type(error).__name__}: {error}") from None
+    if values.shape != n.shape or not ((values >= 0) & (values <= 1)).all():
+        raise UserError(f"{place}: allowed: a value from 0 to 1 for each of {len(n)} problems")
+    return values
+
+
+def own_frame(report: Report) -> pd.DataFrame:
+    """One row per arm, step, problem set and statistic."""
+    return pd.DataFrame(
+        {
+            "problem_set": arm.problem_set,
+            "arm": arm.arm,
+            "step": arm.step,
+            "statistic": name,
+            "value": float(value.estimate),
+            "lower": float(value.lower),
+            "upper": float(value.upper),
+            "sound": bool(value.sound),
+        }
+        for arm, name, value in own_statistics(report)
+    )
+
+
+def section(report: Report) -> list[Node]:
+    """One table over all of them."""
+    rows = [
+        [name, arm.problem_set, arm.label, percent(float(value.estimate)),
+         f"{percent(float(value.lower))} to {percent(float(value.upper))}"]
+        for arm, name, value in own_statistics(report)
+    ]  # fmt: skip
+    if not rows:
+        return []
+    heads = ["statistic", "problem set", "arm", "mean", "interval"]
+    return [
+        el("h3", "Statistics of this study"),
+        table("Means over problems, percent", heads, rows),
+    ]
+
+
+ASPECT = Aspect(
+    Part.RESPONSES, section, tables=lambda report: {"own_statistics": own_frame(report)}
+)

@@ -1,0 +1,68 @@
+"""A first look at the Python files that a study brings, in a child: one may hang, or end it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rlbhpc import plugins
+from rlbhpc.errors import UserError
+from rlbhpc.study.expand import expand
+from rlbhpc.study.include import load_tree
+
+# Seconds for all of them; PyTorch alone takes a few.
+PATIENCE: Final = 120
+
+
+def brought(study: Path, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Names that each file of a study holds, by the file's path.
+
+    Raises
+    ------
+    UserError
+        For a file that raises, ends the interpreter, or takes longer than :data:`PATIENCE`.
+    """
+    if study.suffix == ".json":
+        return {}
+    references = plugins.references(expand(load_tree(study, overrides)).plain())
+    files = list(dict.fromkeys(str(plugins.path_of(reference)) for reference in references))
+    if not files:
+        return {}
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "rlbhpc.study.plugin_check", *files],
+            stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE,
+        )  # fmt: skip
+        output, ending = child.stdout, f"ended with {_ending(child.returncode)}"
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode(errors="replace")
+        ending = f"took more than {PATIENCE} s"
+    answers = [json.loads(line) for line in output.splitlines()]
+    for answer in answers:
+        if "error" in answer:
+            raise UserError(answer["error"])
+    if len(answers) < len(files):
+        raise UserError(f"{files[len(answers)]}: importing it {ending}")
+    return {file: answer["names"] for file, answer in zip(files, answers, strict=True)}
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _look(file: str) -> dict[str, object]:
+    try:
+        return {"names": plugins.names(Path(file))}
+    except UserError as error:
+        return {"error": str(error)}
+
+
+if __name__ == "__main__":
+    # What the files print themselves is for people.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for name in sys.argv[1:]:
+        print(json.dumps(_look(name)), file=answers, flush=True)

@@ -1,0 +1,239 @@
+"""A study that brings all its parts, and what one byte of each makes stale."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from rlbhpc import plugins
+from rlbhpc.cli.main import cli
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import UserError
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import load_study
+from rlbhpc.study.plugin_copies import self_contained
+from rlbhpc.study.study import Study
+
+STUDY = """
+name: own
+models:
+  base: {path: model}
+  rl: {train: {from: base, recipe: mine}, steps: [1]}
+recipes:
+  mine:
+    algorithm: ./algorithm.py:Sign
+    problems: sums
+    prompt: ask.txt
+    prompts_per_step: 2
+    samples_per_prompt: 4
+    max_tokens: 8
+    learning_rate: 1e-3
+    options: {rewards: {./reward.py: 0.5, correct: 1.0}}
+problem_sets:
+  sums: {set: ./sums.py, path: sums.jsonl, verifier: ./verifier.py}
+  plain: {path: plain.jsonl, fields: {question: ask, gold: sum, id: uid, level: hard}}
+sampling: {prompt: ask.txt, temperature: 1.0, max_tokens: 8, n: 3, problem_sets: [sums, plain]}
+arms:
+  base: {model: base}
+  rl: {model: rl}
+engine: {name: hf, dtype: float32}
+analysis: {statistics: [./statistic.py], aspects: [./aspect.py]}
+"""
+FILES = {
+    "ask.txt": "{question}\n",
+    "sums.jsonl": '{"q": "1+1?", "a": "2"}\n{"q": "2+3?", "a": "5"}\n',
+    "plain.jsonl": '{"ask": "4+4?", "sum": 8, "uid": "a", "hard": 3}\n',
+    "sums.py": """
+from rlbhpc.problems.problemset import FileSet, Source, make_problem
+
+def parse(name, record):
+    return make_problem(name, "", record.text("q"), record.text("a"), "math")
+
+SET = FileSet(parse, Source())
+""",
+    "verifier.py": """
+def verify(gold, response, problem=None):
+    return len(response) % 2 == int(gold) % 2
+""",
+    "reward.py": """
+def reward(judged):
+    return judged.n_tokens / judged.max_tokens
+""",
+    "algorithm.py": """
+from dataclasses import dataclass
+from rlbhpc.train.algorithms.algorithm import Algorithm, group_mean, spread
+
+@dataclass(frozen=True)
+class Sign(Algorithm):
+    scale: float = 1.0
+
+    def advantages(self, signals):
+        centred = signals.rewards - group_mean(signals.rewards, signals.groups)
+        return spread(self.scale * centred.sign(), signals)
+""",
+    "statistic.py": """
+def statistic(n, c):
+    return (c == n).astype(float)
+""",
+    "aspect.py": """
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.markup import el
+
+ASPECT = Aspect(Part.SAMPLES, lambda report: [el("p", "An aspect of this study.")])
+""",
+}
+KINDS = {
+    "sums.py": "problem_sets",
+    "verifier.py": "verifiers",
+    "reward.py": "rewards",
+    "algorithm.py": "algorithms",
+    "statistic.py": "statistics",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    make_tiny_model(folder / "model", hidden_size=32)
+    (folder / "own.yaml").write_text(STUDY)
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def prints(study: Study) -> dict[tuple[str, str], int]:
+    """The fingerprint of each block of samples: the first problem's."""
+    return {(b.arm, b.set_name): int(b.fingerprints[0]) for b in study.blocks()}
+
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("file", "stale"),
+    [
+        ("sums.py", set()),
+        ("verifier.py", set()),
+        ("reward.py", {("rl", "sums"), ("rl", "plain")}),
+        ("algorithm.py", {("rl", "sums"), ("rl", "plain")}),
+        ("statistic.py", set()),
+        ("aspect.py", set()),
+    ],
+)
+def test_a_byte_of_a_plugin_makes_stale_what_it_decides(
+    folder: Path, file: str, stale: set[tuple[str, str]]
+) -> None:
+    before = load_study(folder / "own.yaml")
+    with (folder / file).open("a") as text:
+        text.write("# a remark\n")
+    after = load_study(folder / "own.yaml")
+    changed = {block for block in prints(before) if prints(before)[block] != prints(after)[block]}
+    assert changed == stale
+    # What a set, a verifier or a statistic decides is known by its content, not by its samples.
+    assert (before.hash != after.hash) == (file != "sums.py")
+
+
+def test_a_set_of_ones_own_makes_stale_the_problems_that_it_changes(folder: Path) -> None:
+    before = load_study(folder / "own.yaml")
+    text = FILES["sums.py"].replace('record.text("q")', '"Add: " + record.text("q")')
+    (folder / "sums.py").write_text(text)
+    after = load_study(folder / "own.yaml")
+    changed = {block for block in prints(before) if prints(before)[block] != prints(after)[block]}
+    # The recipe trains on them, so all samples of the trained model change too.
+    assert changed == {("base", "sums"), ("rl", "sums"), ("rl", "plain")}
+
+
+def test_a_study_can_be_moved_with_its_plugins(folder: Path) -> None:
+    before = load_study(folder / "own.yaml")
+    moved = folder.parent / "elsewhere"
+    shutil.move(folder, moved)
+    after = load_study(moved / "own.yaml")
+    assert prints(before) == prints(after)
+    assert before.hash == after.hash
+
+
+def test_fields_of_records_are_named_in_the_study(folder: Path) -> None:
+    [problem] = load_study(folder / "own.yaml").problems("plain")
+    assert (problem.id, problem.gold, problem.fields["question"]) == ("plain/a", "8", "4+4?")
+    assert problem.extras["level"] == 3
+    assert problem.verifier == "math"
+
+
+def test_jobs_read_copies_by_content(folder: Path) -> None:
+    study = load_study(folder / "own.yaml")
+    stored = Study.from_json(self_contained(study).to_json())
+    (folder / "verifier.py").write_text("broken(")
+    copy = stored.problem_sets["sums"].verifier
+    assert copy is not None
+    assert Path(copy).read_text() == FILES["verifier.py"]
+    assert Path(copy).is_relative_to(Layout(folder / "runs" / "own").root)
+    recipe = stored.file.recipes["mine"]
+    assert recipe.algorithm.endswith("algorithm.py:Sign")
+    assert Path(recipe.algorithm.removesuffix(":Sign")).is_file()
+    assert stored.hash == study.hash
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("sums.py", "x = 1\n", "no `SET` in it, only x; name another one as"),
+        ("sums.py", "SET = 3\n", "found 3; allowed: a ProblemSet"),
+        ("sums.py", "\nimport nothing_like_it\n", "sums.py:2: ModuleNotFoundError"),
+        ("sums.py", "x = (\n", "SyntaxError: '(' was never closed"),
+        ("sums.py", "raise SystemExit(3)\n", "sums.py:1: SystemExit: 3"),
+    ],
+)
+def test_a_broken_plugin_is_one_line(folder: Path, file: str, text: str, complaint: str) -> None:
+    (folder / file).write_text(text)
+    with pytest.raises(UserError) as error:
+        load_study(folder / "own.yaml")
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_plugin_that_is_not_there_is_one_line(folder: Path) -> None:
+    (folder / "reward.py").unlink()
+    with pytest.raises(UserError, match=r"reward\.py: cannot be read: No such file"):
+        load_study(folder / "own.yaml")
+
+
+def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder: Path) -> None:
+    output = run("check", folder / "own.yaml")
+    for name, kind in KINDS.items():
+        assert name in output, kind
+    (folder / "sums.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    with pytest.raises(UserError, match=r"sums\.py: importing it ended with signal 11"):
+        run("check", folder / "own.yaml")
+
+
+@pytest.mark.slow
+def test_a_study_of_plugins_runs_from_training_to_the_report(folder: Path) -> None:
+    study = folder / "own.yaml"
+    run("train", study)
+    run("sample", study)
+    root = folder / "runs" / "own"
+    # Edited after the sampling: verbs on the run use the bytes that it was run with.
+    (folder / "statistic.py").write_text("broken(")
+    run("compact", root)
+    run("report", root)
+    frame = pd.read_csv(root / "report" / "own_statistics.csv")
+    assert {"statistic.py"} == set(frame["statistic"])
+    assert {"base", "rl"} == set(frame["arm"])
+    assert "An aspect of this study." in (root / "report" / "report.html").read_text()
+    grader = plugins.identity(str(folder / "verifier.py"))
+    problems = load_study(root / "study.json").problems("sums")
+    for problem in problems:
+        shown = run("show", root, "--problem", problem.id, "--sample", 0, "--json")
+        for row in json.loads(shown):
+            right = len(row["text"]) % 2 == int(problem.gold) % 2
+            assert (row["verdict"] == "right") == right
+            assert row["grader"] == grader
