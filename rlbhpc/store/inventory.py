@@ -125,7 +125,7 @@ class _Merge:
         path = self._folders[self._files[name]] / name
         notes: list[Skipped] = []
         if self._files[name] == writer.ENDING:
-            index = snapshot.journal_of(path, *self._group)
+            index = snapshot.journal_of(path, *self._group, noted=name in self._marked)
             bitmap.add(index)
             notes.extend(index.skipped)
             source = (index.size, not index.closed, self._damaged(name))

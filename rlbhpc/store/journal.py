@@ -104,11 +104,12 @@ class _Listed(NamedTuple):
     answers: tuple[Answers, ...] = ()
 
 
-def index(path: Path, *, verify: bool = False) -> Index:
+def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
     """List the samples of a journal.
 
     Fast, because whole samples are not looked at: a damaged one still counts until somebody who
-    read it has marked it. With ``verify`` each is read, and a damaged one is skipped.
+    read it has marked it. With ``verify`` each is read, and a damaged one is skipped. ``noted``
+    says that there may be such marks.
     """
     with files.reading(path) as fd:
         source = JournalFile(fd, path)
@@ -118,7 +119,7 @@ def index(path: Path, *, verify: bool = False) -> Index:
             )
         listed = _collect(source)
     records = listed.records
-    if damaged := marks.marked(path):
+    if noted and (damaged := marks.marked(path)):
         records = records[~np.isin(records["offset"], list(damaged))]
     marked = len(listed.records) - len(records)
     if marked:

@@ -83,9 +83,11 @@ def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Sn
     return Snapshot(tuple(journals), tuple(filter(None, sealed)), tuple(skipped))
 
 
-def journal_of(path: Path, arm: str, set_name: str, *, verify: bool = False) -> Index:
+def journal_of(
+    path: Path, arm: str, set_name: str, *, verify: bool = False, noted: bool = True
+) -> Index:
     """List a journal of a group."""
-    return _own(journal.index(path, verify=verify), arm, set_name)
+    return _own(journal.index(path, verify=verify, noted=noted), arm, set_name)
 
 
 def part_of(

@@ -25,6 +25,8 @@ from rlbhpc.sweep.presence import Presence
 # Samples of one problem that stay together: enough for a shared prompt cache to pay, few enough
 # that hard problems spread over all shards.
 SPAN = 64
+# Spans of a plan beside those that the gaps make; a plan of 10⁹ samples has longer ones.
+_SPANS: Final = 1 << 18
 
 
 class Span(NamedTuple):
@@ -178,12 +180,14 @@ def make_plan(
     Spans are dealt out in an order that is random but fixed by their content, so every shard gets
     its share of the hard problems and costs about the same.
     """
+    present = list(present)
+    size = max(SPAN, sum(p.missing for p in present) // _SPANS)
     groups: dict[tuple[str, str, int], list[tuple[Span, float]]] = {}
     for p in present:
         arm = study.arms[p.block.arm]
         loaded = study.engine(arm.name), arm.model, p.block.step
         wanted = p.retrying() if retry_failed else p
-        groups.setdefault(loaded, []).extend(_spans(wanted, arm.sampling.max_tokens))
+        groups.setdefault(loaded, []).extend(_spans(wanted, size, arm.sampling.max_tokens))
     shards: list[Shard] = []
     for (engine, model, step), spans in groups.items():
         if not spans:
@@ -199,8 +203,8 @@ def make_plan(
     return Plan(study.hash, tuple(shards))
 
 
-def _spans(present: Presence, max_tokens: int) -> list[tuple[Span, float]]:
-    """Missing spans of one block with their expected tokens.
+def _spans(present: Presence, size: int, max_tokens: int) -> list[tuple[Span, float]]:
+    """Missing spans of one block, of up to ``size`` samples, with their expected tokens.
 
     Lengths are learnt from what is there: the problem's own mean, else the block's, else the
     limit, which errs on the long side.
@@ -211,8 +215,8 @@ def _spans(present: Presence, max_tokens: int) -> list[tuple[Span, float]]:
     for problem, first, last in present.gaps():
         count = present.count[problem]
         length = present.tokens[problem] / count if count else typical
-        for start in range(first, last, SPAN):
-            stop = min(start + SPAN, last)
+        for start in range(first, last, size):
+            stop = min(start + size, last)
             span = Span(block.arm, block.set_name, block.step, block.problems[problem], start, stop)
             spans.append((span, float(length) * span.size))
     return spans

@@ -17,8 +17,8 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Block
 from rlbhpc.sweep.requested import requested
 
-# Problems whose bits are unpacked together.
-_ROWS: Final = 1024
+# Samples whose bits are unpacked together.
+_CELLS: Final = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,9 @@ class Presence:
     def gaps(self) -> Iterator[tuple[int, int, int]]:
         """Runs of missing samples: (problem's index in the block, first, behind the last)."""
         incomplete = np.flatnonzero(self._present < self.n)
-        for first in range(0, len(incomplete), _ROWS):
-            problems = incomplete[first : first + _ROWS]
+        rows = max(1, _CELLS // max(1, 8 * self.bits.shape[1]))
+        for first in range(0, len(incomplete), rows):
+            problems = incomplete[first : first + rows]
             lacking = ~self._unpacked(problems)
             lacking &= np.arange(lacking.shape[1]) < self.n[problems, None]
             edges = np.diff(np.pad(lacking, ((0, 0), (1, 1))).astype(np.int8), axis=1)

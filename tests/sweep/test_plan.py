@@ -25,6 +25,7 @@ from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+from rlbhpc.sweep import plan as plan_module
 from rlbhpc.sweep import topup
 from rlbhpc.sweep.load import engine_for
 from rlbhpc.sweep.plan import Plan, make_plan
@@ -310,3 +311,26 @@ def test_a_shard_asks_only_journals_that_may_hold_its_samples(
     left = still_missing(study, plan, shard)
     assert sorted(opened) == [f"{plan.name}-00001-cc.journal", "elsewhere.journal"]
     assert sum(s.size for s in left) == shard.samples - 1
+
+
+def test_a_plan_of_very_many_samples_has_longer_spans(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = presence(study.layout, list(study.blocks()))
+    monkeypatch.setattr(plan_module, "SPAN", 1)
+    single = make_plan(study, present, 10**6)
+    monkeypatch.setattr(plan_module, "_SPANS", 4)
+    longer = make_plan(study, present, 10**6)
+    assert sum(len(shard.spans) for shard in longer.shards) < single.samples
+    assert (
+        Counter(_keys(longer)) == Counter(_keys(single)) == Counter(dict.fromkeys(_keys(single), 1))
+    )
+
+
+def _keys(plan: Plan) -> list[SampleKey]:
+    return [
+        SampleKey(span.arm, span.step, span.problem, sample)
+        for shard in plan.shards
+        for span in shard.spans
+        for sample in range(span.start, span.stop)
+    ]
