@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rlbhpc.cli.cost import Cost
+from rlbhpc.cli.power import power_rows, print_power
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.cluster import choose
@@ -51,9 +52,10 @@ def plan(
 ) -> int:  # fmt: skip
     """Show which samples of STUDY are missing, and the shards that would make them.
 
-    With a rate, measured or given, also what they cost; with --preemptions, how that changes with
-    the number of shards and the drain time. No plan is written. Exit code 4 says that nothing is
-    missing.
+    Also the smallest loss or gain of problems that a study of this size can call, from its first
+    samples or from a typical base. With a rate, measured or given, also what they cost; with
+    --preemptions, how that changes with the number of shards and the drain time. No plan is
+    written. Exit code 4 says that nothing is missing.
     """
     resolved = load_study(study, overrides)
     reject_what_jobs_would(resolved)
@@ -61,10 +63,12 @@ def plan(
     present = presence(resolved.layout, list(resolved.blocks()))
     new_plan = make_plan(resolved, present, shard_tokens)
     rates = known_rates(resolved.layout, tokens_per_second, startup)
-    record = {"blocks": [block_row(p) for p in present], **summary(new_plan)}
+    decides = power_rows(resolved, present)
+    record = {"blocks": [block_row(p) for p in present], **summary(new_plan), "decides": decides}
     if not as_json:
         print_blocks(present)
         print_summary(new_plan)
+        print_power(decides)
     if new_plan.samples and rates is not None:
         cost = Cost(
             new_plan, rates, site, width or len(new_plan.shards), resolved.file.engine.options

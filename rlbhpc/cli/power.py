@@ -1,0 +1,80 @@
+"""What a study of its size can decide, as ``rlbhpc plan`` shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbhpc.cli.table import print_table
+from rlbhpc.stats.power import CHANCE, smallest_loss
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.presence import Presence
+
+# Samples of every problem from which the rates of the base are taken.
+_ENOUGH: Final = 8
+
+
+def power_rows(study: Study, present: Sequence[Presence]) -> list[dict[str, Any]]:
+    """One row per problem set and number of samples that is compared, as JSON-ready values."""
+    pairs = study.comparisons()
+    by_arm = {(p.block.arm, p.block.set_name): p for p in present}
+    shared = [
+        (base, set_name, min(study.n(base, set_name), study.n(trained, set_name)))
+        for base, trained in pairs
+        for set_name in study.sets(base)
+        if set_name in study.sets(trained)
+    ]
+    return [
+        _row(by_arm.get((base, set_name)), base, set_name, n, len(study.problem_ids(set_name)),
+             len(shared))
+        for base, set_name, n in dict.fromkeys(shared)
+    ]  # fmt: skip
+
+
+def _row(
+    there: Presence | None, base: str, set_name: str, n: int, problems: int, comparisons: int
+) -> dict[str, Any]:
+    rates = None if there is None else _rates(there)
+    power = smallest_loss(problems, n, np.random.default_rng(0), comparisons, rates)
+    decided = not math.isnan(power.share)
+    return {
+        "base": base,
+        "problem_set": set_name,
+        "problems": problems,
+        "n": n,
+        "comparisons": comparisons,
+        "smallest_share": power.share if decided else None,
+        "smallest_count": int(power.count) if decided else None,
+        "rates": "its first samples" if rates is not None else "a typical base",
+    }
+
+
+def _rates(there: Presence) -> NDArray[np.float64] | None:
+    """Success rates of a base that has enough samples of every problem."""
+    if not len(there.count) or there.count.min() < _ENOUGH:
+        return None
+    return np.asarray(there.right / there.count)
+
+
+def print_power(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the smallest loss or gain that is called."""
+    if not rows:
+        return
+    cells = [
+        [
+            row["problem_set"], row["base"], row["problems"], row["n"],
+            "none" if row["smallest_count"] is None
+            else f"{row['smallest_count']:,} ({100 * row['smallest_share']:.1f} %)",
+            row["rates"],
+        ]
+        for row in rows
+    ]  # fmt: skip
+    title = (
+        f"Smallest loss or gain of problems that {100 * CHANCE:g} % of such studies call, "
+        f"with {rows[0]['comparisons']:,} comparisons"
+    )
+    print_table(title, ["problem set", "base", "problems", "n", "smallest", "rates from"], cells)

@@ -1,0 +1,39 @@
+"""`rlbhpc plan` says what a study of its size can decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlbhpc.cli.power import power_rows, print_power
+from rlbhpc.sweep.presence import presence
+from tests.report.made import make_study
+
+
+def test_a_plan_names_the_smallest_loss_of_each_compared_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = make_study(tmp_path / "run", 60, 64)
+    present = presence(study.layout, list(study.blocks()))
+    (row,) = power_rows(study, present)
+    assert (row["base"], row["problem_set"], row["problems"], row["n"]) == ("base", "math", 60, 64)
+    assert row["comparisons"] == 1
+    assert 1 < row["smallest_count"] < 30
+    assert row["rates"] == "a typical base"
+    print_power([row])
+    assert f"{row['smallest_count']} (" in capsys.readouterr().out
+
+
+def test_first_samples_of_the_base_say_more(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", 60, 64)
+    base, trained = presence(study.layout, list(study.blocks()))
+    easy = replace(base, count=np.full(60, 8), right=np.full(60, 7))
+    never = replace(base, count=np.full(60, 8), right=np.zeros(60, np.int64))
+    (sure,) = power_rows(study, [easy, trained])
+    assert sure["rates"] == "its first samples"
+    assert sure["smallest_count"] <= power_rows(study, [base, trained])[0]["smallest_count"]
+    (hopeless,) = power_rows(study, [never, trained])
+    assert hopeless["smallest_count"] is None, "a base that solves nothing loses nothing"
