@@ -199,6 +199,7 @@ def _arm(study: Study, name: str) -> dict[str, Any]:
         "engine": study.engine(name),
         "problem_sets": list(sets),
         "n": {s: study.n(name, s) for s in sets},
+        "stop_after": {s: study.stop_after(name, s) or None for s in sets},
         "samples": per_step * len(arm.steps),
     }
 
@@ -218,11 +219,15 @@ def print_expansion(study: Study) -> None:
     _print_rows("Recipes", entries["recipes"], columns)
     for arm in entries["arms"]:
         arm["n"] = sorted(set(arm["n"].values()))
-    columns = "arm model steps prompt temperature top_p max_tokens n problem_sets engine samples"
+        arm["stop_after"] = sorted({r for r in arm["stop_after"].values() if r})
+    stops = "stop_after " if any(arm["stop_after"] for arm in entries["arms"]) else ""
+    columns = f"arm model steps prompt temperature top_p max_tokens n {stops}problem_sets engine "
+    columns += "samples"
     _print_rows("Arms", entries["arms"], columns)
     _print_rows("Scores", entries["scores"], "score model responses texts per_problem")
     _print_rows("Comparisons", entries["comparisons"], "base trained")
-    click.echo(f"{entries['samples']:,} samples in all")
+    most = " at the most" if stops else ""
+    click.echo(f"{entries['samples']:,} samples in all{most}")
 
 
 def _print_rows(title: str, rows: list[dict[str, Any]], columns: str) -> None:

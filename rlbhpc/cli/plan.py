@@ -103,6 +103,7 @@ def block_row(p: Presence) -> dict[str, Any]:
         "requested": p.requested,
         "present": p.present,
         "missing": p.missing,
+        "stopped": p.stopped,
         "stale": p.stale,
         "solved": int((p.right > 0).sum()),
         "problems": len(p.block.problems),
@@ -118,6 +119,8 @@ def print_blocks(present: list[Presence]) -> None:
     """Print what is there and what is missing."""
     rows = [block_row(p) for p in present]
     names = ["arm", "problem_set", "step", "requested", "present", "missing", "stale"]
+    if any(p.block.stop_after for p in present):
+        names.insert(-1, "stopped")
     print_table("Samples", names, [[row[name] for name in names] for row in rows])
 
 

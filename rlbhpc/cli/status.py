@@ -71,6 +71,8 @@ def as_record(study_status: look.Status) -> dict[str, Any]:
 def show(study_status: look.Status) -> None:
     """Print the status for a person."""
     names = ["arm", "problem_set", "step", "requested", "present", "missing", "solved"]
+    if any(p.block.stop_after for p in study_status.blocks):
+        names.append("stopped")
     rows = [block_row(p) for p in study_status.blocks]
     print_table("Samples", names, [[row[name] for name in names] for row in rows])
     failed = sum(p.failed for p in study_status.blocks)

@@ -35,7 +35,9 @@ class DatasetAccessor:
 
         Verdicts are counted as they are selected: after ``isel(sample=slice(256))`` the counts
         are those of 256 samples. They are read a few tiles at a time, never all at once. A group
-        of imported counts has no verdicts and gives its counts as they are.
+        of imported counts has no verdicts and gives its counts as they are. Where sampling stops
+        (coordinate ``stop_after``) the samples up to there count, and ``n_max`` is where it would
+        have ended otherwise.
 
         Parameters
         ----------
@@ -48,6 +50,7 @@ class DatasetAccessor:
             self._require("n")
             return dataset[["n", "c"]]
         self._require(by)
+        stop_after = int(dataset["stop_after"]) if "stop_after" in dataset else 0
         verdict = dataset[by].variable
         # A selection may have dropped dimensions: a single sample, problem or step.
         dims = [dim for dim in CELLS if dim in verdict.sizes]
@@ -59,8 +62,11 @@ class DatasetAccessor:
                 verdict[place].load().transpose(*dims, ...).to_numpy().astype(np.int8, copy=False)
             )
             at = tuple(place[dim] for dim in dims)
-            n[at], c[at] = band.counts(tile.reshape(*tile.shape[: len(dims)], -1), -1)
+            tile = band.up_to_stop(tile.reshape(*tile.shape[: len(dims)], -1), stop_after)
+            n[at], c[at] = band.counts(tile, -1)
         coords = {k: v for k, v in dataset.coords.items() if {*v.dims} <= {*dims}}
+        if stop_after:
+            coords["n_max"] = xr.DataArray(verdict.sizes.get("sample", 1))
         variables = {
             spec.name: (dims, values, dict(spec.attrs))
             for spec, values in zip(COUNT_VARIABLES, (n, c), strict=True)
@@ -89,8 +95,9 @@ class DatasetAccessor:
         if (drawn != drawn.astype(np.int64)).any() or (drawn < 1).any():
             raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
         sizes = xr.DataArray(drawn.astype(np.int64), dims=["k"] if drawn.ndim else [])
+        rule = [counts[name] for name in ("stop_after", "n_max") if name in counts.coords]
         result: xr.DataArray = xr.apply_ufunc(
-            pass_at_k, counts["n"], counts["c"], sizes, keep_attrs=False
+            pass_at_k, counts["n"], counts["c"], sizes, *rule, keep_attrs=False
         )
         return (
             result.rename("pass_at_k")

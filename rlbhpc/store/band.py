@@ -70,6 +70,20 @@ def build(
     return arrays
 
 
+def up_to_stop(verdict: NDArray[np.int8], stop_after: int) -> NDArray[np.int8]:
+    """Keep the samples up to the ``stop_after``-th right one, along the last axis.
+
+    In the order of the index, and none behind a missing one: what counts follows from the samples
+    and not from which of them came first. Those left out become missing. 0 keeps all.
+    """
+    if not stop_after:
+        return verdict
+    right = verdict == _RIGHT
+    kept = np.cumsum(right, axis=-1) - right < stop_after
+    kept &= np.logical_and.accumulate(verdict != Status.MISSING, axis=-1)
+    return np.where(kept, verdict, np.int8(Status.MISSING))
+
+
 def counts(verdict: NDArray[np.int8], axis: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Count judged samples and right ones along an axis of verdict codes."""
     samples_last = np.moveaxis(verdict, axis, -1)

@@ -4,10 +4,10 @@ The bits are derived and may be deleted at any time. They are kept in one file p
 set, so that a resume opens one file instead of ten thousand journals, and reads no more of it than
 the problems that concern it::
 
-    magic "rlbhpcB1", length of the head u32, crc32 of the head u32
+    magic "rlbhpcB2", length of the head u32, crc32 of the head u32
     head   JSON: the files that were merged, the problems, the width of a row in bytes
     cells  one CELL per (step, problem, fingerprint) with samples; then their crc32
-    rows   of each cell ``width`` bytes, a bit per sample, least first
+    rows   of each cell ``width`` bytes, a bit per sample, least first; as many for the right ones
 
 A file that was merged and is not there any more, or was cut short, or of which more was marked as
 damaged since, makes the whole merge void: then all files are listed anew. New files and those that
@@ -36,7 +36,7 @@ from rlbhpc.store.listing import FAILED
 from rlbhpc.store.snapshot import Sealed
 from rlbhpc.verify.verdict import Status
 
-_MAGIC: Final = b"rlbhpcB1"
+_MAGIC: Final = b"rlbhpcB2"
 _START: Final = struct.Struct("<8sII")
 #: What is known of a cell beside its bits; ``check`` is the crc32 of these.
 CELL: Final = np.dtype(
@@ -62,8 +62,8 @@ class Holding(NamedTuple):
 
     Attributes
     ----------
-    bits
-        A row of packed bits per cell.
+    bits, right_bits
+        A row of packed bits per cell: its samples, and the right ones.
     failed
         Rows and samples of which there is nothing but a row that says they failed.
     right, tokens, measured
@@ -73,6 +73,7 @@ class Holding(NamedTuple):
     """
 
     bits: NDArray[np.uint8]
+    right_bits: NDArray[np.uint8]
     failed: NDArray[np.int64]
     right: NDArray[np.float64]
     tokens: NDArray[np.float64]
@@ -112,6 +113,7 @@ class Bitmap:
     problems: dict[str, int] = field(default_factory=dict)
     cells: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, CELL))
     bits: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
+    right_bits: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
     failed: set[tuple[int, int]] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
     _rows: dict[tuple[int, str, int], int] = field(default_factory=dict)
@@ -162,6 +164,7 @@ class Bitmap:
             self.cells = np.concatenate([self.cells, more])
             empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
             self.bits = np.concatenate([self.bits, empty])
+            self.right_bits = np.concatenate([self.right_bits, empty])
         return np.array(rows, np.int64)
 
     def _gather(self, entries: _Entries) -> None:
@@ -194,7 +197,8 @@ class Bitmap:
             self.failed.difference_update(entries.where(mended).pairs())
             fresh |= mended
         entries = entries.where(fresh).distinct()
-        self._set(entries)
+        self._set(self.bits, entries)
+        self._set(self.right_bits, entries.where(entries.verdicts == _RIGHT))
         if not len(entries.rows):
             return
         first = int(entries.rows.min())
@@ -207,7 +211,7 @@ class Bitmap:
     def _enter_failures(self, entries: _Entries) -> None:
         entries = entries.where(~self.has(entries.rows, entries.samples))
         self.failed.update(entries.pairs())
-        self._set(entries)
+        self._set(self.bits, entries)
 
     def has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether samples of some rows are there."""
@@ -215,10 +219,10 @@ class Bitmap:
         there: NDArray[np.bool_] = (bytes_ >> (samples & 7)) & 1 == 1
         return there
 
-    def _set(self, entries: _Entries) -> None:
+    def _set(self, bits: NDArray[np.uint8], entries: _Entries) -> None:
         places = self._place(entries.rows, entries.samples)
         np.bitwise_or.at(
-            self.bits.reshape(-1), places, np.uint8(1) << (entries.samples & 7).astype("u1")
+            bits.reshape(-1), places, np.uint8(1) << (entries.samples & 7).astype("u1")
         )
 
     def _place(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -229,7 +233,8 @@ class Bitmap:
     def _widen(self, samples: int) -> None:
         width = -(-samples // 64) * 8
         if width > self.bits.shape[1]:
-            self.bits = np.pad(self.bits, ((0, 0), (0, width - self.bits.shape[1])))
+            more = ((0, 0), (0, width - self.bits.shape[1]))
+            self.bits, self.right_bits = np.pad(self.bits, more), np.pad(self.right_bits, more)
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -241,7 +246,8 @@ class Bitmap:
         there = rows >= 0
         known = rows[there]
         bits = np.zeros((len(problems), self.bits.shape[1]), np.uint8)
-        bits[there] = self.bits[known]
+        right_bits = np.zeros_like(bits)
+        bits[there], right_bits[there] = self.bits[known], self.right_bits[known]
         values = {name: np.zeros(len(problems)) for name in ("right", "tokens", "measured")}
         for name, column in values.items():
             column[there] = self.cells[name][known]
@@ -253,6 +259,7 @@ class Bitmap:
         stale = others[np.isin(self.cells["problem"][others], numbers)]
         return Holding(
             bits,
+            right_bits,
             np.array(failed, np.int64).reshape(-1, 2),
             values["right"],
             values["tokens"],
@@ -265,7 +272,8 @@ class Bitmap:
     def save(self, path: Path) -> None:
         """Write the merged bits, replacing an older merge in one step."""
         self.settle()
-        self.cells["check"] = [zlib.crc32(row) for row in self.bits]
+        rows = np.hstack([self.bits, self.right_bits])
+        self.cells["check"] = [zlib.crc32(row) for row in rows]
         cells = self.cells.tobytes()
         head = json.dumps(
             {
@@ -287,7 +295,7 @@ class Bitmap:
                     sink.write(head)
                     sink.write(cells)
                     sink.write(struct.pack("<I", zlib.crc32(cells)))
-                    sink.write(np.ascontiguousarray(self.bits).data.cast("B"))
+                    sink.write(np.ascontiguousarray(rows).data.cast("B"))
                 files.publish(made, path)
         except OSError as error:
             raise files.explain(error, path) from error
@@ -326,11 +334,11 @@ def _read(fd: int, wanted: Callable[[int, str], bool] | None) -> Bitmap:
     if wanted is not None:
         names = zip(cells["step"].tolist(), cells["problem"].tolist(), strict=True)
         chosen = np.flatnonzero([wanted(step, problems[p]) for step, p in names])
-    bits = np.empty((len(chosen), width), np.uint8)
+    both = np.empty((len(chosen), 2 * width), np.uint8)
     for first, stop in _runs(chosen):
-        data = files.read_at(fd, (stop - first) * width, start + int(chosen[first]) * width)
-        bits[first:stop] = np.frombuffer(data, np.uint8).reshape(-1, width)
-    checks = zip(bits, cells["check"][chosen].tolist(), strict=True)
+        data = files.read_at(fd, (stop - first) * 2 * width, start + int(chosen[first]) * 2 * width)
+        both[first:stop] = np.frombuffer(data, np.uint8).reshape(-1, 2 * width)
+    checks = zip(both, cells["check"][chosen].tolist(), strict=True)
     if any(zlib.crc32(row) != check for row, check in checks):
         raise ValueError("its rows fail their checksum")
     place = {int(row): i for i, row in enumerate(chosen)}
@@ -345,7 +353,8 @@ def _read(fd: int, wanted: Callable[[int, str], bool] | None) -> Bitmap:
         {name: tuple(source) for name, source in head["sources"].items()},
         {name: i for i, name in enumerate(problems)},
         cells,
-        bits,
+        both[:, :width].copy(),
+        both[:, width:].copy(),
         {(place[row], sample) for row, sample in head["failed"] if row in place},
         [Note(*note) for note in head["notes"]],
         rows,

@@ -64,6 +64,12 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     create_arrays(group, cube_schema.SAMPLE_VARIABLES, sizes, chunks)
     create_arrays(group, cube_schema.CELL_VARIABLES, sizes, chunks)
     _fill_coordinates(group, arm, problem_set, grid)
+    stop_after = grid.provenance.get(cube_schema.STOP_AFTER.name)
+    if stop_after:
+        create_arrays(group, [cube_schema.STOP_AFTER], sizes, chunks)
+        write(group, cube_schema.STOP_AFTER.name, stop_after)
+        names = f"{group.attrs['coordinates']} {cube_schema.STOP_AFTER.name}"
+        group.update_attributes({"coordinates": names})
     return group
 
 

@@ -83,6 +83,11 @@ COORDINATES: Final = (
     GUESSABLE,
 )
 
+#: Coordinate of a group whose problems end at so many right samples; absent elsewhere.
+STOP_AFTER: Final = _variable(
+    "stop_after", (), "i4", "right samples at which the samples of a problem end"
+)
+
 #: One value per sample.
 SAMPLE_VARIABLES: Final = tuple(
     _variable(name, SAMPLES, column.cube, column.meaning, **(column.attrs or {}))

@@ -107,6 +107,8 @@ def _group(group: zarr.Group) -> Iterator[str]:
         known = {spec.name for spec in wanted}
         metrics = (name for name in arrays if name not in known)
         wanted = (*wanted, *map(cube_schema.training_variable, metrics))
+    if kind == "samples" and cube_schema.STOP_AFTER.name in arrays:
+        wanted = (*wanted, cube_schema.STOP_AFTER)
     yield from (f"{v.name}: missing" for v in wanted if v.name not in arrays)
     names = {variable.name for variable in wanted}
     yield from (f"{name}: not in the schema" for name in arrays if name not in names)

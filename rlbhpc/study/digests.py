@@ -84,7 +84,12 @@ class Digests:
     def _arm(self, name: str) -> dict[str, Any]:
         """Say what the responses of an arm's last step depend on."""
         study, arm = self.study, self.study.arms[name]
-        sets = {s: [study.n(name, s), dict(study.problem_hashes[s])] for s in study.sets(name)}
+        sets: dict[str, list[Any]] = {
+            s: [study.n(name, s), dict(study.problem_hashes[s])] for s in study.sets(name)
+        }
+        for set_name, drawn in sets.items():
+            if stop_after := study.stop_after(name, set_name):
+                drawn.append(stop_after)
         sampling = [arm.sampling.temperature, arm.sampling.top_p, arm.sampling.max_tokens]
         return {
             "model": self.digest(arm.model, arm.steps[-1]),

@@ -103,6 +103,7 @@ Temperature = Annotated[float, Field(ge=0, le=10), Tag("t")]
 TopP = Annotated[float, Field(gt=0, le=1), Tag("p")]
 Tokens = Annotated[int, Field(ge=1, le=10_000_000), Tag("len")]
 Samples = Annotated[int, Field(ge=1, le=1_000_000), Tag("n")]
+StopAfter = Annotated[int, Field(ge=0, le=1_000_000), Tag("r")]
 Checkpoints = Annotated[
     list[Annotated[int, Field(ge=0, le=10**12)]],
     Field(min_length=1, max_length=1_000),

@@ -23,6 +23,7 @@ from rlbhpc.study.fields import (
     Samples,
     Seed,
     SetNames,
+    StopAfter,
     Tag,
     Temperature,
     Text,
@@ -146,6 +147,8 @@ class ProblemSet(Entry):
     """Decides the draw of `limit`, and what a generated set contains."""
     n: Samples | None = None
     """Samples per problem of this set, in place of the arms' own n."""
+    stop_after: StopAfter | None = None
+    """Right samples at which a problem of this set ends, in place of the arms' own."""
 
 
 class SamplingDefaults(Entry):
@@ -163,6 +166,8 @@ class SamplingDefaults(Entry):
     """Texts that end a response and are cut from it."""
     n: Samples | None = None
     """Samples per problem."""
+    stop_after: StopAfter | None = None
+    """End a problem's samples at so many right ones, or at n; 0 draws all n."""
     problem_sets: SetNames | None = None
     """The sets to answer; when left out, all that no recipe trains on."""
     engine: PluginName | None = None
@@ -186,6 +191,10 @@ class ArmEntry(Entry):
     """Texts that end a response and are cut from it."""
     n: Samples
     """Samples per problem; a problem set's own `n` goes before."""
+    stop_after: StopAfter | None = None
+    """End a problem's samples at so many right ones, or at n; 0 draws all n. A problem set's own
+    `stop_after` goes before.
+    """
     steps: Checkpoints | None = None
     """The checkpoints to sample, 0 for the base; when left out, all `steps` of the model."""
     problem_sets: SetNames | None = None

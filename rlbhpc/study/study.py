@@ -31,13 +31,16 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import ModelEntry, ProblemSet, StudyFile
 
 FORMAT: Final = 1
+# A study that never stops means what it meant before there was such a rule.
+_NO_STOP: Final = ("stop_after", None)
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """All samples of one arm, problem set and step: the grain in which keys are handled.
 
-    ``fingerprints`` has one entry per problem; the samples 0 … n−1 of a problem share it.
+    ``fingerprints`` has one entry per problem; the samples 0 … n−1 of a problem share it. Where
+    ``stop_after`` is not 0, a problem needs no samples behind that many right ones.
     """
 
     arm: str
@@ -46,6 +49,7 @@ class Block:
     problems: tuple[str, ...]
     n: int
     fingerprints: NDArray[np.int64]
+    stop_after: int = 0
 
     @property
     def size(self) -> int:
@@ -148,6 +152,11 @@ class Study:
     def n(self, arm: str, set_name: str) -> int:
         """Return the samples per problem of one arm and problem set."""
         return self.problem_sets[set_name].n or self.arms[arm].n
+
+    def stop_after(self, arm: str, set_name: str) -> int:
+        """Return the right samples at which a problem ends; 0 where all n are drawn."""
+        of_set = self.problem_sets[set_name].stop_after
+        return (self.file.arms[arm].stop_after if of_set is None else of_set) or 0
 
     def matched(self, name: str, temperature: float) -> Study:
         """The study with one entropy match settled: the arm ``name`` at the temperature found."""
@@ -278,7 +287,13 @@ class Study:
         problems = self.problem_ids(set_name) if problems is None else problems
         prints = [self.request_fingerprint(arm, step, problem) for problem in problems]
         return Block(
-            arm, set_name, step, problems, self.n(arm, set_name), np.array(prints, dtype=np.int64)
+            arm,
+            set_name,
+            step,
+            problems,
+            self.n(arm, set_name),
+            np.array(prints, dtype=np.int64),
+            self.stop_after(arm, set_name),
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -357,12 +372,13 @@ class Study:
                     "n": entry.n,
                     "problems": dict(self.problem_hashes[name]),
                     **({"verifier": entry.verifier} if entry.verifier else {}),
+                    **({"stop_after": entry.stop_after} if entry.stop_after is not None else {}),
                 }
                 for name, entry in self.problem_sets.items()
             },
             "arms": {
                 name: {
-                    **record["arms"][name],
+                    **{k: v for k, v in record["arms"][name].items() if (k, v) != _NO_STOP},
                     "prompt": self.prompts[arm.prompt].digest,
                     "steps": list(arm.steps),
                     "problem_sets": sorted(self.sets(name)),

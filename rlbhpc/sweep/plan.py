@@ -17,6 +17,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked
 from rlbhpc.study.study import Study
@@ -27,6 +30,10 @@ from rlbhpc.sweep.presence import Presence
 SPAN = 64
 # Spans of a plan beside those that the gaps make; a plan of 10⁹ samples has longer ones.
 _SPANS: Final = 1 << 18
+
+
+# Places at which a distribution of rates is looked at.
+_QUANTILES: Final = (np.arange(64) + 0.5) / 64
 
 
 class Span(NamedTuple):
@@ -43,6 +50,10 @@ class Span(NamedTuple):
     def size(self) -> int:
         """Number of samples."""
         return self.stop - self.start
+
+
+#: Spans for one worker, and their expected tokens.
+Piece = tuple[list[Span], float]
 
 
 @dataclass(frozen=True)
@@ -182,51 +193,78 @@ def make_plan(
     """
     present = list(present)
     size = max(SPAN, sum(p.missing for p in present) // _SPANS)
-    groups: dict[tuple[str, str, int], list[tuple[Span, float]]] = {}
+    groups: dict[tuple[str, str, int], list[Piece]] = {}
     for p in present:
         arm = study.arms[p.block.arm]
         loaded = study.engine(arm.name), arm.model, p.block.step
         wanted = p.retrying() if retry_failed else p
-        groups.setdefault(loaded, []).extend(_spans(wanted, size, arm.sampling.max_tokens))
+        groups.setdefault(loaded, []).extend(_pieces(wanted, size, arm.sampling.max_tokens))
     shards: list[Shard] = []
-    for (engine, model, step), spans in groups.items():
-        if not spans:
+    for (engine, model, step), pieces in groups.items():
+        if not pieces:
             continue
-        spans.sort(key=lambda item: hashlib.sha256(repr(item[0]).encode()).digest())
-        total = sum(cost for _, cost in spans)
+        pieces.sort(key=lambda piece: hashlib.sha256(repr(piece[0][0]).encode()).digest())
+        total = sum(cost for _, cost in pieces)
         count = max(1, round(total / shard_tokens))
-        for part in _deal(spans, min(count, len(spans))):
+        for part in _deal(pieces, min(count, len(pieces))):
             # One arm and set after the other: an engine runs one sampling setting at a time.
-            ordered = tuple(sorted(span for span, _ in part))
+            ordered = tuple(sorted(span for spans, _ in part for span in spans))
             tokens = round(sum(cost for _, cost in part))
             shards.append(Shard(len(shards), engine, model, step, tokens, ordered, retry_failed))
     return Plan(study.hash, tuple(shards))
 
 
-def _spans(present: Presence, size: int, max_tokens: int) -> list[tuple[Span, float]]:
+def _pieces(present: Presence, size: int, max_tokens: int) -> list[Piece]:
     """Missing spans of one block, of up to ``size`` samples, with their expected tokens.
 
     Lengths are learnt from what is there: the problem's own mean, else the block's, else the
-    limit, which errs on the long side.
+    limit, which errs on the long side. Where problems stop, each stays with one worker, which
+    alone knows when it has enough right samples.
     """
     block, seen = present.block, int(present.count.sum())
     typical = present.tokens.sum() / seen if seen else max_tokens
-    spans = []
+    expected = _expected_samples(present)
+    together: dict[int, list[Span]] = {}
+    pieces: list[Piece] = []
     for problem, first, last in present.gaps():
         count = present.count[problem]
-        length = present.tokens[problem] / count if count else typical
+        length = float(present.tokens[problem] / count if count else typical)
+        name = block.problems[problem]
+        if expected is not None:
+            spans = together.setdefault(problem, [])
+            spans.append(Span(block.arm, block.set_name, block.step, name, first, last))
+            if len(spans) == 1:
+                pieces.append((spans, length * float(expected[problem])))
+            continue
         for start in range(first, last, size):
             stop = min(start + size, last)
-            span = Span(block.arm, block.set_name, block.step, block.problems[problem], start, stop)
-            spans.append((span, float(length) * span.size))
-    return spans
+            span = Span(block.arm, block.set_name, block.step, name, start, stop)
+            pieces.append(([span], length * span.size))
+    return pieces
 
 
-def _deal(spans: list[tuple[Span, float]], count: int) -> list[list[tuple[Span, float]]]:
-    """Deal spans in order into ``count`` piles, always onto the cheapest."""
+def _expected_samples(present: Presence) -> NDArray[np.float64] | None:
+    """Samples that each problem is expected to take until it stops; None where none does.
+
+    A rate is Beta(c + ½, n − c + ½) given what is there. Without any samples that is 16 % of
+    1,024 for ``stop_after: 16``; simulated problems like MATH500 took 16 to 17 %.
+    """
+    if not present.block.stop_after:
+        return None
+    from scipy import special  # takes as long to import as all the rest
+
+    needed = present.block.stop_after - present.right[:, None]
+    wrong = present.count[:, None] - present.right[:, None]
+    rates = special.betaincinv(present.right[:, None] + 0.5, wrong + 0.5, _QUANTILES)
+    left = np.array([present.lacking(i, 0, int(n)) for i, n in enumerate(present.n)])
+    return np.where(needed[:, 0] > 0, np.minimum(needed / rates, left[:, None]).mean(axis=1), left)
+
+
+def _deal(pieces: list[Piece], count: int) -> list[list[Piece]]:
+    """Deal pieces in order into ``count`` piles, always onto the cheapest."""
     piles: list[tuple[float, int]] = [(0.0, i) for i in range(count)]
-    dealt: list[list[tuple[Span, float]]] = [[] for _ in range(count)]
-    for item in spans:
+    dealt: list[list[Piece]] = [[] for _ in range(count)]
+    for item in pieces:
         cost, i = heapq.heappop(piles)
         dealt[i].append(item)
         heapq.heappush(piles, (cost + item[1], i))

@@ -28,7 +28,10 @@ class Presence:
     Attributes
     ----------
     n
-        Samples that are requested of each problem; top-ups make it ragged.
+        Samples that are requested of each problem; top-ups make it ragged. Of one that has enough
+        right samples, those up to the last of them.
+    stopped
+        Problems that have enough right samples.
     bits
         Which samples exist, a packed row per problem. A sample whose prompt, model, sampling
         setting or problem text has changed since does not count.
@@ -53,6 +56,7 @@ class Presence:
     tokens: NDArray[np.int64]
     failures: NDArray[np.int64]
     stale: int
+    stopped: int = 0
 
     @property
     def requested(self) -> int:
@@ -167,6 +171,9 @@ def presence(
 
 
 def _compare(block: Block, n: NDArray[np.int64], held: Holding) -> Presence:
+    ends = _ends(block.stop_after, held) if block.stop_after else n
+    stopped = ends < n
+    n = np.minimum(n, ends)
     width = -(-int(n.max(initial=0)) // 8)
     bits = held.bits
     if bits.shape[1] < width:
@@ -180,4 +187,17 @@ def _compare(block: Block, n: NDArray[np.int64], held: Holding) -> Presence:
         tokens=held.tokens.round().astype(np.int64),
         failures=held.failed,
         stale=held.stale,
+        stopped=int(stopped.sum()),
     )
+
+
+def _ends(stop_after: int, held: Holding) -> NDArray[np.int64]:
+    """Samples of each problem up to its ``stop_after``-th right one; very many where it has fewer.
+
+    Whatever is missing before that one is still needed: what counts is in the order of the index.
+    """
+    ends = np.full(len(held.right), np.iinfo(np.int64).max)
+    for row in np.flatnonzero(held.right >= stop_after).tolist():
+        right = np.flatnonzero(np.unpackbits(held.right_bits[row], bitorder="little"))
+        ends[row] = right[stop_after - 1] + 1
+    return ends

@@ -62,10 +62,11 @@ class Recorder:
 
     def put(self, asked: Asked, done: Completion) -> None:
         """Hand over one completion."""
-        self._raise()
+        self.check()
         self._queue.put((asked, done))
 
-    def _raise(self) -> None:
+    def check(self) -> None:
+        """Raise what went wrong with recording, if anything did."""
         if self._error is not None:
             raise self._error
 

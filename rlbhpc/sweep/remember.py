@@ -57,6 +57,8 @@ def _plan_grids(study: Study) -> None:
             if known is not None:
                 mine = [t for t in extra if (t["arm"], t["set_name"]) == (arm.name, set_name)]
                 provenance = {**_provenance(study, arm.name), "topups": mine}
+                if stop_after := study.stop_after(arm.name, set_name):
+                    provenance["stop_after"] = stop_after
                 replace(known, provenance=provenance).save(path)
 
 

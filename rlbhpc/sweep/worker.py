@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cache
+from itertools import count
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
@@ -21,6 +22,7 @@ from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.drawing import Drawing, Line
 from rlbhpc.sweep.judge import Asked, Judge
 from rlbhpc.sweep.load import refuse_unseen
 from rlbhpc.sweep.plan import Plan, Shard, Span
@@ -51,8 +53,8 @@ def load_all_problems(study: Study, shards: tuple[Shard, ...]) -> dict[str, Prob
     return {p.id: p for set_name in sets for p in study.problems(set_name)}
 
 
-def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Span]:
-    """Those parts of a shard that nobody has stored since the plan was made.
+def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Line]:
+    """Those parts of a shard that nobody has stored since the plan was made, by problem.
 
     No more is read than may hold samples of the shard: other shards of its plan have none.
     """
@@ -66,24 +68,33 @@ def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Span]:
     def passed_over(journal: str) -> bool:
         return journal.startswith(f"{plan.name}-") and not journal.startswith(own)
 
-    left: list[Span] = []
+    lines: list[Line] = []
     present = presence(study.layout, blocks, partly=True, passed_over=passed_over)
     for found, problems in zip(present, spans.values(), strict=True):
         held = found.retrying() if shard.retries else found
+        left: dict[int, list[Span]] = {}
         for index, first, last in held.gaps():
             for span in problems[held.block.problems[index]]:
                 start, stop = max(first, span.start), min(last, span.stop)
                 if start < stop:
-                    left.append(span._replace(start=start, stop=stop))
-    return sorted(left)
+                    left.setdefault(index, []).append(span._replace(start=start, stop=stop))
+        lines += [
+            Line(sorted(spans), held.block.stop_after, int(held.count[i]), int(held.right[i]))
+            for i, spans in left.items()
+        ]
+    return sorted(lines, key=lambda line: line.span)
 
 
 def work(job: Work, shard: Shard) -> int:
     """Work one shard to its end, or until drained. Returns an exit code."""
-    spans = still_missing(job.study, job.plan, shard)
-    job.progress.done += shard.samples - sum(span.size for span in spans)
-    if not spans:
+    lines = still_missing(job.study, job.plan, shard)
+    job.progress.done += shard.samples - sum(len(line.indices) for line in lines)
+    if not lines:
         return DONE
+    by_arm: dict[str, list[Line]] = {}
+    for line in lines:
+        by_arm.setdefault(line.span.arm, []).append(line)
+    drawings = {arm: Drawing(arm_lines) for arm, arm_lines in by_arm.items()}
     layout = job.study.layout
     before, tokens_before = job.progress.done, job.progress.tokens
     attempt = Attempt(layout.attempts, job.plan.name, shard.number)
@@ -92,20 +103,21 @@ def work(job: Work, shard: Shard) -> int:
 
     def on_stored(row: Sample) -> None:
         right = row.verdict == 1
+        job.progress.total -= drawings[row.key.arm].stored(row)
         job.progress.add(row.key.arm, row.key.step, row.key.problem, row.n_tokens, right)
 
     try:
         engine = job.make_engine(shard)
         attempt.loaded()
         try:
-            for arm in dict.fromkeys(span.arm for span in spans):
-                arm_problems = [job.problems[span.problem] for span in spans if span.arm == arm]
+            for arm, arm_lines in by_arm.items():
+                arm_problems = [job.problems[line.span.problem] for line in arm_lines]
                 refuse_unseen(engine, arm, arm_problems)
                 prompt = job.study.prompts[job.study.arms[arm].prompt]
                 engine.tokens.check_prompt(prompt, render(prompt, arm_problems[0]))
             with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
-                for arm, group in groupby(spans, key=lambda span: span.arm):
-                    _sample_arm(job, engine, recorder, arm, list(group))
+                for arm, drawing in drawings.items():
+                    _sample_arm(job, engine, recorder, arm, drawing)
         finally:
             if not job.drain.abandoned:
                 engine.close()
@@ -122,29 +134,43 @@ def work(job: Work, shard: Shard) -> int:
     return TRY_AGAIN if outcome == "drained" else DONE
 
 
-def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, spans: list[Span]) -> None:
-    """Sample all spans of one arm: everything together once, then what failed, alone."""
+def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, drawing: Drawing) -> None:
+    """Sample all of one arm, then what failed, alone.
+
+    Where problems stop, nobody knows yet which have enough when all of them have as many samples
+    under way as they may. Then the engine finishes those, and the next round begins.
+    """
     sampling = job.study.arms[arm].sampling
-    asked: dict[int, tuple[Asked, Request]] = {}
+    request_of = _requests(job, engine, arm)
+    pending: dict[int, tuple[Asked, Request]] = {}
+    tags = count()
 
     def admitted() -> Iterator[Request]:
-        for tag, (wanted, request) in enumerate(_requests(job, engine, arm, spans)):
+        while not job.drain.requested:
+            drawn = drawing.next()
+            if drawn is None:
+                return
+            tag = next(tags)
+            pending[tag] = request_of(tag, *drawn)
+            yield pending[tag][1]
+
+    while drawing.is_open:
+        failed: list[tuple[Asked, Request]] = []
+        for done in job.drain.within(engine.generate(admitted(), sampling)):
+            asked, request = pending.pop(done.tag)
+            if done.finish is Finish.ERROR:
+                failed.append((asked, request))
+            else:
+                recorder.put(asked, done)
+        for asked, request in failed:
             if job.drain.requested:
                 return
-            asked[tag] = wanted, request
-            yield request
-
-    failed: list[tuple[Asked, Request]] = []
-    for done in job.drain.within(engine.generate(admitted(), sampling)):
-        wanted, request = asked.pop(done.tag)
-        if done.finish is Finish.ERROR:
-            failed.append((wanted, request))
-        else:
-            recorder.put(wanted, done)
-    for wanted, request in failed:
+            recorder.put(asked, _alone(engine, request, job, arm))
+        # The next round needs the verdicts of this one.
+        while drawing.is_open and not job.drain.abandoned and not drawing.settled(0.2):
+            recorder.check()
         if job.drain.requested:
             return
-        recorder.put(wanted, _alone(engine, request, job, arm))
 
 
 def _alone(engine: Engine, request: Request, job: Work, arm: str) -> Completion:
@@ -159,21 +185,23 @@ def _alone(engine: Engine, request: Request, job: Work, arm: str) -> Completion:
 
 
 def _requests(
-    job: Work, engine: Engine, arm: str, spans: list[Span]
-) -> Iterator[tuple[Asked, Request]]:
-    """Requests of one arm in the order of its spans; each prompt is tokenised once."""
+    job: Work, engine: Engine, arm: str
+) -> Callable[[int, Line, int], tuple[Asked, Request]]:
+    """Make requests of one arm by tag, problem and index; each prompt is tokenised once."""
     study = job.study
     prompt = study.prompts[study.arms[arm].prompt]
-    tag = 0
-    for problem_id, group in groupby(spans, key=lambda span: (span.step, span.problem)):
-        step, name = problem_id
+
+    @cache
+    def shown(step: int, name: str) -> tuple[tuple[int, ...], tuple[bytes, ...], int]:
         problem = job.problems[name]
         prompt_ids = engine.tokens.encode(render(prompt, problem))
-        images = problem.pictures
-        fingerprint = study.request_fingerprint(arm, step, name)
-        for span in group:
-            for index in range(span.start, span.stop):
-                key = SampleKey(arm, step, name, index)
-                seed = sample_seed(study.seed, key)
-                yield Asked(key, seed, fingerprint), Request(tag, prompt_ids, seed, images)
-                tag += 1
+        return prompt_ids, problem.pictures, study.request_fingerprint(arm, step, name)
+
+    def make(tag: int, line: Line, index: int) -> tuple[Asked, Request]:
+        span = line.span
+        prompt_ids, images, fingerprint = shown(span.step, span.problem)
+        key = SampleKey(arm, span.step, span.problem, index)
+        seed = sample_seed(study.seed, key)
+        return Asked(key, seed, fingerprint), Request(tag, prompt_ids, seed, images)
+
+    return make
