@@ -61,7 +61,9 @@ def forecasts(
     undecided = [
         number
         for number, (side, answer) in enumerate(zip(sides, answers, strict=True))
-        if answer.word.open and len(side.problems) >= LEAST
+        if answer.word.open
+        and len(side.problems) >= LEAST
+        and not (side.base.stop_after.any() or side.trained.stop_after.any())
     ]
     studies = studies_of_each(len(undecided))
     chances = {}
@@ -93,5 +95,6 @@ def _prediction(counts: Counts, settings: Settings) -> tuple[Extrapolation, Held
         return None
     k = np.unique(np.geomspace(1, FACTOR * counts.reach, 40).round().astype(np.int64))
     rng = np.random.default_rng(settings.seed)
-    check = held_out_check(counts, rng) if counts.reach >= _LEAST_SAMPLES else None
+    fixed = counts.reach >= _LEAST_SAMPLES and not counts.stop_after.any()
+    check = held_out_check(counts, rng) if fixed else None
     return extrapolate(counts, k, settings.prob), check

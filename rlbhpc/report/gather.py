@@ -318,6 +318,15 @@ def _notes(arms: list[Measured]) -> list[str]:
                 f"{several(tally.failed or 0, 'generation')} and "
                 f"{several(tally.verifier_errors or 0, 'verification')} failed."
             )
+        if arm.stop_after:
+            stopped = int(arm.counts.stopped.sum())
+            notes.append(
+                f"{name}: the samples of a problem end at {several(arm.stop_after, 'right one')}; "
+                f"those of {stopped:,} of {several(len(arm.problems), 'problem')} did. What needs "
+                "equally many samples of each (votes, G-Pass@k, repeats, entropy, lengths, the "
+                f"choice of a checkpoint) takes the first {arm.width:,}, which all have; for more, "
+                "raise `stop_after`. Chains of thought and forecasts have no value here."
+            )
         if arm.topped_up:
             notes.append(
                 f"{name}: {several(arm.topped_up, 'problem')} with more samples, which a rule "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.stats import Counts, PassCurve
+from rlbhpc.store import band
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 
@@ -57,7 +58,12 @@ class Measured:
     tally
         What became of all samples.
     verdicts
-        ``[problem, sample]`` verdict codes; None for imported counts.
+        ``[problem, sample]`` verdict codes of the samples that every problem is asked for,
+        whatever comes out: all, or the first ``stop_after``. None for imported counts.
+    drawn
+        The same of all samples.
+    stop_after
+        Right samples at which a problem ends; 0 where none does.
     curve
         pass@k over problems that have samples; None where there is none.
     """
@@ -72,6 +78,8 @@ class Measured:
     topped_up: int
     tally: Tally
     verdicts: NDArray[np.int8] | None = field(repr=False)
+    drawn: NDArray[np.int8] | None = field(repr=False)
+    stop_after: int = 0
     curve: PassCurve | None = None
 
     @property
@@ -101,6 +109,18 @@ class Measured:
             return np.zeros((len(self.problems), 0), bool)
         return (self.verdicts >= Status.WRONG) & (self.verdicts <= Status.TIMEOUT)
 
+    @property
+    def width(self) -> int:
+        """Samples that every problem is asked for, whatever comes out."""
+        return min(self.depth, self.stop_after or self.depth)
+
+    def equal_counts(self, rows: NDArray[np.int64]) -> Counts:
+        """Counts of samples that are exchangeable: of those that every problem is asked for."""
+        if not self.stop_after or self.verdicts is None:
+            return self.counts[rows]
+        judged, right = self.judged[rows], self.verdicts[rows] == Status.RIGHT
+        return Counts.of(judged.sum(axis=1), right.sum(axis=1))
+
     def rows_of(self, problems: Sequence[str]) -> NDArray[np.int64]:
         """Positions of some problems."""
         return rows_at(problems, self.problems)
@@ -113,9 +133,9 @@ class Measured:
         counts = self.counts[rows]
         if (counts.n == m).all():
             return counts.c
-        if self.verdicts is None:
+        if self.drawn is None:
             return None
-        verdicts = self.verdicts[rows]
+        verdicts = self.drawn[rows]
         judged = (verdicts >= Status.WRONG) & (verdicts <= Status.TIMEOUT)
         first = judged & (np.cumsum(judged, axis=1) <= m)
         return np.asarray(((verdicts == Status.RIGHT) & first).sum(axis=1), np.int64)
@@ -136,6 +156,9 @@ def measured(group: xr.Dataset, study: Study | None) -> Iterator[Measured]:
     ids = group["problem"].values.tolist()
     problems = study.problem_ids(set_name) if study and planned else tuple(ids)
     depth = study.n(arm, set_name) if study and planned else group.sizes.get("sample", 0)
+    stop_after = int(group["stop_after"]) if "stop_after" in group else 0
+    if study and planned:
+        stop_after = study.stop_after(arm, set_name)
     rows = rows_at(problems, ids)
     steps = group["step"].values.tolist()
     model = str(group["model"].item())
@@ -145,7 +168,7 @@ def measured(group: xr.Dataset, study: Study | None) -> Iterator[Measured]:
         names = (arm, model, set_name, int(step), problems)
         if "verdict" in group:
             verdicts, ends = (at_step(group, name, j) for name in ("verdict", "finish"))
-            yield _of_samples(verdicts, ends, names, rows, depth)
+            yield _of_samples(verdicts, ends, names, rows, (depth, stop_after))
         else:
             n, c = (at_step(group, name, j) for name in ("n", "c"))
             yield _of_counts(n, c, names, rows)
@@ -170,28 +193,36 @@ def _of_samples(
     ends: NDArray[np.int8],
     names: _Names,
     rows: NDArray[np.int64],
-    depth: int,
+    plan: tuple[int, int],
 ) -> Measured:
+    depth, stop_after = plan
     # Problems of the study that the group does not have yet are rows of missing samples.
     every = take_rows(stored, rows)
     verdicts = every[:, :depth]
     judged = (verdicts >= Status.WRONG) & (verdicts <= Status.TIMEOUT)
-    counts = Counts.of(judged.sum(axis=1), (verdicts == Status.RIGHT).sum(axis=1))
+    n, c = band.counts(band.up_to_stop(verdicts, stop_after), axis=1)
+    counts = Counts.of(n, c, stop_after, depth)
     cut = judged & (take_rows(ends, rows)[:, :depth] == Finish.LENGTH)
     asked = len(rows) * depth
     tally = Tally(
         asked,
         asked - (verdicts.size - _times(verdicts, Status.MISSING)),
-        int(counts.n.sum()),
-        int(counts.c.sum()),
+        int(np.count_nonzero(judged)),
+        _times(verdicts, Status.RIGHT),
         _times(verdicts, Status.NO_ANSWER),
         _times(verdicts, Status.TIMEOUT),
         int(np.count_nonzero(cut)),
         _times(verdicts, Status.FAILED),
         _times(verdicts, Status.ERROR),
     )
+    if stop_after:
+        # What is behind a problem's last right sample is not missing.
+        missing = _times(verdicts[~counts.stopped], Status.MISSING)
+        asked = verdicts.size - _times(verdicts, Status.MISSING) + missing
+        tally = replace(tally, asked=asked, missing=missing)
     more = int((every[:, depth:] != Status.MISSING).any(axis=1).sum())
-    return Measured(*names, counts, depth, more, tally, verdicts)
+    first = verdicts[:, : stop_after or depth]
+    return Measured(*names, counts, depth, more, tally, first, verdicts, stop_after)
 
 
 def _times(verdicts: NDArray[np.int8], status: Status) -> int:
@@ -210,7 +241,7 @@ def _of_counts(
     depth = int(n.max(initial=0))
     total = int(n.sum())
     tally = Tally(len(rows) * depth, len(rows) * depth - total, total, int(c.sum()))
-    return Measured(*names, counts, depth, 0, tally, None)
+    return Measured(*names, counts, depth, 0, tally, None, None)
 
 
 def rows_at(problems: Sequence[str], stored: Sequence[str]) -> NDArray[np.int64]:

@@ -29,7 +29,7 @@ def cells(
         group = report.tree[f"{arm.arm}/{arm.problem_set}"].to_dataset()
         step = int(np.flatnonzero(group["step"].values == arm.step)[0])
         rows = rows_at(arm.problems, group["problem"].values.tolist())
-        yield arm, [take_rows(at_step(group, name, step), rows)[:, : arm.depth] for name in names]
+        yield arm, [take_rows(at_step(group, name, step), rows)[:, : arm.width] for name in names]
 
 
 def has_samples(report: Report, arm: Measured) -> bool:
@@ -51,8 +51,8 @@ def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int = TOKENS
 
 
 def read(report: Report, arm: Measured, problems: list[str], columns: tuple[str, ...]) -> pa.Table:
-    """Read columns, ``sample`` among them, of the first ``depth`` samples of some problems."""
+    """Read columns, ``sample`` among them, of the first ``width`` samples of some problems."""
     table = samples.columns(
         Layout(report.folder), arm.arm, arm.problem_set, arm.step, problems, columns
     )
-    return table.filter(pc.less(table["sample"], arm.depth))
+    return table.filter(pc.less(table["sample"], arm.width))

@@ -65,7 +65,7 @@ def histogram_frame(pair: Comparison) -> pd.DataFrame:
             "arm": side.arm,
             "step": side.step,
             "bin": BINS,
-            "problems": accuracy_histogram(counts.n, counts.c),
+            "problems": accuracy_histogram(*counts.places),
         }
         parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True)

@@ -81,7 +81,9 @@ def reviewed(report: Report) -> list[Reviewed]:
         solved = [count for count in chain_counts(review.sheet, judgements) if count.right]
         verdicts = [count.solved for count in solved]
         valid, unknown = verdicts.count(True), verdicts.count(None)
-        chains = _chains(report, solved)
+        # The chance of a valid chain is worked out for numbers of samples that were fixed.
+        stops = any(arm.stop_after for arm in report.measured)
+        chains = None if stops else _chains(report, solved)
         sheets.append(Reviewed(review.title, people, len(solved), valid, unknown, chains))
     return sheets
 

@@ -70,7 +70,7 @@ def _of_line(report: Report, line: Line) -> list[Chosen]:
     if len(line.steps) < 2 or any(arm.verdicts is None for arm in every):
         return []
     problems = common_problems(every)
-    width = min(arm.depth for arm in every)
+    width = min(arm.width for arm in every)
     if len(problems) < 2 or width < 2:
         return []
     base, *checkpoints = (_halves(report, arm, problems, width) for arm in every)

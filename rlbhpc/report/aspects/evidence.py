@@ -170,8 +170,8 @@ def _responses(
                 (side.solver, Status.RIGHT, RESPONSES), (side.other, Status.WRONG, 1)
             ):  # fmt: skip
                 # Verdicts of the cube say which samples count, so that no other text is read.
-                if arm.verdicts is not None:
-                    row = arm.verdicts[arm.problems.index(problem)]
+                if arm.drawn is not None:
+                    row = arm.drawn[arm.problems.index(problem)]
                     chosen = np.flatnonzero(row == status)[:most].tolist()
                     arms[id(arm)] = arm
                     numbers.setdefault(id(arm), {}).setdefault(problem, []).extend(chosen)

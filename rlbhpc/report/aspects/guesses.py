@@ -43,7 +43,7 @@ def unguessed(report: Report) -> list[Unguessed]:
         arm = report.arms.get(guesser.arm)
         if arm is None or arm.prompt != NO_REASONING or guesser.step:
             continue
-        marked = guessable(guesser.counts.n, guesser.counts.c)
+        marked = guessable(*guesser.counts.places)
         guessed = tuple(guesser.problems[i] for i in np.flatnonzero(marked))
         arms = tuple(
             _without(report, other, set(guessed))

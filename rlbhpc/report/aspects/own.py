@@ -31,7 +31,8 @@ def own_statistics(report: Report) -> list[tuple[Measured, str, Interval]]:
 
 def _mean(report: Report, arm: Measured, name: str) -> Interval:
     rows = np.flatnonzero(arm.sampled)
-    values = _values(name, arm.counts.n[rows], arm.counts.c[rows])
+    counts = arm.equal_counts(rows)
+    values = _values(name, counts.n, counts.c)
     weights = report.draws.of(tuple(arm.problems[i] for i in rows))
     return mean_interval(values, weights, report.settings.prob, "problem bootstrap")
 

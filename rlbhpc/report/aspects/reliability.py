@@ -67,7 +67,7 @@ def reliability(report: Report) -> list[Reliability]:
     arms = [arm for arm in report.compared if arm.sampled.sum() >= LEAST]
     draws = dict.fromkeys((arm.problem_set for arm in arms), DRAWS)
     for arm in arms:
-        least = arm.counts[arm.sampled].reach
+        least = arm.equal_counts(arm.rows).reach
         draws[arm.problem_set] = min(draws[arm.problem_set], least)
     return [_of(report, arm, draws[arm.problem_set]) for arm in arms]
 
@@ -76,9 +76,10 @@ def _of(report: Report, arm: Measured, k: int) -> Reliability:
     prob = report.settings.prob
     counts = arm.counts[arm.rows]
     weights = report.draws.of(arm.sampled_problems)
-    n, c = counts.n, counts.c
+    equal = arm.equal_counts(arm.rows)
+    n, c = equal.n, equal.c
     means = {
-        "pass@1": c / n,
+        "pass@1": counts.pass_at_k(1)[:, 0],
         f"pass^{k}": pass_hat_k(n, c, k),
         f"G-Pass@{k}, τ = .5": g_pass_at_k(n, c, k, 0.5),
         f"mG-Pass@{k}": mg_pass_at_k(n, c, k),
@@ -98,7 +99,7 @@ def _of(report: Report, arm: Measured, k: int) -> Reliability:
 
 def _outcomes(arm: Measured, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
     """Right or not of every sample; None unless all problems have equally many, each known."""
-    if arm.verdicts is None or len({*arm.counts.n[rows].tolist()}) != 1:
+    if arm.verdicts is None or len({*arm.equal_counts(rows).n.tolist()}) != 1:
         return None
     right = (arm.verdicts[rows] == Status.RIGHT)[arm.judged[rows]]
     return np.asarray(right.reshape(len(rows), -1), np.int64)

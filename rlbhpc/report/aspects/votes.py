@@ -68,10 +68,11 @@ def votes(report: Report) -> list[Votes]:
 def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
     rows = arm.rows
     counts = arm.counts[rows]
-    largest = min(counts.reach, LARGEST_VOTE)
+    reach = arm.equal_counts(rows).reach
+    largest = min(reach, LARGEST_VOTE)
     k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
     k = k[k <= largest]
-    ids, right = first_judged(arm, answers, rows, counts.reach)
+    ids, right = first_judged(arm, answers, rows, reach)
     seed = np.random.default_rng([report.settings.seed, arm.step])
     voters = slice(max(_VOTERS, int(k[-1])))
     majorities = maj_at_k_by_votes(ids[:, voters], right[:, voters], k, seed)
@@ -87,7 +88,7 @@ def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
         mean_interval(counts.pass_at_k(k), weights, prob, "problem bootstrap"),
         ratio_interval(entropies, ones, weights, prob),
         ratio_interval(distinct, ones, weights, prob),
-        counts.reach,
+        reach,
     )
 
 
