@@ -28,7 +28,7 @@ PROBLEMS = {
 #: Mean response tokens that the table assumes.
 LENGTHS = {
     "ablations": 800, "algorithms": 800, "code": 800, "distillation": 4000, "magistral": 12000,
-    "math": 800, "perplexity": 800, "recipes": 800, "temperature": 800, "vision": 400,
+    "math": 800, "math_stopped": 800, "perplexity": 800, "recipes": 800, "temperature": 800, "vision": 400,
 }  # fmt: skip
 RATE, START, SHARD, WIDTH = 3000.0, 120.0, 50_000_000, 64
 TEXTS, NAMES = (
@@ -53,18 +53,20 @@ def row(name: str, length: int) -> str:
     """One study, planned with nothing there."""
     cluster = load_cluster(ROOT / "configs" / "clusters" / "generic.yaml")
     with tempfile.TemporaryDirectory() as folder:
-        study = load_study(made.study_folder(Path(folder), name, whole), ())
+        file = made.study_folder(Path(folder), name, whole)
+        study, full = load_study(file, ()), load_study(file, ("sampling.stop_after=0",))
         there = presence(study.layout, list(study.blocks()))
-        asked = make_plan(study, there, SHARD)
+        asked = make_plan(full, presence(full.layout, list(full.blocks())), SHARD)
         # A plan expects responses as long as they may be; here they have the length assumed.
         shorter = asked.samples * length / asked.tokens
         plan = make_plan(study, there, round(SHARD / shorter))
         arms = len(study.arms)
+    samples = round(asked.samples * plan.tokens / asked.tokens)
     cost = predict(plan, Rates(RATE / shorter, START, ""), cluster, WIDTH, 256)
     cells = [
-        f"`{name}.yaml`", arms, f"{plan.samples:,}", f"{length:,}", f"{in_billions(plan, shorter)}",
+        f"`{name}.yaml`", arms, f"{samples:,}", f"{length:,}", f"{in_billions(plan, shorter)}",
         f"{cost.gpu_hours:,.0f}", len(plan.shards), cost.sbatch_calls, cost.files,
-        f"{megabytes(plan, length) / 1000:,.0f}",
+        f"{megabytes(samples, length) / 1000:,.0f}",
     ]  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"
 
@@ -73,8 +75,8 @@ def in_billions(plan: Plan, shorter: float) -> str:
     return f"{plan.tokens * shorter / 1e9:,.1f} billion"
 
 
-def megabytes(plan: Plan, length: int) -> float:
-    return plan.samples * (BYTES_PER_SAMPLE + BYTES_PER_TOKEN * length) / 1e6
+def megabytes(samples: int, length: int) -> float:
+    return samples * (BYTES_PER_SAMPLE + BYTES_PER_TOKEN * length) / 1e6
 
 
 def whole(name: str) -> list[dict[str, Any]]:
