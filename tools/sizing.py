@@ -28,7 +28,8 @@ PROBLEMS = {
 #: Mean response tokens that the table assumes.
 LENGTHS = {
     "ablations": 800, "algorithms": 800, "code": 800, "distillation": 4000, "magistral": 12000,
-    "math": 800, "math_stopped": 800, "perplexity": 800, "recipes": 800, "temperature": 800, "vision": 400,
+    "math": 800, "math_stopped": 800, "perplexity": 800, "recipes": 800, "temperature": 800,
+    "vision": 400,
 }  # fmt: skip
 RATE, START, SHARD, WIDTH = 3000.0, 120.0, 50_000_000, 64
 TEXTS, NAMES = (

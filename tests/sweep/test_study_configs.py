@@ -22,8 +22,8 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "com
 # What a real study of this kind asks for when its problem sets are whole is in the docs; here are
 # the pairs that it compares.
 PAIRS = {
-    "ablations": 3, "algorithms": 6, "code": 3, "distillation": 4, "magistral": 1, "math": 6, "math_stopped": 6,
-    "perplexity": 1, "recipes": 5, "temperature": 3, "vision": 1,
+    "ablations": 3, "algorithms": 6, "code": 3, "distillation": 4, "magistral": 1, "math": 6,
+    "math_stopped": 6, "perplexity": 1, "recipes": 5, "temperature": 3, "vision": 1,
 }  # fmt: skip
 
 
