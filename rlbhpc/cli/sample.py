@@ -9,9 +9,10 @@ import click
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.launch.prepare import SHARD_TOKENS
+from rlbhpc.study.block import Block
 from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.load import load_study
-from rlbhpc.study.study import Block, Study
+from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.local import run_here, run_workers

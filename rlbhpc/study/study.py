@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from rlbhpc import plugins
@@ -26,6 +25,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.arm import Arm, Sampling
+from rlbhpc.study.block import Block
 from rlbhpc.study.keys import SampleKey, fingerprint
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import ModelEntry, ProblemSet, StudyFile
@@ -33,34 +33,6 @@ from rlbhpc.study.schema import ModelEntry, ProblemSet, StudyFile
 FORMAT: Final = 1
 # A study that never stops means what it meant before there was such a rule.
 _NO_STOP: Final = ("stop_after", None)
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """All samples of one arm, problem set and step: the grain in which keys are handled.
-
-    ``fingerprints`` has one entry per problem; the samples 0 … n−1 of a problem share it. Where
-    ``stop_after`` is not 0, a problem needs no samples behind that many right ones.
-    """
-
-    arm: str
-    set_name: str
-    step: int
-    problems: tuple[str, ...]
-    n: int
-    fingerprints: NDArray[np.int64]
-    stop_after: int = 0
-
-    @property
-    def size(self) -> int:
-        """Number of samples."""
-        return len(self.problems) * self.n
-
-    def keys(self) -> Iterator[SampleKey]:
-        """Return the keys one by one, problem by problem."""
-        for problem in self.problems:
-            for sample in range(self.n):
-                yield SampleKey(self.arm, self.step, problem, sample)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rlbhpc.store import inventory, left_out
 from rlbhpc.store.bitmap import Holding
 from rlbhpc.store.left_out import Note
+from rlbhpc.study.block import Block
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.study import Block
 from rlbhpc.sweep.requested import requested
 
 # Samples whose bits are unpacked together.

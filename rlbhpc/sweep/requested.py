@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc.study.block import Block
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.study import Block
 from rlbhpc.sweep import topup
 
 
