@@ -34,7 +34,6 @@ from rlbhpc.stats.prompts import prompt_spread
 from rlbhpc.stats.rerun import flip_probability
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
 from rlbhpc.stats.sequential import forecast, samples_until_decided, where_to_spend
-from rlbhpc.stats.stopping import spending
 from rlbhpc.stats.temperature import (
     envelope,
     envelope_difference,
@@ -47,16 +46,6 @@ from tests.stats.truths import two_models
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def test_error_spent_over_looks_ends_at_the_level() -> None:
-    spent = spending(np.linspace(0.1, 1, 10))
-    assert (np.diff(spent) > 0).all()
-    assert spent[-1] == pytest.approx(0.05)
-    # Much less than an even share at the first look.
-    assert spent[0] < 1e-6
-    with pytest.raises(UserError, match="exactly 1"):
-        spending([0.5, 0.9])
 
 
 def test_even_samples_choose_and_odd_samples_report() -> None:

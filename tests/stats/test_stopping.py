@@ -161,3 +161,27 @@ def test_problems_on_their_way_hold_those_that_stopped_back() -> None:
 def test_what_needs_a_fixed_number_names_itself() -> None:
     with pytest.raises(UserError, match="maj@k needs a fixed number of samples"):
         Counts.of([20], [16], 16).refuse_stopped("maj@k")
+
+
+def test_replays_agree_with_the_full_study_within_their_intervals(soak: bool) -> None:
+    """Of one full study, the samples of each problem in another order, stopped: pass@256."""
+    rng = np.random.default_rng(7)
+    base = mathlike(200, rng)
+    trained = np.where(base < 0.02, base / 6, np.sqrt(base))
+    rates = (base, trained)
+    n_max, k = 512, np.array([1, 16, 64, 256])
+    weights = ProblemWeights.draw(200, np.random.default_rng(4), 300)
+    replays = 200 if soak else 20
+    samples, at_k, crossed = 0, [], []
+    for _ in range(replays):
+        arms = [stopped_counts(rate, 16, n_max, rng) for rate in rates]
+        samples += sum(int(stopped.n.sum()) for stopped, _ in arms)
+        stopped, full = (difference_curve(*sides, weights) for sides in zip(*arms, strict=True))
+        whole = arms[0][1].pass_at_k(k).mean(axis=0)
+        interval = fixed_curve(arms[0][0], k).interval
+        at_k.append((interval.lower <= whole) & (whole <= interval.upper))
+        found = crossing(stopped)
+        crossed.append(float(crossing(full).points[0]) in found)
+    assert samples < 0.35 * 2 * replays * 200 * n_max
+    assert np.mean(at_k, axis=0)[-1] >= 0.95
+    assert np.mean(crossed) >= 0.95
