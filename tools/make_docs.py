@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,15 @@ from pydantic.fields import FieldInfo
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.stats.docs import metrics_page
+from rlbhpc.store import cube_schema
+from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields
 from rlbhpc.study.schema import StudyFile
 
 ROOT = Path(__file__).parents[1]
 HEADS = Path(__file__).parent / "pages"
+_TABLE = "<!-- generated from rlbhpc/store/sample.py by `make docs` -->\n"
+_TABLE_END = "<!-- end -->"
 
 
 def study_file() -> str:
@@ -95,10 +99,50 @@ def clusters() -> str:
     return head + "\n" + "\n".join(_sections("", "One entry", Cluster))
 
 
+def samples_on_disk() -> str:
+    """The page of parts and journals, with the columns of a row."""
+    rows = ["| column | type | meaning |", "|---|---|---|"]
+    for name, column in COLUMNS.items():
+        kind = "string" if column.is_text else str(column.dtype)
+        kind = f"list of {kind}" if column.is_list else kind
+        rows.append(f"| `{name}` | {kind} | {column.meaning} |")
+    return _with_table("samples-on-disk.md", rows)
+
+
+def storage_schema() -> str:
+    """The page of the cube, with the variables that each sample has."""
+    rows = ["| name | dimensions | type | missing | what |", "|---|---|---|---|---|"]
+    for variable in cube_schema.SAMPLE_VARIABLES:
+        meaning = ": ".join(filter(None, (variable.attrs["long_name"], _codes(variable.attrs))))
+        if "units" in variable.attrs:
+            meaning += f", {variable.attrs['units']}"
+        missing = "NaN" if variable.dtype.kind == "f" else "−1"
+        cells = (f"`{variable.name}`", ", ".join(variable.dims), variable.dtype, missing, meaning)
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return _with_table("storage-schema.md", rows)
+
+
+def _codes(attrs: Mapping[str, Any]) -> str:
+    """What the codes of a variable stand for; empty if it has none."""
+    if "flag_values" not in attrs:
+        return ""
+    words = zip(attrs["flag_values"], attrs["flag_meanings"].split(), strict=True)
+    return ", ".join(f"{code} {word.replace('_', ' ')}" for code, word in words if code >= 0)
+
+
+def _with_table(name: str, rows: list[str]) -> str:
+    """A hand-written page with its generated table; what stands around the table stays."""
+    page = (ROOT / "docs" / name).read_text()
+    before, rest = page.split(_TABLE)
+    return before + _TABLE + "\n".join(rows) + "\n" + rest[rest.index(_TABLE_END) :]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "study-file.md": study_file,
     "statistics.md": statistics,
     "clusters.md": clusters,
+    "samples-on-disk.md": samples_on_disk,
+    "storage-schema.md": storage_schema,
 }
 
 

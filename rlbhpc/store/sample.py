@@ -92,9 +92,9 @@ def _columns() -> dict[str, Column]:
         if name != "key"
     }
     key = {
-        "arm": Column(NAME, "arm"),
+        "arm": Column(NAME, "model line under one prompt and sampling setting"),
         "step": Column("i4", "training step of the model; 0 is the base"),
-        "problem": Column(NAME, "problem id, <set>/<local id>"),
+        "problem": Column(NAME, "problem id"),
         "sample": Column("i4", "index of the sample, from 0"),
     }
     request = {name: declared.pop(name) for name in ("fingerprint", "seed")}
