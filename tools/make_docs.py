@@ -119,7 +119,8 @@ def storage_schema() -> str:
         missing = "NaN" if variable.dtype.kind == "f" else "−1"
         cells = (f"`{variable.name}`", ", ".join(variable.dims), variable.dtype, missing, meaning)
         rows.append("| " + " | ".join(map(str, cells)) + " |")
-    return _with_table("storage-schema.md", rows)
+    page = _with_table("storage-schema.md", rows)
+    return re.sub(r"(?<=`schema_version` = )\d+", str(cube_schema.SCHEMA_VERSION), page)
 
 
 def _codes(attrs: Mapping[str, Any]) -> str:

@@ -14,15 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rlbhpc.store import cube_schema
+from rlbhpc.store import cube_schema, sample
 from rlbhpc.store.cube_schema import STRING
 from rlbhpc.verify.verdict import Status
 
-#: Columns of the row schema that a band needs.
-COLUMNS = (
-    "problem", "sample", "fingerprint", "seed", "verdict", "finish", "paper", "n_tokens",
-    "logprob_sum", "entropy_sum", "answer",
-)  # fmt: skip
+#: Columns of a row that a band needs.
+COLUMNS: Final = (
+    "problem",
+    "sample",
+    "fingerprint",
+    *(name for name, column in sample.COLUMNS.items() if column.cube),
+)
 
 # Plain integers: NumPy compares bytes with an enum as 64-bit integers, at a quarter of the speed.
 _RIGHT: Final = int(Status.RIGHT)
