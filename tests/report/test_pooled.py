@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.problems.prompts import Prompt
+from rlbhpc.report.aspects.coverage import churn
 from rlbhpc.report.aspects.pooled import answers, lines, means, means_frame, recipes, recipes_frame
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.store import tables
@@ -99,3 +100,14 @@ def test_both_stand_with_the_answer(pooled: Report) -> None:
     assert "3 seeds of rl against base on easy: shrinks" in text
     assert "standard deviation" in text
     assert any(line.startswith("Both: rl-seed0 against base") for line in lines(pooled))
+
+
+def test_churn_is_what_a_second_run_does_not_explain(pooled: Report) -> None:
+    def beyond_chance(arm: str) -> float:
+        pairs = [p for p in pooled.final if p.trained.arm == arm]
+        parts = [churn(pooled, pair) for pair in pairs]
+        return float(np.mean([differ - by_chance for differ, by_chance in parts]))
+
+    # Differences of two runs have a standard deviation of 2.4 a set; three of their mean.
+    assert abs(beyond_chance("other")) < 3 * 2.4 / np.sqrt(2), "the same model, sampled twice"
+    assert beyond_chance("rl-seed0") > 6

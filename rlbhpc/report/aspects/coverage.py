@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.aspects.evidence import case_links
@@ -43,13 +44,16 @@ def comparison(report: Report, pair: Comparison) -> list[Node]:
         ids = _ids([pair.problems[i] for i in cell], links) if "only" in name else ""
         rows.append([words, len(cell), percent(pair.solved.shares[name]), ids])
     caption = f"Solved at least once in {pair.solved_in:,} samples"
+    differ, by_chance = churn(report, pair)
     p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
     return [
         table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,)),
         el(
             "p",
             f"McNemar's exact test, two-sided: p {p}. Sampled again, about "
-            f"{_cell_changes(report, pair):.1f} of these problems would change their cell.",
+            f"{_cell_changes(report, pair):.1f} of these problems would change their cell. "
+            f"Only one of the two solves {differ:,} problems; a model sampled twice would differ "
+            f"from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn.",
         ),
         *_supported(pair),
     ]
@@ -57,14 +61,32 @@ def comparison(report: Report, pair: Comparison) -> list[Node]:
 
 def _cell_changes(report: Report, pair: Comparison) -> float:
     """How many problems would be expected to change their cell if all were sampled again."""
-    stays = np.ones(len(pair.problems))
+    base, trained = _flips(report, pair)
+    return float((1 - (1 - base) * (1 - trained)).sum())
+
+
+def churn(report: Report, pair: Comparison) -> tuple[int, float]:
+    """Problems that only one of the two solves, and how many a re-run of one model would show.
+
+    The latter is the mean of both models, each sampled anew against itself; what is above it is
+    churn that sampling alone does not explain.
+    """
+    assert pair.solved is not None
+    cells = pair.solved.counts
+    base, trained = _flips(report, pair)
+    return cells["base_only"] + cells["trained_only"], float((base.sum() + trained.sum()) / 2)
+
+
+def _flips(report: Report, pair: Comparison) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Chance of every problem to come out differently, of base and trained."""
+    flips = []
     for side, rows in zip((pair.base, pair.trained), pair.rows, strict=True):
         # A base is compared with several arms, mostly on the same problems.
-        key = (_cell_changes, id(side), rows.tobytes())
+        key = (_flips, id(side), rows.tobytes())
         if key not in report.memo:
             report.memo[key] = flip_probability(side.counts[rows])
-        stays = stays * (1 - report.memo[key])
-    return float((1 - stays).sum())
+        flips.append(report.memo[key])
+    return flips[0], flips[1]
 
 
 def _supported(pair: Comparison) -> list[Node]:
