@@ -1,11 +1,13 @@
 """Records out of the files a problem set may come in.
 
 Plain and gzipped JSONL, JSON (a list of records, records by id, or one record per file), Parquet,
-and a folder that ``datasets`` wrote with ``save_to_disk`` (Arrow files, read with pyarrow alone).
+CSV with a line of names, and a folder that ``datasets`` wrote with ``save_to_disk`` (Arrow files,
+read with pyarrow alone).
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import zlib
@@ -16,7 +18,7 @@ from typing import Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.problems.record import Record
 
-SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".json", ".parquet", ".arrow")
+SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".json", ".parquet", ".arrow", ".csv")
 # Somebody's whole home folder given by mistake would otherwise be read for hours.
 MOST_ENTRIES: Final = 50_000
 # Records without their big fields, which `rlbhpc stage` leaves beside some sets; see deferred.py.
@@ -35,6 +37,7 @@ def read_records(file: Path, first: int = 1) -> Iterator[Record]:
         ".json": _json,
         ".parquet": _parquet,
         ".arrow": _arrow,
+        ".csv": _csv,
     }
     for suffix, reader in readers.items():
         if file.name.endswith(suffix):
@@ -184,6 +187,15 @@ def _arrow(file: Path, first: int) -> Iterator[Record]:
                 number += batch.num_rows
     except ArrowException as error:
         raise UserError(f"{file}: not a whole Arrow file ({error}); fetch it again") from None
+
+
+def _csv(file: Path, first: int) -> Iterator[Record]:
+    with file.open(newline="", encoding="utf-8-sig") as stream:
+        for number, row in enumerate(csv.DictReader(stream, strict=True), 1):
+            if None in row or None in row.values():
+                raise UserError(f"{file}, record {number}: not as many fields as the first line")
+            if number >= first:
+                yield _record(row, file, number, None)
 
 
 def _rows(batch: Any, file: Path, before: int, first: int) -> Iterator[Record]:

@@ -16,14 +16,19 @@ from rlbhpc.problems.sets import (
     dapo_math,
     evalplus,
     geometry3k,
+    gpqa,
     gsm8k,
     hendrycks,
     livecodebench,
     mathvision,
     mathvista,
     minerva,
+    mmlu_pro,
     olympiadbench,
     omni,
+    rlpr_train,
+    theoremqa,
+    webinstruct,
 )
 
 SETS: Final[dict[str, ProblemSet]] = {
@@ -43,6 +48,11 @@ SETS: Final[dict[str, ProblemSet]] = {
     "geometry3k": geometry3k.SET,
     "mathvista": mathvista.SET,
     "mathvision": mathvision.SET,
+    "mmlu-pro": mmlu_pro.SET,
+    "gpqa": gpqa.SET,
+    "theoremqa": theoremqa.SET,
+    "webinstruct-verified": webinstruct.SET,
+    "rlpr-train": rlpr_train.SET,
     "countdown": countdown.SET,
 }
 

@@ -156,6 +156,111 @@ SHAPES: dict[str, tuple[Records, list[str]]] = {
         ],
         ["4", "34"],
     ),
+    "mmlu-pro": (
+        [
+            {
+                "question_id": 70,
+                "question": "Typical boards?",
+                "options": ["Down", "Up", "Both"],
+                "answer": "C",
+                "answer_index": 2,
+                "cot_content": "",
+                "category": "business",
+                "src": "ori_mmlu-business_ethics",
+            },
+            {
+                "question_id": 71,
+                "question": "Which?",
+                "options": ["1", "2"],
+                "answer": "A",
+                "answer_index": 0,
+                "cot_content": "",
+                "category": "math",
+                "src": "stemez-Math",
+            },
+        ],
+        ["C", "A"],
+    ),
+    "gpqa": (
+        [
+            {
+                "Question": "Two states, which\ngap?\n",
+                "Correct Answer": "1e-4 eV",
+                "Incorrect Answer 1": "1e-11 eV",
+                "Incorrect Answer 2": "1e-8 eV\n",
+                "Incorrect Answer 3": "1e-9, eV",
+                "Record ID": "rec06pnAkLOr2t2mp",
+                "High-level domain": "Physics",
+                "Subdomain": "Physics (general)",
+            },
+            {
+                "Question": "Which product?",
+                "Correct Answer": "11",
+                "Incorrect Answer 1": "10",
+                "Incorrect Answer 2": "12",
+                "Incorrect Answer 3": "14",
+                "Record ID": "rec0Arme2",
+                "High-level domain": "Chemistry",
+                "Subdomain": "Organic Chemistry",
+            },
+        ],
+        ["A", "B"],
+    ),
+    "theoremqa": (
+        [
+            {
+                "Question": "How many ways?",
+                "Answer": "11760",
+                "Answer_type": "integer",
+                "Picture": None,
+            },
+            {"Question": "Is it?", "Answer": "True", "Answer_type": "bool", "Picture": None},
+            {"Question": "Which?", "Answer": "(b)", "Answer_type": "option", "Picture": None},
+            {
+                "Question": "Seen?",
+                "Answer": "1",
+                "Answer_type": "integer",
+                "Picture": {"bytes": "", "path": "images/a.png"},
+            },
+        ],
+        ["11760", "True", "B"],
+    ),
+    "webinstruct-verified": (
+        [
+            {
+                "id": "1083552",
+                "question": "What is the sodium hydride base's role?",
+                "answer": "deprotonation",
+                "answer_type": "String",
+                "category": "Chemistry",
+                "difficulty": "University",
+            },
+            {
+                "id": "1083553",
+                "question": "Find it.",
+                "answer": "\\frac{1}{2}",
+                "answer_type": "Expression",
+                "category": "Mathematics",
+                "difficulty": "University",
+            },
+        ],
+        ["deprotonation", "\\frac{1}{2}"],
+    ),
+    "rlpr-train": (
+        [
+            {
+                "data_source": "WebInstruct-verified",
+                "ability": "Business",
+                "prompt": [
+                    {"content": "A conversation between …", "role": "system"},
+                    {"content": "What is the basis?", "role": "user"},
+                ],
+                "reward_model": {"ground_truth": "$19,000", "style": "rule"},
+                "extra_info": {"index": 3, "split": "train"},
+            },
+        ],
+        ["$19,000"],
+    ),
     "omni-math-rule": (
         [
             {

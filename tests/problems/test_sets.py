@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import pickle
 import re
@@ -302,3 +303,18 @@ def test_math_by_levels(tmp_path: Path) -> None:
     for wrong in ("levels[3-9]", "levels[5-3]"):
         with pytest.raises(UserError, match=rf"no subset {re.escape(repr(wrong))}"):
             load_set("math", path, wrong)
+
+
+def test_comma_separated_values_are_read(tmp_path: Path) -> None:
+    """GPQA comes as CSV: quoted line breaks and commas belong to their field."""
+    records, golds = SHAPES["gpqa"]
+    file = tmp_path / "gpqa_diamond.csv"
+    with file.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(records[0]))
+        writer.writeheader()
+        writer.writerows(records)
+    assert [problem.gold for problem in load("gpqa", tmp_path)] == golds
+    assert digest(load("gpqa", file)) == digest(load("gpqa", shapes.jsonl(records, tmp_path)))
+    file.write_text(file.read_text() + "only,three,fields\n")
+    with pytest.raises(UserError, match="record 3: not as many fields"):
+        load("gpqa", file)
