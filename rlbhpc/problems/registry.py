@@ -26,6 +26,7 @@ from rlbhpc.problems.sets import (
     mmlu_pro,
     olympiadbench,
     omni,
+    program_tasks,
     rlpr_train,
     theoremqa,
     webinstruct,
@@ -54,6 +55,7 @@ SETS: Final[dict[str, ProblemSet]] = {
     "webinstruct-verified": webinstruct.SET,
     "rlpr-train": rlpr_train.SET,
     "countdown": countdown.SET,
+    "program-tasks": program_tasks.SET,
 }
 
 

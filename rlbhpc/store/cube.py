@@ -56,7 +56,7 @@ def create(root: Path | zarr.storage.MemoryStore) -> zarr.Group:
 
 def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> zarr.Group:
     """Create the group of one arm and problem set, coordinates filled in, samples not."""
-    group = _create_group(root, f"{arm}/{problem_set}", "samples", grid.provenance)
+    group = create_group(root, f"{arm}/{problem_set}", "samples", grid.provenance)
     blocks = max(1, -(-grid.n // grid.chunk.samples))
     sizes = {"sample": grid.n, "block": blocks} | _cells(grid)
     chunks = {"problem": grid.chunk.problems, "sample": grid.chunk.samples}
@@ -82,7 +82,7 @@ def create_counts(
     c: NDArray[np.int32],
 ) -> None:
     """Write a group of which only (n, c) per problem and step are known."""
-    group = _create_group(root, f"{arm}/{problem_set}", "counts", grid.provenance)
+    group = create_group(root, f"{arm}/{problem_set}", "counts", grid.provenance)
     chunks = {"problem": grid.chunk.problems}
     create_arrays(group, cube_schema.COORDINATES, _cells(grid), chunks)
     create_arrays(group, cube_schema.COUNT_VARIABLES, _cells(grid), chunks)
@@ -98,9 +98,9 @@ def create_table(
     variables: Iterable[Variable],
     values: Mapping[str, NDArray[Any] | str],
 ) -> None:
-    """Write a group of small arrays whole: scored texts, training dynamics."""
+    """Write a group of small arrays whole: scored texts, training curves."""
     variables = list(variables)
-    group = _create_group(root, path, kind, {})
+    group = create_group(root, path, kind, {})
     sizes = {
         dim: np.shape(values[v.name])[axis] for v in variables for axis, dim in enumerate(v.dims)
     }
@@ -133,6 +133,11 @@ def write(group: zarr.Group, name: str, values: Any) -> None:
     """Write an array whole."""
     dtype = group[name].dtype  # type: ignore[union-attr]
     _write(group, name, ..., np.asarray(values, dtype))
+
+
+def write_region(group: zarr.Group, name: str, region: Any, values: NDArray[Any]) -> None:
+    """Write a part of an array."""
+    _write(group, name, region, values)
 
 
 def write_band(
@@ -269,9 +274,10 @@ def _values(group: zarr.Group, name: str) -> NDArray[Any]:
     return np.asarray(array[...])
 
 
-def _create_group(
+def create_group(
     root: zarr.Group, path: str, kind: str, provenance: Mapping[str, Any]
 ) -> zarr.Group:
+    """Start a group with what every group says of itself."""
     group = root.require_group(path)
     group.update_attributes(
         {

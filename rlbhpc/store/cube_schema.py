@@ -26,7 +26,8 @@ SCHEMA: Final = "rlbhpc-cube"
 #: Top-level groups that are not arms.
 SCORES: Final = "scores"
 TRAINING: Final = "training"
-RESERVED: Final = {SCORES, TRAINING}
+ROLLOUTS: Final = "rollouts"
+RESERVED: Final = {SCORES, TRAINING, ROLLOUTS}
 
 STRING: Final = np.dtypes.StringDType()
 
@@ -144,6 +145,25 @@ SCORE_VARIABLES: Final = (
 TRAINING_COORDINATES: Final = (
     _variable("train_step", ("train_step",), "i8", "optimizer step"),
     _text("model", (), "name of the model line"),
+)
+
+
+#: Every response that a training sampled. ``verdict``, ``answer``, ``n_tokens`` and the sums are as
+#: those of samples, at the rollouts' temperature.
+ROLLOUT_DIMS: Final = ("problem", "rollout", "train_step")
+ROLLOUT_COORDINATES: Final = (
+    _text("problem", ("problem",), "<set>/<local id>"),
+    *TRAINING_COORDINATES,
+)
+ROLLOUT_VARIABLES: Final = (
+    _variable("verdict", ROLLOUT_DIMS, "i1", "verdict", **_flags(Status, _VERDICT_WORDS)),
+    _variable("answer", ROLLOUT_DIMS, "i8", "id of the canonical answer"),
+    _variable("group", ROLLOUT_DIMS, "i8", "number of the prompt's draw in the whole run"),
+    _variable("n_tokens", ROLLOUT_DIMS, "i4", "response tokens, end-of-text included"),
+    _variable("logprob_sum", ROLLOUT_DIMS, "f4", "the sampler's, of the response", units="nat"),
+    _variable("entropy_sum", ROLLOUT_DIMS, "f4", "the sampler's, of the response", units="nat"),
+    _variable("reward", ROLLOUT_DIMS, "f4", "what was learnt by; the plain reward where unused"),
+    _variable("advantage", ROLLOUT_DIMS, "f4", "mean over tokens; NaN where nothing was learnt"),
 )
 
 

@@ -28,6 +28,7 @@ _REQUIRED: Final = {
     "counts": (*cube_schema.COORDINATES, *cube_schema.COUNT_VARIABLES),
     cube_schema.SCORES: (*cube_schema.SCORE_COORDINATES, *cube_schema.SCORE_VARIABLES),
     cube_schema.TRAINING: cube_schema.TRAINING_COORDINATES,
+    cube_schema.ROLLOUTS: (*cube_schema.ROLLOUT_COORDINATES, *cube_schema.ROLLOUT_VARIABLES),
 }
 
 
@@ -105,7 +106,8 @@ def _group(group: zarr.Group) -> Iterator[str]:
     arrays: dict[str, Any] = dict(group.arrays())
     if kind == cube_schema.TRAINING:
         known = {spec.name for spec in wanted}
-        metrics = (name for name in arrays if name not in known)
+        # The metric's own name, which has a / where the variable's has a point.
+        metrics = (str(x.attrs.get("long_name", n)) for n, x in arrays.items() if n not in known)
         wanted = (*wanted, *map(cube_schema.training_variable, metrics))
     if kind == "samples" and cube_schema.STOP_AFTER.name in arrays:
         wanted = (*wanted, cube_schema.STOP_AFTER)

@@ -4,7 +4,6 @@
 kind     where, below ``Layout.tables(kind)``  what
 ======== ===================================== ==============================================
 counts   ``<arm>/<set>.json``                  (n, c) per problem and step, imported
-training ``<model>.json``                      metrics over optimizer steps
 scores   ``<source>/<set>/<scorer>/*.parquet`` log-probability of texts under a model
 ======== ===================================== ==============================================
 
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, cube, cube_schema
+from rlbhpc.store import checked, cube, cube_schema, rollouts
 from rlbhpc.store.grid import Grid, natural
 from rlbhpc.study.layout import Layout
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     import zarr
 
 COUNTS: Final = "counts"
-TRAINING: Final = cube_schema.TRAINING
 SCORES: Final = cube_schema.SCORES
 
 #: Rows of a scores file. ``step`` is that of the model that wrote the text, 0 for a file;
@@ -134,11 +132,11 @@ def settle_scores(
 
 def inputs(layout: Layout) -> dict[str, str]:
     """Every table by its path below the run folder, with a mark that changes with its content."""
-    return {
+    return rollouts.inputs(layout) | {
         path.relative_to(layout.root).as_posix(): (
             path.stem if path.suffix == _PARQUET else str(checked.digest(_load(path)))
         )
-        for kind in (COUNTS, TRAINING, SCORES)
+        for kind in (COUNTS, SCORES)
         for path in _files(layout.tables(kind))
     }
 
@@ -147,8 +145,7 @@ def write_groups(root: zarr.Group, layout: Layout) -> None:
     """Write the groups of all tables into a cube."""
     for path in _files(layout.tables(COUNTS)):
         _write_counts(root, path.parent.name, path.name.removesuffix(_JSON), _load(path))
-    for path in _files(layout.tables(TRAINING)):
-        _write_training(root, path.name.removesuffix(_JSON), _load(path))
+    rollouts.write_groups(root, layout)
     scores: dict[Path, list[pa.Table]] = {}
     for path in _files(layout.tables(SCORES)):
         scores.setdefault(path.parent, []).append(_read_scores(path))
@@ -175,15 +172,6 @@ def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[
         for j, step in enumerate(grid.steps):
             n[i, j], c[i, j] = cells.get((step, problem), (0, 0))
     cube.create_counts(root, arm, problem_set, grid, n, c)
-
-
-def _write_training(root: zarr.Group, model: str, stored: Mapping[str, Any]) -> None:
-    metrics = stored["metrics"]
-    variables = {name: cube_schema.training_variable(name) for name in metrics}
-    values = {"train_step": stored["train_step"], "model": model}
-    values |= {variables[name].name: curve for name, curve in metrics.items()}
-    described = [*cube_schema.TRAINING_COORDINATES, *variables.values()]
-    cube.create_table(root, f"{TRAINING}/{model}", TRAINING, described, values)
 
 
 def _write_scores(

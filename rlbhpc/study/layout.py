@@ -72,6 +72,10 @@ class Layout:
         """Return the training state and dynamics of a model that the study trains."""
         return self.root / "training" / model
 
+    def rollouts(self, model: str) -> Path:
+        """Parts with a row for every response that a training sampled."""
+        return self.training(model) / "rollouts"
+
     def dynamics(self) -> dict[str, Path]:
         """Find the recorded training curve of every model that has one."""
         logs = (self.root / "training").glob("*/dynamics.jsonl")
@@ -109,7 +113,7 @@ class Layout:
         return self.root / "presence" / arm / f"{set_name}.bits"
 
     def tables(self, kind: str) -> Path:
-        """Small tables by kind: imported counts, scored texts, training dynamics."""
+        """Small tables by kind: imported counts, scored texts."""
         return self.root / "tables" / kind
 
     def groups(self) -> list[tuple[str, str]]:

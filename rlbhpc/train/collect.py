@@ -16,10 +16,10 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store
+from rlbhpc.train.algorithms.algorithm import Batch, Lesson, Rounds, Scorer, Store
 from rlbhpc.train.dynamics import describe
 from rlbhpc.train.learner import padded
-from rlbhpc.train.rollout import Draw, Rollout, draw_order, read_prompt, roll_out
+from rlbhpc.train.rollout import Draw, Prompt, Rollout, draw_order, read_prompt, roll_out
 from rlbhpc.verify.verdict import Status, Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ class Collected:
     cursor: int
     metrics: dict[str, float]
 
+    @property
+    def rewarded(self) -> list[Rollout]:
+        """All that was sampled, with the algorithm's rewards where it was chosen."""
+        chosen = {id(rollout.response): rollout for rollout in self.chosen}
+        return [chosen.get(id(rollout.response), rollout) for rollout in self.sampled]
+
 
 def collect(
     run: Run, engine: Engine, scorer: Scorer, step: int, cursor: int, store: Store, drain: Drain
@@ -53,9 +59,14 @@ def collect(
     chosen: list[Rollout] = []
     rewards: list[Tensor] = []
     missing, rounds = s.prompts_per_step, 0
+    own = algorithm.rounds(step, s.seed, s.prompts_per_step, store)
     while True:
-        fresh = _sample(run, engine, step, cursor, missing, drain)
-        cursor += missing
+        if own is None:
+            drawn = [run.prompts[i] for i in draw_order(s.seed, len(run.prompts), cursor, missing)]
+            fresh = _sample(run, engine, step, cursor, drawn, s.samples_per_prompt, drain)
+            cursor += missing
+        else:
+            fresh, cursor = _played(run, engine, step, cursor, own, drain)
         batch = batch_of(fresh, s.max_tokens, scorer)
         rewards.append(algorithm.reward(batch, store))
         chosen += _selected(run, fresh, replace(batch, rewards=rewards[-1]), store)
@@ -64,10 +75,10 @@ def collect(
         if missing == 0 or rounds >= algorithm.refills:
             break
         rounds += 1
-    drawn = len({r.group for r in sampled})
+    groups = len({r.group for r in sampled})
     if not chosen:
         raise UserError(
-            f"training step {step}: {drawn} prompts were sampled {s.samples_per_prompt} times and "
+            f"training step {step}: {groups} prompts were sampled {s.samples_per_prompt} times and "
             f"gave not once {algorithm.LEARNS_FROM}, so there is nothing to learn from; use "
             "problems nearer to the model's ability, or more samples_per_prompt"
         )
@@ -77,7 +88,7 @@ def collect(
     if len(chosen) < len(sampled) or any(a is not b for a, b in zip(chosen, sampled, strict=True)):
         metrics |= {f"kept/{name}": value for name, value in describe(chosen).items()}
     if algorithm.refills:
-        metrics |= {"rollout/refills": float(rounds), "rollout/prompts": float(drawn)}
+        metrics |= {"rollout/refills": float(rounds), "rollout/prompts": float(groups)}
     return Collected(sampled, chosen, cursor, metrics)
 
 
@@ -125,21 +136,45 @@ def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> 
     return chosen
 
 
+def _played(
+    run: Run, engine: Engine, step: int, cursor: int, rounds: Rounds, drain: Drain
+) -> tuple[list[Rollout], int]:
+    """Sample the rounds that an algorithm makes itself; its lessons, and the cursor after them."""
+    if run.ask is None:
+        raise ValueError("tasks of an algorithm's own making need a prompt")
+    round_ = next(rounds)
+    while True:
+        prompts = [run.ask(problem) for problem in round_.problems]
+        rollouts = _sample(run, engine, step, cursor, prompts, round_.samples, drain)
+        cursor += len(prompts)
+        try:
+            round_ = rounds.send(rollouts)
+        except StopIteration as ended:
+            lessons: list[Lesson] = ended.value
+            return [
+                replace(x.rollout, reward=x.reward, part=x.part, problem=x.label) for x in lessons
+            ], cursor
+
+
 def _sample(
-    run: Run, engine: Engine, step: int, cursor: int, count: int, drain: Drain
+    run: Run,
+    engine: Engine,
+    step: int,
+    cursor: int,
+    prompts: Sequence[Prompt],
+    samples: int,
+    drain: Drain,
 ) -> list[Rollout]:
     """Sample prompts number ``cursor`` … on all ranks; every rank gets all rollouts, in order.
 
     A warning to any rank interrupts all of them.
     """
     s = run.settings
-    order = draw_order(s.seed, len(run.prompts), cursor, count)
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    share = -(-count // ranks)
-    mine = order[rank * share : (rank + 1) * share]
+    share = -(-len(prompts) // ranks)
     draw = Draw(
         engine=engine,
-        prompts=[run.prompts[i] for i in mine],
+        prompts=prompts[rank * share : (rank + 1) * share],
         first_group=cursor + rank * share,
         run=(s.seed, run.name, step),
         max_tokens=s.max_tokens,
@@ -148,7 +183,7 @@ def _sample(
     )
     own: list[Rollout] | None = None
     with suppress(Interrupted), drain.interruptible():
-        own = _own_rollouts(run, draw)
+        own = _own_rollouts(run, draw, samples)
     if ds.any_rank(own is None):
         raise Interrupted
     everyone: list[list[Rollout]] = [[] for _ in range(ranks)]
@@ -156,9 +191,8 @@ def _sample(
     return [r for part in everyone for r in part]
 
 
-def _own_rollouts(run: Run, draw: Draw) -> list[Rollout]:
-    s = run.settings
-    rollouts = roll_out(draw, s.samples_per_prompt, s.temperature)
+def _own_rollouts(run: Run, draw: Draw, samples: int) -> list[Rollout]:
+    rollouts = roll_out(draw, samples, run.settings.temperature)
     if not run.algorithm.NEEDS_GREEDY:
         return rollouts
     greedy = {r.group: r.reward for r in roll_out(draw, samples=1, temperature=0.0)}

@@ -23,6 +23,7 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
@@ -31,6 +32,7 @@ from rlbhpc.train.collect import batch_of, blank_of, collect
 from rlbhpc.train.dynamics import Clock, Logs
 from rlbhpc.train.learner import Learner, LearnerScores, Update, padded
 from rlbhpc.train.losses import explained_variance
+from rlbhpc.train.record import Record
 from rlbhpc.train.rollout import Judge, Prompt, Rollout
 from rlbhpc.train.settings import Settings
 
@@ -51,6 +53,8 @@ class Run:
         Training step -> where the model at that step goes.
     reference
         Folder of the model that a penalty is measured against; None for ``base``.
+    ask
+        Puts a problem that an algorithm makes itself into the recipe's prompt.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Run:
     judge: Judge
     sight: Sight | None = None
     reference: Path | None = None
+    ask: Callable[[Problem], Prompt] | None = None
 
     def read(self, prompt: Prompt) -> tuple[int, ...]:
         """Tokens of a prompt as a policy reads them, those of its images included."""
@@ -102,8 +107,10 @@ def train(
     scorer = LearnerScores(learner, Tokens(run.base))
     if not step:
         _tell_untrained_tokens(run, learner)
-        run.algorithm.begin(lambda: blank_of(run, scorer), store)
+        problems = [prompt.problem for prompt in run.prompts]
+        run.algorithm.begin(problems, lambda: blank_of(run, scorer), store)
     logs = Logs(run.folder, step) if dist.get_rank() == 0 else None
+    record = Record(run.folder / "rollouts", step) if logs is not None else None
     engine = make_engine()
     try:
         if step:
@@ -121,21 +128,27 @@ def train(
             engine.rest()
             step += 1
             clock.lap("gen")
-            metrics = collected.metrics | _learn(run, learner, rollouts, step)
-            learnt = batch_of(rollouts, run.settings.max_tokens, scorer)
-            run.algorithm.after_step(step, learnt, store)
+            learnt, advantages = _learn(run, learner, rollouts, step)
+            metrics = collected.metrics | learnt
+            batch = batch_of(rollouts, run.settings.max_tokens, scorer)
+            run.algorithm.after_step(step, batch, store)
             if learner.reference is not None and run.algorithm.renews_reference(step):
                 learner.renew_reference()
             clock.lap("update")
             engine.load_weights(learner.named_weights())
             clock.lap("sync")
-            if logs is not None:
+            if logs is not None and record is not None:
                 logs.results(step, metrics, rollouts)
+                record.add(step, collected.rewarded, advantages)
             if step in run.exports:
                 checkpoint.export_model(learner, run.base, run.exports[step])
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
+                if record is not None:
+                    record.flush()
                 _save(learner, run, step, cursor, store)
+                if record is not None:
+                    record.settle(step)
             clock.lap("save")
             if logs is not None:
                 logs.times(step, clock, collected.sampled)
@@ -178,8 +191,13 @@ def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
         )
 
 
-def _learn(run: Run, learner: Learner, rollouts: Sequence[Rollout], step: int) -> dict[str, float]:
-    """Advantages, then one optimiser step per mini-batch and epoch."""
+def _learn(
+    run: Run, learner: Learner, rollouts: Sequence[Rollout], step: int
+) -> tuple[dict[str, float], dict[int, float]]:
+    """Advantages, then one optimiser step per mini-batch and epoch.
+
+    Gives the step's metrics, and the mean advantage of each response by its identity.
+    """
     s, algorithm = run.settings, run.algorithm
     responses = [r.response for r in rollouts]
     size = min(s.responses_per_update, len(rollouts))
@@ -199,6 +217,7 @@ def _learn(run: Run, learner: Learner, rollouts: Sequence[Rollout], step: int) -
         greedy=torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64),
         values=values,
         kl=kl,
+        parts=torch.tensor([r.part for r in rollouts]),
     )
     returns = algorithm.returns(signals)
     whole = Update(
@@ -216,7 +235,9 @@ def _learn(run: Run, learner: Learner, rollouts: Sequence[Rollout], step: int) -
         for _ in range(s.epochs)
         for start in range(0, len(rollouts), size)
     ]
-    return _means(updates) | _critic(whole, signals.mask)
+    means = (whole.advantages.double().sum(1) / signals.lengths.clamp(min=1)).tolist()
+    advantages = {id(response): mean for response, mean in zip(responses, means, strict=True)}
+    return _means(updates) | _critic(whole, signals.mask), advantages
 
 
 def _critic(update: Update, mask: torch.Tensor) -> dict[str, float]:

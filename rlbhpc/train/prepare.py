@@ -75,10 +75,14 @@ def _run(study: Study, model: str, training: Training) -> Run | Distillation:
         if not pairs:
             raise UserError(f"recipe {training.recipe}: there is no response to learn from")
         return Distillation(settings=settings, pairs=pairs, **common)
+    tokens = Tokens(base)
+    prompts = _prompts(study, recipe, tokens)
+    template = study.prompts[recipe.prompt or ""]
     return Run(
         settings=settings,
         algorithm=algorithm,
-        prompts=_prompts(study, recipe, Tokens(base)),
+        prompts=prompts,
+        ask=lambda problem: Prompt(problem, tokens.encode(render(template, problem))),
         judge=Judge(_verify, make_reward(settings.rewards)),
         sight=sight_of(base),
         reference=_reference(study, algorithm.reference_model),

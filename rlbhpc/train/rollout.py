@@ -49,6 +49,7 @@ class Rollout:
     verdict: Verdict
     reward: float
     greedy_reward: float = 0.0
+    part: int = 0
 
     @property
     def correct(self) -> bool:

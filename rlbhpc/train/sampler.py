@@ -37,6 +37,8 @@ def _vllm(run: Run, rows: int) -> Engine:
             "torch, or leave `rollouts` at hf"
         )
     longest = max(map(len, map(run.read, run.prompts))) + settings.max_tokens
+    if run.algorithm.MAKES_TASKS:  # of any length
+        longest = context_length(run.base)
     # While the learner works, the engine rests and gives back its memory.
     options: dict[str, Any] = {"enable_sleep_mode": torch.cuda.is_available()}
     if dist.get_world_size() > 1:  # the engine joins the world that the ranks have made

@@ -34,7 +34,7 @@ LINE = json.dumps({"question": "q", "answer": "#### 1"}).encode()
         ("a.json", b"{", "a.json: not JSON"),
         ("a.parquet", b"PAR1 but not really PAR1", "not a whole Parquet file"),
         ("a.arrow", b"ARROW2 but not really", "not a whole Arrow file"),
-        ("a.csv", b"question,answer\n", "not a data file; allowed are .jsonl"),
+        ("a.txt", b"question,answer\n", "not a data file; allowed are .jsonl"),
         ("a.jsonl", b'{"question": "q", "answer": "7"}', "nothing after a last ####"),
         ("a.jsonl", b'{"question": ["q"], "answer": "#### 1"}', "field `question` is a list"),
         ("a.jsonl", b'{"question": " ", "answer": "#### 1"}', "the question is empty"),

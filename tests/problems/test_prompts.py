@@ -25,6 +25,9 @@ GOLDEN = {
     "then provides the user with the answer. The reasoning process and answer are enclosed within "
     "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning process "
     "here </think> <answer> answer here </answer>. User: Q\nAssistant:",
+    "r1-answer": "A conversation between User and Assistant. The user asks a question, and the "
+    "Assistant solves it. The Assistant reasons step by step and puts the final answer within "
+    "<answer> </answer> tags, i.e., <answer> answer here </answer>. User: Q\nAssistant:",
     "dapo": SYSTEM + "<|im_start|>user\nSolve the following math problem step by step. The last "
     "line of your response should be of the form Answer: $Answer (without quotes) where $Answer is "
     "the answer to the problem.\n\nQ\n\nRemember to put your answer on its own line after "

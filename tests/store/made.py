@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rlbhpc.store import checked, tables
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey, sample_seed
@@ -69,7 +69,10 @@ def contents(store: Path) -> dict[str, bytes]:
 def put_training(
     layout: Layout, model: str, train_step: Sequence[int], metrics: Mapping[str, Sequence[float]]
 ) -> None:
-    """The curve of a training, as a table beside the samples."""
-    columns = {name: [float(value) for value in metrics[name]] for name in sorted(metrics)}
-    path = layout.tables(tables.TRAINING) / f"{model}.json"
-    checked.write(path, {"train_step": list(map(int, train_step)), "metrics": columns})
+    """The log of a training, as it lies beside its state."""
+    path = layout.training(model) / "dynamics.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as log:
+        for i, step in enumerate(train_step):
+            row = {name: float(metrics[name][i]) for name in sorted(metrics)}
+            log.write(json.dumps({"step": int(step), **row}) + "\n")

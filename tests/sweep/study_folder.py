@@ -25,6 +25,8 @@ RECIPE = {
         "rewards": {"correct": 1, "brevity": 1},
     },
 }  # fmt: skip
+# These refuse to train where nothing is ever solved, and are right.
+NEED_SUCCESS = {"dapo", "prorl", "success-gate"}
 CONFIGS = Path(__file__).parents[2] / "configs" / "study"
 
 
@@ -77,6 +79,14 @@ def widen(model: Path) -> None:
     (model / "config.json").write_text(json.dumps(config))
 
 
+def small_recipe(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a recipe, made small; one that makes its own tasks has six parts."""
+    if recipe.get("samples_per_prompt") != 1:
+        return RECIPE
+    options = {**RECIPE["options"], "mini_batch": 6}
+    return {**RECIPE, "prompts_per_step": 6, "samples_per_prompt": 1, "options": options}
+
+
 def canary(path: Path) -> Path:
     """The same study in minutes: every model, arm, recipe and score, at the smallest sizes."""
     tree: dict[str, Any] = {}
@@ -90,13 +100,13 @@ def canary(path: Path) -> Path:
         "models": {name: {"steps": [1, 2]} for name in lines},
         "problem_sets": {name: {"limit": 2, "n": 2} for name in there["problem_sets"]},
         "arms": {name: {"max_tokens": 24, "n": 2} for name in there["arms"]},
-        "recipes": dict.fromkeys(there["recipes"], RECIPE),
+        "recipes": {name: small_recipe(tree["recipes"][name]) for name in there["recipes"]},
         "scores": {name: {"per_problem": 2} for name in there["scores"]},
         "engine": {"name": "hf", "dtype": "float32", "options": None, "tensor_parallel": 1},
     }
     for key in ("models", "arms", "recipes"):
-        if "dapo" in there[key]:  # refuses to train where nothing is ever solved, and is right
-            small[key]["dapo"] = None
+        for name in NEED_SUCCESS & set(there[key]):
+            small[key][name] = None
     made = path.with_name("canary.yaml")
     made.write_text(yaml.safe_dump({key: value for key, value in small.items() if value}))
     return made

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
+import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,6 +15,9 @@ import pytest
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
+from rlbhpc.problems.programs import KINDS, Kind, proposing
+from rlbhpc.problems.registry import load_set
+from rlbhpc.store import cube, rollouts
 from rlbhpc.study.load import load_study
 from tests.children import Child
 
@@ -44,8 +50,9 @@ recipes:
 problem_sets:
   toy-train: {set: countdown, subset: train, limit: 10}
   toy-test: {set: countdown, subset: test, limit: 2}
+  identity: {set: program-tasks, subset: identity}
 arms:
-  rl: {model: rl, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 2}
+  rl: {model: rl, prompt: countdown, max_tokens: 16, n: 2, problem_sets: [toy-test]}
 engine: {name: hf, dtype: float32}
 """
 
@@ -55,25 +62,81 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("m") / "tiny", hidden_size=32)
 
 
+# What each algorithm changes of the recipe above: its own memory must come through a kill, too.
+OWN = {
+    "ttrl": "options: {save_every: 2, mini_batch: 3, learn_from: 2}",
+    "rlpr": 'options: {save_every: 2, mini_batch: 3, opening: "=", closing: "", think: false, '
+    "average_from: 1, filter_from: 3, max_refills: 3}",
+    "absolute-zero": "problems: identity\n    prompts_per_step: 12\n    samples_per_prompt: 1\n"
+    "    max_tokens: 56\n    kl: 0\n    options: {save_every: 2, mini_batch: 6, tries: 3}",
+}
+
+
+MEMORY = {"rlpr": ("usual", "without"), "absolute-zero": ("deduction", "abduction", "induction")}
+
+
 def write(folder: Path, model: Path, algorithm: str) -> Path:
     path = folder / "toy.yaml"
-    path.write_text(STUDY.replace("MODEL", str(model)).replace("ALGORITHM", algorithm))
+    text = STUDY.replace("MODEL", str(model)).replace("ALGORITHM", algorithm)
+    for line in OWN.get(algorithm, "").split("\n    "):
+        key = line.partition(":")[0]
+        if key:
+            text = re.sub(
+                rf"(  rl:\n    algorithm(?:.|\n)*?\n    ){key}: .*", rf"\g<1>{line}", text
+            )
+    if algorithm == "absolute-zero":
+        teaching = text.partition("  teaching:\n")[2].partition("  rl:\n")[0]
+        text = text.replace(teaching, TEACHING)
+        text = text.replace("steps: [6]", "steps: [150]")
+        (folder / "texts.jsonl").write_text("".join(map(lesson, KINDS)))
+    path.write_text(text)
     return path
 
 
+TEACHING = """    algorithm: sft
+    texts: texts.jsonl
+    prompts_per_step: 6
+    learning_rate: 1e-2
+    options: {save_every: 40}
+"""
+
+
+def lesson(kind: Kind) -> str:
+    """How to propose and solve about the identity: a model of no skill has to know the form."""
+    identity = {p.extras["kind"]: p for p in load_set("program-tasks", None, "identity")}
+    about = identity[kind if kind != "induction" else "deduction"].extras
+    new = "input: [1]\ninput: [2]\nmessage: x"
+    if kind != "induction":
+        new = "def f(x):\n    return x\ninput: [2]"
+    proposal = proposing("t", kind, [about], 0)
+    pairs = [(proposal, new), (identity[kind], identity[kind].gold)]
+    rows = [{"prompt": problem.fields["question"] + "\n", "response": response}
+            for problem, response in pairs]  # fmt: skip
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def outcome(study: Path) -> dict[str, str]:
-    """Digests of every exported model, of the dynamics and of the rollouts that were kept."""
+    """Digests of models, dynamics and texts, of what the algorithm remembers, and of the cube."""
     layout = load_study(study).layout
     patterns = ("models/**/*.safetensors", "**/dynamics.jsonl", "**/rollouts.jsonl")
-    files = [path for pattern in patterns for path in layout.root.glob(pattern)]
+    files = {path: path.read_bytes() for pattern in patterns for path in layout.root.glob(pattern)}
+    newest = sorted((layout.training("rl") / "state").iterdir())[-1] / "progress.json"
+    files[newest] = json.dumps(json.loads(newest.read_text())["store"]).encode()
+    cube_folder = study.with_name("cube")
+    rollouts.write_groups(cube.create(cube_folder), layout)
+    files |= {path: path.read_bytes() for path in cube_folder.rglob("*") if path.is_file()}
+    shutil.rmtree(cube_folder)
     return {
-        str(path.relative_to(layout.root)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(files)
+        str(path.relative_to(study.parent)): hashlib.sha256(data).hexdigest()
+        for path, data in sorted(files.items())
     }
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("algorithm", [pytest.param("grpo", marks=pytest.mark.core), "ppo"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param("grpo", marks=pytest.mark.core), "ppo", "ttrl", "rlpr", "absolute-zero"],
+)
 def test_killed_training_ends_with_the_same_weights(
     model: Path, tmp_path: Path, soak: bool, algorithm: str
 ) -> None:
@@ -83,11 +146,18 @@ def test_killed_training_ends_with_the_same_weights(
     assert Child("train", str(write(straight, model, algorithm))).ended() == DONE
     duration = time.monotonic() - start
     expected = outcome(straight / "toy.yaml")
-    assert len(expected) == 6  # one model taught, two of RL, two dynamics, rollouts of RL
+    models = [name for name in expected if name.endswith(".safetensors")]
+    assert len(models) == 3  # one taught, two of RL
+    assert any("cube/rollouts/rl/advantage" in name for name in expected)
+    remembered = json.loads(
+        (sorted((load_study(straight / "toy.yaml").layout.training("rl") / "state").iterdir())[-1]
+         / "progress.json").read_text()
+    )["store"]  # fmt: skip
+    assert set(MEMORY.get(algorithm, ())) <= set(remembered)
 
     rng = random.Random(7)
     kills = runs = 0
-    while kills < (30 if soak else 3):
+    while kills < (30 if soak else 2 if algorithm in OWN else 3):
         runs += 1
         folder = tmp_path / f"killed-{runs}"
         folder.mkdir()

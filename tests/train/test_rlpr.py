@@ -58,7 +58,7 @@ GOOD = "<think>so</think> <answer> 9 </answer>"
 
 def reward_of(texts: list[str], scorer: Letters, **settings: object) -> list[float]:
     rlpr, store = make_algorithm("rlpr", **settings), {}
-    rlpr.begin(lambda: batch([""], scorer), store)
+    rlpr.begin([], lambda: batch([""], scorer), store)
     values: list[float] = rlpr.reward(batch(texts, scorer), store).tolist()
     return values
 

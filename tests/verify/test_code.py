@@ -135,7 +135,7 @@ def test_below_the_floor_it_refuses_unless_told(monkeypatch: pytest.MonkeyPatch)
     nothing = Report(Tier(), False, "T1: no seccomp", (), 0.1, "here")
     monkeypatch.setattr(code, "self_test", lambda: nothing)
     monkeypatch.setattr(code, "_idle", [])
-    code._tier.cache_clear()
+    code.reached_tier.cache_clear()
     try:
         with pytest.raises(UserError, match=r"T1: no seccomp.*--unsafe"):
             verify("code", "", FENCED, SQUARES)
@@ -144,4 +144,4 @@ def test_below_the_floor_it_refuses_unless_told(monkeypatch: pytest.MonkeyPatch)
         assert verdict.right
         assert "sandbox T0-unsafe" in verdict.grader
     finally:
-        code._tier.cache_clear()
+        code.reached_tier.cache_clear()

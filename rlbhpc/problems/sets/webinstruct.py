@@ -23,5 +23,5 @@ def parse(name: str, record: Record) -> Problem:
 SET = FileSet(
     parse,
     Source("TIGER-Lab/WebInstruct-verified", ("data/*.parquet",)),
-    splits=("train", "test"),
+    splits=("test", "train"),
 )

@@ -30,6 +30,7 @@ ALGORITHMS = {
     "maxrl": ("maxrl", "MaxRL"),
     "ttrl": ("ttrl", "TTRL"),
     "rlpr": ("rlpr", "RLPR"),
+    "absolute-zero": ("absolute_zero", "AbsoluteZero"),
     "gspo": ("gspo", "GSPO"),
     "cispo": ("cispo", "CISPO"),
     "clip-cov": ("covariance", "ClipCov"),

@@ -7,7 +7,7 @@ nothing here knows of models, ranks or micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
@@ -19,7 +19,9 @@ from rlbhpc.study.options import Weight, check_values
 from rlbhpc.train.losses import surrogate
 
 if TYPE_CHECKING:
+    from rlbhpc.problems.problem import Problem
     from rlbhpc.train.batch import Response
+    from rlbhpc.train.rollout import Rollout
 
 DualClip = Annotated[float, Field(ge=1)]
 Degrees = Literal[0, 1]
@@ -107,6 +109,8 @@ class Signals:
     kl
         log π − log π_ref of each sampled token (the k1 estimate), shape (B, T); only where the
         reference penalty is part of the reward.
+    parts
+        Which part of the batch each response belongs to, shape (B,), where it has several.
     """
 
     rewards: Tensor
@@ -115,6 +119,7 @@ class Signals:
     greedy: Tensor | None = None
     values: Tensor | None = None
     kl: Tensor | None = None
+    parts: Tensor | None = None
 
     @property
     def mask(self) -> Tensor:
@@ -125,6 +130,30 @@ class Signals:
         """
         width = int(self.lengths.max()) if len(self.lengths) else 0
         return torch.arange(width, device=self.lengths.device) < self.lengths[:, None]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Tasks to sample, each so many times."""
+
+    problems: Sequence[Problem]
+    samples: int = 1
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A rollout to learn from: its reward, and the part of the batch that it belongs to.
+
+    ``label`` stands for the problem in logs and cube: tasks come once, and their number is endless.
+    """
+
+    rollout: Rollout
+    reward: float
+    part: int
+    label: str
+
+
+Rounds = Generator[Round, "list[Rollout]", "list[Lesson]"]
 
 
 @dataclass(frozen=True)
@@ -171,6 +200,7 @@ class Algorithm:
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     NEEDS_CRITIC: ClassVar[bool] = False
     NEEDS_GREEDY: ClassVar[bool] = False
+    MAKES_TASKS: ClassVar[bool] = False
     LEARNS_FROM: ClassVar[str] = "a response that could be scored"
 
     def __post_init__(self) -> None:
@@ -187,8 +217,15 @@ class Algorithm:
         """How often new prompts may take the place of groups of which nothing was selected."""
         return 0
 
-    def begin(self, blank: Callable[[], Batch], store: Store) -> None:
-        """Before the first step: ``blank`` gives one row per prompt with nothing answered yet."""
+    def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
+        """Before the first step: ``blank`` gives one row per problem with nothing answered yet."""
+
+    def rounds(self, step: int, seed: int, count: int, store: Store) -> Rounds | None:
+        """Rounds of tasks of its own making in place of ``count`` drawn problems; None for those.
+
+        A generator: it is sent what became of each round, and returns what to learn from.
+        """
+        return None
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Rewards to learn from, shape (B,); NaN for what cannot be scored and is left out."""

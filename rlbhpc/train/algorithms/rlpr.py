@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import Response
@@ -59,7 +60,7 @@ class RLPR(GRPO):
         """How often groups without a signal are replaced."""
         return self.max_refills
 
-    def begin(self, blank: Callable[[], Batch], store: Store) -> None:
+    def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
         """Score every reference answer without reasoning, by the untrained model."""
         if not self.debias:
             return

@@ -59,12 +59,12 @@ def fingerprint(strictness: Strictness) -> str:
 
     return (
         f"code-{strictness} {VERSION} (python {platform.python_version()}, numpy {np.__version__}, "
-        f"sandbox {_tier().name})"
+        f"sandbox {reached_tier().name})"
     )
 
 
 @lru_cache(maxsize=1)
-def _tier() -> Tier:
+def reached_tier() -> Tier:
     """Return the tier that this node passes the self-test at, or refuse."""
     report = self_test()
     if report.passed:
@@ -78,12 +78,12 @@ def _tier() -> Tier:
 
 
 @contextmanager
-def _sandbox() -> Iterator[Sandbox]:
+def lent_sandbox() -> Iterator[Sandbox]:
     """Lend a sandbox that nobody else uses meanwhile; they are kept, since starting one is slow."""
     try:
         sandbox = _idle.pop()
     except IndexError:
-        sandbox = Sandbox(_tier())
+        sandbox = Sandbox(reached_tier())
     yield sandbox
     _idle.append(sandbox)
 
@@ -118,7 +118,7 @@ def judge(response: str, problem: Problem | None, strictness: Strictness) -> Ver
     program = form.extract(response, problem, strictness).rstrip()
     if not program:
         return Verdict(Status.NO_ANSWER, rule="no block of code")
-    with _sandbox() as sandbox:
+    with lent_sandbox() as sandbox:
         judgement = form.judge(program, problem, sandbox, strictness)
     digest = hashlib.sha256(program.encode("utf-8", "surrogatepass")).hexdigest()
     return Verdict(judgement.status, program, f"sha256:{digest}", judgement.reason)

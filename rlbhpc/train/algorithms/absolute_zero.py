@@ -1,0 +1,200 @@
+"""Absolute Zero: one policy proposes tasks on programs and solves them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.programs import KINDS, VERIFIER, Kind, Triplet, proposing, solving
+from rlbhpc.train.algorithms.algorithm import (
+    Batch,
+    Lesson,
+    Round,
+    Rounds,
+    Signals,
+    Store,
+    reward_to_go,
+    token_rewards,
+    whiten,
+)
+from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
+from rlbhpc.train.rollout import Rollout
+from rlbhpc.verify.verdict import Status
+
+SET = "absolute-zero"
+
+
+@dataclass(frozen=True)
+class AbsoluteZero(ReinforcePP):
+    r"""TRR++: REINFORCE++ whitened apart for each task type and role.
+
+    .. math:: r_{propose} = \begin{cases} 1 - \bar r & 0 < \bar r < 1 \\ 0 & \text{else}
+              \end{cases}, \qquad r_{solve} = 1[\text{right}]
+
+    Zhao et al. 2025 (arXiv 2505.03335). A step has as many proposals as solutions of each of
+    three types, a sixth of ``prompts_per_step`` each, one response a prompt. A proposal is a
+    program with an input (deduction, abduction), or inputs with a message for a known program
+    (induction), shown ``references`` of what is in the buffer. The mean reward of ``tries``
+    solutions is how hard it is. Without its form a response gets −1; a proposal that is not
+    valid and a wrong solution get −.5. A valid task that always or never is solved gets
+    ``trivial``: 0 as the paper says, −.5 in its code.
+
+    Buffers begin with the recipe's problems. Valid triplets enter, whatever they are worth, up to
+    ``buffer``; solvers get the newest first and fill up at random. The recipe's ``rewards`` judge
+    solutions, so ``{random: 1}`` makes a control.
+    """
+
+    clip_high: float = 0.28
+    tries: int = 8
+    references: int = 6
+    trivial: float = 0.0
+    buffer: int = 16_384
+
+    MAKES_TASKS: ClassVar[bool] = True
+    LEARNS_FROM: ClassVar[str] = "a task that could be judged"
+
+    def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
+        """Fill the buffers with the recipe's problems."""
+        for kind in KINDS:
+            store[kind] = []
+        for problem in problems:
+            if problem.verifier != VERIFIER:
+                raise UserError(f"{problem.id}: no task on a program, such as of program-tasks")
+            extras = problem.extras
+            keys = ("program", "inputs", "outputs", "message")
+            store[extras["kind"]].append({key: extras[key] for key in keys if key in extras})
+        empty = [kind for kind in KINDS if not store[kind]]
+        if empty:
+            raise UserError(f"the problems have no task of {empty[0]} to begin with")
+
+    def rounds(self, step: int, seed: int, count: int, store: Store) -> Rounds:
+        """Propose, try what was proposed, solve."""
+        share, rest = divmod(count, 2 * len(KINDS))
+        if rest or not share:
+            raise UserError(f"prompts_per_step: found {count}; allowed: a multiple of 6")
+        rng = np.random.Generator(np.random.Philox(key=[seed, step]))
+        asked = [
+            self._proposal(kind, rng, store, number) for kind in KINDS for number in range(share)
+        ]
+        proposals = yield Round(asked)
+        fresh = [_triplet(rollout) for rollout in proposals]
+        valid = [i for i, triplet in enumerate(fresh) if triplet is not None]
+        kinds = [kind for kind in KINDS for _ in range(share)]
+        tasks = [solving(SET, kinds[i], fresh[i] or {}) for i in valid]
+        tries = (yield Round(tasks, self.tries)) if tasks else []
+        scores = np.array([rollout.reward for rollout in tries]).reshape(-1, self.tries)
+        means = dict(zip(valid, _means(scores), strict=True))
+        lessons = [
+            _lesson(rollout, self._worth(rollout, means.get(i, nan)), "propose", kinds[i])
+            for i, rollout in enumerate(proposals)
+        ]
+        news: dict[Kind, list[Triplet]] = {
+            kind: [fresh[i] or {} for i in valid if kinds[i] == kind] for kind in KINDS
+        }
+        solved = yield Round([
+            solving(SET, kind, triplet)
+            for kind in KINDS
+            for triplet in _newest_first(news[kind], store[kind], share, rng)
+        ])  # fmt: skip
+        lessons += [
+            _lesson(rollout, _solver_reward(rollout), "solve", kind)
+            for rollout, kind in zip(solved, kinds, strict=True)
+        ]
+        for kind in KINDS:
+            known = {json.dumps(triplet) for triplet in store[kind]}
+            store[kind] += [t for t in news[kind] if json.dumps(t) not in known]
+            del store[kind][: -self.buffer]
+        store["metrics"] = _metrics(lessons, news, list(means.values()), store)
+        return lessons
+
+    def advantages(self, signals: Signals) -> Tensor:
+        """Whitened reward-to-go of each part."""
+        assert signals.parts is not None
+        returns = reward_to_go(token_rewards(signals, self.kl_beta), self.gamma)
+        out = torch.zeros_like(returns)
+        for part in signals.parts.unique().tolist():
+            mask = signals.mask & (signals.parts == part)[:, None]
+            out += whiten(returns, mask, self.ddof, self.eps, self.floor)
+        return out
+
+    def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
+        """Validity, difficulty and success by task type, and the buffers' sizes."""
+        metrics: dict[str, float] = store.pop("metrics")
+        return metrics
+
+    def _proposal(self, kind: Kind, rng: np.random.Generator, store: Store, number: int) -> Problem:
+        """Ask for a triplet; for induction, about a program of the other buffers."""
+        if kind == "induction":
+            pool = store["deduction"] + store["abduction"]
+            return proposing(SET, kind, [pool[int(rng.integers(len(pool)))]], number)
+        size = min(self.references, len(store[kind]))
+        chosen = rng.choice(len(store[kind]), size, replace=False).tolist()
+        return proposing(SET, kind, [store[kind][i] for i in chosen], number)
+
+    def _worth(self, rollout: Rollout, mean: float) -> float:
+        """Reward of a proposal; ``mean`` is that of its tries, NaN where it has none."""
+        if rollout.verdict.status is not Status.RIGHT:
+            return _penalty(rollout.verdict.status)
+        return 1 - mean if 0 < mean < 1 else self.trivial + 0 * mean
+
+
+def _lesson(rollout: Rollout, reward: float, role: str, kind: Kind) -> Lesson:
+    part = KINDS.index(kind) + (len(KINDS) if role == "solve" else 0)
+    return Lesson(rollout, reward, part, f"{SET}/{role}/{kind}")
+
+
+def _penalty(status: Status) -> float:
+    if status is Status.ERROR:
+        return nan
+    return -1.0 if status is Status.NO_ANSWER else -0.5
+
+
+def _solver_reward(rollout: Rollout) -> float:
+    if isnan(rollout.reward) or rollout.reward > 0:
+        return rollout.reward
+    return _penalty(rollout.verdict.status)
+
+
+def _triplet(rollout: Rollout) -> Triplet | None:
+    right = rollout.verdict.status is Status.RIGHT
+    triplet: Triplet | None = json.loads(rollout.verdict.canonical) if right else None
+    return triplet
+
+
+def _means(scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[float]:
+    """Mean of those tries that could be judged; NaN where none could."""
+    rows = [row[~np.isnan(row)] for row in scores]
+    return [float(row.mean()) if len(row) else nan for row in rows]
+
+
+def _newest_first(
+    news: Sequence[Triplet], buffer: Sequence[Triplet], count: int, rng: np.random.Generator
+) -> list[Triplet]:
+    chosen = list(news[:count])
+    fill = rng.integers(0, len(buffer), count - len(chosen)).tolist()
+    return chosen + [buffer[i] for i in fill]
+
+
+def _metrics(
+    lessons: Sequence[Lesson], news: dict[Kind, list[Triplet]], means: list[float], store: Store
+) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for part, kind in enumerate(KINDS):
+        solved = [one.rollout.correct for one in lessons if one.part == len(KINDS) + part]
+        out[f"azr/valid/{kind}"] = len(news[kind]) / len(solved)
+        out[f"azr/solved/{kind}"] = sum(solved) / len(solved)
+        out[f"azr/buffer/{kind}"] = float(len(store[kind]))
+    known = [mean for mean in means if not isnan(mean)]
+    if known:
+        out["azr/solve_rate"] = sum(known) / len(known)
+        out["azr/learnable"] = sum(0 < mean < 1 for mean in known) / len(known)
+    return out

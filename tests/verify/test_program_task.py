@@ -1,0 +1,119 @@
+"""Tasks on programs: each kind right and wrong, and proposals that must not pass."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rlbhpc.errors import UserError
+from rlbhpc.problems.programs import KINDS, proposing, solving
+from rlbhpc.problems.registry import load_set
+from rlbhpc.verify.registry import verify
+from rlbhpc.verify.verdict import Status, Verdict
+
+TRIPLET = {
+    "program": "def f(x):\n    return [x, x * 2]",
+    "inputs": ["[1]", "[2]", "[3]", "[4]"],
+    "outputs": ["[1, 2]", "[2, 4]", "[3, 6]", "[4, 8]"],
+    "message": "doubles",
+}
+
+
+def solved(kind: str, response: str) -> str:
+    problem = solving("t", kind, TRIPLET)  # type: ignore[arg-type]
+    return verify(problem.verifier, problem.gold, response, problem).status.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "response", "status"),
+    [
+        ("deduction", "[1, 2]", "RIGHT"),
+        ("deduction", "so <answer>[1,2]</answer>", "RIGHT"),
+        ("deduction", "output: [1, 2.0]", "WRONG"),
+        ("deduction", "one and two", "NO_ANSWER"),
+        ("deduction", "[" * 100_000, "NO_ANSWER"),
+        ("deduction", "", "NO_ANSWER"),
+        ("abduction", "[1]", "RIGHT"),
+        ("abduction", "[2]", "WRONG"),
+        ("abduction", "1", "WRONG"),  # no list of arguments
+        ("abduction", "[1, 2]", "WRONG"),  # the call raises
+        ("induction", "```python\ndef f(x):\n    return [x, x + x]\n```", "RIGHT"),
+        ("induction", "def f(x):\n    return [x, 2]", "WRONG"),
+        ("induction", "def f(x):\n    return", "WRONG"),
+        ("induction", "def f(x:", "WRONG"),
+        ("induction", "it doubles", "NO_ANSWER"),
+    ],
+)
+def test_solutions(kind: str, response: str, status: str) -> None:
+    assert solved(kind, response) == status
+
+
+def test_half_of_the_examples_are_hidden() -> None:
+    problem = solving("t", "induction", TRIPLET)
+    question = problem.fields["question"]
+    assert "[2] -> [2, 4]" in question and "[3]" not in question and "doubles" in question
+    by_heart = "def f(x):\n    return {1: [1, 2], 2: [2, 4]}[x]"
+    assert solved("induction", by_heart) == "WRONG"
+
+
+def proposed(response: str, kind: str = "deduction") -> Verdict:
+    problem = proposing("t", kind, [TRIPLET], 1)  # type: ignore[arg-type]
+    return verify(problem.verifier, "", response, problem)
+
+
+def test_a_valid_proposal_is_a_triplet() -> None:
+    verdict = proposed("def f(a, b):\n    return {'sum': (a + b,)}\ninput: [3,  4]")
+    assert verdict.right
+    assert json.loads(verdict.canonical) == {
+        "program": "def f(a, b):\n    return {'sum': (a + b,)}",
+        "inputs": ["[3, 4]"],
+        "outputs": ['{"sum": [7]}'],
+    }
+    found = proposed("input: [1]\ninput: [1]\ninput: [5]\nmessage: twice", "induction")
+    assert json.loads(found.canonical)["outputs"] == ["[1, 2]", "[5, 10]"]
+    assert json.loads(found.canonical)["message"] == "twice"
+
+
+@pytest.mark.parametrize(
+    ("response", "rule"),
+    [
+        ("def f(x):\n    import random\n    return random.random()\ninput: [1]", "banned import"),
+        ("def f(x):\n    return str(object())\ninput: [1]", "not determined"),
+        ("def f(x):\n    while True: pass\ninput: [1]", "time"),
+        ("def f(x):\n    return 'a' * 1000\ninput: [1]", "value too long"),
+        ("def f(x):\n    return 1j\ninput: [1]", "no JSON"),
+        ("def f(x):\n    return x\ninput: [1, 2]", "raised TypeError"),
+        ("def f(x):\n    return open('/etc/passwd').read()\ninput: [1]", "raised"),
+    ],
+)
+def test_an_invalid_proposal_is_wrong(response: str, rule: str) -> None:
+    verdict = proposed(response)
+    assert verdict.status is Status.WRONG and verdict.rule.startswith(rule)
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        ("def f(x):\n    return x", "deduction"),
+        ("input: [1]", "deduction"),
+        ("def f(x):\n    return x\ninput: one", "abduction"),
+        ("input: [1]\ninput: [2]", "induction"),
+        ("input: [1]\nmessage: one is too few", "induction"),
+        ("", "induction"),
+    ],
+)
+def test_what_has_no_form_is_no_proposal(response: str, kind: str) -> None:
+    assert proposed(response, kind).status is Status.NO_ANSWER
+
+
+def test_generated_tasks_are_solved_by_their_gold_answers() -> None:
+    test, train = (load_set("program-tasks", None, half, 30) for half in ("test", "train"))
+    for problem in test:
+        assert verify(problem.verifier, problem.gold, problem.gold, problem).right
+    programs = [{p.extras["program"] for p in half} for half in (test, train)]
+    assert not programs[0] & programs[1]
+    assert [p.extras["kind"] for p in test[:3]] == list(KINDS)
+    assert load_set("program-tasks", None, "test", 12) == test[:12]
+    with pytest.raises(UserError, match="with `limit`"):
+        load_set("program-tasks", None, "test")
