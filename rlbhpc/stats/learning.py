@@ -63,4 +63,5 @@ def rollout_pass_at_k(verdict: NDArray[np.int8], k: int) -> NDArray[np.float64]:
 
 def _visits(verdict: NDArray[np.int8]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Whether each problem was solved, and whether it was visited, at each step."""
-    return (verdict == RIGHT).any(1), (~np.isin(verdict, _UNJUDGED)).any(1)
+    judged = ~np.isin(verdict, _UNJUDGED)
+    return np.any(verdict == RIGHT, axis=1), np.any(judged, axis=1)
