@@ -93,7 +93,9 @@ def whole(name: str) -> list[dict[str, Any]]:
 
 
 def different(record: dict[str, Any], number: int) -> dict[str, Any]:
-    changed: dict[str, Any] = {key: f"{record[key]} {number}" for key in TEXTS if key in record}
+    changed: dict[str, Any] = {
+        key: f"{record[key]} {number}" for key in TEXTS if isinstance(record.get(key), str)
+    }
     changed |= {key: f"{number}" for key in NAMES if key in record}
     for key in ("task_id", "question_id"):
         if key in record:

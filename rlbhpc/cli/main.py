@@ -45,6 +45,7 @@ VERBS: dict[str, Verb] = {
     "train": Verb("rlbhpc.cli.train", "Train the models of a study."),
     "sample": Verb("rlbhpc.cli.sample", "Make what is missing, on this machine."),
     "run": Verb("rlbhpc.cli.run", "Work some shards of a stored plan."),
+    "select": Verb("rlbhpc.cli.select", "Print problems by how often an arm solves them."),
     "score": Verb("rlbhpc.cli.score", "Score texts under models, for perplexity."),
     "match-entropy": Verb("rlbhpc.cli.match_entropy", "Find the temperature of equal entropy."),
     "verify": Verb("rlbhpc.cli.verify", "Look again at what was accepted, or judge it anew."),

@@ -71,11 +71,12 @@ def verify(
     problem and on the curve. The run itself stays as it is: with --into the new verdicts become
     a run of their own, which compacts and reports like any other.
 
-    --benchmark needs no RUN: it grades the package's own labelled answers with our grader and with
+    --benchmark needs no RUN: it grades the package's own labelled answers with our grader (or with
+    --grader, such as judge: a served model's agreement with the labels) and with
     Math-Verify, family by family.
     """
     if benchmark:
-        return _benchmark(as_json)
+        return _benchmark(grader or "math", as_json)
     if run is None:
         raise click.UsageError("give the folder RUN, or --benchmark")
     if (into is not None or grader is not None) and not again:
@@ -90,13 +91,13 @@ def verify(
     return _thin(stored, at_most, as_json)
 
 
-def _benchmark(as_json: bool) -> int:
-    rows, differing = score_answers()
+def _benchmark(kind: str, as_json: bool) -> int:
+    rows, differing = score_answers(kind)
     if as_json:
         print_json([asdict(row) for row in rows])
         return DONE
     columns = ["family", "cases"]
-    for grader in ("ours", "Math-Verify"):
+    for grader in ("ours" if kind == "math" else kind, "Math-Verify"):
         columns += [f"{grader}: agrees", "accepts wrong", "refuses right"]
     cells = []
     for row in rows:

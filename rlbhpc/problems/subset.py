@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
@@ -58,6 +59,23 @@ def limited(problems: Sequence[Problem], limit: int | None, seed: int) -> list[P
         raise UserError(f"limit {limit}: at least one problem is needed")
     chosen = _first(problems, limit, "limit", seed)
     return [problem for problem in problems if problem.id in chosen]
+
+
+def listed(problems: Sequence[Problem], file: Path) -> list[Problem]:
+    """Those whose ids stand in a file, whatever name their set had where it was written."""
+    try:
+        lines = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: {error}") from None
+    wanted = {line.partition("/")[2] or line for line in lines}
+    kept = [p for p in problems if p.id.partition("/")[2] in wanted]
+    if len(kept) < len(wanted) or not kept:
+        missing = sorted(wanted - {p.id.partition("/")[2] for p in kept})
+        raise UserError(
+            f"{file}: {len(missing)} of {len(wanted)} ids are no problem "
+            f"of the set, such as {missing[0] if missing else 'none'}"
+        )
+    return kept
 
 
 def digest(problems: Iterable[Problem]) -> str:

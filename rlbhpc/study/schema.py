@@ -133,7 +133,8 @@ class ProblemSet(Entry):
     its field in your file. Further names become extras of the problem, such as `level`.
     """
     verifier: PluginName | None = None
-    """What judges the answers, in place of the set's own: `math`, `code`, …, or a file of your own.
+    """What judges the answers, in place of the set's own: `math`, `code`, `judge` (a served
+    model), …, or a file of your own.
     """
     path: FilePath | None = None
     """The file or folder; JSONL, JSON, Parquet or a `datasets` folder. Generated sets have none."""
@@ -149,6 +150,8 @@ class ProblemSet(Entry):
     """Samples per problem of this set, in place of the arms' own n."""
     stop_after: StopAfter | None = None
     """Right samples at which a problem of this set ends, in place of the arms' own."""
+    ids: FilePath | None = None
+    """Keep only the problems in this file, one id a line, as `rlbhpc select` writes them."""
 
 
 class SamplingDefaults(Entry):

@@ -24,6 +24,7 @@ from rlbhpc.problems.own import own_set
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
+from rlbhpc.problems.subset import listed
 from rlbhpc.study.arm import Arm, Sampling
 from rlbhpc.study.block import Block
 from rlbhpc.study.keys import SampleKey, fingerprint
@@ -380,7 +381,8 @@ def load_problems(name: str, entry: ProblemSet) -> list[Problem]:
     problem_set = own_set(entry.fields) if entry.fields else get_set(entry.set or name)
     registered = name if entry.set is None or plugins.is_file(entry.set) else entry.set
     loaded = problem_set.load(registered, path, entry.subset, entry.limit, entry.seed)
-    return [
+    problems = [
         replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
         for p in loaded
     ]
+    return problems if entry.ids is None else listed(problems, Path(entry.ids))

@@ -46,6 +46,7 @@ KINDS: Final[dict[str, str]] = {
     "countdown": "rlbhpc.verify.kinds.countdown",
     "visual": "rlbhpc.verify.kinds.visual",
     "choice": "rlbhpc.verify.kinds.choice",
+    "judge": "rlbhpc.verify.kinds.judge",
     "program-task": "rlbhpc.verify.kinds.program_task",
 }
 

@@ -11,10 +11,13 @@ from rlbhpc.problems.record import Record
 def parse(name: str, record: Record) -> Problem:
     """The user's turn is the question, the reward's ground truth the reference answer."""
     turns = record.need("prompt")
-    asked = [turn.get("content") for turn in turns if turn.get("role") == "user"]
+    turns = turns if isinstance(turns, list) else []
+    spoken = [turn for turn in turns if isinstance(turn, dict) and turn.get("role") == "user"]
+    asked = [turn.get("content") for turn in spoken]
     if len(asked) != 1 or not isinstance(asked[0], str):
         raise UserError(f"{record.place}: `prompt` is no conversation with one user's turn")
-    gold = record.need("reward_model").get("ground_truth")
+    judged_by = record.need("reward_model")
+    gold = judged_by.get("ground_truth") if isinstance(judged_by, dict) else None
     if gold is None:
         raise UserError(f"{record.place}: `reward_model` has no `ground_truth`")
     extra = record.get("extra_info") or {}

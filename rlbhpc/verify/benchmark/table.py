@@ -1,8 +1,9 @@
-"""The benchmark's table: our grader and Math-Verify on the same cases, family by family."""
+"""The benchmark's table: a grader and Math-Verify on the same cases, family by family."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,8 @@ from rlbhpc.verify.running.pool import shared_pool
 
 _MATH_VERIFY: Final = "rlbhpc.verify.answer.symbolic:grade"
 _SECONDS: Final = 1.0
+# Questions to a served model under way at a time.
+_JUDGES: Final = 16
 
 
 @dataclass
@@ -40,10 +43,12 @@ class Row:
     theirs: Score
 
 
-def benchmark() -> tuple[list[Row], list[Case]]:
-    """Return a row for each family and one for all, and the cases on which we differ."""
+def benchmark(kind: str = "math") -> tuple[list[Row], list[Case]]:
+    """Return a row for each family and one for all, and the cases on which ``kind`` differs."""
     every = cases()
-    ours = [verify("math", case.gold, case.response).right for case in every]
+    with ThreadPoolExecutor(_JUDGES if kind == "judge" else 1) as threads:
+        said = threads.map(lambda case: verify(kind, case.gold, case.response), every)
+        ours = [verdict.right for verdict in said]
     theirs = _by_math_verify(every)
     rows: dict[str, Row] = {}
     for case, mine, other in zip(every, ours, theirs, strict=True):
