@@ -35,8 +35,8 @@ LENGTHS = {
 }  # fmt: skip
 RATE, START, SHARD, WIDTH = 3000.0, 120.0, 50_000_000, 64
 TEXTS, NAMES = (
-    ("problem", "question", "prompt", "question_content"),
-    ("id", "pid", "unique_id", "idx"),
+    ("problem", "question", "Question", "prompt", "question_content"),
+    ("id", "pid", "unique_id", "idx", "Record ID"),
 )
 ROOT = Path(__file__).parents[1]
 

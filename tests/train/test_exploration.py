@@ -129,21 +129,21 @@ def test_pass_at_k_is_the_mean_advantage_over_all_draws(n: int, right: int, k: i
     solved = np.array([max(rewards[i] for i in draw) for draw in draws])
     standard = (solved - solved.mean()) / solved.std()
     expected = [standard[[i in draw for draw in draws]].mean() for i in range(n)]
-    out = make_algorithm("pass@k", k=k).advantages(signals(rewards, n))[:, 0]
+    out = make_algorithm("pass-at-k", k=k).advantages(signals(rewards, n))[:, 0]
     assert out.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_pass_at_1_is_grpo_with_the_population_deviation() -> None:
     batch = signals([1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1], 4)
     grpo = make_algorithm("grpo", ddof=0, eps=1e-12).advantages(batch)
-    assert make_algorithm("pass@k", k=1).advantages(batch).numpy() == pytest.approx(
+    assert make_algorithm("pass-at-k", k=1).advantages(batch).numpy() == pytest.approx(
         grpo.numpy(), abs=1e-9
     )
 
 
 @pytest.mark.parametrize("rewards", [[0.0] * 4, [1.0] * 4, [0.0], [1.0], [1.0, 1.0, 1.0, 0.0]])
 def test_a_group_that_k_responses_always_or_never_solve_is_zero(rewards: list[float]) -> None:
-    out = make_algorithm("pass@k", k=4).advantages(signals(rewards, len(rewards)))
+    out = make_algorithm("pass-at-k", k=4).advantages(signals(rewards, len(rewards)))
     assert not out.any()
 
 

@@ -35,7 +35,7 @@ ALGORITHMS = {
     "cispo": ("cispo", "CISPO"),
     "clip-cov": ("covariance", "ClipCov"),
     "kl-cov": ("covariance", "KLCov"),
-    "pass@k": ("pass_at_k", "PassAtK"),
+    "pass-at-k": ("pass_at_k", "PassAtK"),
     "negative": ("negative", "NegativeSample"),
     "unlikeliness": ("unlikeliness", "Unlikeliness"),
     "success-gate": ("success_gate", "SuccessGate"),
