@@ -156,7 +156,7 @@ ROLLOUT_COORDINATES: Final = (
     *TRAINING_COORDINATES,
 )
 ROLLOUT_VARIABLES: Final = (
-    _variable("verdict", ROLLOUT_DIMS, "i1", "verdict", **_flags(Status, _VERDICT_WORDS)),
+    _variable("verdict", ROLLOUT_DIMS, "i1", "verdict", **(COLUMNS["verdict"].attrs or {})),
     _variable("answer", ROLLOUT_DIMS, "i8", "id of the canonical answer"),
     _variable("group", ROLLOUT_DIMS, "i8", "number of the prompt's draw in the whole run"),
     _variable("n_tokens", ROLLOUT_DIMS, "i4", "response tokens, end-of-text included"),

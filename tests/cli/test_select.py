@@ -78,7 +78,7 @@ def test_a_set_of_a_study_keeps_what_was_selected(tmp_path: Path) -> None:
     ids.write_text("".join(f"other/{p.id.partition('/')[2]}\n" for p in every[1:3]))
     assert load_problems("easy", ProblemSet(set="countdown", limit=6, ids=str(ids))) == every[1:3]
     ids.write_text(f"{problem(1)}\n")
-    with pytest.raises(UserError, match="ids.txt: 1 of 1 ids are no problem"):
+    with pytest.raises(UserError, match=r"ids\.txt: 1 of 1 ids are no problem"):
         load_problems("easy", ProblemSet(set="countdown", limit=6, ids=str(ids)))
 
 
