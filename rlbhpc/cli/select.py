@@ -34,7 +34,7 @@ def select(run: Path, arm: str, problem_set: str, take: str, step: int | None) -
             sorted(group.strip("/") for group in tree.groups if group.count("/") == 2)
         )
         raise UserError(f"{run}: no samples of {path}; there are {there}")
-    counts = tree[path].to_dataset().rlb.counts()
+    counts = tree[path].to_dataset()[["n", "c"]]
     steps = counts["step"].values.tolist()
     if step is not None and step not in steps:
         raise UserError(f"{path}: no step {step}; there are {', '.join(map(str, steps))}")
