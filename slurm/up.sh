@@ -54,7 +54,7 @@ make_state() {
         chown munge:munge "$state/munge/munge.key"
         chmod 400 "$state/munge/munge.key"
     fi
-    for file in slurm.conf slurmdbd.conf cgroup.conf task-prolog.sh; do render "$file"; done
+    for file in slurm.conf gres.conf slurmdbd.conf cgroup.conf task-prolog.sh; do render "$file"; done
     chmod 755 "$state/etc/task-prolog.sh"
     install -D -m 755 "$here/etc/old-python3" "$state/old/python3"
     chmod 600 "$state/etc/slurmdbd.conf"
@@ -70,6 +70,13 @@ END
     [ -c /dev/fuse ] && chmod 666 /dev/fuse || true
 }
 
+# The ranks of a training on several nodes meet at the first one, by its name.
+name_nodes() {
+    for n in $(seq $nodes); do
+        grep -q "^127.0.0.1 n$n # $state\$" /etc/hosts || echo "127.0.0.1 n$n # $state" >>/etc/hosts
+    done
+}
+
 make_accounts() {
     local yes=(inside timeout 20 sacctmgr -i -Q)
     wait_for slurmdbd inside timeout 5 sacctmgr -n list cluster
@@ -83,6 +90,7 @@ make_accounts() {
 install_packages
 make_users
 make_state
+name_nodes
 
 start_network
 start_munge

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rlbhpc.engines.folder import configuration
+from rlbhpc.engines.folder import configuration, follow_umask
 from rlbhpc.engines.sharded import gather, own_configuration, sharded_weights
 from rlbhpc.errors import UserError
 
@@ -72,6 +72,7 @@ def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
         else:
             assert zero is not None
             _convert(*zero, partial)
+        follow_umask(partial)
         try:
             partial.rename(target)
         except OSError:

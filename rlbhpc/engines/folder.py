@@ -18,6 +18,13 @@ def configuration(folder: Path) -> dict[str, Any]:
     return config
 
 
+def follow_umask(folder: Path) -> None:
+    """Let who may read ``config.json`` read the weights: safetensors makes files for one user."""
+    mode = (folder / "config.json").stat().st_mode
+    for path in folder.glob("*.safetensors"):
+        path.chmod(mode & 0o777)
+
+
 def context_length(folder: Path) -> int:
     """Tokens, prompt and response together, that a model can hold."""
     config = configuration(folder)

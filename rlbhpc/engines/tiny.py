@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rlbhpc.engines.folder import follow_umask
 from rlbhpc.errors import UserError
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -64,6 +65,7 @@ def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes:
         torch.manual_seed(seed)
         model = kind.from_config(config, dtype=torch.float32)
     model.save_pretrained(folder)
+    follow_umask(folder)
     tokenizer.save_pretrained(folder)
     if sees:
         _save_processor(folder)

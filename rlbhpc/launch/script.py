@@ -40,8 +40,16 @@ ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1
 # torchrun kills its ranks so long after TERM.
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 IMAGE = "RLBHPC_IMAGE"
-# Makes the folder on each node of several; the parent removes it.
-ON_EACH_NODE = 'mkdir -p "$0" && exec "$@"'
+# On each node of several: makes the folder, which the parent removes, and hands on the parent's
+# warning. srun ends its step at once when it gets TERM; USR1 it passes to every process of the step,
+# so the work ignores that, and gets TERM from here, unless Slurm has sent it to all of them before.
+ON_EACH_NODE = """\
+mkdir -p "$0"
+(trap "" USR1; exec "$@") & work=$!
+trap "kill $work; trap : USR1" USR1
+trap "trap : USR1" TERM
+until wait $work; code=$?; [ $code -le 128 ] || ! kill -0 $work 2>/dev/null; do :; done
+exit $code"""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from rlbhpc.engines.folder import follow_umask
 from rlbhpc.errors import UserError
 from rlbhpc.study.origin import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
@@ -113,6 +114,7 @@ def export_model(learner: Learner, base: Path, export: Export) -> None:
     with _committed(final) as partial:
         if dist.get_rank() == 0:
             learner.policy.module.model.save_pretrained(partial, state_dict=weights)
+            follow_umask(partial)
             for name in COMPANIONS:
                 if (base / name).is_file():
                     shutil.copyfile(base / name, partial / name)

@@ -50,6 +50,8 @@ def test_an_adapter_is_merged_as_its_configuration_says(tmp_path: Path) -> None:
     base = make_tiny_model(tmp_path / "base")
     expected = adapter(tmp_path / "lora", base)
     folder = model_folder(tmp_path / "lora", base, tmp_path / "made" / "x")
+    modes = {path.stat().st_mode & 0o777 for path in folder.glob("*") if path.is_file()}
+    assert len(modes) == 1, "weights are read by whom the umask lets read the rest"
     merged = load_file(folder / "model.safetensors")
     assert merged.keys() == expected.keys()
     for name, tensor in merged.items():

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class Site:
         return subprocess.run(
             [str(STATE / "enter"), "sh", "-c", 'umask 002; HOME=$0 exec "$@"', home, *command],
             cwd=self.folder, env={**self.environment, "RLBHPC_CLUSTER_USER": user}, text=True,
-            capture_output=True, check=False, timeout=120,
+            capture_output=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
 
     def rlbhpc(self, *words: str, codes: tuple[int, ...] = (0,), user: str = USER) -> str:
@@ -120,6 +121,29 @@ class Site:
         done = self.root("squeue", f"--user={USER},{SECOND}", "--noheader", "--format=%i|%T|%r|%u")
         return slurm.read_rows(done.stdout) if done.returncode == 0 else []
 
+    def restarts(self, job: str) -> int:
+        """How often Slurm has started a job again."""
+        answer = self.root("scontrol", "--oneliner", "show", "job", job).stdout
+        return int(answer.partition("Restarts=")[2].split()[0])
+
+    def processes(self, variables: set[str], pattern: str = "") -> list[str]:
+        """Ids of the users' processes with these variables, and a word on the command line."""
+        ids = []
+        for line in self.left_behind().splitlines():
+            pid, _, command = line.partition(" ")
+            try:
+                text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if pattern in command and variables <= set(text.split("\0")):
+                ids.append(pid)
+        return ids
+
+    def kill(self, variables: set[str], pattern: str = "") -> None:
+        """End such processes without a warning."""
+        for pid in self.processes(variables, pattern):
+            subprocess.run(["kill", "-KILL", pid], check=False, capture_output=True)
+
     def answers(self) -> bool:
         return self.root("timeout", "5", "scontrol", "ping").returncode == 0
 
@@ -134,8 +158,8 @@ class Site:
         """Wait until the queue is empty."""
         self.until("an empty queue", lambda: self.answers() and not self.queue())
 
-    def clean(self) -> None:
-        """End everything of the user and mend the nodes."""
+    def calm(self) -> None:
+        """End everything of the users and mend the nodes."""
         self.daemons("start_slurmdbd", "start_slurmctld")
         self.until("slurmctld", self.answers)
         self.root("scancel", f"--user={USER}")
@@ -145,9 +169,8 @@ class Site:
         for node in NODES:
             self.root("scontrol", "update", f"nodename={node}", "state=resume")
         self.idle()
-        left = self.left_behind()
-        assert not left, left
-        shutil.rmtree(self.folder, ignore_errors=True)
+        processes = self.left_behind()
+        assert not processes, processes
 
     def left_behind(self) -> str:
         """Processes of the user that no job owns any more."""
@@ -168,13 +191,23 @@ def _python() -> str:
     raise AssertionError(f"{USER} can run no {version}")
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """The cluster; it is up, or the test is left out."""
+@contextmanager
+def opened(folder: Path) -> Iterator[Site]:
+    """The cluster with a folder of its user's on it; it is up, or the test is left out."""
     if os.geteuid() != 0 or not (STATE / "enter").is_file():
         pytest.skip("no throw-away cluster here: make cluster-up, as root")
     pwd.getpwnam(USER)
-    found = Site(STATE / "home" / f"{tmp_path.parent.name}-{tmp_path.name}")
-    found.idle()
-    yield found
-    found.clean()
+    opened_site = Site(STATE / "home" / f"{folder.parent.name}-{folder.name}")
+    opened_site.idle()
+    try:
+        yield opened_site
+        opened_site.calm()
+    finally:
+        shutil.rmtree(opened_site.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """The cluster, for one test."""
+    with opened(tmp_path) as opened_site:
+        yield opened_site

@@ -1,17 +1,18 @@
 """A site that does its worst to a launch: each disturbance touches what it touches, and no more.
 
-A seeded tenth of a hundred runs by default, all with RLBHPC_SOAK=1. After each round the cube is
-that of an undisturbed local run, byte for byte; the accounting shows that nothing but what was
-touched ran again; and the journals say how many samples were drawn twice.
+A seeded tenth of a hundred runs by default, all with RLBHPC_SOAK=1, five to a round. After each
+round the cube is that of an undisturbed local run, byte for byte; the accounting shows that nothing
+but what was touched ran again; and the journals, that no sample was drawn twice.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +23,9 @@ from rlbhpc.launch.slurm import Row, ids_in
 from rlbhpc.store import journal
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
-from tests.launch.site import NODES, SECOND, STATE, USER, Site, site
+from tests.launch.site import NODES, SECOND, STATE, USER, Site, opened
 from tests.launch.test_on_a_cluster import STUDY, digest, local_cube, shard_tokens, study_at
 
-__all__ = ["site"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(14_400)]
 
 SHARDS = 8
@@ -80,22 +80,6 @@ class Round:
         done = self.site.root("squeue", "-h", "-w", node, "-o", "%i")
         return {task for line in done.stdout.split() for task in ids_in(line)}
 
-    def processes(self, row: Row, pattern: str) -> list[str]:
-        """Ids of the processes of one task, by a word of their command line."""
-        found = []
-        for pid in subprocess.run(
-            ["pgrep", "-u", f"{USER},{SECOND}", "-f", pattern], text=True, capture_output=True,
-            check=False,
-        ).stdout.split():  # fmt: skip
-            try:
-                variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-            except OSError:
-                continue
-            own = {f"SLURM_ARRAY_JOB_ID={row.job}", f"SLURM_ARRAY_TASK_ID={row.task}"}
-            if own <= set(variables):
-                found.append(pid)
-        return found
-
     # What goes wrong. Each says in `touched` what may run again, and what must not.
 
     def scancel_a_task(self) -> None:
@@ -131,9 +115,9 @@ class Round:
     def _kill(self, patterns: list[str]) -> None:
         if row := self.a_task():
             self.touched.restarted.add((row.job, row.task))
+            own = {f"SLURM_ARRAY_JOB_ID={row.job}", f"SLURM_ARRAY_TASK_ID={row.task}"}
             for pattern in patterns:
-                for pid in self.processes(row, pattern):
-                    subprocess.run(["kill", "-KILL", pid], check=False, capture_output=True)
+                self.site.kill(own, pattern)
 
     def kill_a_worker(self) -> None:
         self._kill(["-m rlbhpc run"])
@@ -225,18 +209,6 @@ class Round:
         done = self.site.run("sbatch", str(script))
         assert done.returncode == 0, done.stderr
 
-    def kinds(self) -> list[Callable[[], None]]:
-        """All of them; those that leave nothing to disturb come last."""
-        mild = [
-            self.requeue_a_task, self.warn_a_task, self.kill_a_worker, self.kill_a_parent,
-            self.kill_both, self.node_goes_down, self.node_drains, self.suspended_and_resumed,
-            self.controller_restarts, self.accounting_stops, self.preempted,
-            self.time_limit_of_a_minute, self.disk_is_full, self.study_is_edited,
-            self.second_launch, self.second_user, self.by_hand_again, self.scancel_a_task,
-            self.scancel_an_array,
-        ]  # fmt: skip
-        return [*mild, self.scancel_all_of_the_user, self.cancel]
-
     # What must hold.
 
     def runs_of_tasks(self) -> Counter[Task]:
@@ -295,40 +267,70 @@ def small_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_only_what_was_touched_starts_again(site: Site, soak: bool) -> None:
+KINDS = (
+    "second_launch", "requeue_a_task", "warn_a_task", "kill_a_worker", "kill_a_parent", "kill_both",
+    "node_goes_down", "node_drains", "suspended_and_resumed", "controller_restarts",
+    "accounting_stops", "preempted", "time_limit_of_a_minute", "disk_is_full", "study_is_edited",
+    "second_user", "by_hand_again", "scancel_a_task", "scancel_an_array", "scancel_all_of_the_user",
+    "cancel",
+)  # fmt: skip
+A_ROUND = 5
+
+
+def rounds(total: int) -> list[tuple[int, str, tuple[str, ...]]]:
+    """Seed, partition and disturbances of each round; every kind comes before one comes again.
+
+    Within a round they keep the order of `KINDS`: a second launch adds nothing while nothing was
+    touched, and what ends all jobs comes last.
+    """
     rng = random.Random(2027)
-    study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
-    expected = local_cube(site, study)
-    total = 100 if soak else 10
     pool: list[str] = []
-    doubled = 0
-    done = 0
-    while done < total:
-        partition = rng.choice(["low", "abrupt", "cancel"])
-        with small_disk(site.folder / "runs"):
-            site.own()
-            play = Round(site, study, partition, rng)
-            kinds = {kind.__name__: kind for kind in play.kinds()}
-            if len(pool) < 5:
-                pool += rng.sample(sorted(kinds), len(kinds))
-            names, pool = pool[: min(5, total - done)], pool[5:]
-            names.sort(key=lambda name: list(kinds).index(name) > len(kinds) - 3)
-            doubled += disturbed(play, [kinds[name] for name in names], expected)
-            done += len(names)
-        (site.folder / "runs").rmdir()
-    print(f"{done} disturbances, {doubled} samples drawn twice", flush=True)
-    assert doubled == 0
+    rounds = []
+    for seed in range(total // A_ROUND):
+        if len(pool) < A_ROUND:
+            pool += rng.sample(KINDS, len(KINDS))
+        names = tuple(sorted(pool[:A_ROUND], key=KINDS.index))
+        pool = pool[A_ROUND:]
+        rounds.append((seed, rng.choice(["low", "abrupt", "cancel"]), names))
+    return rounds
 
 
-def disturbed(play: Round, disturbances: list[Callable[[], None]], expected: dict[str, str]) -> int:
-    """One study with some disturbances; returns how many samples were drawn twice."""
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Path, dict[str, str]]]:
+    """The cluster, a study on it, and the cube of an undisturbed local run."""
+    with opened(tmp_path_factory.mktemp("chaos")) as site:
+        study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
+        yield site, study, local_cube(site, study)
+
+
+TOTAL = 100 if os.environ.get("RLBHPC_SOAK") == "1" else 10
+
+
+@pytest.mark.parametrize(("seed", "partition", "disturbances"), rounds(TOTAL))
+def test_only_what_was_touched_starts_again(
+    place: tuple[Site, Path, dict[str, str]], seed: int, partition: str, disturbances: list[str]
+) -> None:
+    site, study, expected = place
+    with small_disk(site.folder / "runs"):
+        site.own()
+        try:
+            disturbed(Round(site, study, partition, random.Random(seed)), disturbances, expected)
+        finally:
+            site.calm()
+    (site.folder / "runs").rmdir()
+
+
+def disturbed(play: Round, disturbances: list[str], expected: dict[str, str]) -> None:
+    """One study with some disturbances."""
     site = play.site
     play.launch()
-    for disturb in disturbances:
+    for name in disturbances:
+        if not site.queue():
+            play.launch()
         time.sleep(play.rng.uniform(0, 4))
-        disturb()
+        getattr(play, name)()
         play.status_is_squeue()
-        print(f"{disturb.__name__}: {play.touched}", flush=True)
+        print(f"{name}: {play.touched}", flush=True)
     site.idle()
     assert not site.left_behind(), "a job is left behind"
     runs = play.runs_of_tasks()
@@ -341,8 +343,7 @@ def disturbed(play: Round, disturbances: list[Callable[[], None]], expected: dic
     last = play.runs_of_tasks()
     gone = {task for task in play.touched.cancelled if runs[task] != last[task]}
     assert not gone, "a cancelled job came back"
-    found = site.status(str(play.run))
-    assert found["missing"] == 0, found
-    doubles = play.doubles()
+    status = site.status(str(play.run))
+    assert status["missing"] == 0, status
+    assert play.doubles() == 0, "samples were drawn twice"
     assert digest(compact(Layout(play.run)).store) == expected
-    return doubles

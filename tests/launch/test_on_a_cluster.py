@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
-from tests.launch.site import IMAGE, USER, Site, site
+from tests.launch.site import IMAGE, NODES, USER, Site, site
 
 __all__ = ["site"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -111,33 +112,82 @@ def test_more_shards_than_an_array_may_have_end_in_the_local_cube(site: Site) ->
     site.rlbhpc("launch", str(study), *words, codes=(4,))
 
 
-def test_training_and_sampling_in_one_launch(site: Site) -> None:
-    study = study_at(site, samples=4, text=TRAINED)
-    site.rlbhpc("launch", str(study), "--cluster", str(site.cluster()), "--submit")
-    run = site.folder / "runs" / "tiny"
-    scripts = {path.stem for path in (run / "launches" / "0001").glob("*.sbatch")}
-    assert scripts == {"train-rl", "sample", "sample-rl-1", "sample-rl-2", "compact", "report"}
-    site.idle()
-    found = site.status(str(run))
-    assert (found["missing"], found["failures"]) == (0, [])
-    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
-    assert (run / "report" / "report.html").is_file()
-
-
-def test_training_and_sampling_inside_an_image(site: Site) -> None:
+def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
+    """On Slurm bare and in an image, and on this machine; edits while jobs wait change nothing."""
     if not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
-    study = study_at(site, samples=2, text=TRAINED)
+    study = study_at(site, samples=4, text=TRAINED)
+    text = study.read_text()
+    edited = text.replace("1e-3", "1e-5")
+    runs = {name: site.folder / name for name in ("bare", "image", "local", "debug")}
+
+    def launch(name: str, table: str, *words: str) -> subprocess.CompletedProcess[str]:
+        run = f"output={runs[name]}"
+        return site.run(
+            site.python, "-m", "rlbhpc", "launch", str(study), "--set", run, "--cluster", table,
+            *words,
+        )  # fmt: skip
+
+    for node in NODES:
+        site.root("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    assert launch("bare", str(site.cluster()), "--submit").returncode == 0
     stage = site.folder / "stage"
-    table = site.cluster(**site.image(), stage=str(stage))
-    site.rlbhpc("launch", str(study), "--cluster", str(table), "--submit")
+    inside = site.cluster(**site.image(), stage=str(stage))
+    assert launch("image", str(inside), "--submit").returncode == 0
+    scripts = {path.stem for path in (runs["bare"] / "launches" / "0001").glob("*.sbatch")}
+    assert scripts == {"train-rl", "sample", "sample-rl-1", "sample-rl-2", "compact", "report"}
+    study.write_text(edited)
+    waiting = launch("bare", str(site.cluster()))
+    assert waiting.returncode == 64 and "trains rl" in waiting.stderr, waiting.stderr
+    for node in NODES:
+        site.root("scontrol", "update", f"nodename={node}", "state=resume")
     site.idle()
-    run = site.folder / "runs" / "tiny"
-    found = site.status(str(run))
-    assert (found["missing"], found["failures"]) == (0, [])
+    refused = launch("bare", str(site.cluster()))
+    assert refused.returncode == 64, refused.stdout
+    made_by, study_says = re.findall(r"\b[0-9a-f]{12}\b", refused.stderr)
+    assert made_by != study_says and "--retrain" in refused.stderr
+    study.write_text(text)
+    for name in ("local", "debug"):
+        done = launch(name, name, "--submit")
+        assert done.returncode == 0, done.stderr
+    cubes = [digest((run / "cube.zarr").resolve()) for run in runs.values()]
+    assert all(cube == cubes[0] for cube in cubes)
+    for name in ("bare", "image"):
+        status = site.status(str(runs[name]))
+        assert (status["missing"], status["failures"]) == (0, [])
+        assert (runs[name] / "report" / "report.html").is_file()
     assert {path.name for path in stage.glob("*/*.safetensors")} == {"model.safetensors"}
-    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
-    assert (run / "report" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("where", ["bare", "image"])
+def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, where: str) -> None:
+    if where == "image" and not IMAGE.is_file():
+        pytest.skip("no image here: make cluster-up")
+    text = TRAINED.replace("steps: [1, 2]", "steps: [6]")
+    text = text.replace("1e-3", "1e-3\n    options: {save_every: 1}")
+    study = study_at(site, samples=2, text=text)
+    train = {"partition": "low", "time": "10", "cpus": 2, "nodes": 2, "gpus": 2}
+    inside = site.image() if where == "image" else {}
+    table = site.cluster(train=train, **inside)
+    site.rlbhpc("launch", str(study), "--cluster", str(table), "--submit", "--only", "train")
+    run = site.folder / "runs" / "tiny"
+    (job,) = ids(site, run)
+    dynamics = run / "training" / "rl" / "dynamics.jsonl"
+
+    def steps() -> int:
+        return len(dynamics.read_text().splitlines()) if dynamics.exists() else 0
+
+    site.until("a first step", lambda: steps() >= 1)
+    site.run("scancel", "--signal=USR1", "--batch", job)
+    site.until("a requeue", lambda: site.restarts(job) == 1)
+    before = steps()
+    site.until("another step", lambda: steps() > before)
+    site.kill({f"SLURM_JOB_ID={job}", "RANK=3"})
+    site.idle()
+    log = next((run / "launches" / "0001" / "logs").iterdir()).read_text()
+    print(log)
+    assert site.restarts(job) == 2
+    assert "ended with exit code 75" not in log
 
 
 def test_a_limit_of_the_queue_is_told_and_then_kept(site: Site) -> None:

@@ -23,6 +23,7 @@ class Work:
     """The child and its process group."""
 
     def __init__(self, command: list[str]) -> None:
+        self.program = command[0]
         libc = ctypes.CDLL(None, use_errno=True)
         parent = os.getpid()
 
@@ -38,9 +39,13 @@ class Work:
         )
 
     def drain(self) -> None:
-        """Ask it to finish: the one process, since helpers of it are its own to end."""
+        """Ask it to finish: the one process, since helpers of it are its own to end.
+
+        TERM would have srun end its tasks at once; each of them waits for USR1.
+        """
+        number = signal.SIGUSR1 if self.program == "srun" else signal.SIGTERM
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(number)
 
     def kill(self) -> None:
         """End whatever is left of the group."""
