@@ -60,13 +60,14 @@ def prepare(
     running = () if name in HERE else _running(resolved)
     retired = _retire(resolved, running) if retrain else []
     training = reject_what_jobs_would(resolved)
-    remember(resolved)
     present = presence(resolved.layout, list(resolved.blocks()))
     _refuse_twice(running, training)
     plan = make_plan(resolved, _uncovered(resolved, present, running), shard_tokens, retry_failed)
     shards: Sequence[Shard] = plan.shards
     if running and not shards:
         plan, shards = _help(resolved, present, running) or (plan, ())
+    # What is refused above leaves the study of the jobs that wait as it is.
+    remember(resolved)
     draft = Draft(resolved, plan.name, entry, name, options or {})
     notes = (*retired, *(one.note for one in running))
     jobs: list[Job] = []

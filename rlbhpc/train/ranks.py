@@ -8,6 +8,7 @@ a job ends it in time, and saving a large state takes longer than that.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,8 @@ PATIENCE = 3600  # seconds from a warning to the end; who warned ends the ranks 
 
 def main(words: Sequence[str]) -> int:
     """Run ranks as torchrun does; the code of the rank that ended first, of those that failed."""
+    # On several nodes USR1 reaches every process of the step, and TERM follows for this one.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(PATIENCE))
     try:
         run(parse_args(list(words)))

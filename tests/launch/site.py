@@ -174,9 +174,11 @@ class Site:
 
     def left_behind(self) -> str:
         """Processes of the user that no job owns any more."""
-        return subprocess.run(
+        processes = subprocess.run(
             ["pgrep", "-u", f"{USER},{SECOND}", "-a"], text=True, capture_output=True, check=False
         ).stdout
+        # What has ended and waits for somebody to ask how holds nothing any more.
+        return "".join(line for line in processes.splitlines(True) if "<defunct>" not in line)
 
 
 def _python() -> str:

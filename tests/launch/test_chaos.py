@@ -64,6 +64,10 @@ class Round:
     def running(self) -> list[Row]:
         return [row for row in self.site.queue() if row.state == "RUNNING" and row.task >= 0]
 
+    def at_work(self) -> set[Task]:
+        """What runs, those that compact and report among it."""
+        return {(row.job, row.task) for row in self.site.queue() if row.state == "RUNNING"}
+
     def a_task(self) -> Row | None:
         """A task that runs; waits for one, as long as there are jobs."""
         rows: list[Row] = []
@@ -177,13 +181,13 @@ class Round:
             self.site.root("scontrol", "update", f"JobId={row.job}_{row.task}", "TimeLimit=1")
 
     def disk_is_full(self) -> None:
-        self.touched.restarted |= {(row.job, row.task) for row in self.running()}
+        self.touched.restarted |= self.at_work()
         filler = self.site.folder / "runs" / "filler"
         subprocess.run(
             ["dd", "if=/dev/zero", f"of={filler}", "bs=1M"], check=False, capture_output=True
         )
         time.sleep(self.rng.uniform(1, 3))
-        self.touched.restarted |= {(row.job, row.task) for row in self.running()}
+        self.touched.restarted |= self.at_work()
         filler.unlink()
 
     def study_is_edited(self) -> None:
@@ -203,8 +207,8 @@ class Round:
         self.launch(SECOND)
 
     def by_hand_again(self) -> None:
-        folder = sorted((self.run / "launches").iterdir())[-1]
-        script = self.rng.choice(sorted(folder.glob("sample*.sbatch")))
+        scripts = sorted((self.run / "launches").glob("*/sample*.sbatch"))
+        script = self.rng.choice(scripts)
         # From another folder than the script's: its log must be found all the same.
         done = self.site.run("sbatch", str(script))
         assert done.returncode == 0, done.stderr
@@ -265,6 +269,7 @@ def small_disk(folder: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+        folder.rmdir()
 
 
 KINDS = (
@@ -317,7 +322,6 @@ def test_only_what_was_touched_starts_again(
             disturbed(Round(site, study, partition, random.Random(seed)), disturbances, expected)
         finally:
             site.calm()
-    (site.folder / "runs").rmdir()
 
 
 def disturbed(play: Round, disturbances: list[str], expected: dict[str, str]) -> None:
