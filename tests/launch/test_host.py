@@ -47,7 +47,7 @@ class Run:
         self.folder, self.stubs = folder, stubs
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, *words: str, job: bool = True, restarts: int = 0) -> None:
+    def start(self, *words: str, job: bool = True, restarts: int = 0, **variables: str) -> None:
         slurm = {
             "SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2",
             "SLURM_RESTART_COUNT": str(restarts),
@@ -56,7 +56,7 @@ class Run:
             [old_python(), "-E", "-S", "-m", "host", *words],
             cwd=self.folder, text=True, stderr=subprocess.PIPE,
             env={"PATH": f"{self.stubs.folder}:/usr/bin:/bin", "HOME": str(self.stubs.folder),
-                 **(slurm if job else {})},
+                 **(slurm if job else {}), **variables},
         )  # fmt: skip
 
     def ended(self) -> tuple[int, str]:
@@ -253,6 +253,48 @@ def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
     assert run.call("exit 75")[0] == 75
     assert requeues(run) == 1
     assert "could not" not in failures(run)["runs"][-1]["cause"]
+
+
+@pytest.mark.parametrize(("nodes", "excluded"), [(16, "n[1-2],n7"), (3, None)])
+def test_a_node_on_which_it_failed_is_left_for_others(
+    run: Run, nodes: int, excluded: str | None
+) -> None:
+    run.stubs.add(
+        "scontrol",
+        f'[ "$3" = partition ] && echo "PartitionName=gpu TotalNodes={nodes} TRES=cpu=64"\n'
+        '[ "$3" = job ] && echo "JobId=9 JobState=RUNNING ExcNodeList=n[1-2] Restarts=0"\n'
+        '[ "$1" = requeue ] && kill -TERM $PPID; exit 0',
+    )
+    run.call("exit 1", SLURMD_NODENAME="n7", SLURM_JOB_PARTITION="gpu")
+    updates = [words[1:] for words in run.stubs.calls("scontrol") if words[0] == "update"]
+    assert updates == ([["JobId=7_2", f"ExcNodeList={excluded}"]] if excluded else [])
+
+
+def test_where_no_job_may_requeue_itself_the_task_is_submitted_anew(run: Run) -> None:
+    """The new job takes the record over, and what waited for the old one waits for it as well."""
+    run.stubs.add(
+        "scontrol",
+        'case "$*" in\n'
+        'requeue*) echo "7_2: Requested operation is presently disabled"; exit 1 ;;\n'
+        '*"show job 8") echo "JobId=8 JobState=PENDING Dependency=afterany:7_*(unfulfilled)" ;;\n'
+        f'*"show job 7_2") echo "{shown("RUNNING")}" ;;\n'
+        "esac",
+    )
+    run.stubs.add("sbatch", 'env | grep -c "^SLURM_" >slurm_variables; echo "41;site"')
+    for name in ("sample", "resample"):
+        (run.folder / f"{name}.sbatch").touch()
+    jobs = {"sample": {"after": []}, "compact": {"after": ["sample"]}}
+    (run.folder / "launch.json").write_text(json.dumps({"jobs": jobs}))
+    (run.folder / "submitted").write_text("sample ?\nsample 7\ncompact ?\ncompact 8\n")
+    _, text = run.call("exit 1", SLURM_JOB_NAME="tiny-0a1b2c-0001-sample", SLURM_CONF="/etc/x")
+    assert "it goes on as job 41_2" in text
+    assert run.stubs.calls("sbatch") == [["--parsable", "--array=2", "sample.sbatch"]]
+    assert (run.folder / "slurm_variables").read_text() == "1\n", "only where Slurm is"
+    assert (run.folder / "submitted").read_text().endswith("compact 8\nsample 41 2\n")
+    updates = [words[1:] for words in run.stubs.calls("scontrol") if words[0] == "update"]
+    assert updates == [["JobId=8", "Dependency=afterany:7,afterany:41"]]
+    (record,) = (run.folder / "failures").glob("*.json")
+    assert record.stem == "41_2" and json.loads(record.read_text())["stalls"] == 1
 
 
 def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:

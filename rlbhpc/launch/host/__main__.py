@@ -15,7 +15,7 @@ from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE
 
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from .claims import Claims
-from .record import Record, cause_of, sizes
+from .record import Record, cause_of, node, sizes
 from .task import LocalTask, SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
 
@@ -132,19 +132,26 @@ def outcome(
         return (code if code > 0 else 128 - code), False
     if isinstance(task, LocalTask) and not failed:
         return TRY_AGAIN, False
-    return requeue(task, record)
+    return requeue(task, record, failed)
 
 
-def requeue(task: SlurmTask | LocalTask, record: Record) -> tuple[int, bool]:
-    """Put the job back into the queue. Slurm then ends this process."""
+def requeue(task: SlurmTask | LocalTask, record: Record, failed: bool) -> tuple[int, bool]:
+    """Put the job back into the queue, away from a node where it failed. Slurm then ends us."""
     if isinstance(task, LocalTask):
         return LOCAL_REQUEUE_RETURN_CODE, True
     say(f"requeue {task.job_id}")
     try:
         task._requeue(REQUEUE_TRIES)
     except OSError as error:
-        record.add(TRY_AGAIN, f"could not be requeued: {error}", progress=False)
+        number = task.resubmit()
+        if number:
+            say(f"it goes on as job {number}")
+            record.move(number)
+        else:
+            record.add(TRY_AGAIN, f"could not be requeued: {error}", progress=False)
         return TRY_AGAIN, False
+    if failed:
+        task.avoid(node())
     # To return at once would say that the job is complete.
     signal.sigtimedwait((signal.SIGTERM,), LOOK)
     return TRY_AGAIN, True

@@ -41,10 +41,15 @@ class Record:
         """Write down a run that ended badly, and whether it made anything new."""
         self.stalls = 0 if progress else self.stalls + 1
         self.runs.append(
-            {"time": time.time(), "host": socket.gethostname(), "code": code, "cause": cause,
+            {"time": time.time(), "host": node(), "code": code, "cause": cause,
              "progress": progress}
         )  # fmt: skip
         self._write(False)
+
+    def move(self, name: str) -> None:
+        """Hand the record on to the job that takes over."""
+        with contextlib.suppress(OSError):
+            self.path.replace(self.path.with_name(f"{name}.json"))
 
     def went_on(self, ended: bool) -> None:
         """Say that the job made something new, or ended well, after all."""
@@ -62,6 +67,11 @@ class Record:
         except OSError as error:
             # A full disk: the job must be requeued all the same.
             say(f"{self.path}: {error.strerror}")
+
+
+def node() -> str:
+    """Name of the node, as Slurm calls it."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def cause_of(code: int) -> str:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+from submitit.helpers import clean_env
 from submitit.local.local import LocalJobEnvironment
 from submitit.slurm.slurm import SlurmJobEnvironment
 
 from . import TRY_AGAIN
 
+# Where Slurm is configured; the job's other variables would win over the script.
+SITE = ("SLURM_CONF", "SLURM_CONF_SERVER")
+# A task gives up before it has failed on more nodes than these.
+MOST_AVOIDED = 3
+
 
 class SlurmTask(SlurmJobEnvironment):
     """The job as Slurm knows it; ``job_id`` names one task of an array, and no other."""
+
+    @property
+    def partition(self) -> str:
+        """The partition that it runs in."""
+        return os.environ.get("SLURM_JOB_PARTITION", "")
 
     @property
     def restarts(self) -> int:
@@ -30,7 +44,7 @@ class SlurmTask(SlurmJobEnvironment):
         calculated. What is left was somebody with scancel.
         """
         code, text = call("scontrol", "--oneliner", "show", "job", self.job_id)
-        fields = dict(word.partition("=")[::2] for word in text.split())
+        fields = fields_of(text)
         state = fields.get("JobState", "")
         if code != 0 or state in ("RUNNING", "SUSPENDED", ""):
             return ""
@@ -60,6 +74,50 @@ class SlurmTask(SlurmJobEnvironment):
             time.sleep(min(2.0 * 2**attempt, 20.0))
         raise OSError(text.strip() or "no answer")
 
+    def avoid(self, node: str) -> None:
+        """Keep this task, which is back in the queue, off a node while the partition has others."""
+        _, text = call("scontrol", "--oneliner", "show", "partition", self.partition)
+        nodes = fields_of(text).get("TotalNodes", "")
+        _, text = call("scontrol", "--oneliner", "show", "job", self.job_id)
+        excluded = fields_of(text).get("ExcNodeList", "(null)").replace("(null)", "")
+        needed = int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
+        if nodes.isdigit() and int(nodes) > needed + MOST_AVOIDED:
+            avoided = ",".join(filter(None, (excluded, node)))
+            code, text = call(
+                "scontrol", "update", f"JobId={self.job_id}", f"ExcNodeList={avoided}"
+            )
+            say(f"it keeps off {avoided}" if code == 0 else text.strip())
+
+    def resubmit(self) -> str:
+        """Submit this one task anew where no job may requeue itself; its new id, if there is one.
+
+        What waits for this job waits for the new one as well.
+        """
+        label = os.environ.get("SLURM_JOB_NAME", "")
+        scripts = [path for path in Path().glob("*.sbatch") if label.endswith(f"-{path.stem}")]
+        if not scripts:
+            return ""
+        script = max(scripts, key=lambda path: len(path.stem))
+        task = self.array_task_id
+        array = [] if task is None else [f"--array={task}"]
+        site = {name: os.environ[name] for name in SITE if name in os.environ}
+        with clean_env():
+            words = [f"{name}={text}" for name, text in site.items()]
+            code, text = call("env", *words, "sbatch", "--parsable", *array, script.name)
+        number = text.strip().splitlines()[-1].partition(";")[0] if text.strip() else ""
+        if code != 0 or not number.isdigit():
+            say(f"sbatch {script.name}: {text.strip() or code}")
+            return ""
+        with Path("submitted").open("a") as out:
+            out.write(" ".join([script.stem, number, *([] if task is None else [task])]) + "\n")
+        for other in waiting_for(script.stem):
+            _, text = call("scontrol", "--oneliner", "show", "job", other)
+            before = re.sub(r"_\*|\([^)]*\)", "", fields_of(text).get("Dependency", ""))
+            after = ",".join(filter(None, (before, f"afterany:{number}")))
+            code, text = call("scontrol", "update", f"JobId={other}", f"Dependency={after}")
+            say(f"job {other} waits for {number} as well" if code == 0 else text.strip())
+        return number if task is None else f"{number}_{task}"
+
 
 class LocalTask(LocalJobEnvironment):
     """The job as a process of this host."""
@@ -76,6 +134,36 @@ def this_task() -> SlurmTask | LocalTask | None:
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ:
         return LocalTask()
     return SlurmTask() if "SLURM_JOB_ID" in os.environ else None
+
+
+def fields_of(text: str) -> dict[str, str]:
+    """Fields of one line of ``scontrol --oneliner show``."""
+    return dict(word.partition("=")[::2] for word in text.split())
+
+
+def submitted() -> dict[str, list[str]]:
+    """Job ids by the name of the script."""
+    ids: dict[str, list[str]] = {}
+    try:
+        lines = Path("submitted").read_text().splitlines()
+    except OSError:
+        return ids
+    for line in lines:
+        name, number = line.split()[:2]
+        if number.isdigit():
+            ids.setdefault(name, []).append(number)
+    return ids
+
+
+def waiting_for(script: str) -> list[str]:
+    """Ids of the jobs of this launch that wait for those of a script."""
+    try:
+        jobs = json.loads(Path("launch.json").read_text())["jobs"]
+    except (OSError, ValueError, LookupError):
+        return []
+    ids = submitted()
+    names = [name for name, job in jobs.items() if script in job["after"]]
+    return [number for name in names for number in ids.get(name, ())]
 
 
 def call(*command: str) -> tuple[int, str]:

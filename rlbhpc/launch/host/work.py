@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from . import TRY_AGAIN
-from .task import call, say
+from .task import call, say, submitted
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 CAUGHT = (*WARNINGS, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -84,17 +84,3 @@ def release(waiting: dict[str, str]) -> None:
         for number in submitted().get(name, ()):
             code, text = call("scontrol", "update", f"JobId={number}", "Dependency=")
             say(f"{path} is there; job {number} may start" if code == 0 else text.strip())
-
-
-def submitted() -> dict[str, list[str]]:
-    """Job ids by the name of the script."""
-    ids: dict[str, list[str]] = {}
-    try:
-        lines = Path("submitted").read_text().splitlines()
-    except OSError:
-        return ids
-    for line in lines:
-        name, _, number = line.partition(" ")
-        if number.isdigit():
-            ids.setdefault(name, []).append(number)
-    return ids
