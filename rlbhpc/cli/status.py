@@ -103,12 +103,7 @@ def show(study_status: look.Status) -> None:
         to_go = f", {duration(study_status.left)} to go" if study_status.left else ""
         click.echo(f"{study_status.rate:,.0f} tokens/s per worker{to_go}")
     if study_status.efficiency:
-        e = study_status.efficiency
-        killed = f"; {e.killed} attempts have no end" if e.killed else ""
-        click.echo(
-            f"{e.gpu_hours:,.1f} device hours, {e.tokens_per_gpu_second:,.0f} useful tokens per"
-            f" device second, {e.loading:.0%} spent on loading{killed}"
-        )
+        click.echo(str(study_status.efficiency))
     if study_status.failures:
         click.echo()
         table = [[entry.cause, _few(entry.jobs), entry.action] for entry in study_status.failures]

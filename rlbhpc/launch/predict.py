@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.launch.cluster import Cluster
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan
 
 # Sealed or not, a response takes about so much where nothing was stored yet to measure it on.
@@ -60,15 +60,11 @@ class Prediction:
 def measured(attempts: Path) -> Rates | None:
     """Rates of the workers that have ended, over all launches of a run."""
     loads, tokens, seconds = [], 0, 0.0
-    for path in attempts.glob("*.json"):
-        try:
-            one = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        if "ended" in one and "loaded" in one and one.get("tokens"):
-            loads.append(one["loaded"] - one["started"])
-            tokens += one["tokens"]
-            seconds += one["ended"] - one["loaded"]
+    for attempt in read_attempts(attempts):
+        if "ended" in attempt and "loaded" in attempt and attempt.get("tokens"):
+            loads.append(attempt["loaded"] - attempt["started"])
+            tokens += attempt["tokens"]
+            seconds += attempt["ended"] - attempt["loaded"]
     if seconds <= 0:
         return None
     return Rates(tokens / seconds, sum(loads) / len(loads), f"{len(loads)} attempts of this run")

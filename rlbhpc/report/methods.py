@@ -10,10 +10,13 @@ from importlib.metadata import version
 from typing import Final
 
 from rlbhpc import __version__
+from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.stats.metrics import metric
 from rlbhpc.stats.registry import Better
+from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.attempt import read_attempts
 
 # Marks of mathematics and code in the first line of a docstring.
 _MARKS: Final = re.compile(r":\w+:|[`\\]|\$")
@@ -22,6 +25,7 @@ _MARKS: Final = re.compile(r":\w+:|[`\\]|\$")
 def methods(report: Report, metrics: Iterable[str]) -> list[Node]:
     """Estimators, the metrics that this report has values of, versions and provenance."""
     s = report.settings
+    spent = efficiency(read_attempts(Layout(report.folder).attempts))
     versions = {"rlbhpc": __version__} | {
         name: version(name) for name in ("numpy", "scipy", "xarray")
     }
@@ -50,6 +54,7 @@ def methods(report: Report, metrics: Iterable[str]) -> list[Node]:
         el("details", el("summary", "Metrics of this report"), _metrics(metrics)),
         table("Versions", ["package", "version"], list(versions.items())),
         el("p", f"Study {report.study_hash or '(none)'}, run {report.folder.name}."),
+        *([el("p", f"Sampling took {spent}.")] if spent else []),
         el(
             "details",
             el("summary", "Provenance of the samples"),

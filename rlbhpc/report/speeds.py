@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rlbhpc.errors import UserError
 from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan
 
 #: A model at one of its steps.
@@ -26,23 +25,15 @@ def speeds(folder: Path) -> dict[Checkpoint, float]:
     plan = cache(lambda name: _shards(layout.plans / f"{name}.json"))
     tokens: Counter[Checkpoint] = Counter()
     seconds: Counter[Checkpoint] = Counter()
-    for path in sorted(layout.attempts.glob("*.json")):
-        one = _record(path)
-        if not (one.get("tokens") and "loaded" in one and "ended" in one and "plan" in one):
+    for attempt in read_attempts(layout.attempts):
+        if not (attempt.get("tokens") and "loaded" in attempt and "ended" in attempt):
             continue
-        shard = plan(one["plan"]).get(one.get("shard", -1))
+        shard = plan(attempt["plan"]).get(attempt["shard"])
         if shard is not None:
-            tokens[shard] += one["tokens"]
-            seconds[shard] += (one["ended"] - one["loaded"]) * max(1, len(one.get("devices") or ()))
+            gpus = max(1, len(attempt.get("devices") or ()))
+            tokens[shard] += attempt["tokens"]
+            seconds[shard] += (attempt["ended"] - attempt["loaded"]) * gpus
     return {which: tokens[which] / time for which, time in seconds.items() if time > 0}
-
-
-def _record(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _shards(path: Path) -> dict[int, Checkpoint]:

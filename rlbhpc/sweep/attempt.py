@@ -60,6 +60,19 @@ class Attempt:
         checked.put(self.path, (json.dumps(self.record, indent=1) + "\n").encode())
 
 
+def read_attempts(folder: Path) -> list[dict[str, Any]]:
+    """Records of all attempts of workers; one that is being written is passed over."""
+    attempts = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict) and {"plan", "shard", "started"} <= record.keys():
+            attempts.append(record)
+    return attempts
+
+
 def _versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:

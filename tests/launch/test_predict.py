@@ -52,9 +52,10 @@ def test_wall_time_lies_between_its_bounds(times: list[float], width: int) -> No
 
 def test_rates_are_those_of_attempts_that_ended(tmp_path: Path) -> None:
     assert measured(tmp_path) is None
-    whole = {"started": 100.0, "loaded": 110.0, "ended": 160.0, "tokens": 5_000}
+    begun = {"plan": "p", "shard": 0, "started": 100.0}
+    whole = {**begun, "loaded": 110.0, "ended": 160.0, "tokens": 5_000}
     (tmp_path / "a.json").write_text(json.dumps(whole))
-    (tmp_path / "b.json").write_text(json.dumps({"started": 100.0, "loaded": 130.0}))
+    (tmp_path / "b.json").write_text(json.dumps({**begun, "loaded": 130.0}))
     (tmp_path / "c.json").write_text("{")
     found = measured(tmp_path)
     assert found is not None

@@ -1,0 +1,67 @@
+"""What the time on the devices went into, from the records of a run's attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What the devices of all attempts that ended did; a worker without a GPU counts as one.
+
+    Attributes
+    ----------
+    gpu_hours
+        Hours of these devices.
+    tokens_per_gpu_second
+        Response tokens that were stored, by seconds of a device.
+    loading
+        Share of the time that went into loading models.
+    again
+        Share that went into loading a model once more for a shard, after a preemption or a failure.
+    killed
+        Attempts without an end whose shard was begun again; their time is in no other number.
+    """
+
+    gpu_hours: float
+    tokens_per_gpu_second: float
+    loading: float
+    again: float
+    killed: int
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        again = f", {self.again:.0%} on loading again" if self.again else ""
+        killed = f"; {self.killed} attempts were killed and are not counted" if self.killed else ""
+        return (
+            f"{self.gpu_hours:,.1f} device hours, {self.tokens_per_gpu_second:,.0f} useful tokens "
+            f"per device second, {self.loading:.0%} of the time on loading{again}{killed}"
+        )
+
+
+def efficiency(attempts: Sequence[Mapping[str, Any]]) -> Efficiency | None:
+    """Add up the attempts; None before one has ended."""
+    seconds = 0.0
+    loading = 0.0
+    again = 0.0
+    tokens = 0
+    killed = 0
+    begun: dict[tuple[str, int], bool] = {}
+    for attempt in sorted(attempts, key=lambda record: float(record["started"])):
+        shard = (attempt["plan"], attempt["shard"])
+        is_first = shard not in begun
+        killed += begun.get(shard, False)
+        begun[shard] = "ended" not in attempt
+        if "ended" not in attempt:
+            continue
+        gpus = max(1, len(attempt.get("devices") or ()))
+        load = gpus * (attempt.get("loaded", attempt["ended"]) - attempt["started"])
+        seconds += gpus * (attempt["ended"] - attempt["started"])
+        loading += load
+        again += 0 if is_first else load
+        tokens += attempt.get("tokens") or 0
+    if seconds <= 0:
+        return None
+    return Efficiency(seconds / 3600, tokens / seconds, loading / seconds, again / seconds, killed)
