@@ -41,7 +41,7 @@ class Launch:
 
     def jobs(self) -> dict[str, list[Job[str]]]:
         """What was submitted, in this session or another, as submitit's jobs."""
-        return {name: list(jobs) for name, jobs in self._read().found_jobs().items()}
+        return {name: list(jobs) for name, jobs in self._read().submitted_jobs().items()}
 
     def _read(self) -> LaunchFolder:
         return launch_in(self.folder)

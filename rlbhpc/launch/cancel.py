@@ -35,10 +35,15 @@ def cancel(layout: Layout) -> Cancelled:
                 (folder.path / "cancelled").touch()
     jobs = tuple(sorted({row.job for row in rows or ()}))
     complaint = ""
-    if jobs:
+    for clusters in sorted({folder.clusters for folder in folders}):
+        ids = {number for folder in folders if folder.clusters == clusters for number in folder.ids}
+        own = [str(job) for job in jobs if job in ids]
+        if not own:
+            continue
         # One request for all: every request counts on a busy controller.
+        where = [f"--clusters={clusters}"] if clusters else []
         done = subprocess.run(
-            ["scancel", *map(str, jobs)], capture_output=True, text=True, check=False
+            ["scancel", *where, *own], capture_output=True, text=True, check=False
         )
-        complaint = done.stderr.strip() if done.returncode else ""
+        complaint += done.stderr.strip() if done.returncode else ""
     return Cancelled(jobs, len(rows or ()), rows is not None, complaint)

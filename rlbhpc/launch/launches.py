@@ -85,18 +85,27 @@ class LaunchFolder:
         """Whether somebody submits it right now."""
         return sender(self.path) is not None
 
+    @property
+    def clusters(self) -> str:
+        """Where a site has several: those that its jobs went to."""
+        return str(self.record.get("clusters", ""))
+
     def executor(self, name: str) -> StudyExecutor:
         """The executor of one of its scripts."""
         calls = len(self.jobs[name]["tasks"])
-        return StudyExecutor(self.path, name, self.record["prefix"], calls)
+        return StudyExecutor(self.path, name, self.record["prefix"], calls, self.clusters)
 
-    def found_jobs(self) -> dict[str, list[StudyJob]]:
+    def submitted_jobs(self) -> dict[str, list[StudyJob]]:
         """What was submitted, as submitit's jobs, by name."""
-        return {
-            name: self.executor(name).jobs(str(numbers[-1]))
-            for name, numbers in self.submitted.items()
-            if name in self.jobs
-        }
+        jobs: dict[str, list[StudyJob]] = {}
+        for name, number, task in _submissions(self.path):
+            of_number = self.executor(name).jobs(number) if name in self.jobs else []
+            if task is None:
+                jobs[name] = of_number
+            else:
+                # This task alone was submitted anew.
+                jobs[name][task] = of_number[task]
+        return jobs
 
 
 def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
@@ -106,7 +115,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
     that was written before, not submitted, and would have the same bytes now, is that launch.
     """
     image = image_of(draft)
-    draft = replace(draft, image=image.get("sha256", ""))
+    draft = replace(draft, image=image.get("sha256", ""), last=jobs[-1].name)
     before = _unsent(draft.study.layout)
     if before is not None:
         _refuse_edited(before)
@@ -126,6 +135,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
         "cluster": draft.cluster_name,
         "user": getpass.getuser(),
         "image": image,
+        "clusters": directives(draft, jobs[0]).get("clusters", ""),
         "dependency": draft.options.get("dependency", ""),
         "throttle": draft.cluster.throttle,
         "jobs": {
@@ -281,20 +291,32 @@ def launches(layout: Layout) -> list[LaunchFolder]:
 def submitted(folder: Path) -> dict[str, list[int]]:
     """Ids of a launch's jobs by the name of the script, from the file that submitting writes."""
     ids: dict[str, list[int]] = {}
+    for name, number, _ in _submissions(folder):
+        ids.setdefault(name, []).append(int(number))
+    return ids
+
+
+def _submissions(folder: Path) -> list[tuple[str, str, int | None]]:
+    """Script and id of each submission, and the task where only one of the array was submitted."""
     try:
         lines = (folder / "submitted").read_text().splitlines()
     except FileNotFoundError:
-        return {}
-    for line in lines:
-        name, _, number = line.partition(" ")
-        if number.isdigit():
-            ids.setdefault(name, []).append(int(number))
-    return ids
+        return []
+    words = [line.split() for line in lines]
+    return [
+        (name, number, int(task[0]) if task else None)
+        for name, number, *task in words
+        if number.isdigit()
+    ]
 
 
 def live(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
     """Jobs of some launches that are in the queue; None if Slurm does not answer."""
-    return slurm.queue({number for folder in folders for number in folder.ids})
+    ids: dict[str, set[int]] = {}
+    for folder in folders:
+        ids.setdefault(folder.clusters, set()).update(folder.ids)
+    answers = [slurm.queue(numbers, clusters) for clusters, numbers in ids.items()]
+    return None if None in answers else [row for rows in answers for row in rows or ()]
 
 
 def sender(folder: Path) -> str | None:

@@ -41,8 +41,8 @@ ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 IMAGE = "RLBHPC_IMAGE"
 # On each node of several: makes the folder, which the parent removes, and hands on the parent's
-# warning. srun ends its step at once when it gets TERM; USR1 it passes to every process of the step,
-# so the work ignores that, and gets TERM from here, unless Slurm has sent it to all of them before.
+# warning. srun ends its step at once when it gets TERM, and passes USR1 to every process of the
+# step. So the work ignores USR1 and gets TERM from here, unless Slurm has sent that to all before.
 ON_EACH_NODE = """\
 mkdir -p "$0"
 (trap "" USR1; exec "$@") & work=$!
@@ -57,7 +57,7 @@ class Draft:
     """What all scripts of one launch share.
 
     ``options`` are the sbatch options of the command line; ``image`` is the SHA-256 of the image
-    that jobs run in; ``folder`` is where the scripts will lie.
+    that jobs run in; ``folder`` is where the scripts will lie; ``last`` is the job that sends mail.
     """
 
     study: Study
@@ -67,6 +67,7 @@ class Draft:
     options: dict[str, str]
     folder: Path = Path()
     image: str = ""
+    last: str = LAST
 
     @property
     def number(self) -> str:
@@ -127,7 +128,7 @@ def _with_command_line(draft: Draft, job: Job, options: dict[str, str]) -> dict[
     given = {name: text for name, text in draft.options.items() if name not in ADDED}
     if job.kind == "light":
         given = {name: text for name, text in given.items() if name not in SIZES}
-    if job.name != LAST:
+    if job.name != draft.last:
         # One mail when all is over, and none for each of a thousand tasks.
         given = {name: text for name, text in given.items() if not name.startswith("mail-")}
     options = merged(options, given)

@@ -42,7 +42,7 @@ def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[Stu
                 continue
             number = _send_one(sent, name)
             say(f"{name}: {number}")
-        return launch_in(folder).found_jobs()
+        return launch_in(folder).submitted_jobs()
 
 
 def launch_in(folder: Path) -> LaunchFolder:
@@ -103,7 +103,7 @@ class _Sent:
         before += self._earlier_wave(name)
         if forgotten and before:
             # What Slurm has forgotten has ended long ago.
-            before = sorted({row.job for row in slurm.queue(before) or ()})
+            before = sorted({row.job for row in slurm.queue(before, self.launch.clusters) or ()})
         if before:
             return ["afterany:" + ":".join(map(str, before))]
         return [record["dependency"]] if record.get("dependency") else []
@@ -123,10 +123,10 @@ def _send_one(sent: _Sent, name: str) -> str:
     forgotten = False
     if name in sent.tried:
         # Somebody was killed while sbatch was at work, which may be at work still.
-        number = _in_queue(label)
+        number = _in_queue(label, sent.launch.clusters)
         if not number:
             sleep(PAUSES[0])
-        if number := _in_queue(label):
+        if number := _in_queue(label, sent.launch.clusters):
             sent.write(name, number)
             return number
     sent.write(name, "?")
@@ -150,7 +150,7 @@ def _send_one(sent: _Sent, name: str) -> str:
         if pause is None:
             break
         sleep(pause)
-        if number := _in_queue(label):
+        if number := _in_queue(label, sent.launch.clusters):
             sent.write(name, number)
             return number
     raise UserError(
@@ -180,7 +180,7 @@ def _refuse(name: str, answer: str, folder: Path) -> None:
         )
 
 
-def _in_queue(label: str) -> str:
+def _in_queue(label: str, clusters: str) -> str:
     """Id of a job of ours by its name, which no other launch has; empty if there is none."""
     questions = (
         ("squeue", "--me", "--noheader", f"--name={label}", "--format=%F"),
@@ -188,7 +188,8 @@ def _in_queue(label: str) -> str:
          "--starttime=now-1days", "--format=JobID"),
     )  # fmt: skip
     for question in questions:
-        ids = [line.strip().split("_")[0] for line in (slurm.ask(*question) or "").splitlines()]
+        answer = slurm.ask(*question, clusters=clusters) or ""
+        ids = [line.strip().split("_")[0] for line in answer.splitlines()]
         numbers = [word for word in ids if word.isdigit()]
         if numbers:
             return numbers[-1]

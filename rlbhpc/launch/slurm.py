@@ -27,8 +27,13 @@ class Row(NamedTuple):
     user: str = ""
 
 
-def ask(*command: str) -> str | None:
-    """Answer of a command of Slurm; None where there is none or it fails."""
+def ask(*command: str, clusters: str = "") -> str | None:
+    """Answer of a command of Slurm; None where there is none or it fails.
+
+    ``clusters`` are those of a site with several, as -M names them.
+    """
+    if clusters:
+        command = (command[0], f"--clusters={clusters}", *command[1:])
     # Without this, squeue cuts the tasks of an array off after 64 characters.
     environment = {**os.environ, "SLURM_BITSTR_LEN": "0"}
     try:
@@ -44,16 +49,17 @@ def ask(*command: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def queue(jobs: Iterable[int]) -> list[Row] | None:
+def queue(jobs: Iterable[int], clusters: str = "") -> list[Row] | None:
     """Those of some jobs that are in the queue, whoever owns them; None without an answer."""
     ids = ",".join(str(job) for job in sorted(set(jobs)))
     if not ids:
         return []
-    answer = ask("squeue", "--all", "--noheader", f"--jobs={ids}", "--format=%i|%T|%r|%u")
+    words = ("--all", "--noheader", f"--jobs={ids}", "--format=%i|%T|%r|%u")
+    answer = ask("squeue", *words, clusters=clusters)
     return None if answer is None else read_rows(answer)
 
 
-def account(jobs: Iterable[int], since: str) -> list[Row] | None:
+def account(jobs: Iterable[int], since: str, clusters: str = "") -> list[Row] | None:
     """How jobs ended, by the accounting; None where there is no accounting.
 
     The start is always given: sacct would leave out what began before midnight.
@@ -63,7 +69,7 @@ def account(jobs: Iterable[int], since: str) -> list[Row] | None:
         return []
     answer = ask(
         "sacct", "--allocations", "--noheader", "--parsable2", f"--starttime={since}",
-        f"--jobs={ids}", "--format=JobID,State,ExitCode,User",
+        f"--jobs={ids}", "--format=JobID,State,ExitCode,User", clusters=clusters,
     )  # fmt: skip
     return None if answer is None else read_rows(answer)
 

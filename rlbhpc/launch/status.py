@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import time
 from collections import Counter
@@ -12,8 +13,10 @@ from typing import Any, Final
 
 from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
+from rlbhpc.launch.efficiency import Efficiency, efficiency
 from rlbhpc.launch.launches import LaunchFolder, launches, live, study_of
 from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.presence import Presence, presence
 
@@ -41,20 +44,6 @@ class Failure:
     cause: str
     jobs: tuple[str, ...]
     action: str
-
-
-@dataclass(frozen=True)
-class Efficiency:
-    """What the devices of all attempts that ended did.
-
-    ``gpu_hours`` counts a worker without a GPU as one device; ``killed`` attempts have no end, and
-    what they used is not in it.
-    """
-
-    gpu_hours: float
-    tokens_per_gpu_second: float
-    loading: float
-    killed: int
 
 
 @dataclass(frozen=True)
@@ -136,17 +125,6 @@ def status(layout: Layout) -> Status:
     )
 
 
-def read_attempts(folder: Path) -> list[dict[str, Any]]:
-    """Records of all attempts; one that is being written is passed over."""
-    found = []
-    for path in folder.glob("*.json"):
-        try:
-            found.append(json.loads(path.read_text()))
-        except (OSError, ValueError):
-            continue
-    return found
-
-
 class Gaps:
     """How much of a shard is not there."""
 
@@ -216,25 +194,6 @@ def _rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
     return sum(one["tokens"] for one in ended) / seconds if seconds > 0 else None
 
 
-def efficiency(attempts: Iterable[Mapping[str, Any]]) -> Efficiency | None:
-    """Device hours, useful tokens per device second, the share of loading, and what was killed."""
-    seconds = 0.0
-    loading = 0.0
-    tokens = 0
-    killed = 0
-    for attempt in attempts:
-        if "ended" not in attempt:
-            killed += 1
-            continue
-        gpus = max(1, len(attempt.get("devices") or ()))
-        seconds += gpus * (attempt["ended"] - attempt["started"])
-        loading += gpus * (attempt.get("loaded", attempt["ended"]) - attempt["started"])
-        tokens += attempt.get("tokens") or 0
-    if seconds <= 0:
-        return None
-    return Efficiency(seconds / 3600, tokens / seconds, loading / seconds, killed)
-
-
 def _in_words(row: slurm.Row) -> str:
     """A job's state, with the reason if it waits."""
     state = row.state.lower().replace("_", " ")
@@ -243,10 +202,18 @@ def _in_words(row: slurm.Row) -> str:
 
 def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
     """Jobs that Slurm keeps back until somebody releases them."""
-    jobs = tuple(dict.fromkeys(str(row.job) for row in rows if "held" in row.reason.lower()))
-    release = f"scontrol release {' '.join(jobs)}"
-    advice = f"{release}; where Slurm denies that: rlbhpc cancel, then launch again"
-    return [Failure("held by Slurm", jobs, advice)] if jobs else []
+    by_owner: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if "held" in row.reason.lower():
+            by_owner.setdefault(row.user, {})[str(row.job)] = None
+    failures = []
+    for owner, jobs in by_owner.items():
+        release = f"scontrol release {' '.join(jobs)}"
+        advice = f"{release}; where Slurm denies that: rlbhpc cancel, then launch again"
+        if owner not in ("", getpass.getuser()):
+            advice = f"they are jobs of {owner}, who can release them: scontrol release"
+        failures.append(Failure("held by Slurm", tuple(jobs), advice))
+    return failures
 
 
 def _own_failures(folders: Iterable[LaunchFolder], trains: bool) -> list[Failure]:
@@ -283,7 +250,7 @@ def action(cause: str, trains: bool = True) -> str:
     if "started" in cause:
         return "check `rlbhpc`, `container` and `setup` in the cluster's file"
     if "requeued" in cause:
-        return "launch again: the site does not let jobs requeue themselves"
+        return "launch again: the site lets jobs neither requeue themselves nor call sbatch"
     if "warned before" in cause:
         return "give more time (-t), a smaller `warning`, or `stage` so that models load faster"
     return ACTIONS["FAILED"]
@@ -301,7 +268,7 @@ def _slurm_failures(
         written = (folder.path / "launch.json").stat().st_mtime
         since = time.strftime("%Y-%m-%d", time.localtime(written))
         sampling = {job for job, _ in folder.tasks}
-        for row in slurm.account(folder.ids, since) or ():
+        for row in slurm.account(folder.ids, since, folder.clusters) or ():
             if (row.job, row.task) in there or row.state in ENDED_WELL:
                 continue
             if complete and row.job in sampling:

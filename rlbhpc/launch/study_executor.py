@@ -50,25 +50,39 @@ class StudyPaths(JobPaths):
 
 
 class QueueWatcher(SlurmInfoWatcher):
-    """States of jobs from one squeue for all; from sacct, where it answers, once they are gone."""
+    """States of jobs from one squeue for all; from sacct, where it answers, once they are gone.
+
+    ``clusters`` has those of each job where the site has several.
+    """
+
+    def __init__(self, delay_s: int = 60) -> None:
+        super().__init__(delay_s)
+        self.clusters: dict[str, str] = {}
 
     def update(self) -> None:
         """Ask once for all jobs that are not known to have ended."""
         pending = self._registered - self._finished
         self._num_calls += 1
         self._last_status_check = time.time()
-        numbers = {int(name.split("_")[0]) for name in pending}
-        rows = slurm.queue(numbers)
+        for clusters in {self.clusters.get(name, "") for name in pending}:
+            self._ask(
+                {name for name in pending if self.clusters.get(name, "") == clusters}, clusters
+            )
+        self._finished |= {name for name in pending if self.is_done(name, mode="cache")}
+
+    def _ask(self, names: set[str], clusters: str) -> None:
+        rows = slurm.queue({int(name.split("_")[0]) for name in names}, clusters)
         if rows is None:
             return
+        queued = self._states(names, rows)
         since = time.strftime("%Y-%m-%d", time.localtime(self._start_time - 90 * 24 * 3600))
-        gone = pending - set(self._states(pending, rows))
-        ended = slurm.account({int(name.split("_")[0]) for name in gone}, since) if gone else []
-        states = {**self._states(gone, ended or []), **self._states(pending, rows)}
-        for name in pending:
+        gone = names - set(queued)
+        numbers = {int(name.split("_")[0]) for name in gone}
+        ended = slurm.account(numbers, since, clusters) or []
+        for name in names:
             # Without accounting nobody knows how it ended, but that it ended is sure.
-            self._info_dict[name] = {"State": states.get(name, "ENDED")}
-        self._finished |= {name for name in pending if self.is_done(name, mode="cache")}
+            state = {**self._states(gone, ended), **queued}.get(name, "ENDED")
+            self._info_dict[name] = {"State": state}
 
     @staticmethod
     def _states(names: set[str], rows: Sequence[slurm.Row]) -> dict[str, str]:
@@ -90,8 +104,9 @@ class StudyJob(SlurmJob[str]):
 
     def __init__(
         self, folder: Path | str, job_id: str, tasks: Sequence[int] = (0,), script: str = "",
-        prefix: str = "",
+        prefix: str = "", clusters: str = "",
     ) -> None:  # fmt: skip
+        self.watcher.clusters[job_id] = clusters
         super().__init__(folder, job_id, tasks)
         self._paths = StudyPaths(Path(folder), job_id, script, prefix)
 
@@ -109,8 +124,11 @@ class StudyExecutor(SlurmExecutor):
 
     job_class = StudyJob
 
-    def __init__(self, folder: Path, script: str, prefix: str, calls: int = 0) -> None:
+    def __init__(
+        self, folder: Path, script: str, prefix: str, calls: int = 0, clusters: str = ""
+    ) -> None:
         super().__init__(folder)
+        self.clusters = clusters
         self.script = script
         self.prefix = prefix
         self.calls = calls
@@ -145,7 +163,8 @@ class StudyExecutor(SlurmExecutor):
     def jobs(self, number: str) -> list[StudyJob]:
         """The job of an id, or all tasks of the array."""
         names = [f"{number}_{task}" for task in range(self.calls)] or [number]
-        return [StudyJob(self.folder, name, (0,), self.script, self.prefix) for name in names]
+        known = (self.script, self.prefix, self.clusters)
+        return [StudyJob(self.folder, name, (0,), *known) for name in names]
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         after = [f"--dependency={','.join(self.dependency)}"] if self.dependency else []

@@ -14,10 +14,11 @@ from click.testing import CliRunner, Result
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.cluster import load_cluster
+from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.attempt import Attempt
+from rlbhpc.sweep.attempt import Attempt, read_attempts
 from rlbhpc.sweep.plan import Plan
 from tests.launch.made import TRAINED, Stubs, study_in
 from tests.sweep.test_plan import row, store
@@ -176,6 +177,17 @@ def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stu
     assert any(word.startswith("--starttime=") for word in stubs.calls("sacct")[0])
 
 
+def test_only_the_owner_of_a_held_job_is_told_to_release_it(
+    run: tuple[Path, Study], stubs: Stubs
+) -> None:
+    me = getpass.getuser()
+    stubs.add("squeue", f"echo '1_0|PENDING|JobHeldUser|{me}'; echo '1_1|PENDING|JobHeldUser|ann'")
+    _, found = status(run[0])
+    own, hers = (one["action"] for one in found["failures"])
+    assert own.startswith("scontrol release 1;")
+    assert "jobs of ann" in hers
+
+
 @pytest.mark.parametrize(
     ("log", "cause", "action"),
     [
@@ -216,6 +228,25 @@ def test_doctor_of_a_run_without_a_failure(run: tuple[Path, Study], stubs: Stubs
     code, result = call("doctor", path)
     assert code == DONE
     assert "ended badly. 4 jobs are in the queue." in result.stdout
+
+
+def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
+    """Two GPUs: loaded for 36 s, killed, loaded again for 36 s, and 1,800 tokens in 288 s more."""
+    whole = {"started": 100.0, "loaded": 136.0, "devices": ["0", "1"], "plan": "p", "shard": 0}
+    records = [
+        {**whole, "ended": 136.0, "tokens": 0},
+        {**whole, "started": 200.0, "loaded": 236.0},  # killed: it has no end
+        {**whole, "started": 300.0, "loaded": 336.0, "ended": 624.0, "tokens": 1800},
+        {**whole, "started": 300.0, "shard": 1},  # still at work
+    ]
+    for number, record in enumerate(records):
+        (tmp_path / f"{number}.json").write_text(json.dumps(record))
+    (tmp_path / "3.json.partial").write_text("{")
+    assert str(efficiency(read_attempts(tmp_path))) == (
+        "0.2 device hours, 2 useful tokens per device second, 20% of the time on loading, 10% on "
+        "loading again; 1 attempts were killed and are not counted"
+    )
+    assert efficiency([]) is None
 
 
 def test_slurm_is_asked_twice_and_never_in_a_hurry(run: tuple[Path, Study], stubs: Stubs) -> None:

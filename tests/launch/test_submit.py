@@ -15,8 +15,11 @@ import pytest
 
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import send as sending
+from rlbhpc.launch.cancel import cancel
 from rlbhpc.launch.launches import write_launch
 from rlbhpc.launch.options import read_options
+from rlbhpc.launch.study_executor import QueueWatcher, StudyJob
+from rlbhpc.study.layout import Layout
 from tests.launch.made import ROOT, TRAINED, Stubs, cluster_of, jobs_in, launch_in
 
 # Hands out ids from 101 on, as `sbatch --parsable` on a federated site does.
@@ -224,6 +227,38 @@ def test_a_dependency_of_the_users_holds_the_first_jobs_back(tmp_path: Path, stu
     assert all(",mine\n" in text for text in texts.values())
     # One mail when all is over, and none for each of a thousand tasks.
     assert [name for name, text in texts.items() if "--mail-user" in text] == ["report.sbatch"]
+
+
+def test_jobs_of_another_cluster_of_the_site_are_asked_for_there(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stubs give every test the same ids, and what has ended once is not asked for again.
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path), options=read_options(["-M", "big"]))
+    stubs.add("squeue", 'echo "101_0|RUNNING|None|me"')
+    stubs.add("scancel")
+    jobs = sending.send(launch)
+    assert jobs["sample"][0].state == "RUNNING"
+    cancel(Layout(launch.parents[1]))
+    calls = [*stubs.calls("squeue"), *stubs.calls("scancel")]
+    assert len(calls) == 3 and all(words[0] == "--clusters=big" for words in calls)
+
+
+def test_without_a_report_the_last_of_the_jobs_sends_the_mail(tmp_path: Path) -> None:
+    options = read_options(["--mail-user=a@b"])
+    draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, max_array_size=2), options=options)
+    sampling = [job for job in jobs if job.kind == "sample"]
+    launch = write_launch(draft, sampling)
+    mailing = [p.stem for p in launch.glob("*.sbatch") if "--mail-user" in p.read_text()]
+    assert len(sampling) > 1 and mailing == [sampling[-1].name]
+
+
+def test_a_task_that_was_submitted_anew_is_the_job_of_its_name(launch: Path, stubs: Stubs) -> None:
+    sending.send(launch)
+    with (launch / "submitted").open("a") as out:
+        out.write("sample.000 205 1\n")
+    jobs = sending.launch_in(launch).submitted_jobs()
+    assert [job.job_id for job in jobs["sample.000"]] == ["102_0", "205_1"]
 
 
 def test_a_throttle_holds_for_the_launch(tmp_path: Path, stubs: Stubs) -> None:
