@@ -76,7 +76,7 @@ def matrix(report: Report) -> ET.Element:
         cells = [_cell(set_name, *pairs[set_name]) if set_name in pairs else el("td", "–")
                  for set_name in sets]  # fmt: skip
         step = next(iter(pairs.values()))[1].trained.step
-        name = el("th", trained, el("small", f"{against}{f', step {step:,}' if step else ''}"),
+        name = el("th", trained, el("small", f"{against}{f' step {step:,}' if step else ''}"),
                   scope="row")  # fmt: skip
         rows.append(el("tr", name, *cells))
     body = el("table", el("thead", el("tr", *heads)), el("tbody", *rows), class_="matrix")
@@ -101,7 +101,9 @@ def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
     looks = verdict(pair)
     word = el("a", looks.word, href=f"#comparison-{number + 1}", class_="word")
     lines = [el("span", el("span", looks.sign, class_="sign"), " ", word, class_="line")]
-    lines += [el("span", text, class_="line") for text in (counts(pair), net(pair))]
+    estimate, bracket, ends = net(pair).partition("[")
+    interval = el("span", estimate, el("span", f"{bracket}{ends}", class_="whole"), class_="line")
+    lines += [el("span", counts(pair), class_="line"), interval]
     return el("td", *lines, class_=looks.kind, data_set=set_name)
 
 

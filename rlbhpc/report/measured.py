@@ -85,7 +85,7 @@ class Measured:
     @property
     def label(self) -> str:
         """Arm and step in one name."""
-        return self.arm if self.step == 0 else f"{self.arm}, step {self.step}"
+        return self.arm if self.step == 0 else f"{self.arm}, step {self.step:,}"
 
     @property
     def sampled(self) -> NDArray[np.bool_]:

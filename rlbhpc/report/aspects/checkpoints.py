@@ -237,7 +237,7 @@ def section(report: Report) -> list[Node]:
         for choice in choices
     ]  # fmt: skip
     heads = ["arm", "set", "chosen by", "step", "of", "problems",
-             "even samples: − base", "odd samples: − base"]  # fmt: skip
+             "even: trained − base", "odd: trained − base"]  # fmt: skip
     few = choices if len(choices) <= 6 else []
     return [
         el("h3", "A checkpoint that the data chose"),
