@@ -107,9 +107,8 @@ def grade_again(
     if into is not None:
         _begin(stored, into)
     found = {}
-    seconds = stored.study.file.verification.timeout
     for group in stored.groups():
-        regrader = Regrader(kind, workers, seconds)
+        regrader = Regrader(kind, workers)
         if into is None:
             for _, records in stored.records(group):
                 regrader.judge(records)

@@ -36,7 +36,8 @@ def audit_run(
     two arms with as many samples the same ones. Problems of other kinds than mathematics are left
     out. What is returned is also kept at :attr:`Layout.audit`, for the report.
     """
-    judge = StyleJudge(workers)
+    study = Stored(layout, cells[0].arm, cells[0].step).study
+    judge = StyleJudge(workers, study.file.verification.timeout)
     rows = []
     for cell in cells:
         audit = _audited(Stored(layout, cell.arm, cell.step), cell, judge, responses, seed, listed)

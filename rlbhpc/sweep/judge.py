@@ -103,9 +103,7 @@ class Judge:
     def _verifier(self, kind: str) -> BatchVerifier:
         if kind not in self._verifiers:
             cache = VerdictCache(self._cache, verifier(kind).FINGERPRINT)
-            self._verifiers[kind] = BatchVerifier(
-                kind, cache, verifying_processes(), self._verification.timeout
-            )
+            self._verifiers[kind] = BatchVerifier(kind, cache, verifying_processes())
         return self._verifiers[kind]
 
 

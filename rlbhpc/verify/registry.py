@@ -17,9 +17,6 @@ More is optional, and only :mod:`rlbhpc.verify.running.batch` uses it:
     Equal parts are judged once per problem. Without it the whole response is that part.
 ``canonical(part) -> str``
     The form of that part under which verdicts are cached: equal forms, equal verdicts.
-``quick(gold, response, problem) -> Verdict | Job``, ``settle(job, result) -> Verdict``, ``WORKER``
-    A verdict found in this process, or a job with a ``payload`` for the function ``WORKER``
-    (``"module:function"``) of a killable worker, and the verdict that its result makes.
 ``CONCURRENT``
     Whether ``verify`` mostly waits for processes of its own, so that several threads gain by it.
 """
@@ -127,13 +124,17 @@ def verify(kind: str, gold: str, response: str, problem: Problem | None = None) 
     """
     module = verifier(kind)
     start = time.perf_counter()
+    verdict = guarded(module, gold, response, problem)
+    return replace(verdict, seconds=time.perf_counter() - start)
+
+
+def guarded(module: Verifier, gold: str, response: str, problem: Problem | None) -> Verdict:
+    """Call a verifier; what it raises is its own fault, to be tried again, and no verdict."""
     try:
         verdict = module.verify(gold, response, problem)
     except Exception as error:
-        verdict = error_verdict(error)
-    return replace(verdict, grader=module.FINGERPRINT, seconds=time.perf_counter() - start)
-
-
-def error_verdict(error: Exception) -> Verdict:
-    """Return the verdict on a verifier that raised: its own fault, to be tried again."""
-    return Verdict(Status.ERROR, rule=f"raised {type(error).__name__}: {error}"[:200])
+        rule = f"raised {type(error).__name__}: {error}"[:200]
+        verdict = Verdict(Status.ERROR, rule=rule)
+    if verdict.grader == module.FINGERPRINT:
+        return verdict
+    return replace(verdict, grader=module.FINGERPRINT)

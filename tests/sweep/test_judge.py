@@ -17,7 +17,6 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.requests import Verification
 from rlbhpc.sweep.judge import Asked, Judge
 from rlbhpc.sweep.recorder import Recorder
-from rlbhpc.verify.kinds import math
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 
@@ -112,24 +111,6 @@ def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:
     plain = Judge(PROBLEMS, Verification(), tmp_path).samples(finished)
     assert {row.paper for row in plain} == {Status.MISSING}
     assert [row.verdict for row in plain] == [verdict for verdict, _ in said]
-
-
-def test_the_study_says_how_long_one_answer_may_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A comparison that takes a second is a timeout under a tenth of it, and is not kept."""
-    monkeypatch.setattr(math, "WORKER", "tests.verify.pool_tasks:busy_second")
-    problem = {"m/1": Problem("m/1", {"question": "?"}, r"\sum_{k=1}^{9} \Psi_k", "math")}
-    none = np.zeros(1, np.float32)
-    text = r"$\boxed{\sum_{j=1}^{9} \Psi_j}$"
-    done = Completion(0, np.zeros(1, np.int32), none, none, text, Finish.EOS)
-    finished = [(Asked(SampleKey("base", 0, "m/1", 0), 0, 7), done)]
-    found = []
-    for seconds in (0.1, 30.0):
-        judge = Judge(problem, Verification(timeout=seconds), tmp_path)
-        found += [row.verdict for row in judge.samples(finished)]
-        assert "1 in a worker" in judge.close()["math"]
-    assert found == [Status.TIMEOUT, Status.RIGHT]
 
 
 class _Slow(Judge):

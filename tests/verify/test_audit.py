@@ -17,6 +17,7 @@ from rlbhpc.verify.audit.second_look import (
     compare_graders,
     thin_list,
 )
+from rlbhpc.verify.audit.style import ArmAudit, StyleJudge
 from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -113,3 +114,21 @@ def test_marks_of_guessing():
         guessable([5], [6])
     with pytest.raises(UserError, match="allowed is a share"):
         guessable([5], [1], below=0)
+
+
+# --- the second grader's time -------------------------------------------------------------------
+
+
+def test_the_audit_gives_math_verify_the_studys_time_and_counts_a_timeout_as_not_right(monkeypatch):
+    """A comparison that takes a second is no answer within a tenth of it, four times as long."""
+    monkeypatch.setattr(
+        "rlbhpc.verify.audit.style.MATH_VERIFY", "tests.verify.pool_tasks:busy_second"
+    )
+    problem = Problem("made/1", {"question": "?"}, "5", "math")
+    record = Record(problem, r"\boxed{5}", verify("math", "5", r"\boxed{5}"))
+    right = {}
+    for seconds in (0.1, 30.0):
+        audit = ArmAudit(listed=1)
+        StyleJudge(seconds=seconds).judge([record], audit)
+        right[seconds] = audit.right["ours, math-verify"]["made/1"]
+    assert right == {0.1: 0, 30.0: 1}

@@ -6,6 +6,7 @@ import pytest
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify import verify, verify_many
+from rlbhpc.verify.kinds.math import FINGERPRINT as MATH
 from rlbhpc.verify.verdict import Status
 
 
@@ -55,7 +56,7 @@ def test_a_unit_may_be_dropped_but_not_contradicted():
 
 
 def test_a_picture_answer_stands_on_the_math_graders_versions():
-    assert "math-verify-" in verify("visual", "5", r"\boxed{5}").grader
+    assert MATH in verify("visual", "5", r"\boxed{5}").grader
 
 
 OPTIONS = Problem(

@@ -110,19 +110,18 @@ def late(rest: str, box: str) -> Extracted | None:
     Prose after a box is the rule (a check, a heading, a wish), so words replace only words, and
     only what is called the answer in a sentence of its own counts, or follows a retraction.
     """
-    if len(rest) < 8:
+    if not commits(rest):
         return None
     explicit = tag(rest) or marker(rest)
     if explicit is not None and is_value(read(explicit.text)):
         return explicit
-    wordy = isinstance(read(box), Words)
     for cue in reversed(list(_cues(rest))[-_MAX_TRIES:]):
         groups = cue.groupdict()
         if cue.re is _CUE and not groups["strong"] and not _opens_sentence(rest, cue):
             continue
         text = _clause(rest[cue.end() : cue.end() + 300])
         value = None if text is None else read(text)
-        words = isinstance(value, Words) and wordy and not _judges(value)
+        words = isinstance(value, Words) and not _judges(value) and isinstance(read(box), Words)
         if text is not None and value is not None and (is_value(value) or words):
             return Extracted(text, "phrase")
     if _RETRACTION.search(rest) is not None:
@@ -130,6 +129,14 @@ def late(rest: str, box: str) -> Extracted | None:
         if concluded is not None and is_value(read(concluded.text)):
             return concluded
     return None
+
+
+def commits(rest: str) -> bool:
+    """Whether the text behind a box holds anything that might replace it."""
+    if len(rest) < 8:
+        return False
+    marked = "####" in rest or "</answer>" in rest or _RETRACTION.search(rest) is not None
+    return marked or any(True for _ in _cues(rest))
 
 
 def _cues(body: str) -> Iterator[re.Match[str]]:

@@ -8,6 +8,7 @@ a base) and what may not be contradicted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, Final
 
 from rlbhpc.verify.answer.compare_letters import with_axes
@@ -15,8 +16,8 @@ from rlbhpc.verify.answer.compare_region import compare_regions, compare_relatio
 from rlbhpc.verify.answer.compare_scalar import (
     EXACT,
     NO,
-    NeedsSymbols,
     Tolerance,
+    Unread,
     compare_numbers,
     compare_quantities,
 )
@@ -45,20 +46,18 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
     Raises
     ------
     Undecided
-        If neither could be established; :class:`NeedsSymbols` where computer algebra might.
+        If neither could be established; :class:`Unread` where a side could not be read.
     """
     if isinstance(gold, Opaque) or isinstance(answer, Opaque):
-        raise NeedsSymbols("unread")
+        raise Unread("unread")
     if isinstance(answer, Choice) or isinstance(gold, Choice):
         return _choice(gold, answer, tolerance)
     if isinstance(gold, Named) and isinstance(answer, Named) and _contradict(gold, answer):
         return NO
     gold, answer = _without_names(gold, answer)
     gold, answer = with_axes(gold, answer), with_axes(answer, gold)
-    for ours, theirs, rule in _RULES:
-        if isinstance(gold, ours) and isinstance(answer, theirs):
-            return rule(gold, answer, tolerance)
-    return NO
+    rule = _RULES.get((type(gold), type(answer)))
+    return rule(gold, answer, tolerance) if rule is not None else NO
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -346,11 +345,18 @@ def _labelled(gold: Quantity, answer: Relation, tolerance: Tolerance) -> str:
 
 
 def _ask(*_: object) -> str:
-    raise NeedsSymbols("a relation beside a set")
+    raise Unread("a relation beside a set")
 
 
 _REGION: Final = (Interval, Region)
-_RULES: Final[tuple[tuple[Any, Any, Callable[[Any, Any, Tolerance], str]], ...]] = (
+
+
+def _types(kinds: Any) -> tuple[type, ...]:
+    return kinds if isinstance(kinds, tuple) else (kinds,)
+
+
+_Rule = Callable[[Any, Any, Tolerance], str]
+_RULES_OF_KINDS: Final[tuple[tuple[Any, Any, _Rule], ...]] = (
     (Quantity, Quantity, compare_quantities),
     (_REGION, (*_REGION, Items), lambda gold, answer, _: compare_regions(gold, answer)),
     (Items, _REGION, lambda gold, answer, _: compare_regions(gold, answer)),
@@ -374,3 +380,9 @@ _RULES: Final[tuple[tuple[Any, Any, Callable[[Any, Any, Tolerance], str]], ...]]
     (Words, Quantity, _words_letters),
     (Quantity, Words, _letters_words),
 )
+# By the two types of a gold value and an answer; of two rules the first one above.
+_RULES: Final[dict[tuple[type, type], _Rule]] = {
+    (ours, theirs): rule
+    for golds, answers, rule in reversed(_RULES_OF_KINDS)
+    for ours, theirs in product(_types(golds), _types(answers))
+}

@@ -22,9 +22,12 @@ def other_constants(gold: Node, answer: Node) -> Iterator[Node]:
     Only letters that stand on one side alone are renamed, of a solution in some other variable:
     those that are added to it (``x^2 + C``) or that scale an exponential (``A e^x``).
     """
-    ours, theirs = symbols(gold) - symbols(answer), symbols(answer) - symbols(gold)
+    gold_names = symbols(gold)
+    answer_names = symbols(answer)
+    ours = gold_names - answer_names
+    theirs = answer_names - gold_names
     few = 0 < len(ours) == len(theirs) <= 3
-    if not few or not (ours | theirs) <= _CONSTANTS or not symbols(gold) & symbols(answer):
+    if not few or not (ours | theirs) <= _CONSTANTS or not gold_names & answer_names:
         return
     if not all(_is_arbitrary(gold, name) for name in ours):
         return

@@ -38,8 +38,8 @@ class Tolerance:
     rounded: bool = False
 
 
-class NeedsSymbols(Undecided):
-    """Only a computer algebra system could tell."""
+class Unread(Undecided):
+    """A side could not be read, or two kinds of values have no comparison here."""
 
 
 EXACT: Final = Tolerance()
@@ -168,20 +168,20 @@ def _undone(node: Node) -> bool:
 
 def _same_imaginary(a: Node, b: Node) -> tuple[Node, Node]:
     """Read an engineer's j as i where the gold answer has i and no j."""
-    if has_const(a, "i") and "j" not in symbols(a) and symbols(b) - symbols(a) == {"j"}:
-        return a, rename(b, {"j": Node("const", (), "i")})
-    return a, b
+    if "j" not in symbols(b) or not has_const(a, "i"):
+        return a, b
+    if symbols(b) - symbols(a) != {"j"}:
+        return a, b
+    return a, rename(b, {"j": Node("const", (), "i")})
 
 
 def _nearly(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> str:
     """Accept an answer within a stated error, or one that rounds to a rounded gold answer."""
-    if symbols(gold.tree) or symbols(answer.tree):
-        return NO
     margin = tolerance.error
     rule = "within the stated error"
     if not margin and _may_round(gold.digits, answer.digits, tolerance):
         margin, rule = _half_unit(gold.digits, tolerance.rounded), "rounds to the gold"
-    if not margin:
+    if not margin or symbols(gold.tree) or symbols(answer.tree):
         return NO
     for left, right in _readings(gold, answer):
         try:

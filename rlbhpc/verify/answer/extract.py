@@ -14,24 +14,24 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from rlbhpc.verify.answer.commit import Extracted as Extracted
-from rlbhpc.verify.answer.commit import bare, closing, late, marker, phrase, tag
+from rlbhpc.verify.answer.commit import bare, closing, commits, late, marker, phrase, tag
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
 
 # What a model writes after its turn belongs to another turn.
-_TURN_ENDS: Final = (
-    "<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|end|>",
-    "<|user|>", "</s>", "<end_of_turn>", "<eos>", "<｜end▁of▁sentence｜>",
-)  # fmt: skip
+_TURN_END: Final = re.compile(
+    r"<(?:\|(?:im_end|im_start|endoftext|end_of_text|eot_id|end|user)\||/s|end_of_turn|eos"
+    r"|｜end▁of▁sentence｜)>"
+)
 _THINK: Final = re.compile(r"<(/?)(?:think|thinking)>")
+_MARKUP: Final = re.compile(rf"{_TURN_END.pattern}|{_THINK.pattern}")
 # A base model that goes on after its answer, with a question of its own.
 _NEXT_TASK: Final = re.compile(
     r"\n[#* ]*(?:Human|User|Question|Problem|Q|Instruction|Exercise|Example|Input)\s*\d*\s*[:：]"
 )
 _BRACES: Final = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|\\.|[{}]", re.DOTALL)
 _MAX_JOINED: Final = 16
-_MAX_ENDING: Final = 1000
 
 
 def extract(response: str) -> Extracted | None:
@@ -39,9 +39,44 @@ def extract(response: str) -> Extracted | None:
 
     An open ``<think>`` is a response that never came to its answer.
     """
-    body = _after_thinking(_own_turn(response))
+    body: str | None = response
+    if _MARKUP.search(response) is not None:
+        body = _after_thinking(_own_turn(response))
     if body is None:
         return None
+    return _from_last_box(body) or _from_whole(body)
+
+
+def _from_last_box(body: str) -> Extracted | None:
+    """Find the answer where one box stands last and nothing before it matters, else None.
+
+    Nearly every response ends so. Its last box is searched from the end, and only two loops in C
+    run over the rest: for markup, and for an earlier box.
+    """
+    start = body.rfind("\\boxed{")
+    box = _FLAT_BOX.match(body, start) if start >= 0 else None
+    if box is None or not box[1] or box[1].isspace() or "box" in box[1]:
+        return None
+    if body.rfind("box", 0, start) >= 0:
+        between = body[body.rfind("}", 0, start) + 1 : start]
+        if _glue(between) is not None or _NEXT_TASK.search(body, 0, start) is not None:
+            return None
+    suffix = _suffix(body[box.end() :])
+    return None if suffix is None else Extracted(box[1].strip() + suffix, "box")
+
+
+@lru_cache(maxsize=4096)
+def _suffix(rest: str) -> str | None:
+    """Return what the text behind a box adds to its answer; None if it may hold another answer.
+
+    Few endings are written again and again, such as a full stop and the end of a formula.
+    """
+    if rest.count("}") > rest.count("{") or "box" in rest or _NEXT_TASK.search(rest) is not None:
+        return None  # a brace too many may close a box around the last one
+    return None if commits(rest) else _scale(rest)
+
+
+def _from_whole(body: str) -> Extracted | None:
     body = _first_task(body)
     box = _box(body)
     if box is not None:
@@ -50,59 +85,9 @@ def extract(response: str) -> Extracted | None:
     return tag(body) or marker(body) or phrase(body) or closing(body) or bare(body)
 
 
-def committed(response: str) -> str | None:
-    """Return the text that :func:`extract` finds, mostly from the response's ending alone.
-
-    At large k endings repeat where responses do not. Only C loops run over a whole response.
-    """
-    ending = _ending(response)
-    answer = _answer_of_ending(ending) if ending else None
-    if answer is None:
-        found = extract(response)
-        return None if found is None else found.text
-    return answer
-
-
-@lru_cache(maxsize=32768)
-def _answer_of_ending(ending: str) -> str | None:
-    """Return the answer of a text that begins with its last box; None if that holds nothing.
-
-    A brace too many may close a box around it, and what follows is read from there on.
-    """
-    boxes = _balanced_boxes(ending) if ending.count("}") <= ending.count("{") else []
-    if not boxes or boxes[0].start > 0 or not boxes[0].text.strip():
-        return None
-    found = extract(ending)
-    return None if found is None else found.text
-
-
-def _ending(response: str) -> str:
-    """Return the last box and what follows it; nothing if what stands before could matter."""
-    body = response
-    at = response.find(">")
-    while at >= 0:
-        if response[at - 1] in "|kgsne｜" and response.endswith(_TAGS, 0, at + 1):
-            body = _after_thinking(_own_turn(response)) or ""
-            break
-        at = response.find(">", at + 1)
-    start = body.rfind("\\boxed{")
-    if start < 0 or len(body) - start > _MAX_ENDING:
-        return ""
-    if body.rfind("box", 0, start) >= 0:
-        between = body[body.rfind("}", 0, start) + 1 : start]
-        if _glue(between) is not None or _NEXT_TASK.search(body, 0, start) is not None:
-            return ""
-    return body[start:]
-
-
-_TAGS: Final = (*_TURN_ENDS, "think>", "thinking>")
-
-
 def _own_turn(response: str) -> str:
-    if "<" not in response:
-        return response
-    ends = [at for end in _TURN_ENDS if (at := response.find(end, 1)) > 0]
-    return response[: min(ends)] if ends else response
+    end = _TURN_END.search(response, 1)
+    return response if end is None else response[: end.start()]
 
 
 def _after_thinking(response: str) -> str | None:
@@ -110,8 +95,6 @@ def _after_thinking(response: str) -> str | None:
 
     A closing tag without an opening one closes the block that the prompt opened.
     """
-    if "think" not in response:
-        return response
     kept: list[str] = []
     inside, start = False, 0
     for mark in _THINK.finditer(response):
@@ -139,6 +122,12 @@ def _first_task(body: str) -> str:
 
 
 # --- boxes ---------------------------------------------------------------------------------------
+
+
+# A box whose braces nest four deep at most; its alternatives begin differently, so it is linear.
+_PLAIN: Final = r"[^{}\\]++|\\."
+_NESTED: Final = rf"\{{(?:{_PLAIN}|\{{(?:{_PLAIN}|\{{(?:{_PLAIN})*+\}})*+\}})*+\}}"
+_FLAT_BOX: Final = re.compile(rf"\\boxed\{{((?:{_PLAIN}|{_NESTED})*+)\}}", re.DOTALL)
 
 
 class _Box(NamedTuple):

@@ -76,7 +76,7 @@ class _Parser(Cursor):
 
     def product(self) -> Node:
         node = self.factor()
-        while True:
+        while self.peek() is not END:
             kind, text = self.peek()
             if kind == "o" and text == "*":
                 self.take()
@@ -87,7 +87,8 @@ class _Parser(Cursor):
             elif self._starts_factor():
                 node = Node("mul", (node, self.factor()))
             else:
-                return node
+                break
+        return node
 
     def _starts_factor(self) -> bool:
         kind, text = self.peek()
@@ -106,7 +107,7 @@ class _Parser(Cursor):
 
     def factor(self) -> Node:
         node = self.atom()
-        while True:
+        while self.peek()[0] == "o":
             if self.accept("!"):
                 node = Node("fact", (node,))
             elif self.accept("%"):
@@ -117,7 +118,8 @@ class _Parser(Cursor):
                 else:
                     node = Node("pow", (node, self.exponent()))
             else:
-                return node
+                break
+        return node
 
     def _degree_sign(self) -> bool:
         if self.accept("deg"):

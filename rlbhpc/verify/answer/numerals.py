@@ -12,6 +12,7 @@ from rlbhpc.verify.answer.tree import Node, num
 MAX_DIGITS: Final = 2000
 MAX_EXPONENT: Final = 5000
 END: Final[Token] = ("end", "")
+_ENDS: Final = (END,) * 8
 
 
 class Unreadable(Exception):  # noqa: N818 - an outcome, not a fault
@@ -22,25 +23,26 @@ class Cursor:
     """A place in a list of tokens."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
-        self.tokens = tokens
+        # Ends behind and before: every token that a rule looks ahead or back at exists.
+        self.tokens = [*tokens, *_ENDS]
         self.at = 0
         self.depth = 0
         self.bars = 0
 
     def peek(self, ahead: int = 0) -> Token:
         """Return the token ``ahead`` places on without taking it."""
-        at = self.at + ahead
-        return self.tokens[at] if 0 <= at < len(self.tokens) else END
+        return self.tokens[self.at + ahead]
 
     def take(self) -> Token:
         """Take the next token."""
-        token = self.peek()
-        self.at += 1
+        token = self.tokens[self.at]
+        self.at += token is not END
         return token
 
     def accept(self, text: str, kind: str = "o") -> bool:
         """Take the next token if it is this one."""
-        if self.peek() == (kind, text):
+        token = self.tokens[self.at]
+        if token[1] == text and token[0] == kind:
             self.at += 1
             return True
         return False
@@ -53,11 +55,15 @@ class Cursor:
 
 def number(text: str) -> Fraction:
     """Read a number token; ``6.02e23`` is exact."""
+    if text.isdecimal() and len(text) <= MAX_DIGITS:
+        return Fraction(int(text))
     text = text.replace(",", "")
     mantissa, _, exponent = text.lower().partition("e")
     if len(mantissa) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_EXPONENT:
         raise Unreadable("number too long")
-    power = int(exponent or 0)
+    if not exponent:
+        return Fraction(mantissa)
+    power = int(exponent)
     scale = Fraction(10**power) if power >= 0 else Fraction(1, 10**-power)
     return Fraction(mantissa) * scale
 
@@ -88,6 +94,8 @@ def ellipsis(text: str) -> Fraction:
 def read_number(cursor: Cursor, text: str) -> Node:
     """Read what begins with a number token: a mixed number, a repeating decimal, ``5C2``."""
     value = number(text)
+    if cursor.peek() is END:
+        return num(value)
     if "e" not in text.lower():
         repeated = _repeating(cursor, text)
         if repeated is not None:

@@ -14,6 +14,7 @@ from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.read_relation import read_relation
 from rlbhpc.verify.answer.read_scalar import (
     add_up,
+    plain_quantity,
     read_based,
     read_clock,
     read_compound,
@@ -86,16 +87,18 @@ class _Reader:
             raise Unreadable("nothing")
         if tokens[0][0] == "b" and closes_at_end(tokens):
             return self._environment(tokens)
-        date = read_date(tokens)
-        if date is not None:
-            return date
-        words = read_words(tokens)
-        if words is not None and not isinstance(words, Words):
-            return words
-        pieces, found = cut(tokens, *_COMMAS, *_WORDS)
+        words: Value | None = None
+        if any(kind == "w" for kind, _ in tokens):
+            date = read_date(tokens)
+            if date is not None:
+                return date
+            words = read_words(tokens)
+            if words is not None and not isinstance(words, Words):
+                return words
+        pieces, separators = cut(tokens, *_COMMAS, *_WORDS)
         pieces = [piece for piece in pieces if piece]
-        if len(pieces) > 1 and not (isinstance(words, Words) and len(pieces) < 2):
-            return self._several(pieces, found)
+        if len(pieces) > 1:
+            return self._several(pieces, separators)
         if words is not None:
             return words
         relations = tuple({token for token in tokens if token[0] == "r"})
@@ -107,6 +110,11 @@ class _Reader:
     # --- one value -------------------------------------------------------------------------------
 
     def _single(self, tokens: Tokens) -> Value:
+        if _is_plain(tokens):
+            try:
+                return _expand(plain_quantity(tokens))
+            except Unreadable:
+                pass  # it may be prose, or a label and its value
         pieces, _ = cut(tokens, ("o", "cup"))
         if len(pieces) > 1:
             return self._union([self.read(piece) for piece in pieces])
@@ -194,6 +202,8 @@ class _Reader:
 
     def _transposed(self, tokens: Tokens) -> Value | None:
         """``(1, 2)^T`` and a row matrix that is transposed."""
+        if tokens[-1][1] not in ("T", "}", "\\top"):
+            return None
         texts = [text for _, text in tokens]
         for ending in (["^", "T"], ["^", "{", "T", "}"], ["^", "\\top"]):
             if texts[-len(ending) :] == ending and len(tokens) > len(ending) + 1:
@@ -230,11 +240,11 @@ class _Reader:
 
     # --- several values --------------------------------------------------------------------------
 
-    def _several(self, pieces: Sequence[Tokens], found: Sequence[Token]) -> Value:
+    def _several(self, pieces: Sequence[Tokens], separators: Sequence[Token]) -> Value:
         if len(pieces) > MAX_ITEMS:
             raise Unreadable("too many items")
         values = [self.read(piece) for piece in pieces]
-        either = any(text.lower() == "or" for _, text in found)
+        either = any(text.lower() == "or" for _, text in separators)
         if all(isinstance(value, Interval | Region) for value in values) and either:
             return self._union(values)
         joined = None if either else (meet_all(values) or add_up(values))
@@ -304,6 +314,18 @@ class _Reader:
         return Matrix(
             tuple(tuple(Node("mul", (factor, cell)) for cell in row) for row in matrix.rows)
         )
+
+
+# What makes an expression more than numbers, letters and functions in braces; most hold none.
+_MARKS: Final = frozenset(
+    "cup \\ : _ ( ) [ ] \\{ <( . ' % deg min mathbb m "
+    "\\Omega Å \\AA \\mathring \\mu ☉ \\odot".split()
+)
+
+
+def _is_plain(tokens: Tokens) -> bool:
+    """Whether nothing but an expression can stand here, so that no other reading is tried."""
+    return all(kind in "nsof" and text not in _MARKS for kind, text in tokens)
 
 
 _LABELS: Final = frozenset(

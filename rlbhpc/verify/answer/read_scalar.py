@@ -23,9 +23,10 @@ _MAX_UNIT_WORDS: Final = 5
 def read_quantity(tokens: Tokens) -> Quantity:
     """Read an expression and its unit; :class:`Unreadable` if some token has no place."""
     tokens = _merged_units(tokens)
-    angle = _degrees_minutes(tokens) or _feet_inches(tokens)
-    if angle is not None:
-        return angle
+    if ("o", "'") in tokens:
+        angle = _degrees_minutes(tokens) or _feet_inches(tokens)
+        if angle is not None:
+            return angle
     tokens, unit = _split_currency(tokens)
     if unit is None:
         tokens, unit = _split_suffix(tokens)
@@ -42,8 +43,15 @@ def read_quantity(tokens: Tokens) -> Quantity:
     return Quantity(tree, unit, _digits(tokens))
 
 
+def plain_quantity(tokens: Tokens) -> Quantity:
+    """Read an expression that has no unit."""
+    return Quantity(parse(tokens), None, _digits(tokens))
+
+
 def _digits(tokens: Tokens) -> str:
     """Return the literal of ``1.6e-19`` or ``1.6 * 10 ^ -19``, sign included, else nothing."""
+    if not all(kind in "no" for kind, _ in tokens):
+        return ""
     text = "".join(t for _, t in tokens if t not in "{}")
     sign = "-" if text.startswith("-") else ""
     text = text.lstrip("+-").replace("(", "").replace(")", "")
@@ -74,7 +82,7 @@ def _split_suffix(tokens: Tokens) -> tuple[Tokens, Unit | None]:
     texts = tuple(text for _, text in tokens)
     if texts[-1:] == ("%",):
         return tokens[:-1], PERCENT
-    for sign in _DEGREES:
+    for sign in _DEGREES if "deg" in texts else ():
         for letter, name in _SCALES:
             if texts[-len(sign) - 1 :] == (*sign, letter):
                 return tokens[: -len(sign) - 1], known(name)
@@ -93,6 +101,8 @@ def _holds_degrees(tokens: Tokens) -> bool:
 
 
 def _split_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
+    if not any(kind in "wf" for kind, _ in tokens):
+        return tokens, None
     start = next((at for at in range(len(tokens)) if _begins_unit(tokens, at)), len(tokens))
     if start in (0, len(tokens)):
         return tokens, None
@@ -119,9 +129,14 @@ _SIGNS_OF_UNITS: Final = (
 )  # fmt: skip
 
 
+_LETTERS_OF_UNITS: Final = frozenset(("\\Omega", "Å", "\\AA", "\\mathring", "\\mu", "☉", "\\odot"))
+
+
 def _merged_units(tokens: Tokens) -> Tokens:
     """Write the signs of a symbol such as ``μm``, ``kΩ`` and ``M_☉`` at the end as one word."""
     texts = tuple(text for _, text in tokens)
+    if _LETTERS_OF_UNITS.isdisjoint(texts):
+        return tokens
     for signs, name in _SIGNS_OF_UNITS:
         start = len(texts) - len(signs)
         if start > 0 and texts[start:] == signs:
@@ -212,7 +227,11 @@ def read_based(tokens: Tokens) -> Based | None:
 
 def read_clock(tokens: Tokens) -> Clock | None:
     """``12:00``, ``3:30 p.m.``, ``15:30``, ``3 PM``."""
+    if tokens[0][0] != "n":
+        return None
     end = next((at for at, (kind, t) in enumerate(tokens) if kind in "ws"), len(tokens))
+    if end > 5:
+        return None
     half = "".join(text for _, text in tokens[end:] if text != ".").lower()
     if half not in ("", "am", "pm", "noon", "oclock", "o'clock"):
         return None
@@ -242,11 +261,13 @@ def read_ratio(tokens: Tokens, cut: Sequence[Tokens]) -> Ratio | None:
 
 def split_choice(tokens: Tokens) -> tuple[str, Tokens] | None:
     r"""``(B)``, ``(B) 12``, ``B. 12``, ``\text{B}``: the letter and what follows."""
-    texts = [text for _, text in tokens]
-    if len(tokens) >= 3 and texts[0] == "(" and texts[2] == ")" and _is_letter(tokens[1]):
-        return texts[1].upper(), tokens[3:]
-    if len(tokens) >= 3 and texts[1] in (".", ":", ")") and _is_letter(tokens[0]):
-        return texts[0].upper(), tokens[2:]
+    if len(tokens) < 3:
+        return None
+    first, second, third = (text for _, text in tokens[:3])
+    if first == "(" and third == ")" and _is_letter(tokens[1]):
+        return second.upper(), tokens[3:]
+    if second in (".", ":", ")") and _is_letter(tokens[0]):
+        return first.upper(), tokens[2:]
     return None
 
 

@@ -20,8 +20,7 @@ def settle_commas(tokens: Tokens, listed: bool) -> list[Token]:
     Within brackets, and where a list is expected, tight digit groups are a list, unless a group
     begins with a zero, or other separators stand outside of the groups.
     """
-    runs = [t for kind, t in tokens if kind == "n" and "," in t]
-    if not runs:
+    if not any(kind == "n" and "," in text for kind, text in tokens):
         return list(tokens)
     depth = 0
     others = any(text in (",", ";", "and", "or") for _, text in tokens)
@@ -43,6 +42,8 @@ def settle_commas(tokens: Tokens, listed: bool) -> list[Token]:
 
 def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Token]]:
     """Cut tokens at separators that stand outside of all brackets."""
+    if frozenset(separators).isdisjoint(tokens):
+        return [list(tokens)], []
     pieces: list[list[Token]] = [[]]
     found: list[Token] = []
     depth = 0

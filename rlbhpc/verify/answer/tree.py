@@ -22,7 +22,7 @@ class Node(NamedTuple):
 
 def num(value: Fraction | int) -> Node:
     """Return a number."""
-    return Node("num", (), Fraction(value))
+    return Node("num", (), value if isinstance(value, Fraction) else Fraction(value))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -36,7 +36,14 @@ def walk(node: Node) -> Iterator[Node]:
 
 def symbols(node: Node) -> frozenset[str]:
     """Names of the free symbols and of the unknown functions."""
-    return frozenset(str(n.value) for n in walk(node) if n.op in ("sym", "app"))
+    names = set()
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        stack += top.args
+        if top.op == "sym" or top.op == "app":
+            names.add(str(top.value))
+    return frozenset(names)
 
 
 def has(node: Node, *ops: str) -> bool:

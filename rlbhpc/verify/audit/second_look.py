@@ -17,12 +17,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.kinds.math import WORKER
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.running.batch import BatchVerifier
-from rlbhpc.verify.running.pool import SECONDS, shared_pool
+from rlbhpc.verify.running.pool import shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
+#: Math-Verify alone, in a killable worker: the second grader of mathematics.
+MATH_VERIFY: Final = "rlbhpc.verify.answer.symbolic:decide"
 _CHUNK: Final = 20_000
 # What no verifier had a say in.
 _UNJUDGED: Final = frozenset((Status.MISSING, Status.FAILED))
@@ -98,7 +99,7 @@ def second_opinions(records: Sequence[Record]) -> list[tuple[str, str]]:
         found = extract(records[at].response)
         answer = found.text if found is not None else ""
         payloads.append({"gold": records[at].problem.gold, "answer": answer})
-    for at, result in zip(algebra, shared_pool(WORKER).run(payloads), strict=True):
+    for at, result in zip(algebra, shared_pool(MATH_VERIFY).run(payloads), strict=True):
         if result.outcome != "done" or result.value["why"] == "unparsed":
             opinions[at] = ("cannot tell", str(result.value or result.outcome))
         else:
@@ -178,20 +179,12 @@ class Regrader:
         Says which verifier judges a problem; without it the problem's own kind does, in the
         version that runs now.
     workers
-        Processes for what may not run in this one.
-    seconds
-        Processor time that such a process has for one answer.
+        Threads for a verifier that mostly waits for processes of its own.
     """
 
-    def __init__(
-        self,
-        kind: Callable[[Problem], str] | None = None,
-        workers: int = 1,
-        seconds: float = SECONDS,
-    ) -> None:
+    def __init__(self, kind: Callable[[Problem], str] | None = None, workers: int = 1) -> None:
         self._kind = kind or (lambda problem: problem.verifier)
         self._workers = workers
-        self._seconds = seconds
         self._graders: dict[str, BatchVerifier] = {}
         self._tally: Counter[tuple[str, str, str, str]] = Counter()
         self._result = Comparison()
@@ -220,7 +213,7 @@ class Regrader:
 
     def _grader(self, kind: str) -> BatchVerifier:
         if kind not in self._graders:
-            self._graders[kind] = BatchVerifier(kind, workers=self._workers, seconds=self._seconds)
+            self._graders[kind] = BatchVerifier(kind, workers=self._workers)
         return self._graders[kind]
 
 

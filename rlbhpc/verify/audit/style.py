@@ -14,10 +14,9 @@ from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.audit.policies import POLICIES
-from rlbhpc.verify.audit.second_look import Record
+from rlbhpc.verify.audit.second_look import MATH_VERIFY, Record
 from rlbhpc.verify.audit.witness_replay import UNKNOWN
 from rlbhpc.verify.audit.witness_replay import WORKER as REPLAY
-from rlbhpc.verify.kinds.math import WORKER
 from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Verdict
@@ -71,8 +70,8 @@ class StyleJudge:
     """Judges responses under every pair of policy and grader, each distinct answer once."""
 
     def __init__(self, workers: int = 1, seconds: float = SECONDS) -> None:
-        self._ours = BatchVerifier(KIND, workers=workers, seconds=seconds)
-        self._pool = shared_pool(WORKER, workers, seconds)
+        self._ours = BatchVerifier(KIND)
+        self._pool = shared_pool(MATH_VERIFY, workers, seconds)
         self._replays = shared_pool(REPLAY, workers, seconds)
         self._opinions: dict[tuple[str, str], bool] = {}
 

@@ -1,49 +1,34 @@
 """The ``math`` verifier: is the committed answer the gold answer?
 
 extract → read gold and answer by the same functions → compare (exact fractions, then identity to
-80 digits, then structure) → Math-Verify in a killable worker for what could not be read.
-``docs/verification.md`` states the policy and its measured error rates.
+80 digits, then structure). Nothing here can hang: reading is linear, evaluation is bounded by its
+gates. ``docs/verification.md`` states the policy and its measured error rates.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare import compare
-from rlbhpc.verify.answer.compare_scalar import EXACT, NeedsSymbols, Tolerance
+from rlbhpc.verify.answer.compare_scalar import EXACT, Tolerance, Unread
 from rlbhpc.verify.answer.exact import Undecided
-from rlbhpc.verify.answer.extract import Extracted, committed, extract
+from rlbhpc.verify.answer.extract import Extracted, extract
 from rlbhpc.verify.answer.intervals import interval
 from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit
 from rlbhpc.verify.answer.units import read_unit
-from rlbhpc.verify.answer.value import Items, Opaque, Quantity, Relation, Value
+from rlbhpc.verify.answer.value import Items, Quantity, Value
 from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined
-from rlbhpc.verify.running.pool import Result, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
-_VERSION: Final = 3
-FINGERPRINT: Final = f"math-{_VERSION} " + " ".join(
-    f"{name}-{importlib.metadata.version(name)}"
-    for name in ("math-verify", "latex2sympy2_extended", "sympy", "mpmath")
-)
-WORKER: Final = "rlbhpc.verify.answer.symbolic:decide"
-_MAX_SYMBOLIC: Final = 300
+FINGERPRINT: Final = f"math-4 mpmath-{importlib.metadata.version('mpmath')}"
 _NONE: Final = "\0"
 _TASKS: Final = frozenset(("sum", "prod", "int", "lim"))
-
-
-class Job(NamedTuple):
-    """A comparison that only the symbolic worker can make, and the verdict it would complete."""
-
-    payload: dict[str, str]
-    verdict: Verdict
 
 
 class Hints(NamedTuple):
@@ -55,77 +40,55 @@ class Hints(NamedTuple):
     tolerance: Tolerance = EXACT
 
 
+_NO_HINTS: Final = Hints()
+
+
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge the committed answer of a response against the gold answer."""
-    outcome = quick(gold, response, problem)
-    if isinstance(outcome, Job):
-        return settle(outcome, shared_pool(WORKER).run([outcome.payload])[0])
-    return outcome
+    return judge(gold, extract(response), hints(problem))
 
 
 def distinct(response: str) -> str:
     """Return the committed answer; a string that no answer equals if there is none."""
-    answer = committed(response)
-    return _NONE if answer is None else answer
+    answer = extract(response)
+    return _NONE if answer is None else answer.text
 
 
-def quick(gold: str, response: str, problem: Problem | None = None) -> Verdict | Job:
-    """Judge without leaving the process, or say what the worker must be asked.
-
-    Nothing here can hang: reading is linear, evaluation is bounded by its gates.
-    """
-    return judge(gold, extract(response), hints(problem))
-
-
-def judge(gold: str, found: Extracted | None, hint: Hints) -> Verdict | Job:
+def judge(gold: str, answer: Extracted | None, hint: Hints) -> Verdict:
     """Judge an answer that was extracted, under what is known of the gold answer."""
-    if found is None or not found.text.strip():
+    if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
-    form = canonical(found.text)
-    verdict = Verdict(Status.WRONG, found.text[:MAX_CHARS], form[:MAX_CHARS], found.rule)
+    form = canonical(answer.text)
+    status, rule, witness = _decision(gold, answer.text, form, hint)
+    rule = f"{answer.rule}/{rule}"
+    return Verdict(status, answer.text[:MAX_CHARS], form[:MAX_CHARS], rule, FINGERPRINT, 0, witness)
+
+
+def _decision(gold: str, answer: str, form: str, hint: Hints) -> tuple[Status, str, str]:
+    """Return the status, the rule that decided, and what a RIGHT rests on."""
     if not form:
-        return _ruled(verdict, Status.NO_ANSWER, "empty")
-    gold_form = canonical(gold)
+        return Status.NO_ANSWER, "empty", ""
+    gold_form = _gold_form(gold)
     if form == gold_form:
-        return _ruled(verdict, Status.RIGHT, "text", f'"{form[:MAX_CHARS]}"')
+        return Status.RIGHT, "text", f'"{form[:MAX_CHARS]}"'
     if form.isdecimal() and gold_form.isdecimal():
-        return _ruled(verdict, Status.WRONG, "rational")
-    if len(found.text) > MAX_CHARS or len(gold) > MAX_CHARS:
-        return _ruled(verdict, Status.WRONG, "too long to read")
-    return _compared(gold, found.text, verdict, hint)
-
-
-def _compared(gold: str, answer: str, verdict: Verdict, hint: Hints) -> Verdict | Job:
-    ours = _gold_value(gold, hint)
-    listed = hint.listed or isinstance(ours, Items)
+        return Status.WRONG, "rational", ""
+    if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
+        return Status.WRONG, "too long to read", ""
+    gold_value = _gold_value(gold, hint)
+    listed = hint.listed or isinstance(gold_value, Items)
     try:
         with claims_of_a_comparison() as claims:
-            rule = compare(ours, read(answer, listed), hint.tolerance)
-    except NeedsSymbols:
+            rule = compare(gold_value, read(answer, listed), hint.tolerance)
+    except Unread:
         if _is_task(answer) and not _is_task(gold):
-            return _ruled(verdict, Status.NO_ANSWER, "restates the task")
-        if _worth_asking(ours, gold, answer):
-            return Job({"gold": gold, "answer": answer}, verdict)
-        return _ruled(verdict, Status.WRONG, "unread")
+            return Status.NO_ANSWER, "restates the task", ""
+        return Status.WRONG, "unread", ""
     except Undecided as gate:
-        return _ruled(verdict, Status.WRONG, f"gate: {gate}")
+        return Status.WRONG, f"gate: {gate}", ""
     if not rule:
-        return _ruled(verdict, Status.WRONG, "different")
-    return _ruled(verdict, Status.RIGHT, rule, joined(claims))
-
-
-def settle(job: Job, result: Result) -> Verdict:
-    """Complete a verdict with what the worker said."""
-    if result.outcome == "done":
-        status = Status.RIGHT if result.value["equal"] else Status.WRONG
-        return _ruled(job.verdict, status, str(result.value["why"]))
-    if result.outcome in ("timeout", "limit"):
-        return _ruled(job.verdict, Status.TIMEOUT, result.value or result.outcome)
-    return _ruled(job.verdict, Status.ERROR, str(result.value))
-
-
-def _ruled(verdict: Verdict, status: Status, rule: str, witness: str = "") -> Verdict:
-    return replace(verdict, status=status, rule=f"{verdict.rule}/{rule}", witness=witness)
+        return Status.WRONG, "different", ""
+    return Status.RIGHT, rule, joined(claims)
 
 
 # --- gold ----------------------------------------------------------------------------------------
@@ -133,8 +96,8 @@ def _ruled(verdict: Verdict, status: Status, rule: str, witness: str = "") -> Ve
 
 def hints(problem: Problem | None) -> Hints:
     """Read OlympiadBench's answer type, multiplicity, unit and error, and Minerva's rounding."""
-    if problem is None:
-        return Hints()
+    if problem is None or (not problem.extras and problem.set_name != "minerva"):
+        return _NO_HINTS
     extras = problem.extras
     error = extras.get("error")
     return Hints(
@@ -146,6 +109,9 @@ def hints(problem: Problem | None) -> Hints:
             rounded=problem.set_name == "minerva",
         ),
     )
+
+
+_gold_form: Final = lru_cache(maxsize=16384)(canonical)
 
 
 @lru_cache(maxsize=16384)
@@ -187,40 +153,6 @@ def _with_unit(value: Value, unit: Unit) -> Value:
     return value
 
 
-# --- what may go to the worker -------------------------------------------------------------------
-
-
 def _is_task(text: str) -> bool:
     """Whether a text holds a sum, a product, an integral or a limit to be evaluated."""
     return any(kind == "f" and name in _TASKS for kind, name in tokenize(text))
-
-
-def _worth_asking(value: Value, gold: str, answer: str) -> bool:
-    """Whether computer algebra could say more: of mathematics in one alphabet, not too large."""
-    foreign = isinstance(value, Opaque | Relation) or _is_foreign(answer)
-    return foreign and _is_askable(gold) and _is_askable(answer) and _same_letters(gold, answer)
-
-
-def _is_foreign(text: str) -> bool:
-    """Whether a text holds what the reader has no grammar for, rather than a slip of the pen."""
-    return _is_task(text) or any(kind in ("u", "r") for kind, _ in tokenize(text))
-
-
-def _same_letters(gold: str, answer: str) -> bool:
-    """Whether two texts hold the same symbols; a variable that a task binds may be any letter."""
-    if _is_task(gold):
-        return True
-    ours, theirs = ({t for kind, t in tokenize(text) if kind == "s"} for text in (gold, answer))
-    return ours == theirs
-
-
-def _is_askable(text: str) -> bool:
-    """Whether a text is mathematics of a size that the worker can be asked about."""
-    if len(text) > _MAX_SYMBOLIC or '"' in text or "__" in text:
-        return False
-    tokens = tokenize(text)
-    words = sum(kind == "w" for kind, _ in tokens)
-    digits = max((len(t) for kind, t in tokens if kind == "n"), default=0)
-    powers = sum(t == "^" for _, t in tokens)
-    factorials = sum(t == "!" for _, t in tokens)
-    return words <= 2 and digits <= 12 and powers <= 12 and factorials <= 4

@@ -17,33 +17,25 @@ from rlbhpc.verify.answer.compare_scalar import Tolerance
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.answer.lexer import canonical as canonical
 from rlbhpc.verify.kinds.math import FINGERPRINT as MATH
-from rlbhpc.verify.kinds.math import WORKER as WORKER
-from rlbhpc.verify.kinds.math import Hints, Job, judge, settle
+from rlbhpc.verify.kinds.math import Hints, judge
 from rlbhpc.verify.kinds.math import distinct as distinct
-from rlbhpc.verify.running.pool import shared_pool
 from rlbhpc.verify.verdict import Verdict
 
-FINGERPRINT: Final = f"visual-1 {MATH}"
+FINGERPRINT: Final = f"visual-2 {MATH}"
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge the committed answer of a response to a question about a picture."""
-    outcome = quick(gold, response, problem)
-    if isinstance(outcome, Job):
-        return settle(outcome, shared_pool(WORKER).run([outcome.payload])[0])
-    return outcome
-
-
-def quick(gold: str, response: str, problem: Problem | None = None) -> Verdict | Job:
-    """Judge without leaving the process, or say what the worker must be asked."""
     extras: Mapping[str, Any] = {} if problem is None else problem.extras
     kind = str(extras.get("answer_type") or "")
     hint = Hints(unit=str(extras.get("unit") or ""), tolerance=_tolerance(kind, extras))
-    found = extract(response)
-    if kind == "list" and found is not None:
+    answer = extract(response)
+    if kind == "list" and answer is not None:
         hint = hint._replace(kind="Tuple")
-        return judge(_in_parentheses(gold), found._replace(text=_in_parentheses(found.text)), hint)
-    return judge(gold, found, hint)
+        return judge(
+            _in_parentheses(gold), answer._replace(text=_in_parentheses(answer.text)), hint
+        )
+    return judge(gold, answer, hint)
 
 
 def _tolerance(kind: str, extras: Mapping[str, Any]) -> Tolerance:

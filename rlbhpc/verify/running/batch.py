@@ -1,8 +1,8 @@
 """Many responses at once: each distinct answer to a problem is judged once.
 
 At large k wrong answers repeat and right ones nearly always do, so a million responses hold some
-ten thousand distinct pairs of problem and answer. Only those are judged, the ones that need a
-worker all at the end; the rest is one look into a dictionary.
+ten thousand distinct pairs of problem and answer. Only those are judged; the rest is one look into
+a dictionary.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.registry import Verifier, distinct_part, error_verdict, verifier, verify
+from rlbhpc.verify.registry import Verifier, distinct_part, guarded, verifier
 from rlbhpc.verify.running.cache import VerdictCache
-from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
 Item = tuple[str, str, Problem | None]
@@ -33,7 +32,6 @@ class Tally:
     responses: int = 0
     judged: int = 0
     from_cache: int = 0
-    in_worker: int = 0
     timeouts: int = 0
     errors: int = 0
     seconds: float = 0.0
@@ -46,8 +44,7 @@ class Tally:
     def __str__(self) -> str:
         return (
             f"{self.responses} responses, {self.judged} judged ({self.factor:.1f} responses each), "
-            f"{self.from_cache} from the cache, {self.in_worker} in a worker, "
-            f"{self.timeouts} timeouts, {self.errors} errors"
+            f"{self.from_cache} from the cache, {self.timeouts} timeouts, {self.errors} errors"
         )
 
 
@@ -71,25 +68,16 @@ class BatchVerifier:
     cache
         Where verdicts of earlier runs are; its fingerprint must be the verifier's.
     workers
-        Processes for what may not run in this one.
-    seconds
-        Processor time that such a process has for one answer.
+        Threads for a verifier that mostly waits for processes of its own.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        cache: VerdictCache | None = None,
-        workers: int = 1,
-        seconds: float = SECONDS,
-    ) -> None:
+    def __init__(self, kind: str, cache: VerdictCache | None = None, workers: int = 1) -> None:
         self.module: Verifier = verifier(kind)
         if cache is not None and cache.fingerprint != self.module.FINGERPRINT:
             raise ValueError(f"cache of {cache.fingerprint!r} given to {self.module.FINGERPRINT!r}")
         self.kind = kind
         self.cache = cache
         self.workers = workers
-        self.seconds = seconds
         self.tally = Tally()
         self._canonical: Callable[[str], str] = getattr(self.module, "canonical", str)
         self._groups: dict[tuple[str, str], dict[str, int]] = {}
@@ -135,14 +123,14 @@ class BatchVerifier:
         return slots, new
 
     def _settle(self, new: Sequence[_New]) -> None:
-        """Find the verdicts of new pairs: in the cache, here, or in workers."""
-        asked: list[_New] = []
+        """Find the verdicts of new pairs: in the cache, or by judging them."""
+        unjudged: list[_New] = []
         for pair in new:
             pair = self._keyed(pair)
             if not self._from_cache(pair):
-                asked.append(pair)
-        for pair, verdict in zip(asked, self._judge(asked), strict=True):
-            self._verdicts[pair.slot] = replace(verdict, grader=self.module.FINGERPRINT)
+                unjudged.append(pair)
+        for pair, verdict in zip(unjudged, self._judge(unjudged), strict=True):
+            self._verdicts[pair.slot] = verdict
             self.tally.judged += 1
             self.tally.timeouts += verdict.status is Status.TIMEOUT
             self.tally.errors += verdict.status is Status.ERROR
@@ -173,41 +161,17 @@ class BatchVerifier:
         return self._canonical("" if pair.part == "\0" else pair.part)
 
     def _judge(self, pairs: Sequence[_New]) -> list[Verdict]:
-        """Judge pairs, those that need a worker in one go at the end."""
-        quick = getattr(self.module, "quick", None)
-        if quick is None:
-            return self._judge_here(pairs)
-        outcomes = [_guarded(quick, pair.item) for pair in pairs]
-        jobs = [at for at, outcome in enumerate(outcomes) if not isinstance(outcome, Verdict)]
-        if jobs:
-            self.tally.in_worker += len(jobs)
-            module: Any = self.module
-            pool = shared_pool(module.WORKER, self.workers, self.seconds)
-            results = pool.run([outcomes[at].payload for at in jobs])
-            for at, result in zip(jobs, results, strict=True):
-                outcomes[at] = module.settle(outcomes[at], result)
-        return outcomes
-
-    def _judge_here(self, pairs: Sequence[_New]) -> list[Verdict]:
         """Judge pairs one by one, or in threads where the verifier only waits in them."""
         if self.workers == 1 or not getattr(self.module, "CONCURRENT", False):
-            return [verify(self.kind, *pair.item) for pair in pairs]
+            return [guarded(self.module, *pair.item) for pair in pairs]
         with ThreadPoolExecutor(self.workers) as threads:
-            return list(threads.map(lambda pair: verify(self.kind, *pair.item), pairs))
+            return list(threads.map(lambda pair: guarded(self.module, *pair.item), pairs))
 
     def _forget_passing(self, new: Sequence[_New]) -> None:
         """Let timeouts and errors be tried again by the next call."""
         for pair in new:
             if self._verdicts[pair.slot].status in _PASSING:
                 del pair.group[pair.part]
-
-
-def _guarded(quick: Callable[..., Any], item: Item) -> Any:
-    """Judge one item; what the verifier raises is its own fault and no verdict on the answer."""
-    try:
-        return quick(*item)
-    except Exception as error:
-        return error_verdict(error)
 
 
 def verify_many(kind: str, items: Sequence[Item], workers: int = 1) -> list[Verdict]:
