@@ -29,7 +29,8 @@ _LINK: Final = (
 )
 _ABOUT: Final = r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
 _CUE: Final = re.compile(
-    rf"(?P<strong>\bfinal\s+)?\b(?:answer|result|ans|solution(?:\s+set)?)\b{_ABOUT}\**{_LINK}"
+    rf"(?P<strong>\bfinal\s+)?\b(?:answer|result|ans|solution(?:\s+set)?|"
+    rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
     r"|(?P<chinese>最终)?答案?\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
     r"|\b(?:la\s+r[eé]ponse(?:\s+finale)?|la\s+respuesta(?:\s+final)?|a\s+resposta(?:\s+final)?|"
     r"la\s+risposta(?:\s+finale)?|die\s+antwort)\s*(?:est|es|é|è|ist|lautet|[:：])"

@@ -344,10 +344,6 @@ def _labelled(gold: Quantity, answer: Relation, tolerance: Tolerance) -> str:
     return compare(gold, value, tolerance) and "labelled" if is_label(answer.sides[0]) else NO
 
 
-def _ask(*_: object) -> str:
-    raise Unread("a relation beside a set")
-
-
 _REGION: Final = (Interval, Region)
 
 
@@ -365,8 +361,6 @@ _RULES_OF_KINDS: Final[tuple[tuple[Any, Any, _Rule], ...]] = (
     ((Quantity, Words), Items, _answer_of_one),
     (Quantity, Relation, _labelled),
     (Relation, Relation, lambda gold, answer, _: compare_relations(gold, answer)),
-    (Relation, _REGION, _ask),
-    (_REGION, Relation, _ask),
     (Matrix, Matrix, _matrices),
     (Matrix, Items, _matrix_items),
     (Items, Matrix, _items_matrix),

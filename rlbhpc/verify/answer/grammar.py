@@ -33,6 +33,8 @@ def parse(tokens: Sequence[Token]) -> Node:
         raise Unreadable("empty or too long")
     parser = _Parser(tokens)
     node = parser.sum()
+    if parser.accept("choose"):
+        node = Node("binom", (node, parser.sum()))
     if parser.peek() != END:
         raise Unreadable(f"unexpected {parser.peek()[1]!r}")
     return node
@@ -95,7 +97,7 @@ class _Parser(Cursor):
         if kind in ("s", "f") or (kind == "w" and text.isupper()):
             return True
         if kind == "n":
-            return self.peek(-1) == ("o", ")")
+            return self.peek(-1) in (("o", ")"), ("o", "!"), ("s", "i"))
         return kind == "o" and (
             text in ("(", "[", "{", "|(", "|_", "|^") or (text == "|" and not self.bars)
         )

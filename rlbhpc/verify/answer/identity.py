@@ -25,6 +25,7 @@ _INTEGER_LETTERS: Final = frozenset("nmkNMKpqjl")
 _INTEGERS: Final = range(3, 40)
 _SIZES: Final = tuple(Fraction(10) ** power for power in range(-3, 8))
 _LARGE: Final = (97, 211, 1009, 2500, 10007, 65537, 123456, 999983, 10**6)
+_BESIDE: Final = Fraction(1, 10**6)  # how near to the fall of a step it is looked at
 _MOST_CONSTANTS: Final = 12
 _EVALUATIONS: Final = 20_000  # of single nodes, in all
 _FEWEST_POINTS: Final = 20
@@ -162,6 +163,8 @@ def _values_at(names: list[str], marks: list[Fraction], steps: bool) -> list[Poi
     values += [size * Fraction(13, 11) for size in _SIZES]
     if steps:
         values += [Fraction(n) for n in (1, 2, 3, *_LARGE)] + [Fraction(1, 2), Fraction(5, 2)]
+        falls = {Fraction(0), *(mark % 1 for mark in marks), *(-mark % 1 for mark in marks)}
+        values += [2 + fall + side for fall in falls for side in (_BESIDE, -_BESIDE)]
     every = list(dict.fromkeys(sign * value for value in values for sign in (1, -1)))
     return list(_spread(names, every))
 

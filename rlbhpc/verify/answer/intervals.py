@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from rlbhpc.verify.answer.exact import Undecided
+from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.numeric import numeric
-from rlbhpc.verify.answer.tree import Node
+from rlbhpc.verify.answer.tree import Node, num
 from rlbhpc.verify.answer.value import Interval, Items, Quantity, Region, Value
+
+_MOST_LISTED: Final = 100
 
 
 def interval(items: Sequence[Value], low_closed: bool, high_closed: bool) -> Interval:
@@ -55,6 +58,28 @@ def without(whole: Interval, points: Sequence[Node]) -> tuple[Interval, ...]:
     parts[0] = replace(parts[0], low_closed=whole.low_closed)
     parts[-1] = replace(parts[-1], high_closed=whole.high_closed)
     return tuple(parts)
+
+
+def complement(hole: Interval) -> tuple[Interval, ...]:
+    """Return all reals without an interval."""
+    below = Interval(None, hole.low, False, not hole.low_closed)
+    above = Interval(hole.high, None, not hole.high_closed, False)
+    sides = ((hole.low, below), (hole.high, above))
+    return tuple(side for end, side in sides if end is not None)
+
+
+def integers_within(bounds: Interval, domain: str) -> tuple[Quantity, ...]:
+    """List the integers of an interval; ``domain`` names the numbers that are meant."""
+    if bounds.low is None or bounds.high is None:
+        raise Unreadable("a set without an end")
+    low, high = exact(bounds.low), exact(bounds.high)
+    if low is None or high is None or high - low > _MOST_LISTED:
+        raise Unreadable("a set that is not listed")
+    first = math.ceil(low) if bounds.low_closed else math.floor(low) + 1
+    last = math.floor(high) if bounds.high_closed else math.ceil(high) - 1
+    if domain != "mathbb Z" and not (domain == "mathbb N" and first >= 1):
+        raise Unreadable("members of what")
+    return tuple(Quantity(num(member)) for member in range(first, last + 1))
 
 
 def meet(a: Interval | Region, b: Interval | Region) -> Value:

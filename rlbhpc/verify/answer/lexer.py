@@ -154,7 +154,9 @@ def _prepare(text: str) -> str:
         text = text[:-1]  # a backslash-blank whose blank was trimmed
     if "\\\\" in text and "\\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
-    text = text.replace("{:}", ":")
+    text = text.replace("{:}", ":").replace("per cent", "percent")
+    if text.count("{,}") > 1:
+        text = text.replace("{,}", ",")
     text = _GROUPS.sub(lambda run: _GROUP_MARKS.sub("", run[0]), text)
     if "," in text:
         text = _DECIMAL_COMMA.sub(".", text)
@@ -232,6 +234,9 @@ _FOREIGN: Final[dict[str, Token | None]] = {
     "或是": ("w", "or"), "因此": None, "所以": None, "故": None, "是": None, "为": None,
 }  # fmt: skip
 _SCALE_SIGNS: Final = "百千万亿"
+_MEASURES: Final = frozenset("个只名种次张本件条辆棵支颗位套组对道间朵個")
+# Signs that make another number of what stands before them, or deny it.
+_CHANGES: Final = frozenset("百千万亿半多余或不非以上下倍成分")
 
 
 def _foreign(piece: str, out: list[Token]) -> None:
@@ -239,6 +244,8 @@ def _foreign(piece: str, out: list[Token]) -> None:
     while len(piece) > 1 and piece[0] in _SCALE_SIGNS and piece not in ("千克", "千米"):
         out.append(("w", piece[0]))
         piece = piece[1:]
+    if piece[0] in _MEASURES and _CHANGES.isdisjoint(piece):
+        piece = piece[0]  # 种方法: what is counted follows its measure word
     token = _FOREIGN.get(piece.lower(), ("w", piece))
     if token is not None:
         out.append(token)

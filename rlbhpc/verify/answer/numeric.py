@@ -287,16 +287,19 @@ def agree(a: Node, b: Node, point: Point) -> bool:
     real = not has_const(a, "i") and not has_const(b, "i")
     left, right = (_value(node, _LOW, point, real) for node in (a, b))
     size = max(abs(left), abs(right))
-    if size > 1e-15 and abs(left - right) > size * _LOW.mpf(10) ** -15:
+    if size > 1e-15 and abs(left - right) > size * 1e-3:
         return False
     left, right = (_value(node, _HIGH, point, real) for node in (a, b))
     gap, size = abs(left - right), max(abs(left), abs(right))
     if gap <= size * _HIGH.mpf(10) ** -80:
         return True
-    if size > 1e-80:
+    if size > 1e-80 and gap > size * 1e-40:
         return False
+    left, right = (_Numeric(_HIGHEST, point).value(node) for node in (a, b))
+    finer = max(abs(left), abs(right))
+    if finer and abs(left - right) <= finer * _HIGH.mpf(10) ** -80:
+        return True  # terms that nearly cancel had left too few digits
     # Both are zero or tiny: what is zero shrinks with the precision, what is tiny stays.
-    finer = max(abs(_Numeric(_HIGHEST, point).value(node)) for node in (a, b))
     return bool(finer < size * _HIGH.mpf(10) ** -50)
 
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from rlbhpc.verify.answer.exact import Undecided
 from rlbhpc.verify.answer.grammar import parse
-from rlbhpc.verify.answer.intervals import interval, meet_all, region_parts, without
+from rlbhpc.verify.answer.intervals import (
+    complement,
+    integers_within,
+    interval,
+    meet_all,
+    region_parts,
+    without,
+)
 from rlbhpc.verify.answer.lexer import MAX_CHARS, Token, canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.read_relation import read_relation
 from rlbhpc.verify.answer.read_scalar import (
     add_up,
+    is_plain,
     plain_quantity,
     read_based,
     read_clock,
@@ -29,6 +38,7 @@ from rlbhpc.verify.answer.value import (
     Interval,
     Items,
     Matrix,
+    Named,
     Opaque,
     Quantity,
     Region,
@@ -110,7 +120,7 @@ class _Reader:
     # --- one value -------------------------------------------------------------------------------
 
     def _single(self, tokens: Tokens) -> Value:
-        if _is_plain(tokens):
+        if is_plain(tokens):
             try:
                 return _expand(plain_quantity(tokens))
             except Unreadable:
@@ -128,7 +138,9 @@ class _Reader:
         if lettered is not None:
             letter, rest = lettered
             return Choice(letter, self.read(rest) if rest else None)
-        for special in (read_based, read_clock, self._set_of_numbers, self._bracketed):
+        for special in (
+            read_based, read_clock, self._set_of_numbers, self._named_point, self._bracketed,
+        ):  # fmt: skip
             value = special(tokens)
             if value is not None:
                 return value
@@ -200,6 +212,21 @@ class _Reader:
         kind = {"(": "tuple", "[": "bracket", "<(": "angle"}[first]
         return Items(kind, items)
 
+    def _named_point(self, tokens: Tokens) -> Value | None:
+        """``A(3, -1)``: a point with its name; ``P(5, 2)`` is a number of permutations."""
+        (kind, name), rest = tokens[0], tokens[1:]
+        if kind != "s" or not name.isupper() or rest[:1] != [("o", "(")]:
+            return None
+        if not closes_at_end(rest):
+            return None
+        value = self.read(rest)
+        if not isinstance(value, Items) or len(value.items) not in (2, 3):
+            return None
+        trees = [item.tree for item in value.items if isinstance(item, Quantity)]
+        if name in "CP" and not any(tree.op == "neg" for tree in trees):
+            return None
+        return Named(Node("sym", (), name), value)
+
     def _transposed(self, tokens: Tokens) -> Value | None:
         """``(1, 2)^T`` and a row matrix that is transposed."""
         if tokens[-1][1] not in ("T", "}", "\\top"):
@@ -217,9 +244,10 @@ class _Reader:
         if not inner:
             return Region(())
         for bar in (("o", "|"), ("o", ":")):
-            named, _ = cut(inner, bar)
-            if len(named) == 2:
-                return self._such_that(*named)
+            place = inner.index(bar) if bar in inner else 0
+            names_one = place == 1 or (place > 2 and inner[1] == ("r", "in"))
+            if names_one and inner[0][0] == "s":
+                return self._such_that(inner[:place], inner[place + 1 :])
         pieces, _ = cut(inner, *_COMMAS)
         items: list[Value] = []
         for piece in pieces:
@@ -233,10 +261,17 @@ class _Reader:
         r"""Read ``\{x : x > 2\}`` as what the condition says of its one name."""
         value = self.read(condition)
         over, _ = cut(named, ("r", "in"))
-        reals = len(over) == 1 or self.read(over[1]) == Region((Interval(None, None),))
-        if not reals or not isinstance(value, Interval | Region):
+        reals = Region((Interval(None, None),))
+        domain = reals if len(over) == 1 else self.read(over[1])
+        if isinstance(value, Interval) and isinstance(domain, Words):
+            return Items("set", integers_within(value, domain.text))
+        members = value.items if isinstance(value, Items) else (value,)
+        if isinstance(members[0], Named) and domain == reals:
+            bare = (item.value if isinstance(item, Named) else item for item in members)
+            return Items("set", tuple(bare))
+        if not isinstance(value, Interval | Region) or domain != reals:
             raise Unreadable("set by a condition")
-        return value
+        return replace(value, name="")  # the name is bound: any other would do
 
     # --- several values --------------------------------------------------------------------------
 
@@ -268,8 +303,15 @@ class _Reader:
 
     @staticmethod
     def _without(whole: Value, points: Value) -> Value:
-        """Read an interval without finitely many of its points."""
+        """Read an interval without finitely many of its points, or all reals without one."""
         parts = region_parts(whole)
+        holes = () if isinstance(points, Quantity | Items) else region_parts(points)
+        if isinstance(points, Items) and points.kind in ("tuple", "bracket"):
+            holes = region_parts(points)
+        if len(holes) == 1 and isinstance(holes[0], Interval):
+            if parts != (Interval(None, None),):
+                raise Unreadable("difference of intervals")
+            return Region(complement(holes[0]))
         items = points.items if isinstance(points, Items) else (points,)
         trees = [item.tree for item in items if isinstance(item, Quantity)]
         if len(parts) != 1 or not isinstance(parts[0], Interval) or len(trees) != len(items):
@@ -314,18 +356,6 @@ class _Reader:
         return Matrix(
             tuple(tuple(Node("mul", (factor, cell)) for cell in row) for row in matrix.rows)
         )
-
-
-# What makes an expression more than numbers, letters and functions in braces; most hold none.
-_MARKS: Final = frozenset(
-    "cup \\ : _ ( ) [ ] \\{ <( . ' % deg min mathbb m "
-    "\\Omega Å \\AA \\mathring \\mu ☉ \\odot".split()
-)
-
-
-def _is_plain(tokens: Tokens) -> bool:
-    """Whether nothing but an expression can stand here, so that no other reading is tried."""
-    return all(kind in "nsof" and text not in _MARKS for kind, text in tokens)
 
 
 _LABELS: Final = frozenset(

@@ -25,6 +25,8 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
         last = max(at for at, op in enumerate(ops) if op in ("=>", "<=>")) + 1
         sides, ops = sides[last:], ops[last:]
         return read_relation(sides, ops, read) if ops else read(sides[0])
+    if ops[-1] == "=" and _is_cut_off(sides[-1]):
+        return read_relation(sides[:-1], ops[:-1], read) if ops[1:] else read(sides[0])
     if "~" in ops:
         sides, ops = _exact_part(sides, ops)
         if not ops:
@@ -38,6 +40,11 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
     if set(ops) <= set(_ORDERS) or ops == ["!="]:
         return _inequality([parse(side) for side in sides], ops)
     raise Unreadable(f"relation {' '.join(ops)}")
+
+
+def _is_cut_off(side: Tokens) -> bool:
+    """Whether a side is a decimal that goes on without a period, such as ``0.577…``."""
+    return side[-1:] == [("o", "...")] and len(side) == 2 and _tree(side) is None
 
 
 def _exact_part(sides: list[Tokens], ops: list[str]) -> tuple[list[Tokens], list[str]]:

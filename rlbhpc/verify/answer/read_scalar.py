@@ -43,6 +43,18 @@ def read_quantity(tokens: Tokens) -> Quantity:
     return Quantity(tree, unit, _digits(tokens))
 
 
+# What makes an expression more than numbers, letters and functions in braces; most hold none.
+_MARKS: Final = frozenset(
+    "cup \\ : _ ( ) [ ] \\{ <( . ' % deg min mathbb m "
+    "\\Omega Å \\AA \\mathring \\mu ☉ \\odot".split()
+)
+
+
+def is_plain(tokens: Tokens) -> bool:
+    """Whether nothing but an expression can stand here, so that no other reading is tried."""
+    return all(kind in "nsof" and text not in _MARKS for kind, text in tokens)
+
+
 def plain_quantity(tokens: Tokens) -> Quantity:
     """Read an expression that has no unit."""
     return Quantity(parse(tokens), None, _digits(tokens))
@@ -103,6 +115,7 @@ def _holds_degrees(tokens: Tokens) -> bool:
 def _split_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
     if not any(kind in "wf" for kind, _ in tokens):
         return tokens, None
+    tokens = _bare_unit(tokens)
     start = next((at for at in range(len(tokens)) if _begins_unit(tokens, at)), len(tokens))
     if start in (0, len(tokens)):
         return tokens, None
@@ -116,6 +129,17 @@ def _split_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
     if unit is None:
         raise Unreadable("odd unit")
     return tokens[:start], unit
+
+
+def _bare_unit(tokens: Tokens) -> Tokens:
+    """Write ``5 (cm)`` as ``5 cm``."""
+    if tokens[-1] != ("o", ")") or ("o", "(") not in tokens:
+        return tokens
+    opening = len(tokens) - 1 - list(reversed(tokens)).index(("o", "("))
+    words = tokens[opening + 1 : -1]
+    if opening == 0 or not words or not all(kind == "w" for kind, _ in words):
+        return tokens
+    return [*tokens[:opening], *words]
 
 
 # Signs of which a unit's symbol is made, as they are read, after a number.

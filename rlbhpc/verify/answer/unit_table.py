@@ -82,6 +82,7 @@ _UNITS: Final = (
     ("degree deg", "1", "degree"), ("sr steradian", "1", "steradian"),
     ("arcmin arcminute", "1/60", "degree"), ("arcsec arcsecond", "1/3600", "degree"),
     ("celsius", "1", "celsius"), ("fahrenheit", "1", "fahrenheit"), ("dB decibel", "1", "decibel"),
+    ("ppm", "1", "ppm"), ("ppb", "1/1000", "ppm"), ("rev revolution", "1", "revolution"),
     ("Jy jansky", "1", "jansky"), ("Ci curie", "1", "curie"), ("Debye debye", "1", "debye"),
     # In other languages.
     ("米 メートル м метр метров метра metros mètres Meter", "1", "m"),

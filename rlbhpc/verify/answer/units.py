@@ -39,6 +39,10 @@ _NO_NOUNS: Final = frozenset(
     "radicals squares cubes reciprocals negatives twos threes fours fives tens hundreds thousands "
     "millions billions guess is was has as us yes".split()
 )
+# "3 dozens" is 36; "3 scores" are results, and no sixty.
+_SCALES_OF_MANY: Final = frozenset(
+    "dozens hundreds thousands millions billions trillions lakhs crores".split()
+)
 # Anywhere before or after a noun they change what the number means.
 _NO_WORDS: Final = frozenset(
     "is are was be not no point pi half third quarter fourth fifth sixth seventh eighth ninth "
@@ -108,8 +112,8 @@ class _Reading:
             self.multiply(self.previous, self.last * (_RAISERS[text] - 1))
         elif text in _POWERS:
             self.power = _POWERS[text]
-        elif low in SCALES:
-            self.scale *= SCALES[low]
+        elif low in SCALES or low in _SCALES_OF_MANY:
+            self.scale *= SCALES.get(low) or SCALES[low[:-1]]
         elif low in ("of", "for"):
             return self.rest(tokens, at + 1)
         elif low in _NEUTRAL:
