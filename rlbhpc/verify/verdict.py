@@ -23,7 +23,7 @@ class Status(IntEnum):
     ERROR = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Outcome of verifying one response.
 

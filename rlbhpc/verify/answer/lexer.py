@@ -138,7 +138,7 @@ _SHORT_WORDS: Final = frozenset(
 )
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=1024)
 def tokenize(text: str) -> tuple[Token, ...]:
     """Cut an answer into tokens; unknown characters stay as ``o`` tokens."""
     tokens: list[Token] = []

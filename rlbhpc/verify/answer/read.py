@@ -56,7 +56,7 @@ _LEADS: Final = frozenset(
 )
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=1024)
 def read(text: str, listed: bool = False) -> Value:
     """Read an answer.
 
