@@ -213,9 +213,9 @@ def _clause(text: str) -> str | None:
     if not line or _HEDGE.search(line):
         return None
     line = _LEAD.sub("", line).removesuffix("です")
-    found = _MATH.match(line)
-    if found is not None and not line[found.end() :].strip(" *.,!"):
-        return _inner(found)
+    formula = _MATH.match(line)
+    if formula is not None and not line[formula.end() :].strip(" *.,!"):
+        return _inner(formula)
     short = len(_LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
     return _undelimited(line) if line and short else None
 

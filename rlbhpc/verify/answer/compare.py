@@ -81,8 +81,10 @@ def _contradict(gold: Named, answer: Named) -> bool:
         return False
     bound = {str(arg.value) for arg in theirs.args if arg.op == "sym"}
     free = _free(answer.value) - bound
-    kept = {str(arg.value) for arg in ours.args if arg.op == "sym"}
-    return len(bound) != len(theirs.args) or len(kept) != len(ours.args) or bool(free & kept)
+    gold_bound = {str(arg.value) for arg in ours.args if arg.op == "sym"}
+    if len(bound) != len(theirs.args) or len(gold_bound) != len(ours.args):
+        return True
+    return bool(free & gold_bound)
 
 
 def _free(value: Value) -> frozenset[str]:
@@ -188,21 +190,22 @@ def _in_order(gold: Sequence[Value], answer: Sequence[Value], tolerance: Toleran
 def _any_order(gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolerance) -> str:
     if len(gold) != len(answer):
         return NO
-    left = list(answer)
+    unmatched = list(answer)
     for item in gold:
-        match = next((at for at, other in enumerate(left) if compare(item, other, tolerance)), None)
-        if match is None:
+        equal = (at for at, other in enumerate(unmatched) if compare(item, other, tolerance))
+        place = next(equal, None)
+        if place is None:
             return NO
-        del left[match]
+        del unmatched[place]
     return "in any order"
 
 
 def _distinct(items: Sequence[Value], tolerance: Tolerance) -> tuple[Value, ...]:
-    kept: list[Value] = []
+    different: list[Value] = []
     for item in items:
-        if not any(compare(other, item, tolerance) for other in kept):
-            kept.append(item)
-    return tuple(kept)
+        if not any(compare(other, item, tolerance) for other in different):
+            different.append(item)
+    return tuple(different)
 
 
 def _gold_of_one(gold: Items, answer: Value, tolerance: Tolerance) -> str:
@@ -259,9 +262,9 @@ def _clocks(gold: Clock, answer: Clock, _: Tolerance) -> str:
         return NO
     if bool(gold.half) == bool(answer.half):
         return "time of day" if _hour(gold) == _hour(answer) else NO
-    told, bare = (gold, answer) if gold.half else (answer, gold)
+    halved, bare = (gold, answer) if gold.half else (answer, gold)
     # Without a.m. or p.m. an hour up to 12 means either half of the day.
-    hour = _hour(told) if bare.hour > 12 or bare.hour == 0 else told.hour
+    hour = _hour(halved) if bare.hour > 12 or bare.hour == 0 else halved.hour
     return "time of day" if hour == bare.hour else NO
 
 

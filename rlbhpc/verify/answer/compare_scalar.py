@@ -16,7 +16,7 @@ from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.numerals import number
 from rlbhpc.verify.answer.numeric import constant
 from rlbhpc.verify.answer.tree import Node, has, has_const, num, rename, symbols
-from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, RADIAN, Unit, known
+from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, RADIAN, Unit, unit_named
 from rlbhpc.verify.answer.value import Quantity
 from rlbhpc.verify.answer.witness import claim_equal, claim_near
 
@@ -110,7 +110,7 @@ def _both_units(
 def _letter_units(a: Node, b: Node, unit: Unit, unit_on_gold: bool) -> list[tuple[Node, Node]]:
     plain, other = (b, a) if unit_on_gold else (a, b)
     if plain.op == "mul" and plain.args[1].op == "sym" and not symbols(other):
-        named = known(str(plain.args[1].value))
+        named = unit_named(str(plain.args[1].value))
         if named is not None and named.dims == unit.dims:
             scaled = Node("mul", (plain.args[0], num(named.factor / unit.factor)))
             return [(other, scaled) if unit_on_gold else (scaled, other)]

@@ -95,20 +95,20 @@ def _after_thinking(response: str) -> str | None:
 
     A closing tag without an opening one closes the block that the prompt opened.
     """
-    kept: list[str] = []
+    spoken: list[str] = []
     inside, start = False, 0
     for mark in _THINK.finditer(response):
         if mark[1]:
             if not inside:
-                kept.clear()
+                spoken.clear()
             inside, start = False, mark.end()
         elif not inside:
-            kept.append(response[start : mark.start()])
+            spoken.append(response[start : mark.start()])
             inside = True
     if inside:
         return None
-    kept.append(response[start:])
-    return "\n".join(kept)
+    spoken.append(response[start:])
+    return "\n".join(spoken)
 
 
 def _first_task(body: str) -> str:

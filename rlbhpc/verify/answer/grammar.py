@@ -269,16 +269,16 @@ class _Parser(Cursor):
     def _numeric_scripts(self) -> Node | None:
         """``C_5^2`` and ``C^2_5`` as the number of combinations; anything else is a symbol."""
         start = self.at
-        found: dict[str, Fraction] = {}
-        while self.peek()[1] in ("_", "^") and len(found) < 2:
+        scripts: dict[str, Fraction] = {}
+        while self.peek()[1] in ("_", "^") and len(scripts) < 2:
             mark = self.take()[1]
             braced = self.accept("{")
             kind, text = self.take()
             if kind != "n" or not text.isdigit() or (braced and not self.accept("}")):
                 break
-            found[mark] = number(text)
-        if len(found) == 2 and found["_"] >= found["^"] and found["_"] > 2:
-            return Node("binom", (num(found["_"]), num(found["^"])))
+            scripts[mark] = number(text)
+        if len(scripts) == 2 and scripts["_"] >= scripts["^"] and scripts["_"] > 2:
+            return Node("binom", (num(scripts["_"]), num(scripts["^"])))
         self.at = start
         return None
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from rlbhpc.verify.answer.glyphs import to_latex
-from rlbhpc.verify.answer.unit_table import known
+from rlbhpc.verify.answer.unit_table import unit_named
 
 Token = tuple[str, str]
 
@@ -177,7 +177,7 @@ def _as_text(tail: re.Match[str]) -> str:
     r"""Write ``\,m`` as ``\text{ m}`` where every name after the space is a unit."""
     names = _NAMES.findall(tail[2])
     close = tail[1].isspace() or not tail[1]
-    if not all(known(name) for name in names) or (close and len(names[0]) < 2):
+    if not all(unit_named(name) for name in names) or (close and len(names[0]) < 2):
         return tail[0]
     return f"\\text{{ {tail[2]}}}"
 
@@ -337,7 +337,7 @@ def _text(name: str, text: str, at: int, out: list[Token], depth: int) -> int:
         out.append(("f", stripped) if stripped in FUNCTIONS else _PLAIN[stripped])
     elif name == "mathrm" and len(stripped) == 1 and stripped.isalpha() and content == stripped:
         counted = bool(out) and (out[-1][0] == "n" or out[-1][1] == "}") and stripped not in "ei"
-        out.append(("w" if counted and known(stripped) else "s", stripped))
+        out.append(("w" if counted and unit_named(stripped) else "s", stripped))
     elif _DOLLAR.search(content):
         for index, part in enumerate(_DOLLAR.split(content)):
             _cut(part, index % 2 == 0, out, depth + 1)

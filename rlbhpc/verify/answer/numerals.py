@@ -76,13 +76,13 @@ def repeating(head: str, period: str) -> Fraction:
 
 
 def ellipsis(text: str) -> Fraction:
-    """Value of ``0.1666…``: the shortest period that the shown digits repeat."""
+    """Value of ``0.1666…``: the shortest period that the repeats digits repeat."""
     head, _, decimals = text.partition(".")
     for period in range(1, len(decimals) // 2 + 1):
-        shown = 3 if period == 1 and len(set(decimals)) > 1 else 2
+        repeats = 3 if period == 1 and len(set(decimals)) > 1 else 2
         block = decimals[-period:]
-        if decimals.endswith(block * shown):
-            start = len(decimals) - period * shown
+        if decimals.endswith(block * repeats):
+            start = len(decimals) - period * repeats
             while start >= 1 and decimals[start - 1] == decimals[start - 1 + period]:
                 start -= 1
             lead = decimals[:start]

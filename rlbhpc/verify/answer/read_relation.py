@@ -74,14 +74,14 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
     if last is not None and is_name(last) and len(sides) == 2:
         return Named(last, read(sides[0]))
     trees = [_tree(side) for side in sides]
-    known = [tree for tree in trees if tree is not None]
-    if len(known) == len(trees):
-        if all(not symbols(tree) for tree in known):
-            if len(set(map(exact, known))) > 1 and None not in map(exact, known):
+    readable = [tree for tree in trees if tree is not None]
+    if len(readable) == len(trees):
+        if all(not symbols(tree) for tree in readable):
+            if len(set(map(exact, readable))) > 1 and None not in map(exact, readable):
                 raise Unreadable("equation that does not hold")
             return read(sides[-1])
-        if len(known) == 2 or not any(symbols(tree) for tree in known[1:]):
-            return Relation(("=",), (known[0], known[-1]))
+        if len(readable) == 2 or not any(symbols(tree) for tree in readable[1:]):
+            return Relation(("=",), (readable[0], readable[-1]))
     raise Unreadable("equation")
 
 
@@ -146,8 +146,8 @@ def _inequality(sides: list[Node], ops: list[str]) -> Value:
             _half_line(sides[at], sides[at + 1], orders[at], name) for at in range(len(orders))
         ]
         if all(piece is not None for piece in pieces):
-            found = [piece for piece in pieces if piece is not None]
-            return found[0] if len(found) == 1 else meet(found[0], found[1])
+            bounds = [piece for piece in pieces if piece is not None]
+            return bounds[0] if len(bounds) == 1 else meet(bounds[0], bounds[1])
     return Relation(tuple(orders), tuple(sides))
 
 

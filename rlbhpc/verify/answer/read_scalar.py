@@ -12,7 +12,7 @@ from rlbhpc.verify.answer.lexer import Token
 from rlbhpc.verify.answer.numerals import Unreadable, number
 from rlbhpc.verify.answer.tokens import Tokens
 from rlbhpc.verify.answer.tree import Node, has, num
-from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit, known
+from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit, unit_named
 from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Based, Clock, Quantity, Ratio, Value
 from rlbhpc.verify.answer.words import HEDGES, spelled_base
@@ -97,7 +97,7 @@ def _split_suffix(tokens: Tokens) -> tuple[Tokens, Unit | None]:
     for sign in _DEGREES if "deg" in texts else ():
         for letter, name in _SCALES:
             if texts[-len(sign) - 1 :] == (*sign, letter):
-                return tokens[: -len(sign) - 1], known(name)
+                return tokens[: -len(sign) - 1], unit_named(name)
         if texts[-len(sign) :] == sign:
             rest = tokens[: -len(sign)]
             return (tokens, None) if _holds_degrees(rest) else (rest, DEGREE)
@@ -121,7 +121,7 @@ def _split_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
         return tokens, None
     tail = tokens[start:]
     words = [text.lower() for kind, text in tail if kind == "w"]
-    if tokens[start][1].isupper() and known(tokens[start][1]) is None:
+    if tokens[start][1].isupper() and unit_named(tokens[start][1]) is None:
         return tokens, None
     if len(words) > _MAX_UNIT_WORDS or not HEDGES.isdisjoint(words):
         raise Unreadable("prose")
@@ -195,7 +195,7 @@ def _feet_inches(tokens: Tokens) -> Quantity | None:
     if shape not in ("n'n\"", "n'n''"):
         return None
     feet, inches = (number(text) for kind, text in tokens if kind == "n")
-    return Quantity(num(feet + inches / 12), known("ft"))
+    return Quantity(num(feet + inches / 12), unit_named("ft"))
 
 
 def read_compound(tokens: Tokens) -> Quantity | None:
@@ -259,7 +259,7 @@ def read_clock(tokens: Tokens) -> Clock | None:
     half = "".join(text for _, text in tokens[end:] if text != ".").lower()
     if half not in ("", "am", "pm", "noon", "oclock", "o'clock"):
         return None
-    told = bool(half)
+    named = bool(half)
     half = {"noon": "pm", "oclock": "", "o'clock": ""}.get(half, half)
     texts = [text for _, text in tokens[:end]]
     numbers, colons = texts[0::2], texts[1::2]
@@ -267,7 +267,7 @@ def read_clock(tokens: Tokens) -> Clock | None:
         return None
     if not all(n.isdigit() and len(n) <= 2 for n in numbers) or len(numbers) > 3:
         return None
-    if len(numbers) == 1 and not told:
+    if len(numbers) == 1 and not named:
         return None
     if any(len(n) != 2 or int(n) > 59 for n in numbers[1:]) or int(numbers[0]) > 24:
         return None

@@ -45,7 +45,7 @@ def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Tok
     if frozenset(separators).isdisjoint(tokens):
         return [list(tokens)], []
     pieces: list[list[Token]] = [[]]
-    found: list[Token] = []
+    separators_met: list[Token] = []
     depth = 0
     for token in tokens:
         kind, text = token
@@ -55,10 +55,10 @@ def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Tok
             depth -= 1
         if depth == 0 and token in separators:
             pieces.append([])
-            found.append(token)
+            separators_met.append(token)
         else:
             pieces[-1].append(token)
-    return pieces, found
+    return pieces, separators_met
 
 
 def closes_at_end(tokens: Tokens) -> bool:

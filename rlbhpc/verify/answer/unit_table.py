@@ -96,6 +96,6 @@ def _enter(table: dict[str, Unit], name: str, unit: Unit) -> None:
 _TABLE: Final = _table()
 
 
-def known(word: str) -> Unit | None:
+def unit_named(word: str) -> Unit | None:
     """Return the unit that a word names; a symbol of one or two letters only as it is written."""
     return _TABLE.get(word) or (_TABLE.get(word.lower()) if len(word) > 2 else None)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from rlbhpc.verify.answer.lexer import Token
-from rlbhpc.verify.answer.unit_table import SCALES, Unit, known
+from rlbhpc.verify.answer.unit_table import SCALES, Unit, unit_named
 
 # Words around a unit that say nothing of its size.
 _FILLERS: Final = frozenset(
@@ -95,7 +95,7 @@ class _Reading:
         """Take what stands at ``at`` and return the next place; −1 for what is no unit."""
         kind, text = tokens[at]
         low = text.lower()
-        if low in _NO_WORDS and known(text) is None:
+        if low in _NO_WORDS and unit_named(text) is None:
             return -1
         if text in ("/", "per"):
             if not self.close():
@@ -119,12 +119,12 @@ class _Reading:
         elif low in _NEUTRAL:
             self.previous, self.power, self.last = Unit(Fraction(1), ()), 1, 1
             self.nouns.clear()
-        elif low in _FILLERS and known(text) is None:
+        elif low in _FILLERS and unit_named(text) is None:
             self.power = 1
         elif low == "in" and self.previous is not None:
             pass
         elif kind in ("w", "s", "c", "f"):
-            unit = known(text) or _currency(text)
+            unit = unit_named(text) or _currency(text)
             if unit is None:
                 self.nouns.append(low)
             else:

@@ -29,7 +29,7 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     """Read all cases; a head that is malformed raises ``ValueError`` with its line."""
     text = resources.files("rlbhpc.verify.benchmark").joinpath("answers.txt").read_text("utf-8")
-    found: list[Case] = []
+    labelled: list[Case] = []
     head: tuple[str, str, bool, str] | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("[") and "] " in line and line.count(" | ") >= 2:
@@ -40,8 +40,8 @@ def cases() -> list[Case]:
             family, gold, right, reason = head
             boxed = line.startswith("@ ")
             response = _BOXED.format(line[2:]) if boxed else line.replace("⏎", "\n")
-            found.append(Case(family, gold, response, right, reason))
-    return found
+            labelled.append(Case(family, gold, response, right, reason))
+    return labelled
 
 
 def _head(line: str, number: int) -> tuple[str, str, bool, str]:

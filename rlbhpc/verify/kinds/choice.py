@@ -26,17 +26,17 @@ LETTERS: Final = "ABCDEFGHIJ"
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge which option a response commits to."""
-    found = extract(response)
-    if found is None or not found.text.strip():
+    answer = extract(response)
+    if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
     options = _options(problem)
     right = _chosen(read(gold), options)
-    chosen = _chosen(read(found.text), options)
-    form = canonical(found.text)
+    chosen = _chosen(read(answer.text), options)
+    form = canonical(answer.text)
     if not chosen:
-        return Verdict(Status.NO_ANSWER, found.text, form, f"{found.rule}/no option")
+        return Verdict(Status.NO_ANSWER, answer.text, form, f"{answer.rule}/no option")
     status = Status.RIGHT if chosen == right else Status.WRONG
-    return Verdict(status, found.text, chosen, f"{found.rule}/option")
+    return Verdict(status, answer.text, chosen, f"{answer.rule}/option")
 
 
 def _options(problem: Problem | None) -> Sequence[Value]:

@@ -14,7 +14,7 @@ from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.lexer import canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.unit_table import known
+from rlbhpc.verify.answer.unit_table import unit_named
 from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Based, Clock, Interval, Items, Opaque, Quantity, Region
 
@@ -118,17 +118,17 @@ def test_identity(a, b, equal):
 
 
 def test_units_multiply_and_convert():
-    metre, inch = known("m"), known("inches")
+    metre, inch = unit_named("m"), unit_named("inches")
     assert metre is not None
     assert inch is not None
     assert inch.factor / metre.factor == Fraction(254, 10000)
     speed = read_unit([("w", "miles"), ("w", "per"), ("w", "hour")])
-    mph = known("mph")
+    mph = unit_named("mph")
     assert speed is not None
     assert mph is not None
     assert (speed.factor, speed.dims) == (mph.factor, mph.dims)
     thousand = read_unit([("w", "thousand"), ("w", "dollars")])
-    assert thousand == known("dollar")._replace(scale=1000)
+    assert thousand == unit_named("dollar")._replace(scale=1000)
     assert read_unit([("w", "square"), ("w", "units")]).dims == ()
 
 
