@@ -9,7 +9,8 @@ from typing import Final
 from rlbhpc.verify.answer.exact import exact
 from rlbhpc.verify.answer.grammar import parse
 from rlbhpc.verify.answer.intervals import meet
-from rlbhpc.verify.answer.numerals import Unreadable
+from rlbhpc.verify.answer.numerals import Unreadable, number
+from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tokens import Tokens
 from rlbhpc.verify.answer.tree import Node, is_name, num, rename, symbols
 from rlbhpc.verify.answer.value import Interval, Named, Quantity, Region, Relation, Value
@@ -25,7 +26,7 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
         last = max(at for at, op in enumerate(ops) if op in ("=>", "<=>")) + 1
         sides, ops = sides[last:], ops[last:]
         return read_relation(sides, ops, read) if ops else read(sides[0])
-    if ops[-1] == "=" and _is_cut_off(sides[-1]):
+    if ops[-1] == "=" and _is_cut_off(sides[-2], sides[-1]):
         return read_relation(sides[:-1], ops[:-1], read) if ops[1:] else read(sides[0])
     if "~" in ops:
         sides, ops = _exact_part(sides, ops)
@@ -42,9 +43,16 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
     raise Unreadable(f"relation {' '.join(ops)}")
 
 
-def _is_cut_off(side: Tokens) -> bool:
-    """Whether a side is a decimal that goes on without a period, such as ``0.577…``."""
-    return side[-1:] == [("o", "...")] and len(side) == 2 and _tree(side) is None
+def _is_cut_off(exact_side: Tokens, side: Tokens) -> bool:
+    """Whether a side shows the first decimals of the one before, such as ``0.577…``."""
+    value = _tree(exact_side)
+    if len(side) != 2 or side[0][0] != "n" or side[1] != ("o", "...") or _tree(side) is not None:
+        return False
+    if value is None or symbols(value):
+        return False
+    unit = Fraction(1, 10 ** len(side[0][1].partition(".")[2]))
+    rest = numeric(value).real - float(number(side[0][1]))
+    return -unit / 2 <= rest < unit  # rounded, or cut off
 
 
 def _exact_part(sides: list[Tokens], ops: list[str]) -> tuple[list[Tokens], list[str]]:
