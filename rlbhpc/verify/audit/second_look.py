@@ -23,7 +23,7 @@ from rlbhpc.verify.running.pool import shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
 #: Math-Verify alone, in a killable worker: the second grader of mathematics.
-MATH_VERIFY: Final = "rlbhpc.verify.answer.symbolic:decide"
+MATH_VERIFY: Final = "rlbhpc.verify.audit.second_grader:decide"
 _CHUNK: Final = 20_000
 # What no verifier had a say in.
 _UNJUDGED: Final = frozenset((Status.MISSING, Status.FAILED))
