@@ -152,6 +152,7 @@ def _problem_set(study: Study, name: str) -> dict[str, Any]:
         "set": entry.set or name,
         "subset": entry.subset,
         "problems": len(study.problem_ids(name)),
+        "duplicates_left_out": study.duplicates.get(name, 0),
         "n": entry.n,
         "path": entry.path,
     }
@@ -212,7 +213,11 @@ def print_expansion(study: Study) -> None:
         click.echo(study.file.question)
     click.echo(f"Results in {study.file.output}\n")
     _print_rows("Models", entries["models"], "model origin base steps holds")
-    _print_rows("Problem sets", entries["problem_sets"], "problem_set set subset problems n path")
+    _print_rows(
+        "Problem sets",
+        entries["problem_sets"],
+        "problem_set set subset problems duplicates_left_out n path",
+    )
     columns = (
         "recipe algorithm problems prompt learning_rate prompts_per_step samples_per_prompt seed"
     )

@@ -10,10 +10,8 @@ from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.store import left_out
 from rlbhpc.store.compact import compact as derive
-from rlbhpc.store.gc import gc as clean
-from rlbhpc.store.groups import of_run
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.sealing import seal_run
+from rlbhpc.sweep.sealing import seal_and_clean
 
 
 @click.command(epilog="Example: rlbhpc compact runs/math")
@@ -33,9 +31,7 @@ def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     """
     layout = Layout(run)
     if seal:
-        seal_run(layout)
-        for group in of_run(layout):
-            clean(layout, *group)
+        seal_and_clean(layout)
     done = derive(layout, rebuild=rebuild)
     left_out.tell(run, done.notes)
     if as_json:

@@ -6,11 +6,13 @@ every verb's one-line summary and nothing of the rooms behind it is imported to 
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import importlib
 import keyword
 import os
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -156,7 +158,21 @@ def main(args: list[str] | None = None) -> NoReturn:
         refused = _refused(error)
         click.echo(f"rlbhpc: {refused}", err=True)
         code = refused.code
+    if args is None and any(thread.daemon for thread in threading.enumerate()):
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End a process in which a thread still samples, as after a full disk or a drain.
+
+    Python would stop it in the middle of torch's code, which aborts the process: exit code 134
+    instead of the one that says whether the same command helps later.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _refused(error: OSError) -> UserError:

@@ -64,9 +64,17 @@ def plan(
     new_plan = make_plan(resolved, present, shard_tokens)
     rates = known_rates(resolved.layout, tokens_per_second, startup)
     decides = power_rows(resolved, present)
-    record = {"blocks": [block_row(p) for p in present], **summary(new_plan), "decides": decides}
+    duplicates = dict(resolved.duplicates)
+    record = {
+        "duplicates_left_out": duplicates,
+        "blocks": [block_row(p) for p in present],
+        **summary(new_plan),
+        "decides": decides,
+    }
     if not as_json:
         print_blocks(present)
+        for name, count in duplicates.items():
+            click.echo(f"{name}: {count:,} repeated records of its files are left out")
         print_summary(new_plan)
         print_power(decides)
     if new_plan.samples and rates is not None:

@@ -19,6 +19,7 @@ from rlbhpc.sweep.local import run_here, run_workers
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.sealing import seal_and_clean
 from rlbhpc.sweep.topup import RULES, TopUp, choose, record
 
 
@@ -49,7 +50,8 @@ def sample(
 ) -> int:  # fmt: skip
     """Make all samples of STUDY that are missing, on this machine.
 
-    The same command again goes on from where it stopped, whatever stopped it. TERM, USR1 and USR2
+    What is complete at the end is sealed into Parquet parts, and its journals are removed. The same
+    command again goes on from where it stopped, whatever stopped it. TERM, USR1 and USR2
     ask it to finish what is in flight and stop with exit code 75.
     """
     resolved = load_study(study, overrides)
@@ -75,6 +77,8 @@ def sample(
         else:
             numbers = [shard.number for shard in plan.shards]
             code = run_workers(path, numbers, count, drain)
+    if not drain.requested:
+        seal_and_clean(resolved.layout)
     if code == 0 and any(p.missing for p in presence(resolved.layout, blocks)):
         return INCOMPLETE
     return code

@@ -41,7 +41,13 @@ class ProblemSet(ABC):
 
     @abstractmethod
     def load(
-        self, name: str, path: Path | None, subset: str | None, limit: int | None, seed: int
+        self,
+        name: str,
+        path: Path | None,
+        subset: str | None,
+        limit: int | None,
+        seed: int,
+        dropped: list[str] | None = None,
     ) -> list[Problem]:
         """Problems of the set; see :func:`rlbhpc.problems.registry.load_set`."""
 
@@ -86,7 +92,13 @@ class FileSet(ProblemSet):
     big: tuple[str, ...] = ()
 
     def load(
-        self, name: str, path: Path | None, subset: str | None, limit: int | None, seed: int
+        self,
+        name: str,
+        path: Path | None,
+        subset: str | None,
+        limit: int | None,
+        seed: int,
+        dropped: list[str] | None = None,
     ) -> list[Problem]:
         """Read, narrow and limit. A subset is a chain such as ``train/holdout[500]``."""
         if path is None:
@@ -99,7 +111,7 @@ class FileSet(ProblemSet):
         steps = subset.split("/") if subset else []
         wanted = steps.pop(0) if steps and steps[0] in self.splits else None
         files = _of_split(path, self.splits, wanted)
-        problems = _distinct(self._parsed(name, files), path)
+        problems = _distinct(self._parsed(name, files), path, dropped)
         for step in steps:
             chosen = split_by_name(problems, step)
             chosen = self.narrow(problems, step) if chosen is None else chosen
@@ -161,9 +173,14 @@ def _of_split(path: Path, splits: tuple[str, ...], wanted: str | None) -> list[P
     return chosen
 
 
-def _distinct(parsed: Iterable[tuple[Problem, Record]], path: Path) -> list[Problem]:
-    """All problems, each id once: two samples of one key would overwrite each other."""
-    problems: list[Problem] = []
+def _distinct(
+    parsed: Iterable[tuple[Problem, Record]], path: Path, dropped: list[str] | None
+) -> list[Problem]:
+    """All problems, each id once: two samples of one key would overwrite each other.
+
+    A record that repeats another whole is refused, or left out and its place noted in ``dropped``.
+    """
+    problems: dict[str, Problem] = {}
     places: dict[str, str] = {}
     for problem, record in parsed:
         if not problem.fields["question"].strip():
@@ -171,12 +188,25 @@ def _distinct(parsed: Iterable[tuple[Problem, Record]], path: Path) -> list[Prob
         if not problem.id.partition("/")[2].strip() or not problem.id.isprintable():
             raise UserError(f"{record.place}: {problem.id!r} is no usable problem id")
         if (before := places.get(problem.id)) is not None:
-            raise UserError(
-                f"{record.place}: the same problem as {before} (id {problem.id!r}); delete one "
-                "of the two, or give each an `id` of its own"
-            )
+            is_repeated = problems[problem.id].content_hash == problem.content_hash
+            if dropped is None or not is_repeated:
+                raise UserError(_twice(record.place, before, problem.id, is_repeated))
+            dropped.append(record.place)
+            continue
         places[problem.id] = record.place
-        problems.append(problem)
+        problems[problem.id] = problem
     if not problems:
         raise UserError(f"{path}: no problem in it")
-    return problems
+    return list(problems.values())
+
+
+def _twice(place: str, before: str, problem: str, is_repeated: bool) -> str:
+    if is_repeated:
+        return (
+            f"{place}: the same problem as {before} (id {problem!r}); set `duplicates: drop` for "
+            "this problem set to leave out repeated records, or delete one of the two"
+        )
+    return (
+        f"{place}: another problem than {before} under the same id {problem!r}; give each an `id` "
+        "of its own"
+    )

@@ -89,6 +89,7 @@ def load_set(
     subset: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    dropped: list[str] | None = None,
 ) -> list[Problem]:
     """Load a problem set.
 
@@ -110,10 +111,13 @@ def load_set(
     seed
         Seed of ``limit`` (and of Countdown's generator). It does not move hash splits, so that
         two studies with different seeds can't train on each other's holdout.
+    dropped
+        Gets the place of every record that repeats another whole, which is left out; without it
+        such a record is refused.
 
     Returns
     -------
     list of Problem
         In the order of the files, each id once.
     """
-    return get_set(name).load(name, path, subset, limit, seed)
+    return get_set(name).load(name, path, subset, limit, seed, dropped)

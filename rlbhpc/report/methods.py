@@ -53,6 +53,7 @@ def methods(report: Report, metrics: Iterable[str]) -> list[Node]:
         ),
         el("details", el("summary", "Metrics of this report"), _metrics(metrics)),
         table("Versions", ["package", "version"], list(versions.items())),
+        *(el("p", text) for text in _duplicates(report)),
         el("p", f"Study {report.study_hash or '(none)'}, run {report.folder.name}."),
         *([el("p", f"Sampling took {spent}.")] if spent else []),
         el(
@@ -60,6 +61,17 @@ def methods(report: Report, metrics: Iterable[str]) -> list[Node]:
             el("summary", "Provenance of the samples"),
             el("pre", provenance),
         ),
+    ]
+
+
+def _duplicates(report: Report) -> list[str]:
+    """What of the problem sets' files was left out as repeated."""
+    counts: dict[str, int] = {}
+    for provenance in report.provenance.values():
+        counts |= provenance.get("duplicates", {})
+    return [
+        f"Of {name}, {count:,} repeated records of its files were left out (duplicates: drop)."
+        for name, count in counts.items()
     ]
 
 

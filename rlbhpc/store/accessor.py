@@ -11,14 +11,19 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from rlbhpc.errors import UserError
+from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.pass_at_k import pass_at_k
+from rlbhpc.stats.xr import draw_weights, pass_curve
 from rlbhpc.store import band, guessing, samples
-from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, STRING
+from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
 
 #: The variable that statistics count, unless told otherwise.
 VERDICT: Final = "verdict"
+CURVE: Final = ["pass_at_k", "bounds", "support"]
+# Coordinates without a dimension that say whose samples a group holds.
+LABELS: Final = ["arm", "model", "problem_set"]
 
 # Verdicts read at a time: bounds the memory, and is enough to keep several chunks in flight.
 _CELLS_AT_ONCE: Final = 1 << 23
@@ -149,7 +154,7 @@ class DatasetAccessor:
         texts = {(row.key.sample, row.key.step): row.text for row, _ in found}
         values = [[texts.get((int(n), int(s)), "") for s in steps] for n in numbers]
         result = xr.DataArray(
-            np.array(values, STRING),
+            np.array(values, object),
             {"sample": numbers, "step": steps, "problem": problem},
             ("sample", "step"),
             "text",
@@ -187,6 +192,47 @@ class TreeAccessor:
     def pass_at_k(self, k: ArrayLike, by: str = VERDICT) -> xr.DataTree:
         """Estimate pass@k in every group; see :meth:`DatasetAccessor.pass_at_k`."""
         return self._map(lambda dataset: dataset.rlb.pass_at_k(k, by).to_dataset(), by)
+
+    def curves(
+        self, k: ArrayLike, by: str = VERDICT, prob: float = PROB, seed: int = 0
+    ) -> xr.Dataset:
+        """Mean pass@k of every arm, problem set and step, each with its interval.
+
+        Parameters
+        ----------
+        k
+            Draw sizes.
+        by
+            Whose verdicts count, see :meth:`DatasetAccessor.counts`.
+        prob, seed
+            Of the intervals; arms with the same problems share their bootstrap weights.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``pass_at_k``, ``bounds`` and ``support`` as :func:`rlbhpc.stats.xr.pass_curve` gives
+            them, over (arm, problem_set, step, k). NaN where an arm has no such set or step, and
+            where k is more than a problem's samples. Of several runs, arms are ``run/arm``.
+
+        Examples
+        --------
+        >>> curves = rlbhpc.open_cube("runs/math").rlb.curves([1, 256])  # doctest: +SKIP
+        >>> curves.pass_at_k.sel(problem_set="math500", k=256).plot(hue="arm")  # doctest: +SKIP
+        """
+        parts = []
+        for node in self.counts(by).subtree:
+            if "n" not in node.data_vars or "problem" not in node["n"].dims:
+                continue
+            counts = node.to_dataset(inherit=False).drop_vars(LABELS, errors="ignore")
+            weights = draw_weights(counts, np.random.default_rng(seed))
+            curve = pass_curve(counts, weights, np.atleast_1d(k), prob)[CURVE]
+            arm, _, problem_set = node.path.strip("/").rpartition("/")
+            parts.append(curve.expand_dims(arm=[arm], problem_set=[problem_set]))
+        if not parts:
+            raise UserError("the tree has no group with samples or counts")
+        curves = xr.combine_by_coords(parts, join="outer", combine_attrs="drop_conflicts")
+        assert isinstance(curves, xr.Dataset)
+        return curves
 
     def unguessable(self) -> xr.DataTree:
         """Leave guessable problems out of every group; see :meth:`DatasetAccessor.unguessable`."""

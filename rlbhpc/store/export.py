@@ -25,7 +25,7 @@ import xarray as xr
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, files, left_out, schema
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.reader import open_cube
+from rlbhpc.store.reader import open_cube, plain_attributes
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.study.layout import Layout
 
@@ -139,23 +139,14 @@ def _netcdf(layout: Layout, sink: files.Sink) -> int:
         for node in tree.subtree:
             group = root if node.path == "/" else root.create_group(node.path)
             store = H5NetCDFStore(group, mode="a", autoclose=False)
-            _attributes(node.to_dataset(inherit=False)).dump_to_store(store)
+            _compressed(node.to_dataset(inherit=False)).dump_to_store(store)
     sink.write(whole.getbuffer())
     return len(tree.leaves)
 
 
-def _attributes(dataset: xr.Dataset) -> xr.Dataset:
-    """Make a Dataset fit for netCDF, whose attributes are no objects and whose strings are."""
-    attrs = {
-        name: value if isinstance(value, str | int | float) else json.dumps(value)
-        for name, value in dataset.attrs.items()
-    }
-    strings = {
-        name: variable.astype(object)
-        for name, variable in dataset.variables.items()
-        if isinstance(variable.dtype, np.dtypes.StringDType)
-    }
-    plain = dataset.assign(strings).assign_attrs(attrs)
+def _compressed(dataset: xr.Dataset) -> xr.Dataset:
+    """A Dataset whose large arrays are compressed where they are written."""
+    plain = dataset.assign_attrs(plain_attributes(dataset.attrs))
     for variable in plain.data_vars.values():
         if variable.ndim > 1 and variable.dtype != object:
             variable.encoding = {"zlib": True, "complevel": 1, "shuffle": True}

@@ -8,6 +8,7 @@ whatever its arm, so that any statistic can leave these problems out.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -98,7 +99,9 @@ def write(root: zarr.Group) -> None:
 def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[str, xr.Dataset]:
     """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts."""
     groups = {path: data for path, data in datasets.items() if GUESSABLE.name in data.coords}
-    asked = (data for data in groups.values() if _asked_to_guess(data.attrs["provenance"]))
+    asked = (
+        data for data in groups.values() if _asked_to_guess(json.loads(data.attrs["provenance"]))
+    )
     marks = Marks(
         (
             Guesses(

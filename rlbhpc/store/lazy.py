@@ -56,7 +56,8 @@ class LazyArray(BackendArray):
                 first = int(index) % size
                 region.append((first, first + 1))
                 local.append(0)  # type: ignore[arg-type]
-        return self._read(tuple(region))[tuple(local)]
+        # Strings as other readers give them: netCDF, plots and dask know no StringDType.
+        return self._read(tuple(region))[tuple(local)].astype(self.dtype, copy=False)
 
 
 class Stored:

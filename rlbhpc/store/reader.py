@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,14 +30,15 @@ Values = NDArray[Any] | Stored | Layered
 _TRIES: Final = 3
 
 
-def open_cube(path: str | Path) -> xr.DataTree:
-    """Open the results of a run.
+def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
+    """Open the results of a run, or of several.
 
     Parameters
     ----------
     path
         The folder of a run, or a cube by itself (``cube.zarr``, or a copy of one). Of a run,
         samples that came after the last compaction are seen too, also while jobs are writing.
+        A list gives one tree, in which each run has a group named as its folder.
 
     Returns
     -------
@@ -56,6 +59,8 @@ def open_cube(path: str | Path) -> xr.DataTree:
     >>> base = cube["base/math500"].to_dataset()  # doctest: +SKIP
     >>> base.rlb.pass_at_k([1, 256]).mean("problem", skipna=False)  # doctest: +SKIP
     """
+    if not isinstance(path, str | Path):
+        return _several([Path(folder) for folder in path])
     folder = Path(path)
     if (folder / cube.METADATA).is_file():
         return _tree(_Stored(folder.resolve()).datasets(), folder, [])
@@ -75,6 +80,26 @@ def open_cube(path: str | Path) -> xr.DataTree:
     )
 
 
+def _several(folders: list[Path]) -> xr.DataTree:
+    """One tree of several runs, each under the name of its folder."""
+    names = [folder.resolve().name for folder in folders]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if not folders or twice is not None:
+        raise UserError(
+            "open_cube: the list names no run"
+            if twice is None
+            else f"open_cube: two runs are called {twice}; open them one by one, or link one of "
+            "the folders under another name"
+        )
+    trees = {name: open_cube(folder) for name, folder in zip(names, folders, strict=True)}
+    whole = xr.DataTree.from_dict({f"/{name}": tree for name, tree in trees.items()})
+    counts: Counter[str] = Counter()
+    for tree in trees.values():
+        counts.update(tree.attrs[left_out.ATTRIBUTE])
+    whole.attrs[left_out.ATTRIBUTE] = dict(counts)
+    return whole
+
+
 def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note]) -> xr.DataTree:
     for dataset in datasets.values():
         dataset.encoding["source"] = str(source)
@@ -92,7 +117,7 @@ class _Stored:
 
     def datasets(self) -> dict[str, xr.Dataset]:
         """Build the Dataset of every group, by path."""
-        datasets = {"/": xr.Dataset(attrs=dict(self._root.attrs))}
+        datasets = {"/": xr.Dataset(attrs=plain_attributes(self._root.attrs))}
         for name, node in self._root.members(max_depth=None):
             if isinstance(node, zarr.Group) and "kind" in node.attrs:
                 datasets[f"/{name}"] = _dataset(node, self.arrays(name, node))
@@ -177,14 +202,33 @@ def _dataset(group: zarr.Group, values: Mapping[str, Values]) -> xr.Dataset:
     coordinates: dict[str, xr.Variable] = {}
     for name, array in group.arrays():
         dims: tuple[str, ...] = getattr(array.metadata, "dimension_names", None) or ()
-        found, attrs = values[name], dict(array.attrs)
+        content, attrs = values[name], dict(array.attrs)
         if dims in {(), (name,)} or name == GUESSABLE.name:
-            whole = found if not isinstance(found, Stored) else found.whole()
-            coordinates[name] = xr.Variable(dims, whole, attrs)
-        elif isinstance(found, Stored | Layered):
-            lazy = LazyArray(found, array.shape, array.dtype)
+            whole = content.whole() if isinstance(content, Stored) else np.asarray(content)
+            coordinates[name] = xr.Variable(dims, _plain(whole), attrs)
+        elif isinstance(content, Stored | Layered):
+            lazy = LazyArray(content, array.shape, _plain_dtype(array.dtype))
             variables[name] = variable(dims, lazy, attrs, array.chunks)
         else:
-            variables[name] = xr.Variable(dims, found, attrs)
+            variables[name] = xr.Variable(dims, _plain(content), attrs)
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
-    return xr.Dataset(variables, coordinates, attrs)
+    return xr.Dataset(variables, coordinates, plain_attributes(attrs))
+
+
+def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that every format takes: what is no text or number becomes its JSON."""
+    return {
+        name: value if isinstance(value, str | int | float) else json.dumps(value)
+        for name, value in attrs.items()
+    }
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Labels in the string type that plots and every file format know."""
+    if isinstance(values.dtype, np.dtypes.StringDType):
+        return np.array(values.tolist(), str)
+    return values
+
+
+def _plain_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(object) if isinstance(dtype, np.dtypes.StringDType) else dtype

@@ -63,13 +63,15 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     if file.output is None:
         folder = Path.cwd() / path.parent / "runs" / file.name
         file = file.model_copy(update={"output": str(folder)})
+    duplicates: dict[str, int] = {}
     study = Study(
         file=file,
         digests={},
         prompts=_prompts(tree),
-        problem_hashes=_problem_hashes(tree, file),
+        problem_hashes=_problem_hashes(tree, file, duplicates),
         text_digests=_text_digests(tree),
         plugins={name: plugins.identity(name) for name in plugins.references(tree.plain())},
+        duplicates=duplicates,
     )
     _check_folders(tree, study)
     _check_steps(tree, study)
@@ -180,8 +182,10 @@ def _prompts(tree: Node) -> dict[str, Prompt]:
     return prompts
 
 
-def _problem_hashes(tree: Node, file: StudyFile) -> dict[str, Mapping[str, str]]:
-    """Content hashes of all problems of all sets."""
+def _problem_hashes(
+    tree: Node, file: StudyFile, duplicates: dict[str, int]
+) -> dict[str, Mapping[str, str]]:
+    """Content hashes of all problems of all sets; ``duplicates`` counts what was left out."""
     hashes: dict[str, Mapping[str, str]] = {}
     for name, entry in file.problem_sets.items():
         node = tree.entries["problem_sets"].entries[name]
@@ -191,7 +195,11 @@ def _problem_hashes(tree: Node, file: StudyFile) -> dict[str, Mapping[str, str]]
                 path, Path(entry.path), "file or folder", _stage(entry.set or name, entry.path)
             )
         with _Place(node):
-            hashes[name] = {p.id: p.content_hash for p in load_problems(name, entry)}
+            dropped: list[str] = []
+            problems = load_problems(name, entry, dropped)
+            hashes[name] = {problem.id: problem.content_hash for problem in problems}
+            if dropped:
+                duplicates[name] = len(dropped)
             if not hashes[name]:
                 raise UserError(f"no problem is in the subset {entry.subset!r}")
     return hashes

@@ -146,6 +146,10 @@ class ProblemSet(Entry):
     """Keep only this many problems, drawn by `seed`."""
     seed: Seed = 0
     """Decides the draw of `limit`, and what a generated set contains."""
+    duplicates: Literal["refuse", "drop"] = "refuse"
+    """A record that repeats another one whole: refuse the set, or leave the record out. What was
+    left out is counted by `rlbhpc check`, `plan` and the report.
+    """
     n: Samples | None = None
     """Samples per problem of this set, in place of the arms' own n."""
     stop_after: StopAfter | None = None

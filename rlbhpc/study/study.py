@@ -54,6 +54,8 @@ class Study:
         Content digest of each file of texts that recipes and scores name.
     plugins
         Each Python file that the study brings, as it names it, with its identity by content.
+    duplicates
+        Per problem set how many repeated records of its files were left out, where any were.
     """
 
     file: StudyFile
@@ -62,6 +64,7 @@ class Study:
     problem_hashes: Mapping[str, Mapping[str, str]]
     text_digests: Mapping[str, str]
     plugins: Mapping[str, str] = field(default_factory=dict)
+    duplicates: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -291,6 +294,7 @@ class Study:
             "problem_hashes": {name: dict(ids) for name, ids in self.problem_hashes.items()},
             "text_digests": dict(self.text_digests),
             "plugins": dict(self.plugins),
+            "duplicates": dict(self.duplicates),
         }
         return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
 
@@ -314,6 +318,7 @@ class Study:
                 problem_hashes=record["problem_hashes"],
                 text_digests=record["text_digests"],
                 plugins=record.get("plugins", {}),
+                duplicates=record.get("duplicates", {}),
             )
         except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
             kind = type(error).__name__
@@ -375,12 +380,16 @@ def _common_name(names: list[str]) -> str:
     return stems.pop() if len(stems) == 1 else ", ".join(names)
 
 
-def load_problems(name: str, entry: ProblemSet) -> list[Problem]:
-    """Load one set of a study, with the study's own name of the set in the ids."""
+def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None) -> list[Problem]:
+    """Load one set of a study, with the study's own name of the set in the ids.
+
+    ``dropped`` gets the places of repeated records that were left out.
+    """
     path = None if entry.path is None else Path(entry.path)
+    repeated = ([] if dropped is None else dropped) if entry.duplicates == "drop" else None
     problem_set = own_set(entry.fields) if entry.fields else get_set(entry.set or name)
     registered = name if entry.set is None or plugins.is_file(entry.set) else entry.set
-    loaded = problem_set.load(registered, path, entry.subset, entry.limit, entry.seed)
+    loaded = problem_set.load(registered, path, entry.subset, entry.limit, entry.seed, repeated)
     problems = [
         replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
         for p in loaded

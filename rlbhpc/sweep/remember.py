@@ -67,6 +67,7 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
     asked = study.arms[arm]
     engine = study.engine(arm)
     prompt = study.prompts[asked.prompt]
+    dropped = {name: n for name, n in study.duplicates.items() if name in study.sets(arm)}
     return {
         "study": study.name,
         "study_seed": study.seed,
@@ -75,6 +76,7 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
         **({NO_THINK: True} if prompt.no_think else {}),
         **({"paper": verifier("math-paper").FINGERPRINT} if study.file.verification.paper else {}),
         "sampling": asdict(asked.sampling),
+        **({"duplicates": dropped} if dropped else {}),
         "engine": engine,
         "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else ENTROPY,
         "rlbhpc": __version__,

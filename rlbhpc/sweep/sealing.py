@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlbhpc.store.gc import gc
 from rlbhpc.store.groups import of_run, planned
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.seal import Sealing, seal
@@ -30,3 +31,10 @@ def seal_run(
         group: seal(layout, *group, planned(layout, *group), policy, verify=verify)
         for group in groups
     }
+
+
+def seal_and_clean(layout: Layout) -> None:
+    """Seal what is complete and remove the journals that hold nothing else."""
+    seal_run(layout)
+    for group in of_run(layout):
+        gc(layout, *group)

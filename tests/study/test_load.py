@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
 
+from rlbhpc.cli.main import main
 from rlbhpc.errors import UserError
+from rlbhpc.store.grid import Grid
 from rlbhpc.study.load import load_study, longest
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.remember import remember
 from tests.study.folder import write_model
 
 
@@ -235,3 +240,35 @@ def test_several_models_in_one_folder_of_steps(study_file: Path) -> None:
     path = study_file.parent / "run/global_step_{step}/actor/huggingface"
     study = load_study(study_file, [f"models.deep={{path: '{path}', steps: [7], base: base}}"])
     assert study.folder("deep", 7).is_dir()
+
+
+def test_repeated_records_are_left_out_where_the_study_says_so_and_counted(
+    study_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = study_file.parent / "math500.jsonl"
+    records = file.read_text().splitlines()
+    file.write_text("\n".join([*records, records[0], records[3]]))
+    with pytest.raises(UserError, match=r"set `duplicates: drop` for this problem set"):
+        load_study(study_file)
+    drop = [f"problem_sets.{name}.duplicates=drop" for name in ("math500", "math-train")]
+    study = load_study(study_file, drop)
+    assert study.duplicates == {"math500": 2, "math-train": 2}
+    assert Study.from_json(study.to_json()).duplicates == study.duplicates
+    words = [str(study_file), *(word for text in drop for word in ("--set", text))]
+    for verb, shown in (("check", '"duplicates_left_out": 2'), ("plan", '"math500": 2')):
+        with contextlib.suppress(SystemExit):
+            main([verb, *words, "--json"])
+        assert shown in capsys.readouterr().out
+    remember(study)
+    grid = Grid.load(study.layout.grid("base", "math500"))
+    assert grid is not None
+    assert grid.provenance["duplicates"] == {"math500": 2}
+
+
+def test_two_problems_under_one_id_are_refused_whatever_the_study_says(study_file: Path) -> None:
+    file = study_file.parent / "math500.jsonl"
+    first, *others = file.read_text().splitlines()
+    file.write_text("\n".join([first, *others, first.replace("0 + 1", "0 + 2")]))
+    drop = [f"problem_sets.{name}.duplicates=drop" for name in ("math500", "math-train")]
+    with pytest.raises(UserError, match=r"another problem than .* under the same id"):
+        load_study(study_file, drop)

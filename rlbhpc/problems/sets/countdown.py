@@ -67,11 +67,17 @@ class Countdown(ProblemSet):
     files: FileSet
 
     def load(
-        self, name: str, path: Path | None, subset: str | None, limit: int | None, seed: int
+        self,
+        name: str,
+        path: Path | None,
+        subset: str | None,
+        limit: int | None,
+        seed: int,
+        dropped: list[str] | None = None,
     ) -> list[Problem]:
         """``limit`` problems of the half ``train`` or ``test`` (the default)."""
         if path is not None and path.suffix not in (".yaml", ".yml"):
-            return self.files.load(name, path, subset, limit, seed)
+            return self.files.load(name, path, subset, limit, seed, dropped)
         half = subset or "test"
         if half not in ("train", "test"):
             raise UserError(f"problem set {name!r} has no subset {half!r}; allowed: train, test")

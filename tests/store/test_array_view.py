@@ -1,0 +1,113 @@
+"""What xarray's users do with a Dataset works on those of a cube: join, plot, save, cut."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import rlbhpc
+from rlbhpc.errors import UserError
+from rlbhpc.stats.pass_at_k import pass_at_k
+from rlbhpc.store.compact import compact
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.layout import Layout
+from tests.store.made import SET, samples
+from tests.store.test_scan import grid
+
+P, N = 5, 6
+STEPS = {"base": (0,), "rl": (50, 100)}
+
+
+def make_run(folder: Path) -> Layout:
+    layout = Layout(folder)
+    for arm, steps in STEPS.items():
+        grid(P, N, steps).save(layout.grid(arm, SET))
+        with JournalWriter(layout.journals(arm, SET), "a") as writer:
+            for sample in samples(range(P), N, steps):
+                writer.append(replace(sample, key=sample.key._replace(arm=arm)))
+    compact(layout)
+    return layout
+
+
+@pytest.fixture(params=["compacted", "grown"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> xr.DataTree:
+    """A run as it was compacted, and one with samples that came since."""
+    layout = make_run(tmp_path / "run")
+    if request.param == "grown":
+        with JournalWriter(layout.journals("rl", SET), "later") as writer:
+            for sample in samples(range(P, P + 1), N, STEPS["rl"]):
+                writer.append(replace(sample, key=sample.key._replace(arm="rl")))
+    return rlbhpc.open_cube(layout.root)
+
+
+def dataset(tree: xr.DataTree, arm: str) -> xr.Dataset:
+    return tree[f"{arm}/{SET}"].to_dataset()
+
+
+def test_arms_are_joined(tree: xr.DataTree) -> None:
+    base, rl = dataset(tree, "base"), dataset(tree, "rl")
+    both = xr.concat([base, rl], "arm", join="outer", fill_value={"verdict": -1})
+    assert both.arm.values.tolist() == ["base", "rl"]
+    assert both.step.values.tolist() == [0, 50, 100]
+    verdicts = both.verdict.sel(arm="rl", step=50, problem=base.problem)
+    np.testing.assert_array_equal(verdicts, rl.verdict.sel(step=50, problem=base.problem))
+    assert (both.verdict.sel(arm="base", step=50) == -1).all()
+
+
+def test_arrays_are_plotted(tree: xr.DataTree) -> None:
+    assert dataset(tree, "base").verdict.isel(step=0).plot() is not None
+    assert dataset(tree, "rl").rlb.pass_at_k([1, 2]).sel(step=50).plot() is not None
+
+
+def test_a_dataset_is_saved_and_read_back(tree: xr.DataTree, tmp_path: Path) -> None:
+    for arm in STEPS:
+        found = dataset(tree, arm)
+        found.to_netcdf(tmp_path / f"{arm}.nc")
+        with xr.open_dataset(tmp_path / f"{arm}.nc") as read:
+            xr.testing.assert_equal(read.load(), found.load())
+            assert read.attrs["kind"] == "samples"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("dask") is None, reason="dask is an optional extra")
+def test_a_dataset_is_cut_into_pieces(tree: xr.DataTree) -> None:
+    whole = dataset(tree, "rl")
+    pieces = whole.chunk({"problem": 2})
+    assert pieces.verdict.chunks is not None
+    xr.testing.assert_identical(pieces.verdict.sum("sample").compute(), whole.verdict.sum("sample"))
+    xr.testing.assert_identical(pieces.rlb.counts().load(), whole.rlb.counts())
+
+
+def test_curves_of_all_arms_sets_and_steps(tree: xr.DataTree) -> None:
+    curves = tree.rlb.curves([1, 2])
+    assert set(curves.pass_at_k.dims) == {"arm", "problem_set", "step", "k"}
+    assert curves.arm.values.tolist() == ["base", "rl"]
+    counts = dataset(tree, "rl").rlb.counts().sel(step=100)
+    enough = counts.n.values >= 2
+    expected = pass_at_k(counts.n.values, counts.c.values, 1).mean()
+    found = curves.sel(arm="rl", problem_set=SET, step=100)
+    assert found.pass_at_k.sel(k=1).item() == pytest.approx(expected)
+    assert found.support.sel(k=2).item() == enough.sum()
+    lower, upper = found.bounds.sel(k=1).values
+    assert lower < expected < upper
+    assert curves.pass_at_k.sel(arm="base", step=50).isnull().all()
+    assert "seed" in curves.attrs
+
+
+def test_several_runs_are_one_tree(tmp_path: Path) -> None:
+    folders = [make_run(tmp_path / name).root for name in ("first", "second")]
+    (folders[1] / "journals" / "rl" / SET / "a.journal").write_bytes(b"damaged")
+    with pytest.warns(rlbhpc.errors.LeftOutWarning):
+        tree = rlbhpc.open_cube([str(folder) for folder in folders])
+    assert [*tree.children] == ["first", "second"]
+    assert sum(tree.attrs["left_out"].values()) > 0
+    curves = tree.rlb.curves(1)
+    assert curves.arm.values.tolist() == ["first/base", "first/rl", "second/base", "second/rl"]
+    with pytest.raises(UserError, match="two runs are called first"):
+        rlbhpc.open_cube([folders[0], folders[0]])
+    with pytest.raises(UserError, match="names no run"):
+        rlbhpc.open_cube([])
