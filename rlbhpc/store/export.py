@@ -25,7 +25,7 @@ import xarray as xr
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, files, left_out, schema
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.reader import open_cube, plain_attributes
+from rlbhpc.store.reader import open_cube, plain_attributes, purged
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.study.layout import Layout
 
@@ -93,7 +93,7 @@ def _parquet(layout: Layout, sink: files.Sink) -> int:
     plain = pa.schema([(f.name, _plain(f.type)) for f in schema.ROWS])
     written = 0
     sources = Sources.survey(layout)
-    notes = sources.notes
+    notes = [*sources.notes, *purged(sources)]
     with pq.ParquetWriter(sink, plain, compression="zstd") as writer:
         for group in sources.groups:
             for table in _samples(sources, group, notes):

@@ -158,6 +158,23 @@ def _view(sources: Sources, version: Version | None) -> tuple[dict[str, xr.Datas
     return guessing.mark(datasets), notes
 
 
+def purged(sources: Sources) -> list[Note]:
+    """What the cube has and no journal or part of a run has any more."""
+    version = versions.current(sources.layout)
+    base = Base.of(version)
+    if base is None:
+        return []
+    groups = (Group(*name.split("/", 1)) for name in base.sources["inputs"]["groups"])
+    if not any(_lost_files(sources, group, base) for group in groups):
+        return []
+    return [note for note in _view(sources, version)[1] if note.kind == left_out.PURGED]
+
+
+def _lost_files(sources: Sources, group: Group, base: Base) -> bool:
+    files = base.files(group)
+    return bool(sources.rows(group).gone(files) if group in sources.groups else files)
+
+
 def _unchanged(sources: Sources, group: Group, base: Base) -> bool:
     """Whether the cube holds all that there is of a group."""
     plans = base.sources["inputs"]["plans"]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.store import left_out, schema, snapshot
 from rlbhpc.store.left_out import Note
+from rlbhpc.store.reader import purged
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.sources import Group, Rows
+from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout
 
@@ -76,6 +77,8 @@ def _find(
 
     notes: list[Note] = []
     samples_found = snapshot.steady(read)
+    if not samples_found:
+        notes += purged(Sources.survey(layout))
     left_out.tell(layout.root, notes)
     return samples_found
 
