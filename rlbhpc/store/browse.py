@@ -137,7 +137,9 @@ class Browser:
         """Whole samples of the chosen problem with the chosen number."""
         found = []
         for group in self._groups:
-            for problem in group["problem"].values.tolist():
+            set_name = str(group["problem_set"].item())
+            own = [p for p in group["problem"].values.tolist() if p.startswith(f"{set_name}/")]
+            for problem in own:
                 found += samples.find(
                     self._layout,
                     _arm(group),
