@@ -293,8 +293,9 @@ class Study:
             "prompts": {name: [p.name, p.text, p.digest] for name, p in self.prompts.items()},
             "problem_hashes": {name: dict(ids) for name, ids in self.problem_hashes.items()},
             "text_digests": dict(self.text_digests),
-            "plugins": dict(self.plugins),
-            "duplicates": dict(self.duplicates),
+            # Written where there are any, so that records of before stay what they were.
+            **({"plugins": dict(self.plugins)} if self.plugins else {}),
+            **({"duplicates": dict(self.duplicates)} if self.duplicates else {}),
         }
         return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
 
