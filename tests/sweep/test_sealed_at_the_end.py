@@ -90,6 +90,7 @@ def test_a_small_file_system_that_fills_up_is_one_line(
     tmp_path: Path, tiny_model: Path, small_disk: Path
 ) -> None:
     study = write_study(tmp_path, tiny_model, problems=60)
+    (small_disk / "ballast").write_bytes(bytes(848_000))
     code, text = sample(study, "--set", f"output={small_disk / 'run'}")
     complaints = [line for line in text.splitlines() if line.startswith("rlbhpc:")]
     assert code == TRY_AGAIN, text
