@@ -16,7 +16,13 @@ class ProgramTasks(ProblemSet):
     """The halves ``train`` and ``test`` (the default) of a grammar, or ``identity``."""
 
     def load(
-        self, name: str, path: Path | None, subset: str | None, limit: int | None, seed: int
+        self,
+        name: str,
+        path: Path | None,
+        subset: str | None,
+        limit: int | None,
+        seed: int,
+        dropped: list[str] | None = None,
     ) -> list[Problem]:
         """``limit`` problems of a half, or one of each kind about the identity."""
         half = subset or "test"
