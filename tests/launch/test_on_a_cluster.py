@@ -161,16 +161,11 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
     assert {path.name for path in stage.glob("*/*.safetensors")} == {"model.safetensors"}
 
 
-@pytest.mark.parametrize("where", ["bare", "image"])
-def test_training_on_two_nodes_is_warned_killed_and_goes_on(
-    site: Site, where: str, soak: bool
-) -> None:
-    if where == "image" and not (soak and IMAGE.is_file()):
-        pytest.skip("long: with RLBHPC_SOAK=1, after make cluster-up")
+def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site) -> None:
     text = TRAINED.replace("steps: [1, 2]", "steps: [10]")
     study = study_at(site, 2, text.replace("1e-3", "1e-3\n    options: {save_every: 1000}"))
     train = {"partition": "low", "time": "10", "cpus": 2, "nodes": 2, "gpus": 2}
-    table = site.cluster(train=train, **(site.image() if where == "image" else {}))
+    table = site.cluster(train=train)
     site.rlbhpc("launch", str(study), "--cluster", str(table), "--submit", "--only", "train")
     run = site.folder / "runs" / "tiny"
     (job,) = ids(site, run)
