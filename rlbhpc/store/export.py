@@ -66,6 +66,11 @@ def counts(layout: Layout) -> Iterator[dict[str, Any]]:
             continue
         names = [str(group[name].item()) for name in ("arm", "model", "problem_set")]
         found = group.rlb.counts()
+        if "stop_after" in found.coords:
+            raise UserError(
+                f"{'/'.join(names[::2])}: its problems stop at {int(found['stop_after'])} right "
+                "samples, which n and c alone cannot say; export its samples instead"
+            )
         n, c = found["n"].values, found["c"].values
         problems, steps = group["problem"].values.tolist(), group["step"].values.tolist()
         for j, i in np.argwhere(n.T > 0).tolist():
