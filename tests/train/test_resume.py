@@ -52,7 +52,9 @@ problem_sets:
   toy-test: {set: countdown, subset: test, limit: 2}
   identity: {set: program-tasks, subset: identity}
 arms:
-  rl: {model: rl, prompt: countdown, max_tokens: 16, n: 2, problem_sets: [toy-test]}
+  rl:
+    {model: rl, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 2,
+     problem_sets: [toy-test]}
 engine: {name: hf, dtype: float32}
 """
 
