@@ -21,6 +21,9 @@ ROOMS = (
 LIGHT_ROOMS = {"problems", "study", "stats", "verify", "store", "launch", "report"}
 HEAVY = {"torch", "transformers", "vllm", "deepspeed", "dask"}
 MAX_LINES = 400
+# Names that tell nothing of a value, and the share of assigned names and parameters they may have.
+VAGUE = {"one", "found", "at", "known", "shown", "asked", "made", "told", "left", "there"}
+MAX_VAGUE = 0.005
 # Folders whose code may call the package; what only tests call is no feature.
 CALLERS = ("rlbhpc", "analysis", "tools")
 # Decorators that hand a function or class to a library, which calls it.
@@ -63,6 +66,25 @@ def module_name(path: Path) -> str:
     """The dotted name under which a file of the package is imported."""
     dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     return dotted.removesuffix(".__init__")
+
+
+def assigned_names(tree: ast.AST) -> Iterator[str]:
+    """Every name that a module assigns, and every parameter."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def vague(trees: Trees) -> Iterator[str]:
+    """Complain where too many names of the package are vague."""
+    names = Counter(name for tree in trees.values() for name in assigned_names(tree))
+    used = {name: names[name] for name in sorted(VAGUE) if names[name]}
+    share = sum(used.values()) / names.total()
+    if share > MAX_VAGUE:
+        counts = ", ".join(f"{name} {count}" for name, count in used.items())
+        yield f"{share:.2%} of the names are vague, at most {MAX_VAGUE:.1%}: {counts}"
 
 
 def import_graph(trees: Trees) -> dict[str, set[str]]:
@@ -150,6 +172,7 @@ def main() -> int:
     complaints = [line for path, tree in trees.items() for line in misplaced(path, tree)]
     complaints += circles(trees)
     complaints += unreached(trees)
+    complaints += vague(trees)
     complaints += [
         f"{path}: no such room in the order; add it to ROOMS"
         for path in PACKAGE.iterdir()

@@ -79,7 +79,7 @@ def find(run: str | Path, number: int | None = None) -> Launch:
     """A launch of a run or study file: the newest, or that of a number."""
     layout = layout_of(Path(run))
     folders = launches(layout)
-    named = [one for one in folders if number is None or int(one.path.name) == number]
+    named = [folder for folder in folders if number is None or int(folder.path.name) == number]
     if not named:
         what = "nothing was launched" if number is None else f"there is no launch {number}"
         raise UserError(f"{layout.root}: {what}")

@@ -181,13 +181,13 @@ def here() -> Cluster:
 
 def table() -> dict[str, Path]:
     """Every known cluster by name; the first folder that has a name wins."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for folder in folders():
         # A folder that may not be read, such as one of a home on another machine, has none.
         with contextlib.suppress(OSError):
             for path in sorted(folder.glob("*.yaml")):
-                found.setdefault(path.stem, path)
-    return found
+                paths.setdefault(path.stem, path)
+    return paths
 
 
 def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
@@ -202,25 +202,25 @@ def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
     """
     if wanted in HERE:
         return wanted, here()
-    known = table()
+    clusters = table()
     if wanted is not None and wanted.endswith(".yaml"):
         return Path(wanted).stem, load_cluster(Path(wanted))
     if wanted is not None:
-        if wanted in known:
-            return wanted, load_cluster(known[wanted])
+        if wanted in clusters:
+            return wanted, load_cluster(clusters[wanted])
         if wanted == DEFAULT:
             return DEFAULT, Cluster()
         raise UserError(
-            f"no cluster {wanted!r} in the table; there are {', '.join(known)}"
-            f"{nearest(wanted, known)}; a cluster is one file, see docs/clusters.md"
+            f"no cluster {wanted!r} in the table; there are {', '.join(clusters)}"
+            f"{nearest(wanted, clusters)}; a cluster is one file, see docs/clusters.md"
         )
     names = [host] if host is not None else [socket.gethostname(), socket.getfqdn()]
-    for name, cluster in _all(known):
+    for name, cluster in _all(clusters):
         if any(fnmatch.fnmatch(one, pattern) for one in names for pattern in cluster.hosts):
             return name, cluster
     return choose(DEFAULT)
 
 
-def _all(known: dict[str, Path]) -> Iterator[tuple[str, Cluster]]:
-    for name, path in known.items():
+def _all(paths: dict[str, Path]) -> Iterator[tuple[str, Cluster]]:
+    for name, path in paths.items():
         yield name, load_cluster(path)

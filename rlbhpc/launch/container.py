@@ -69,16 +69,16 @@ def folders(draft: Draft) -> list[Path]:
     if draft.cluster.container is None:
         return []
     named += [expanded(bind) for bind in draft.cluster.container.binds]
-    found: list[Path] = []
+    binds: list[Path] = []
     for path in named:
-        for one in dict.fromkeys((path.absolute(), path.resolve())):
-            if SPECIAL & set(str(one)):
+        for folder in dict.fromkeys((path.absolute(), path.resolve())):
+            if SPECIAL & set(str(folder)):
                 raise UserError(
-                    f"{one}: a folder with one of : , \" ' \\ in its name cannot be bound into a "
-                    "container; rename it, or link to it from a plain name"
+                    f"{folder}: a folder with one of : , \" ' \\ in its name cannot be bound into "
+                    "a container; rename it, or link to it from a plain name"
                 )
-            found.append(one)
-    return _topmost(found)
+            binds.append(folder)
+    return _topmost(binds)
 
 
 def expanded(text: str) -> Path:
@@ -90,6 +90,6 @@ def _topmost(paths: Iterable[Path]) -> list[Path]:
     """Leave out what lies inside another one."""
     kept: list[Path] = []
     for path in sorted(set(paths)):
-        if not any(path.is_relative_to(one) for one in kept):
+        if not any(path.is_relative_to(parent) for parent in kept):
             kept.append(path)
     return kept

@@ -55,12 +55,12 @@ def diagnose(layout: Layout) -> tuple[list[Diagnosis], Status]:
     by_cause: dict[str, Diagnosis] = {}
     for failure in now.failures:
         for job in failure.jobs:
-            found = _of_job(now.launches, layout, job, failure)
-            before = by_cause.get(found.cause)
+            cause = _of_job(now.launches, layout, job, failure)
+            before = by_cause.get(cause.cause)
             jobs = (*before.jobs, job) if before else (job,)
-            evidence = before.evidence if before else found.evidence
+            evidence = before.evidence if before else cause.evidence
             unique = tuple(dict.fromkeys(jobs))
-            by_cause[found.cause] = Diagnosis(found.cause, unique, evidence, found.action)
+            by_cause[cause.cause] = Diagnosis(cause.cause, unique, evidence, cause.action)
     return list(by_cause.values()), now
 
 
@@ -74,8 +74,8 @@ def _of_job(
             # The last run is the one that counts.
             lines = [line for line in text.splitlines() if re.search(pattern, line)]
             if lines:
-                shown = f"{log.name}: {lines[-1].strip()}"
-                return Diagnosis(cause, (job,), shown, action.format(run=layout.root))
+                last_line = f"{log.name}: {lines[-1].strip()}"
+                return Diagnosis(cause, (job,), last_line, action.format(run=layout.root))
     return Diagnosis(failure.cause, (job,), "", failure.action)
 
 

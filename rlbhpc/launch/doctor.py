@@ -52,24 +52,24 @@ def of_slurm() -> Iterator[Finding]:
         yield Finding("Slurm", "no sbatch here", "bad", "run this on a login node")
         return
     yield Finding("Slurm", version.strip())
-    found = settings()
-    if not found:
+    config = settings()
+    if not config:
         yield Finding("Slurm's settings", "scontrol does not answer", "bad", "try again later")
         return
     for name in SETTINGS:
-        if name in found:
-            yield Finding(name, found[name])
-    if found.get("JobRequeue") == "0":
+        if name in config:
+            yield Finding(name, config[name])
+    if config.get("JobRequeue") == "0":
         advice = "jobs can still requeue themselves if the site allows it: doctor --rehearse"
         yield Finding("requeue", "off by default", "note", advice)
-    if "none" in found.get("AccountingStorageType", "none"):
+    if "none" in config.get("AccountingStorageType", "none"):
         yield Finding("accounting", "off", "note", "status tells causes by our own records alone")
-    if "preempt_send_user_signal" not in found.get("SlurmctldParameters", ""):
+    if "preempt_send_user_signal" not in config.get("SlurmctldParameters", ""):
         advice = "a preempted job gets TERM and GraceTime only; keep in-flight responses short"
         yield Finding("warning before preemption", "none", "note", advice)
-    for name, one in partitions().items():
-        text = ", ".join(f"{k} {one[k]}" for k in ("MaxTime", "GraceTime", "PreemptMode", "QoS")
-                         if k in one)  # fmt: skip
+    for name, partition in partitions().items():
+        limits = ("MaxTime", "GraceTime", "PreemptMode", "QoS")
+        text = ", ".join(f"{key} {partition[key]}" for key in limits if key in partition)
         yield Finding(f"partition {name}", text)
     for what, limit in associations():
         yield Finding(what, limit)
@@ -85,12 +85,12 @@ def settings() -> dict[str, str]:
 def partitions() -> dict[str, dict[str, str]]:
     """Settings of each partition."""
     answer = slurm.ask("scontrol", "--oneliner", "show", "partition") or ""
-    found = {}
+    by_name = {}
     for line in answer.splitlines():
         words = dict(re.findall(r"(\w+)=(\S+)", line))
         if "PartitionName" in words:
-            found[words["PartitionName"]] = words
-    return found
+            by_name[words["PartitionName"]] = words
+    return by_name
 
 
 def associations() -> list[tuple[str, str]]:
@@ -99,29 +99,29 @@ def associations() -> list[tuple[str, str]]:
         "sacctmgr", "--noheader", "--parsable2", "show", "association",
         f"user={os.environ.get('USER', '') or os.getuid()}", "format=Account,QOS,MaxSubmit,MaxJobs",
     )  # fmt: skip
-    found = []
+    rows = []
     for line in (answer or "").splitlines():
         parts = line.split("|")
         if len(parts) == 4:
             account, qos, submit, jobs = parts
             limits = f"qos {qos or '-'}, submits {_up_to(submit)}, runs {_up_to(jobs)}"
-            found.append((f"account {account}", limits))
-    return found
+            rows.append((f"account {account}", limits))
+    return rows
 
 
 def of_python() -> Iterator[Finding]:
     """The Python that will run the parents of jobs."""
-    found = shutil.which("python3")
-    if found is None:
+    python = shutil.which("python3")
+    if python is None:
         advice = "name a Python 3.9 or newer under `python` in the cluster's file"
         yield Finding("python3", "none", "bad", advice)
         return
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run([found, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
     text = done.stdout.strip() or "0.0"
     new = tuple(int(part) for part in text.split(".")) >= OLDEST
     advice = "" if new else "name a newer one under `python` in the cluster's file"
-    yield Finding("python3", f"{text} at {found}", "ok" if new else "bad", advice)
+    yield Finding("python3", f"{text} at {python}", "ok" if new else "bad", advice)
 
 
 def of_containers() -> Iterator[Finding]:
@@ -165,9 +165,9 @@ def of_files(folder: Path) -> Iterator[Finding]:
         yield from _probes(own)
     finally:
         shutil.rmtree(own, ignore_errors=True)
-    left = os.statvfs(folder)
-    files = f"{left.f_favail:,} files" if left.f_files else "no count of files"
-    yield Finding("room", f"{left.f_bavail * left.f_frsize / 1e9:,.0f} GB, {files}")
+    space = os.statvfs(folder)
+    files = f"{space.f_favail:,} files" if space.f_files else "no count of files"
+    yield Finding("room", f"{space.f_bavail * space.f_frsize / 1e9:,.0f} GB, {files}")
 
 
 def _probes(own: Path) -> Iterator[Finding]:
@@ -205,10 +205,10 @@ def _probes(own: Path) -> Iterator[Finding]:
     start = time.perf_counter()
     for number in range(FILES):
         (own / f"f{number}").touch()
-    made = FILES / (time.perf_counter() - start)
+    files_per_second = FILES / (time.perf_counter() - start)
     listed = len(list(own.glob("f*")))
     good = listed == FILES
-    yield Finding("listing", f"{listed} of {FILES} files, {made:,.0f} made per second",
+    yield Finding("listing", f"{listed} of {FILES} files, {files_per_second:,.0f} made per second",
                   "ok" if good else "bad", "" if good else advice)  # fmt: skip
     (own / "clock").touch()
     skew = abs((own / "clock").stat().st_mtime - time.time())
@@ -224,7 +224,7 @@ def _up_to(limit: str) -> str:
 
 def first_entry() -> dict[str, Any]:
     """A table entry for this site, as far as Slurm tells; to be read and filled in."""
-    found = settings()
+    config = settings()
     entry: dict[str, Any] = {"hosts": [re.sub(r"\d+", "*", socket.gethostname())]}
     accounts = associations()
     if len(accounts) == 1:
@@ -233,16 +233,16 @@ def first_entry() -> dict[str, Any]:
         if submit:
             entry["max_jobs"] = int(submit[1])
     for name, key in (("MaxArraySize", "max_array_size"), ("KillWait", "kill_wait")):
-        number = re.match(r"\d+", found.get(name, ""))
+        number = re.match(r"\d+", config.get(name, ""))
         if number and int(number[0]):
             entry[key] = int(number[0])
-    for name, one in partitions().items():
-        if one.get("Default") == "YES":
+    for name, partition in partitions().items():
+        if partition.get("Default") == "YES":
             entry["light"] = {"partition": name, "time": "01:00:00", "cpus": 2}
-        if "gpu" in one.get("TRES", "") and "sample" not in entry:
+        if "gpu" in partition.get("TRES", "") and "sample" not in entry:
             entry["sample"] = {"partition": name, "time": "04:00:00", "gpus": 1, "cpus": 8}
     # A partition tells its GPUs only where the site counts them.
-    if "sample" not in entry and "light" in entry and "gpu" not in found.get("GresTypes", ""):
+    if "sample" not in entry and "light" in entry and "gpu" not in config.get("GresTypes", ""):
         entry |= {kind: {**entry["light"], "gpus": 0} for kind in ("sample", "train")}
     python = shutil.which("rlbhpc")
     entry["rlbhpc"] = [python] if python else [sys.executable, "-m", "rlbhpc"]

@@ -109,7 +109,7 @@ def _labels(path: Path) -> dict[str, str]:
     command = [program(), "inspect", "--json", "--labels", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        found = json.loads(done.stdout)["data"]["attributes"]["labels"]
+        labels = json.loads(done.stdout)["data"]["attributes"]["labels"]
     except (ValueError, LookupError, TypeError):
         raise UserError(f"{path}: cannot be read as an image: {done.stderr.strip()}") from None
-    return {str(key): str(value) for key, value in (found or {}).items()}
+    return {str(key): str(value) for key, value in (labels or {}).items()}

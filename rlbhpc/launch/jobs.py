@@ -122,13 +122,13 @@ def ends_of(after: tuple[str, ...] = ()) -> list[Job]:
 
 def _in_order(jobs: list[Job]) -> list[Job]:
     """The jobs so that each comes after those that it waits for, as sbatch needs their ids."""
-    known = {job.name: job for job in jobs}
+    by_name = {job.name: job for job in jobs}
     ordered: dict[str, Job] = {}
 
     def add(job: Job) -> None:
         for name in job.after:
-            if name in known and name not in ordered:
-                add(known[name])
+            if name in by_name and name not in ordered:
+                add(by_name[name])
         ordered.setdefault(job.name, job)
 
     for job in jobs:

@@ -239,9 +239,9 @@ def image_of(draft: Draft) -> dict[str, Any]:
     status = path.stat()
     seen = {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     for launch in reversed(launches(draft.study.layout)):
-        known = launch.record.get("image", {})
-        if known.get("sha256") and seen.items() <= known.items():
-            return dict(known)
+        image = launch.record.get("image", {})
+        if image.get("sha256") and seen.items() <= image.items():
+            return dict(image)
     return {**seen, "sha256": digest(path)}
 
 
@@ -278,14 +278,14 @@ def study_of(layout: Layout) -> Study:
 
 def launches(layout: Layout) -> list[LaunchFolder]:
     """All launches of a run, oldest first; what a kill left half-written is passed over."""
-    found = []
+    folders = []
     for path in sorted(layout.launches.glob("[0-9]*")):
         try:
             record = json.loads((path / RECORD).read_text())
-            found.append(LaunchFolder(path, record, submitted(path)))
+            folders.append(LaunchFolder(path, record, submitted(path)))
         except (OSError, ValueError, KeyError):
             continue
-    return found
+    return folders
 
 
 def submitted(folder: Path) -> dict[str, list[int]]:

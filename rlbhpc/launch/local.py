@@ -55,13 +55,13 @@ class _Here:
             for name, job in self.launch.jobs.items()
             for task in range(len(job["tasks"]) or 1)
         ]
-        told = False
+        was_told = False
         with Drain() as drain:
             while waiting or self.running:
                 if drain.requested:
                     waiting = []
-                    if not told:
-                        told = True
+                    if not was_told:
+                        was_told = True
                         self._drain()
                 for key in [key for key in waiting if self._may_start(key[0], waiting)]:
                     if not self.slots:

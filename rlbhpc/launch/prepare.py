@@ -69,7 +69,7 @@ def prepare(
     # What is refused above leaves the study of the jobs that wait as it is.
     remember(resolved)
     draft = Draft(resolved, plan.name, entry, name, options or {})
-    notes = (*retired, *(one.note for one in running))
+    notes = (*retired, *(launch.note for launch in running))
     jobs: list[Job] = []
     if shards or training:
         jobs = _only(jobs_of(resolved, plan, entry, width, shards), only)
@@ -126,12 +126,12 @@ def _running(study: Study) -> tuple[_Running, ...]:
                 f" rlbhpc status {study.layout.root}"
             )
     rows = live(folders) or []
-    found = []
+    launches_running = []
     for folder in folders:
         own = [row for row in rows if row.job in folder.ids]
         if own:
-            found.append(_Running(folder, own))
-    return tuple(found)
+            launches_running.append(_Running(folder, own))
+    return tuple(launches_running)
 
 
 def _retire(study: Study, running: Sequence[_Running]) -> list[str]:
@@ -146,13 +146,13 @@ def _retire(study: Study, running: Sequence[_Running]) -> list[str]:
 
 def _refuse_twice(running: Sequence[_Running], training: Sequence[str]) -> None:
     """A model is trained by one job; samples of it are that launch's, too."""
-    for one in running:
+    for launch in running:
         for name in training:
-            number = one.folder.submitted.get(f"train-{name}", [-1])[-1]
-            if any(row.job == number for row in one.rows):
+            number = launch.folder.submitted.get(f"train-{name}", [-1])[-1]
+            if any(row.job == number for row in launch.rows):
                 raise UserError(
-                    f"{one.note}; job {number} trains {name}. Wait for it, or end it:"
-                    f" rlbhpc cancel {one.folder.path.parents[1]}"
+                    f"{launch.note}; job {number} trains {name}. Wait for it, or end it:"
+                    f" rlbhpc cancel {launch.folder.path.parents[1]}"
                 )
 
 
@@ -161,7 +161,7 @@ def _uncovered(
 ) -> list[Presence]:
     """What is there, with what live jobs are making counted as there."""
     spans: dict[tuple[str, str, int], list[tuple[str, int, int]]] = {}
-    for shard in (shard for one in running for shard, _ in _shards(study, one)):
+    for shard in (shard for launch in running for shard, _ in _shards(study, launch)):
         for span in shard.spans:
             cell = (span.arm, span.set_name, span.step)
             spans.setdefault(cell, []).append((span.problem, span.start, span.stop))
@@ -170,12 +170,12 @@ def _uncovered(
     ]
 
 
-def _shards(study: Study, one: _Running) -> list[tuple[Shard, str]]:
+def _shards(study: Study, launch: _Running) -> list[tuple[Shard, str]]:
     """Shards of a launch that live jobs have, with the state of the job."""
-    plan = Plan.load(study.layout.plans / f"{one.folder.plan}.json")
-    tasks = one.folder.tasks
+    plan = Plan.load(study.layout.plans / f"{launch.folder.plan}.json")
+    tasks = launch.folder.tasks
     states: dict[int, str] = {}
-    for row in one.rows:
+    for row in launch.rows:
         keys = [(row.job, row.task)] if row.task >= 0 else [k for k in tasks if k[0] == row.job]
         for key in keys:
             for number in tasks.get(key, ()):
@@ -190,11 +190,11 @@ def _help(
     from rlbhpc.launch.status import Gaps
 
     gaps = Gaps(present)
-    for one in running:
-        waiting = [shard for shard, state in _shards(study, one) if state == "PENDING"]
+    for launch in running:
+        waiting = [shard for shard, state in _shards(study, launch) if state == "PENDING"]
         waiting = [shard for shard in waiting if gaps.of(shard)]
-        if waiting and not one.is_ours:
-            return Plan.load(study.layout.plans / f"{one.folder.plan}.json"), waiting
+        if waiting and not launch.is_ours:
+            return Plan.load(study.layout.plans / f"{launch.folder.plan}.json"), waiting
     return None
 
 

@@ -98,14 +98,14 @@ def ids_in(name: str) -> list[tuple[int, int]]:
         parts = read_job_id(cut)
     except ValueError:
         return some
-    found = []
+    ids = []
     for job, *span in parts:
         if not job.isdigit():
             continue
         first = int(span[0]) if span else -1
         last = int(span[-1]) if span else -1
-        found += [(int(job), task) for task in range(first, last + 1)]
-    return found + some
+        ids += [(int(job), task) for task in range(first, last + 1)]
+    return ids + some
 
 
 def ranges(numbers: Iterable[int]) -> str:

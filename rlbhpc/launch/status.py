@@ -93,24 +93,24 @@ def status(layout: Layout) -> Status:
     blocks = presence(layout, list(study.blocks()))
     folders = launches(layout)
     rows = live(folders)
-    shown = [f for f in folders if f is folders[-1] or any(r.job in f.ids for r in rows or ())]
+    listed = [f for f in folders if f is folders[-1] or any(r.job in f.ids for r in rows or ())]
     measure = Gaps(blocks)
     attempts = read_attempts(layout.attempts)
     rate = _rate(attempts)
     shards: dict[str, dict[str, list[int]]] = {}
     tokens = 0.0
-    for folder in shown:
+    for folder in listed:
         plan = Plan.load(layout.plans / f"{folder.plan}.json")
         gaps = {shard.number: measure.of(shard) for shard in plan.shards}
         begun = {a["shard"] for a in attempts if a["plan"] == folder.plan and "ended" not in a}
         shards[folder.path.name] = _shards(plan, gaps, folder, rows, begun)
         tokens += sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
-    sampling = {key for folder in shown for key in folder.tasks}
+    sampling = {key for folder in listed for key in folder.tasks}
     working = sum(row.state == "RUNNING" and (row.job, row.task) in sampling for row in rows or ())
     missing = any(block.missing for block in blocks)
     return Status(
         blocks=blocks,
-        launches=shown,
+        launches=listed,
         shards=shards,
         queue=None if rows is None else dict(Counter(_in_words(row) for row in rows)),
         rate=rate,
@@ -118,7 +118,7 @@ def status(layout: Layout) -> Status:
         failures=[
             *_held(rows or ()),
             *_own_failures(folders, bool(study.file.recipes)),
-            *_slurm_failures(shown, rows or (), not missing),
+            *_slurm_failures(listed, rows or (), not missing),
         ],
         behind=behind(layout) if folders and not missing else [],
         efficiency=efficiency(attempts),
@@ -170,7 +170,7 @@ def _shards(
             now = shards & begun if len(shards) > 1 else shards
             running |= now if row.state in RUNS else set()
             waiting |= shards
-    found: dict[str, list[int]] = {}
+    by_state: dict[str, list[int]] = {}
     for shard in plan.shards:
         number = shard.number
         if not gaps[number]:
@@ -183,15 +183,15 @@ def _shards(
             state = "waiting"
         else:
             state = "stopped"
-        found.setdefault(state, []).append(number)
-    return {state: found[state] for state in ORDER if state in found}
+        by_state.setdefault(state, []).append(number)
+    return {state: by_state[state] for state in ORDER if state in by_state}
 
 
 def _rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
     """Response tokens per second of one worker, its start included."""
-    ended = [one for one in attempts if "ended" in one and one.get("tokens")]
-    seconds = sum(one["ended"] - one["started"] for one in ended)
-    return sum(one["tokens"] for one in ended) / seconds if seconds > 0 else None
+    ended = [attempt for attempt in attempts if "ended" in attempt and attempt.get("tokens")]
+    seconds = sum(attempt["ended"] - attempt["started"] for attempt in ended)
+    return sum(attempt["tokens"] for attempt in ended) / seconds if seconds > 0 else None
 
 
 def _in_words(row: slurm.Row) -> str:
@@ -260,7 +260,7 @@ def _slurm_failures(
     folders: Iterable[LaunchFolder], rows: Iterable[slurm.Row], complete: bool
 ) -> list[Failure]:
     """How jobs ended that are no longer in the queue, where there is an accounting."""
-    there = {(row.job, row.task) for row in rows}
+    queued = {(row.job, row.task) for row in rows}
     by_state: dict[str, list[str]] = {}
     for folder in folders:
         if not folder.submitted:
@@ -269,7 +269,7 @@ def _slurm_failures(
         since = time.strftime("%Y-%m-%d", time.localtime(written))
         sampling = {job for job, _ in folder.tasks}
         for row in slurm.account(folder.ids, since, folder.clusters) or ():
-            if (row.job, row.task) in there or row.state in ENDED_WELL:
+            if (row.job, row.task) in queued or row.state in ENDED_WELL:
                 continue
             if complete and row.job in sampling:
                 continue

@@ -34,12 +34,14 @@ def block_curves(
     list of str
         Lines, none wider than ``width``.
     """
-    sizes, one, two = (np.asarray(v, np.float64) for v in (k, base, trained))
+    sizes, base_rates, trained_rates = (np.asarray(v, np.float64) for v in (k, base, trained))
     columns = max(width - _LABELS, 2)
     octaves = np.log2(sizes)
-    at = np.linspace(0, max(octaves[-1], 1e-9), columns)
-    top = _round_up(float(np.nanmax([one, two])))
-    rows = [_rows(np.interp(at, octaves, curve), top, height) for curve in (one, two)]
+    grid = np.linspace(0, max(octaves[-1], 1e-9), columns)
+    top = _round_up(float(np.nanmax([base_rates, trained_rates])))
+    rows = [
+        _rows(np.interp(grid, octaves, curve), top, height) for curve in (base_rates, trained_rates)
+    ]
     lines = []
     for row in range(height):
         cells = (_cell(a == row, b == row) for a, b in zip(*rows, strict=True))

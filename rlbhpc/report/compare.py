@@ -155,17 +155,17 @@ def pair(base: Measured, trained: Measured) -> Paired:
     Enough is what 98 % of the shared problems have: a straggler does not shorten the curve.
     """
     shared = common_problems((base, trained))
-    here, there = base.rows_of(shared), trained.rows_of(shared)
+    base_rows, trained_rows = base.rows_of(shared), trained.rows_of(shared)
     enough = np.ones(len(shared), bool)
     if shared:
-        enough = supporting(base.counts[here], [trained.counts[there]])
+        enough = supporting(base.counts[base_rows], [trained.counts[trained_rows]])
     problems = tuple(p for p, has in zip(shared, enough, strict=True) if has)
     compared = set(problems)
     everything = dict.fromkeys((*base.problems, *trained.problems))
     return Paired(
         problems,
-        here[enough],
-        there[enough],
+        base_rows[enough],
+        trained_rows[enough],
         tuple(p for p in everything if p not in compared),
     )
 
@@ -190,17 +190,20 @@ def compare(
     margin: float = MARGIN,
 ) -> Comparison:
     """Compare two arms on the problems that they share."""
-    problems, here, there, out = paired
-    a, b = base.counts[here], trained.counts[there]
+    problems, base_rows, trained_rows, out = paired
+    a, b = base.counts[base_rows], trained.counts[trained_rows]
     curve = difference_curve(a, b, weights, prob=prob)
     reach = int(curve.k[-1])
-    ours, theirs = base.right_in_first(reach, here), trained.right_in_first(reach, there)
+    ours, theirs = (
+        base.right_in_first(reach, base_rows),
+        trained.right_in_first(reach, trained_rows),
+    )
     gap_k = min(LARGE_K, powers_of_two(a.reach)[-1])
     return Comparison(
         base,
         trained,
         problems,
-        (here, there),
+        (base_rows, trained_rows),
         out,
         (a.pass_at_k(curve.k).mean(axis=0), b.pass_at_k(curve.k).mean(axis=0)),
         curve,

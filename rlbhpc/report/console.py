@@ -43,11 +43,13 @@ class Printer:
         for line in lines:
             self._console.print(Text(line), no_wrap=True, crop=True)
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:
+    def table(
+        self, heads: Sequence[str], rows: Iterable[Sequence[str]], left_columns: int = 1
+    ) -> None:
         """Print a table whose first ``left`` columns are text."""
         table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
         for i, head in enumerate(heads):
-            side = "left" if i < left else "right"
+            side = "left" if i < left_columns else "right"
             table.add_column(Text(head), justify=side, overflow="fold")  # type: ignore[arg-type]
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))

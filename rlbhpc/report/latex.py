@@ -20,8 +20,8 @@ _SPECIAL: Final = {
 def latex(report: Report) -> str:
     """Write pass@k of all arms, and the comparisons, as two kinds of ``table`` environments."""
     parts = ["% Needs \\usepackage{booktabs}."]
-    for set_name in dict.fromkeys(one.problem_set for one in report.measured):
-        here = [one for one in report.measured if one.problem_set == set_name and one.curve]
+    for set_name in dict.fromkeys(arm.problem_set for arm in report.measured):
+        here = [arm for arm in report.measured if arm.problem_set == set_name and arm.curve]
         if here:
             parts.append(_pass_at_k(report, set_name, here))
     if report.final:
@@ -35,14 +35,14 @@ def escaped(text: str) -> str:
 
 
 def _pass_at_k(report: Report, set_name: str, here: Sequence[Measured]) -> str:
-    reach = max(int(one.curve.k[-1]) for one in here if one.curve)
+    reach = max(int(arm.curve.k[-1]) for arm in here if arm.curve)
     sizes = report.k(reach)
     rows = []
-    for one in here:
-        assert one.curve is not None
-        at = {k: i for i, k in enumerate(one.curve.k.tolist())}
-        values = [bounds(one.curve.interval, at[k]) if k in at else "–" for k in sizes]
-        rows.append([one.label, str(int(one.sampled.sum())), *values])
+    for arm in here:
+        assert arm.curve is not None
+        column = {k: i for i, k in enumerate(arm.curve.k.tolist())}
+        values = [bounds(arm.curve.interval, column[k]) if k in column else "–" for k in sizes]
+        rows.append([arm.label, str(int(arm.sampled.sum())), *values])
     level = f"{100 * report.settings.prob:g} %"
     return _table(
         f"pass@k on {set_name}, percent, with {level} intervals over problems.",
@@ -53,21 +53,21 @@ def _pass_at_k(report: Report, set_name: str, here: Sequence[Measured]) -> str:
 
 def _comparisons(report: Report) -> str:
     rows = []
-    for one in report.final:
-        cells = one.solved.counts if one.solved else {}
+    for pair in report.final:
+        cells = pair.solved.counts if pair.solved else {}
         counts = "/".join(str(value) for value in cells.values()) or "–"
-        first, last = one.curve.pointwise, one.net
+        first, last = pair.curve.pointwise, pair.net
         rows.append(
             [
-                one.title,
-                str(one.answer.word),
+                pair.title,
+                str(pair.answer.word),
                 bounds(first, 0, sign=True),
                 bounds(last, sign=True),
-                str(one.reach),
+                str(pair.reach),
                 counts,
-                p_value(one.solved.p_value) if one.solved else "–",
-                f"{percent(float(one.gap.estimate))} ({signed(float(one.gap.lower))}, "
-                f"{signed(float(one.gap.upper))})",
+                p_value(pair.solved.p_value) if pair.solved else "–",
+                f"{percent(float(pair.gap.estimate))} ({signed(float(pair.gap.lower))}, "
+                f"{signed(float(pair.gap.upper))})",
             ]
         )
     heads = ["comparison", "answer", "pass@1, points", "pass@K, points", "K",

@@ -203,10 +203,10 @@ def _of_samples(
     n, c = band.counts(band.up_to_stop(verdicts, stop_after), axis=1)
     counts = Counts.of(n, c, stop_after, depth)
     cut = judged & (take_rows(ends, rows)[:, :depth] == Finish.LENGTH)
-    asked = len(rows) * depth
+    requested = len(rows) * depth
     tally = Tally(
-        asked,
-        asked - (verdicts.size - _times(verdicts, Status.MISSING)),
+        requested,
+        requested - (verdicts.size - _times(verdicts, Status.MISSING)),
         int(np.count_nonzero(judged)),
         _times(verdicts, Status.RIGHT),
         _times(verdicts, Status.NO_ANSWER),
@@ -218,8 +218,8 @@ def _of_samples(
     if stop_after:
         # What is behind a problem's last right sample is not missing.
         missing = _times(verdicts[~counts.stopped], Status.MISSING)
-        asked = verdicts.size - _times(verdicts, Status.MISSING) + missing
-        tally = replace(tally, asked=asked, missing=missing)
+        requested = verdicts.size - _times(verdicts, Status.MISSING) + missing
+        tally = replace(tally, asked=requested, missing=missing)
     more = int((every[:, depth:] != Status.MISSING).any(axis=1).sum())
     first = verdicts[:, : stop_after or depth]
     return Measured(*names, counts, depth, more, tally, first, verdicts, stop_after)

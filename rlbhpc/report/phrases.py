@@ -17,12 +17,12 @@ def signed(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:+.1f}"
 
 
-def bounds(interval: Interval, at: int | None = None, *, sign: bool = False) -> str:
+def bounds(interval: Interval, index: int | None = None, *, sign: bool = False) -> str:
     """``31.2 [18.0, 45.0]``, with ``?`` behind bounds that simulation does not support."""
-    one = interval if at is None else interval[at]
+    single = interval if index is None else interval[index]
     show = signed if sign else percent
-    mark = "" if bool(one.sound) else " ?"
-    estimate, lower, upper = (show(float(v)) for v in (one.estimate, one.lower, one.upper))
+    mark = "" if bool(single.sound) else " ?"
+    estimate, lower, upper = (show(float(v)) for v in (single.estimate, single.lower, single.upper))
     return f"{estimate} [{lower}, {upper}]{mark}"
 
 

@@ -40,14 +40,14 @@ def arguments(about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def draw_runs(asked: argparse.Namespace, draw: Draw) -> None:
+def draw_runs(options: argparse.Namespace, draw: Draw) -> None:
     """Gather each run, draw, and write PDF, PNG, CSV and JSON."""
     try:
-        pairs = [read_pair(text) for text in asked.compare]
-        for run in asked.runs:
+        pairs = [read_pair(text) for text in options.compare]
+        for run in options.runs:
             report = gather(run, pairs)
             # Runs may draw figures of the same name, so several get a folder each.
-            folder = asked.out / report.name if len(asked.runs) > 1 else asked.out
+            folder = options.out / report.name if len(options.runs) > 1 else options.out
             drawn = False
             for name, chart in draw(report):
                 drawn = True
@@ -80,11 +80,11 @@ def main_published(
     if runs:
         parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="runs to lay over")
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write to")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     try:
-        reports = [gather(run) for run in asked.runs] if runs else []
+        reports = [gather(run) for run in options.runs] if runs else []
         for name, chart in draw(reports):
-            print(save(chart, asked.out, name, {"runs": [report.name for report in reports]})[0])
+            print(save(chart, options.out, name, {"runs": [report.name for report in reports]})[0])
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(error.code)

@@ -48,7 +48,7 @@ def print_answer(report: Report, console: Console) -> None:
     heads = ["", "arm", "set", "lost", "gained", "of", "net at K, points", "K", "at k = 1"]
     rows = [_row(report, pair) for pair in report.final]
     if printer.fits(heads, rows):
-        printer.table(heads, rows, left=3)
+        printer.table(heads, rows, left_columns=3)
     else:
         for pair in report.final:
             printer.prose(plain(line(pair)))

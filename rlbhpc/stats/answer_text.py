@@ -18,49 +18,50 @@ _OTHER: Final = {"lost": "the trained model", "gained": "the base"}
 _MANY: Final = 30.0
 
 
-def answer_sentences(found: Answer) -> tuple[str, ...]:
+def answer_sentences(answer: Answer) -> tuple[str, ...]:
     """Lost and gained first, then the net, then k = 1, then what was left out."""
-    problems = found.lost.problems
-    left_out = _left_out(found)
-    if not found.solved:
-        rate = float(detection_threshold(found.k))
+    problems = answer.lost.problems
+    left_out = _left_out(answer)
+    if not answer.solved:
+        rate = float(detection_threshold(answer.k))
         return (
-            f"Neither model solves any of the {problems:,} problems in {found.k:,} samples each: "
+            f"Neither model solves any of the {problems:,} problems in {answer.k:,} samples each: "
             f"rates below {100 * rate:.2g} % are not seen. Try easier problems or more samples.",
             *left_out,
         )
-    p = "" if math.isnan(found.p_mcnemar) else f" (McNemar p {p_value(found.p_mcnemar)})"
+    p = "" if math.isnan(answer.p_mcnemar) else f" (McNemar p {p_value(answer.p_mcnemar)})"
     return (
-        f"In {found.k:,} samples it lost {found.lost.count:,} of {problems:,} problems and gained "
-        f"{found.gained.count:,}{p}.",
-        *_finding("lost", found.lost, found),
-        *_finding("gained", found.gained, found),
-        f"At k = {found.k:,} trained minus base is {points(found.net)} points"
-        f"{_against(found)}; at k = 1 it is {points(found.efficiency)}.",
-        *_trainings(found),
+        f"In {answer.k:,} samples it lost {answer.lost.count:,} of {problems:,} problems "
+        f"and gained {answer.gained.count:,}{p}.",
+        *_finding("lost", answer.lost, answer),
+        *_finding("gained", answer.gained, answer),
+        f"At k = {answer.k:,} trained minus base is {points(answer.net)} points"
+        f"{_against(answer)}; at k = 1 it is {points(answer.efficiency)}.",
+        *_trainings(answer),
         *left_out,
     )
 
 
-def _trainings(found: Answer) -> tuple[str, ...]:
+def _trainings(answer: Answer) -> tuple[str, ...]:
     """Tell the components of the variance, where a recipe was trained several times."""
-    if found.spread is None:
+    if answer.spread is None:
         return ()
     problems, seeds, rest = (
         f"{100 * value:.1f}"
-        for value in (found.spread.problems, found.spread.seeds, found.spread.rest)
+        for value in (answer.spread.problems, answer.spread.seeds, answer.spread.rest)
     )
     return (
-        f"Mean of {found.seeds} seeds. The difference at k = {found.k:,} has a standard deviation "
-        f"of {seeds} points between seeds, {problems} between problems and {rest} of the rest.",
+        f"Mean of {answer.seeds} seeds. The difference at k = {answer.k:,} has a standard "
+        f"deviation of {seeds} points between seeds, {problems} between problems "
+        f"and {rest} of the rest.",
     )
 
 
-def _finding(verb: str, side: Finding, found: Answer) -> tuple[str, ...]:
+def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
     """Say what the joint model says of one side, and what would decide it."""
-    high, margin = f"{100 * side.high:.1f}", f"{100 * found.margin:g}"
+    high, margin = f"{100 * side.high:.1f}", f"{100 * answer.margin:g}"
     if side.verdict == "yes":
-        few = f", fewer than the margin of {margin} %" if side.high < found.margin else ""
+        few = f", fewer than the margin of {margin} %" if side.high < answer.margin else ""
         return (
             f"Truly {verb}, in that {_OTHER[verb]} needs at least {FACTOR:g} times the samples: "
             f"{100 * side.estimate:.1f} [{100 * side.low:.1f}, {high}] % of problems{few}.",
@@ -68,33 +69,33 @@ def _finding(verb: str, side: Finding, found: Answer) -> tuple[str, ...]:
     if side.verdict == "no":
         return (f"Truly {verb}: at most {high} % of problems, below the margin of {margin} %.",)
     slower = "slower" if verb == "lost" else "quicker"
-    told = (
+    sentence = (
         f"It is undecided whether problems were truly {verb} or it is only {slower}: between 0 "
         f"and {high} % of them."
     )
     if side.more > _MANY:
-        return (told,)
-    problems, samples = side.more * side.problems, side.more * found.k
+        return (sentence,)
+    problems, samples = side.more * side.problems, side.more * answer.k
     return (
-        f"{told} About {_round(problems)} problems, or {_round(samples)} samples of each, would "
-        "decide it.",
+        f"{sentence} About {_round(problems)} problems, or {_round(samples)} samples of each, "
+        "would decide it.",
     )
 
 
-def _against(found: Answer) -> str:
+def _against(answer: Answer) -> str:
     """Point out where the counted cells and the interval of the net disagree."""
-    if math.isnan(found.p_mcnemar) or bool(found.net.sign) == (found.p_mcnemar < 1 - PROB):
+    if math.isnan(answer.p_mcnemar) or bool(answer.net.sign) == (answer.p_mcnemar < 1 - PROB):
         return ""
     return " (the interval and McNemar's test disagree: take it as open)"
 
 
-def _left_out(found: Answer) -> tuple[str, ...]:
-    number = len(found.left_out)
+def _left_out(answer: Answer) -> tuple[str, ...]:
+    number = len(answer.left_out)
     if not number:
         return ()
     noun = "problem" if number == 1 else "problems"
     verb = "is" if number == 1 else "are"
-    return (f"{number:,} {noun} with fewer than {found.k:,} samples {verb} left out.",)
+    return (f"{number:,} {noun} with fewer than {answer.k:,} samples {verb} left out.",)
 
 
 def _round(value: float) -> str:

@@ -144,8 +144,8 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     size, value = np.asarray(k, np.float64), np.asarray(difference, np.float64)
     if size.shape != value.shape or size.ndim != 1:
         raise UserError(f"a curve has {size.shape} draw sizes and {value.shape} values")
-    known = ~np.isnan(value)
-    at, value = np.log2(size[known]), value[known]
+    has_value = ~np.isnan(value)
+    octave, value = np.log2(size[has_value]), value[has_value]
     sign = np.where(np.abs(value) <= _TINY, 0.0, np.sign(value))
     apart = np.flatnonzero(sign)
     left, right = apart[:-1], apart[1:]
@@ -154,8 +154,8 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     # Between neighbours the straight line; across zeros the middle of the run.
     straight = right == left + 1
     share = np.abs(value[left]) / (np.abs(value[left]) + np.abs(value[right]))
-    line = at[left] + share * (at[right] - at[left])
-    middle = (at[np.minimum(left + 1, len(at) - 1)] + at[right - 1]) / 2
+    line = octave[left] + share * (octave[right] - octave[left])
+    middle = (octave[np.minimum(left + 1, len(octave) - 1)] + octave[right - 1]) / 2
     return np.asarray(2.0 ** np.where(straight, line, middle))
 
 
@@ -189,9 +189,9 @@ def _share_crossing(replicates: NDArray[np.float64]) -> float:
 
 def _invert(curve: DifferenceCurve) -> tuple[CrossingSet, ...]:
     """Find the runs of k at which the pointwise interval holds 0; ends interpolated on log k."""
-    known = ~np.isnan(curve.pointwise.estimate)
-    k = curve.k[known].astype(np.float64)
-    lower, upper = curve.pointwise.lower[known], curve.pointwise.upper[known]
+    has_value = ~np.isnan(curve.pointwise.estimate)
+    k = curve.k[has_value].astype(np.float64)
+    lower, upper = curve.pointwise.lower[has_value], curve.pointwise.upper[has_value]
     # +1, −1 and 0 where the interval lies above, below and around 0.
     side = (lower > 0).astype(np.int64) - (upper < 0)
     edges = np.flatnonzero(np.diff(side)) + 1

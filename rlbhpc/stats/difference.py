@@ -158,8 +158,8 @@ def _sign_flip_p(differences: NDArray[np.float64], weights: ProblemWeights) -> f
     If nothing moved, a problem's two arms could be exchanged, which turns the sign of its whole
     difference curve: the p-value is then exact for any number of problems.
     """
-    known = ~np.isnan(differences).any(axis=0)
-    d = differences[:, known]
+    has_value = ~np.isnan(differences).any(axis=0)
+    d = differences[:, has_value]
     squares = (d**2).sum(axis=0)
     varies = squares > _TINY
     if not varies.any():

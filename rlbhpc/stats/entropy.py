@@ -119,5 +119,5 @@ def _responses(
     sums: ArrayLike, tokens: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     s, t = np.broadcast_arrays(np.asarray(sums, np.float64), np.asarray(tokens, np.float64))
-    known = ~np.isnan(s) & (t > 0)
-    return s[known], t[known]
+    has_value = ~np.isnan(s) & (t > 0)
+    return s[has_value], t[has_value]

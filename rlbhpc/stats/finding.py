@@ -75,9 +75,9 @@ def finding(
     seeds; but the rows of one problem are alike, and count as fewer.
     """
     problems = len(joint.row) // seeds
-    shown = round(count / seeds)
+    count_of_seed = round(count / seeds)
     if not group.any():  # one sample each: no two rates are that far apart
-        return Finding(Verdict.UNDECIDED, 0.0, 0.0, 1.0, shown, problems)
+        return Finding(Verdict.UNDECIDED, 0.0, 0.0, 1.0, count_of_seed, problems)
     chances = joint.chances(best, group)[joint.row].reshape(seeds, problems)
     estimate = min(1.0, float(chances.mean()))
     cut = float(special.ndtri((1 + PROB) / 2))
@@ -92,15 +92,15 @@ def finding(
     threshold = float(special.ndtri(1 - error / 4))
     if evidence > threshold:
         low, high = _shares(chances, estimate)
-        return Finding(Verdict.YES, estimate, low, high, shown, problems)
+        return Finding(Verdict.YES, estimate, low, high, count_of_seed, problems)
     high = 1.0 if estimate > 1 - 1e-6 else _bound(root_deviance, cut, estimate, 1.0)
     if high < margin:
-        return Finding(Verdict.NO, estimate, 0.0, high, shown, problems)
+        return Finding(Verdict.NO, estimate, 0.0, high, count_of_seed, problems)
     needed = threshold + float(special.ndtri(_POWER))
     more = high / margin
     if evidence > 0:
         more = min(more, (needed / evidence) ** 2)
-    return Finding(Verdict.UNDECIDED, estimate, 0.0, high, shown, problems, more)
+    return Finding(Verdict.UNDECIDED, estimate, 0.0, high, count_of_seed, problems, more)
 
 
 def _alike(values: NDArray[np.float64]) -> float:
@@ -123,8 +123,8 @@ def _shares(chances: NDArray[np.float64], share: float) -> tuple[float, float]:
     """
     seeds, rows = len(chances), chances.size
     spread = share * (1 - share)
-    known = float(((chances - share) ** 2).sum()) / spread if spread > 1e-12 else rows
-    trials = known * (known / rows) ** 2 / _alike(chances - share)
+    effective = float(((chances - share) ** 2).sum()) / spread if spread > 1e-12 else rows
+    trials = effective * (effective / rows) ** 2 / _alike(chances - share)
     if seeds > 1 and spread > 1e-12:
         trials = spread / (spread / trials + seed_variance(chances[:, :, None]).item())
     a, b = share * trials + 0.5, (1 - share) * trials + 0.5

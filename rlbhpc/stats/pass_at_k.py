@@ -261,8 +261,8 @@ def _check(
     )
     for wrong, rule in rules:
         if wrong.any():
-            at = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
+            index = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
             raise ValueError(
-                f"pass@k needs {rule}, got n={n[at]}, c={c[at]}, k={k[at]}, "
-                f"stop_after={stop[at]} at {at}"
+                f"pass@k needs {rule}, got n={n[index]}, c={c[index]}, k={k[index]}, "
+                f"stop_after={stop[index]} at {index}"
             )

@@ -88,8 +88,8 @@ def _clustered(table: NDArray[np.float64]) -> tuple[float, float]:
     if len(logs) < _PROBLEMS:
         return float("nan"), float("nan")
     weights = ProblemWeights.draw(len(logs), np.random.default_rng(0), 1)
-    found = ratio_interval(np.nansum(logs, axis=1), (~np.isnan(logs)).sum(axis=1), weights)
-    return float(np.exp(found.lower)), float(np.exp(found.upper))
+    interval = ratio_interval(np.nansum(logs, axis=1), (~np.isnan(logs)).sum(axis=1), weights)
+    return float(np.exp(interval.lower)), float(np.exp(interval.upper))
 
 
 def perplexity_over_steps(

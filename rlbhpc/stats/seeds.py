@@ -101,7 +101,7 @@ def seeds_curve(
     by_problem = paired_error(
         mean, ProblemWeights.draw(problems, rng, 1), np.clip(1 - carried / 10, 0, 1)
     ) ** 2  # fmt: skip
-    one = curve.pointwise
+    pointwise = curve.pointwise
     # Each part with the quantile of its own degrees of freedom: with three seeds that holds 94 to
     # 97 %, and Satterthwaite's 90 to 95 %, since the variance of few seeds often comes out as 0.
     half = np.sqrt(
@@ -111,9 +111,9 @@ def seeds_curve(
     return replace(
         curve,
         pointwise=replace(
-            one,
-            lower=np.maximum(one.estimate - half, -1.0),
-            upper=np.minimum(one.estimate + half, 1.0),
+            pointwise,
+            lower=np.maximum(pointwise.estimate - half, -1.0),
+            upper=np.minimum(pointwise.estimate + half, 1.0),
             method=f"two-way analysis of variance, {number} seeds, Student t",
         ),
         carriers=carried,

@@ -34,20 +34,20 @@ def solvable_sets(c: Mapping[str, ArrayLike]) -> dict[frozenset[str], NDArray[np
     if not c:
         raise UserError("solvable sets need at least one arm")
     solved = {arm: np.asarray(right) > 0 for arm, right in c.items()}
-    for (one, a), (other, b) in pairwise(solved.items()):
+    for (first, a), (second, b) in pairwise(solved.items()):
         if a.shape != b.shape or a.ndim != 1:
             raise UserError(
-                f"arms {one!r} and {other!r} have {a.shape} and {b.shape} problems; "
+                f"arms {first!r} and {second!r} have {a.shape} and {b.shape} problems; "
                 "give one entry per problem for the same problems"
             )
     arms = list(solved)
     matrix = np.stack([solved[arm] for arm in arms], axis=1)
     patterns, group = np.unique(matrix, axis=0, return_inverse=True)
-    found = {
+    by_problem = {
         frozenset(arm for arm, member in zip(arms, pattern, strict=True) if member): np.flatnonzero(
             group.ravel() == i
         )
         for i, pattern in enumerate(patterns)
     }
-    order = sorted(found, key=lambda members: (-len(found[members]), -len(members)))
-    return {members: found[members] for members in order}
+    order = sorted(by_problem, key=lambda members: (-len(by_problem[members]), -len(members)))
+    return {members: by_problem[members] for members in order}

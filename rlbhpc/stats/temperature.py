@@ -151,13 +151,13 @@ def matched_pass_at_k(
     wanted
         Entropy of the model to match.
     """
-    at = matched_temperature(temperature, entropy, wanted)
+    matched = matched_temperature(temperature, entropy, wanted)
     t = np.asarray(temperature, np.float64)
     order = np.argsort(t)
     rows = np.asarray(curves, np.float64)[order]
     t = t[order]
-    right = int(np.clip(np.searchsorted(t, at), 1, len(t) - 1))
-    share = (at - t[right - 1]) / (t[right] - t[right - 1])
+    right = int(np.clip(np.searchsorted(t, matched), 1, len(t) - 1))
+    share = (matched - t[right - 1]) / (t[right] - t[right - 1])
     return np.asarray((1 - share) * rows[right - 1] + share * rows[right])
 
 

@@ -63,10 +63,10 @@ def pass_curve(
     sizes = curve.as_sizes(_reach(data) if k is None else k)
 
     def one(counts: Counts) -> dict[str, NDArray[Any]]:
-        found = curve.pass_curve(counts, weights, sizes, prob)
-        return _parts("pass_at_k", found.interval) | {
-            "support": found.support,
-            "informative": found.informative,
+        whole = curve.pass_curve(counts, weights, sizes, prob)
+        return _parts("pass_at_k", whole.interval) | {
+            "support": whole.support,
+            "informative": whole.informative,
         }
 
     result = _over_rest(data, one, sizes)
@@ -103,12 +103,12 @@ def difference_curve(
     sizes = curve.as_sizes(reach if k is None else k)
 
     def one(row: Counts) -> dict[str, NDArray[Any]]:
-        found = difference.difference_curve(counts, row, weights, sizes, prob)
-        return _parts("difference", found.pointwise) | {
-            "band": found.band.bounds,
-            "support": found.support,
-            "informative": found.informative,
-            "p_moved": np.asarray(found.p_moved),
+        whole = difference.difference_curve(counts, row, weights, sizes, prob)
+        return _parts("difference", whole.pointwise) | {
+            "band": whole.band.bounds,
+            "support": whole.support,
+            "informative": whole.informative,
+            "p_moved": np.asarray(whole.p_moved),
         }
 
     result = _over_rest(other, one, sizes)
@@ -210,26 +210,26 @@ def _rows(data: xr.Dataset) -> Iterator[tuple[dict[Hashable, int], Counts]]:
         raise UserError(f"counts need a variable 'n' over {PROBLEM!r}; take the counts first")
     rest = {dim: size for dim, size in data["n"].sizes.items() if dim != PROBLEM}
     for index in np.ndindex(*rest.values()):
-        at = dict(zip(rest, index, strict=True))
-        yield at, _counts(data.isel(at))
+        index_of = dict(zip(rest, index, strict=True))
+        yield index_of, _counts(data.isel(index_of))
 
 
 def _over_rest(
     data: xr.Dataset,
-    one: Callable[[Counts], dict[str, NDArray[Any]]],
+    function: Callable[[Counts], dict[str, NDArray[Any]]],
     k: NDArray[np.int64],
 ) -> xr.Dataset:
     """Call ``one`` at every position of the other dimensions and put its arrays together."""
     rest = [dim for dim in data["n"].dims if dim != PROBLEM]
     shape = [data.sizes[dim] for dim in rest]
-    found: dict[str, NDArray[Any]] = {}
-    for at, counts in _rows(data):
-        for name, values in one(counts).items():
-            if name not in found:
-                found[name] = np.empty((*shape, *values.shape), values.dtype)
-            found[name][tuple(at.values())] = values
+    arrays: dict[str, NDArray[Any]] = {}
+    for index, counts in _rows(data):
+        for name, values in function(counts).items():
+            if name not in arrays:
+                arrays[name] = np.empty((*shape, *values.shape), values.dtype)
+            arrays[name][tuple(index.values())] = values
     dims = {1: ["k"], 2: ["k", CI_BOUND], 0: []}
-    variables = {name: ([*rest, *dims[v.ndim - len(rest)]], v) for name, v in found.items()}
+    variables = {name: ([*rest, *dims[v.ndim - len(rest)]], v) for name, v in arrays.items()}
     coords = {str(dim): data[dim] for dim in rest if dim in data.coords}
     return xr.Dataset(variables, coords | {"k": k, CI_BOUND: list(CI_BOUNDS)})
 
@@ -255,14 +255,14 @@ def _matched(base: xr.Dataset, trained: xr.Dataset) -> tuple[xr.Dataset, xr.Data
     """Bring two Datasets into one order of problems; refuse different sets."""
     if PROBLEM not in base.coords or PROBLEM not in trained.coords:
         return base, trained
-    one, other = base[PROBLEM].to_numpy(), trained[PROBLEM].to_numpy()
-    odd = sorted(set(one.tolist()) ^ set(other.tolist()))
+    base_ids, trained_ids = base[PROBLEM].to_numpy(), trained[PROBLEM].to_numpy()
+    odd = sorted(set(base_ids.tolist()) ^ set(trained_ids.tolist()))
     if odd:
         raise UserError(
             f"{len(odd)} problems are in one arm only, the first {odd[0]!r}; "
             "select the common problems of both arms"
         )
-    return base, trained.sel({PROBLEM: one})
+    return base, trained.sel({PROBLEM: base_ids})
 
 
 @xr.register_dataset_accessor("rlb_stats")  # type: ignore[no-untyped-call]

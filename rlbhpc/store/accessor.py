@@ -66,9 +66,9 @@ class DatasetAccessor:
             tile = (
                 verdict[place].load().transpose(*dims, ...).to_numpy().astype(np.int8, copy=False)
             )
-            at = tuple(place[dim] for dim in dims)
+            index = tuple(place[dim] for dim in dims)
             tile = band.up_to_stop(tile.reshape(*tile.shape[: len(dims)], -1), stop_after)
-            n[at], c[at] = band.counts(tile, -1)
+            n[index], c[index] = band.counts(tile, -1)
         coords = {k: v for k, v in dataset.coords.items() if {*v.dims} <= {*dims}}
         if stop_after:
             coords["n_max"] = xr.DataArray(verdict.sizes.get("sample", 1))
@@ -144,14 +144,14 @@ class DatasetAccessor:
             chosen = chosen.sel(step=step)
         numbers = np.arange(chosen.sizes["sample"]) if sample is None else np.atleast_1d(sample)
         steps = np.atleast_1d(chosen["step"].values)
-        found = samples.find(
+        matches = samples.find(
             self._layout(),
             str(dataset["arm"].item()),
             problem,
             samples=set(numbers.tolist()),
             steps=set(steps.tolist()),
         )
-        texts = {(row.key.sample, row.key.step): row.text for row, _ in found}
+        texts = {(row.key.sample, row.key.step): row.text for row, _ in matches}
         values = [[texts.get((int(n), int(s)), "") for s in steps] for n in numbers]
         result = xr.DataArray(
             np.array(values, object),

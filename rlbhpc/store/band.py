@@ -52,11 +52,11 @@ def build(
     n, block
         Length of the sample axis, and of a chunk along it.
     """
-    at, kept = positions(rows["problem"], problems)
-    asked = np.asarray(fingerprints, np.int64)
-    kept &= numbers(rows["fingerprint"]) == asked[at]
-    rows, at = rows.filter(pa.array(kept)), at[kept]
-    cell = at * n + numbers(rows["sample"]).astype(np.int64)
+    places, kept = positions(rows["problem"], problems)
+    required = np.asarray(fingerprints, np.int64)
+    kept &= numbers(rows["fingerprint"]) == required[places]
+    rows, places = rows.filter(pa.array(kept)), places[kept]
+    cell = places * n + numbers(rows["sample"]).astype(np.int64)
 
     arrays: dict[str, NDArray[Any]] = {}
     for variable in cube_schema.SAMPLE_VARIABLES:
@@ -68,7 +68,7 @@ def build(
     arrays["vocabulary"] = np.full((len(problems), blocks, 1), "", STRING)
     _write_answers(rows["answer"], cell, block, arrays["answer"], arrays["vocabulary"])
     arrays["n"], arrays["c"] = counts(arrays["verdict"], axis=1)
-    arrays["fingerprint"] = asked[:, None]
+    arrays["fingerprint"] = required[:, None]
     return arrays
 
 
@@ -112,8 +112,8 @@ def positions(
     column = column.unify_dictionaries().combine_chunks()
     place: Mapping[str, int] = {name: i for i, name in enumerate(names)}
     of_value = np.array([place.get(v, -1) for v in column.dictionary.to_pylist()], np.int64)
-    at = of_value[numbers(column.indices)]
-    return np.maximum(at, 0), at >= 0
+    places = of_value[numbers(column.indices)]
+    return np.maximum(places, 0), places >= 0
 
 
 def numbers(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
@@ -129,8 +129,8 @@ def vocabulary(answers: Mapping[int, str]) -> str:
     """Write answers by id as JSON, in the order of the ids and shortened for show."""
     if not answers:
         return ""
-    shown = {str(i): cube_schema.shown(answers[i]) for i in sorted(answers)}
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    texts_shown = {str(i): cube_schema.shown(answers[i]) for i in sorted(answers)}
+    return json.dumps(texts_shown, ensure_ascii=False, separators=(",", ":"))
 
 
 def _write_answers(
@@ -154,9 +154,9 @@ def _write_answers(
     distinct = np.unique(place * len(texts) + codes)
     answers_at: dict[int, dict[int, str]] = {}
     for pair in distinct.tolist():
-        at, code = divmod(pair, len(texts))
+        position, code = divmod(pair, len(texts))
         if texts[code]:
-            answers_at.setdefault(at, {})[int(id_of[code])] = texts[code]
+            answers_at.setdefault(position, {})[int(id_of[code])] = texts[code]
     flat = words.reshape(-1)
-    for at, answers in answers_at.items():
-        flat[at] = vocabulary(answers)
+    for position, answers in answers_at.items():
+        flat[position] = vocabulary(answers)

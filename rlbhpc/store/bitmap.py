@@ -150,12 +150,12 @@ class Bitmap:
         keys = [cell[1:] for cell in cells]
         rows = list(map(self._rows.get, keys))
         fresh: list[tuple[int, int, int]] = []
-        known = len(self.cells)
+        count = len(self.cells)
         for i, row in enumerate(rows):
             if row is None:
                 cell = cells[i]
-                rows[i] = self._rows.setdefault(keys[i], known + len(fresh))
-                if rows[i] == known + len(fresh):
+                rows[i] = self._rows.setdefault(keys[i], count + len(fresh))
+                if rows[i] == count + len(fresh):
                     problem = self.problems.setdefault(cell.problem, len(self.problems))
                     fresh.append((cell.step, problem, cell.fingerprint))
         if fresh:
@@ -216,8 +216,8 @@ class Bitmap:
     def has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether samples of some rows are there."""
         bytes_ = self.bits.reshape(-1)[self._place(rows, samples)]
-        there: NDArray[np.bool_] = (bytes_ >> (samples & 7)) & 1 == 1
-        return there
+        bits: NDArray[np.bool_] = (bytes_ >> (samples & 7)) & 1 == 1
+        return bits
 
     def _set(self, bits: NDArray[np.uint8], entries: _Entries) -> None:
         places = self._place(entries.rows, entries.samples)
@@ -243,18 +243,18 @@ class Bitmap:
         self.settle()
         keys = zip(problems, fingerprints.tolist(), strict=True)
         rows = np.array([self._rows.get((step, p, f), -1) for p, f in keys], np.int64)
-        there = rows >= 0
-        known = rows[there]
+        has_row = rows >= 0
+        own_rows = rows[has_row]
         bits = np.zeros((len(problems), self.bits.shape[1]), np.uint8)
         right_bits = np.zeros_like(bits)
-        bits[there], right_bits[there] = self.bits[known], self.right_bits[known]
+        bits[has_row], right_bits[has_row] = self.bits[own_rows], self.right_bits[own_rows]
         values = {name: np.zeros(len(problems)) for name in ("right", "tokens", "measured")}
         for name, column in values.items():
-            column[there] = self.cells[name][known]
+            column[has_row] = self.cells[name][own_rows]
         place = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}
         failed = [(place[row], sample) for row, sample in self.failed if row in place]
         at_step = np.flatnonzero(self.cells["step"] == step)
-        others = at_step[~np.isin(at_step, known)]
+        others = at_step[~np.isin(at_step, own_rows)]
         numbers = [self.problems[problem] for problem in problems if problem in self.problems]
         stale = others[np.isin(self.cells["problem"][others], numbers)]
         return Holding(
@@ -289,14 +289,14 @@ class Bitmap:
         ).encode()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with files.making(path.parent) as made:
-                with files.Sink(made) as sink:
+            with files.making(path.parent) as partial:
+                with files.Sink(partial) as sink:
                     sink.write(_START.pack(_MAGIC, len(head), zlib.crc32(head)))
                     sink.write(head)
                     sink.write(cells)
                     sink.write(struct.pack("<I", zlib.crc32(cells)))
                     sink.write(np.ascontiguousarray(rows).data.cast("B"))
-                files.publish(made, path)
+                files.publish(partial, path)
         except OSError as error:
             raise files.explain(error, path) from error
 

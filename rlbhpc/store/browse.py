@@ -135,19 +135,19 @@ class Browser:
 
     def responses(self) -> list[Found]:
         """Whole samples of the chosen problem with the chosen number."""
-        found = []
+        responses = []
         for group in self._groups:
             set_name = str(group["problem_set"].item())
             own = [p for p in group["problem"].values.tolist() if p.startswith(f"{set_name}/")]
             for problem in own:
-                found += samples.find(
+                responses += samples.find(
                     self._layout,
                     _arm(group),
                     problem,
                     samples=None if self._choice.sample is None else {self._choice.sample},
                     steps=set(group["step"].values.tolist()),
                 )
-        return found
+        return responses
 
     def _narrowed(self, groups: list[xr.Dataset]) -> Iterator[xr.Dataset]:
         choice = self._choice
@@ -160,7 +160,7 @@ class Browser:
             groups = [group for group in groups if choice.step in group["step"].values]
             _require(groups, f"no step {choice.step}", str(choice.step), sorted(steps, key=int))
         every: list[str] = []
-        found = 0
+        count = 0
         for group in groups:
             if choice.step is not None:
                 group = group.sel(step=[choice.step])
@@ -169,23 +169,23 @@ class Browser:
                 every += ids
                 group = group.sel(problem=[p for p in ids if _matches(p, choice.problem)])
             if group.sizes["problem"]:
-                found += 1
+                count += 1
                 yield group
         if choice.problem is not None:
-            _require(found, f"no problem {choice.problem!r}", choice.problem, every)
+            _require(count, f"no problem {choice.problem!r}", choice.problem, every)
 
 
 def _arm(group: xr.Dataset) -> str:
     return str(group["arm"].item())
 
 
-def _matches(problem: str, asked: str) -> bool:
-    return asked in {problem, problem.partition("/")[2]}
+def _matches(problem: str, pattern: str) -> bool:
+    return pattern in {problem, problem.partition("/")[2]}
 
 
-def _require(found: object, message: str, asked: str, known: list[str]) -> None:
-    if found:
+def _require(match: object, message: str, name: str, names: list[str]) -> None:
+    if match:
         return
-    near = difflib.get_close_matches(asked, known, n=3) or known[:5]
-    more = f" and {len(known) - len(near)} more" if len(known) > len(near) else ""
+    near = difflib.get_close_matches(name, names, n=3) or names[:5]
+    more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
     raise UserError(f"{message} in this run; there are {', '.join(near) or 'none'}{more}")

@@ -36,12 +36,12 @@ def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     """
     stops = np.cumsum(sizes).tolist()
     spans = list(zip([0, *stops], stops, strict=False))
-    found = np.zeros((len(spans), table.num_columns), np.uint32)
+    sums = np.zeros((len(spans), table.num_columns), np.uint32)
     for i, column in enumerate(table.columns):
         if table.num_rows:
             of = _summer(column)
-            found[:, i] = [of(start, stop) for start, stop in spans]
-    return found
+            sums[:, i] = [of(start, stop) for start, stop in spans]
+    return sums
 
 
 def _summer(column: pa.ChunkedArray) -> Callable[[int, int], int]:

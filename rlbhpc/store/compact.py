@@ -116,8 +116,10 @@ def _round(
     finally:
         shutil.rmtree(made, ignore_errors=True)
     versions.sweep(layout, version)
-    left = [note for bands in build.notes.values() for notes in bands.values() for note in notes]
-    return Compacted(version.store, True, build.bands, build.linked, (*sources.notes, *left))
+    notes_left = [
+        note for bands in build.notes.values() for notes in bands.values() for note in notes
+    ]
+    return Compacted(version.store, True, build.bands, build.linked, (*sources.notes, *notes_left))
 
 
 class _Build:

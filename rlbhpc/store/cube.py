@@ -214,7 +214,7 @@ def read_grid(root: zarr.Group, path: str) -> Grid | None:
     verdict: Any = group["verdict"]
     problems = [str(p) for p in _values(group, "problem")]
     steps = [int(s) for s in _values(group, "step")]
-    asked = _values(group, "fingerprint")
+    fingerprints = _values(group, "fingerprint")
     return Grid(
         str(_values(group, "model")),
         tuple(problems),
@@ -222,10 +222,10 @@ def read_grid(root: zarr.Group, path: str) -> Grid | None:
         verdict.shape[1],
         Chunk(*verdict.chunks[:2]),
         {
-            (step, problem): int(asked[i, j])
+            (step, problem): int(fingerprints[i, j])
             for i, problem in enumerate(problems)
             for j, step in enumerate(steps)
-            if asked[i, j] >= 0
+            if fingerprints[i, j] >= 0
         },
         provenance=group.attrs["provenance"],
     )
@@ -250,9 +250,9 @@ def consolidate(root: Path) -> None:
 
 def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Metadata of the root and, by sorted path, of every node, each from its own file."""
-    found = {path.parent.relative_to(root).as_posix(): path for path in root.rglob(METADATA)}
-    top = json.loads(found.pop(".").read_bytes())
-    return top, {name: json.loads(found[name].read_bytes()) for name in sorted(found)}
+    paths = {path.parent.relative_to(root).as_posix(): path for path in root.rglob(METADATA)}
+    top = json.loads(paths.pop(".").read_bytes())
+    return top, {name: json.loads(paths[name].read_bytes()) for name in sorted(paths)}
 
 
 def metadata_checksum(attributes: Mapping[str, Any], nodes: Mapping[str, Any]) -> str:

@@ -135,10 +135,10 @@ class Derivation:
         row, step = place
         grid = self.grid
         problems = grid.row(row)
-        asked = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
+        required = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
         rows = self._rows.read(band.COLUMNS, problems=set(problems), steps={grid.steps[step]})
         self._notes[_name(place)] = rows.notes
-        arrays = band.build(rows.table, problems, asked, grid.n, grid.chunk.samples)
+        arrays = band.build(rows.table, problems, required, grid.n, grid.chunk.samples)
         cube.write_band(target, grid, row, step, arrays)
         if self._gone and self._old:
             self._count_lost(self._old, place, arrays["verdict"][..., 0])
@@ -175,8 +175,8 @@ class Derivation:
             return
         old_row = {problem: i for i, problem in enumerate(old.problems)}
         for i, problem in enumerate(self.grid.row(row)):
-            asked = self.grid.fingerprints.get((step, problem))
-            if problem in old_row and asked == old.fingerprints.get((step, problem)):
+            required = self.grid.fingerprints.get((step, problem))
+            if problem in old_row and required == old.fingerprints.get((step, problem)):
                 before = self._before(old_row[problem], old.steps.index(step))
                 missing = verdict[i, : len(before)] < 0
                 self._lose(problem, int(np.count_nonzero((before >= 0) & missing)))

@@ -45,10 +45,10 @@ def export(layout: Layout, path: Path) -> int:
     if not path.parent.is_dir():
         raise UserError(f"{path.parent}: no such folder; make it first")
     try:
-        with files.making(path.parent) as made:
-            with files.Sink(made) as sink:
+        with files.making(path.parent) as partial:
+            with files.Sink(partial) as sink:
                 rows = writer(layout, sink)
-            files.publish(made, path)
+            files.publish(partial, path)
     except FileNotFoundError:
         raise  # a journal that was read for this went away
     except OSError as error:
@@ -65,13 +65,13 @@ def counts(layout: Layout) -> Iterator[dict[str, Any]]:
         if group.attrs.get("kind") not in {"samples", "counts"}:
             continue
         names = [str(group[name].item()) for name in ("arm", "model", "problem_set")]
-        found = group.rlb.counts()
-        if "stop_after" in found.coords:
+        table = group.rlb.counts()
+        if "stop_after" in table.coords:
             raise UserError(
-                f"{'/'.join(names[::2])}: its problems stop at {int(found['stop_after'])} right "
+                f"{'/'.join(names[::2])}: its problems stop at {int(table['stop_after'])} right "
                 "samples, which n and c alone cannot say; export its samples instead"
             )
-        n, c = found["n"].values, found["c"].values
+        n, c = table["n"].values, table["c"].values
         problems, steps = group["problem"].values.tolist(), group["step"].values.tolist()
         for j, i in np.argwhere(n.T > 0).tolist():
             row = (*names, steps[j], problems[i], int(n[i, j]), int(c[i, j]))
@@ -119,11 +119,11 @@ def _samples(sources: Sources, group: Group, notes: list[Note]) -> Iterator[pa.T
     for step in grid.steps:
         for first in range(0, len(grid.problems), _PROBLEMS):
             problems = grid.problems[first : first + _PROBLEMS]
-            table, left = rows.read(schema.ROWS.names, problems=set(problems), steps={step})
-            notes.extend(left)
-            asked = np.array([grid.fingerprints.get((step, p), -1) for p in problems])
-            at, known = band.positions(table["problem"], problems)
-            counted = known & (band.numbers(table["fingerprint"]) == asked[at])
+            table, left_out = rows.read(schema.ROWS.names, problems=set(problems), steps={step})
+            notes.extend(left_out)
+            required = np.array([grid.fingerprints.get((step, p), -1) for p in problems])
+            places, has_place = band.positions(table["problem"], problems)
+            counted = has_place & (band.numbers(table["fingerprint"]) == required[places])
             if counted.any():
                 yield table.filter(pa.array(counted))
 

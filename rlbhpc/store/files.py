@@ -149,24 +149,24 @@ def partial(folder: Path) -> Path:
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
     """Name a file in the making; if it was not published, it is removed where that is possible."""
-    made = partial(folder)
+    path = partial(folder)
     try:
-        yield made
+        yield path
     finally:
         with suppress(OSError):
-            made.unlink()
+            path.unlink()
 
 
-def publish(made: Path, final: Path) -> None:
+def publish(partial_path: Path, final: Path) -> None:
     """Give a finished, synced file its final name.
 
     A failed rename counts as done if the target is the very file that was to be renamed: its
     reply was lost on the way.
     """
-    inode = made.stat().st_ino
+    inode = partial_path.stat().st_ino
     for attempt in range(_TRIES):
         try:
-            made.rename(final)
+            partial_path.rename(final)
             break
         except OSError as error:
             if _inode(final) == inode:
@@ -226,7 +226,7 @@ def read_at(fd: int, size: int, offset: int) -> bytes:
 def names(folder: Path, ending: str) -> list[str]:
     """Sorted names in a folder with one ending; none if there is no folder."""
     try:
-        found = retrying(lambda: [path.name for path in folder.iterdir()])
-        return sorted(name for name in found if name.endswith(ending))
+        entries = retrying(lambda: [path.name for path in folder.iterdir()])
+        return sorted(name for name in entries if name.endswith(ending))
     except FileNotFoundError:
         return []

@@ -257,8 +257,8 @@ def read_header(data: bytes, salt: int) -> Header:
     """
     if len(data) < HEADER_SIZE:
         raise DamagedError("cut within a frame header")
-    found, kind, stored, raw, check, crc = _HEADER.unpack_from(data)
-    if found != salt or crc != zlib.crc32(data[: HEADER_SIZE - 4]):
+    magic, kind, stored, raw, check, crc = _HEADER.unpack_from(data)
+    if magic != salt or crc != zlib.crc32(data[: HEADER_SIZE - 4]):
         raise DamagedError("frame header fails its checksum")
     return Header(kind, stored, raw, check)
 
@@ -289,8 +289,8 @@ def read_trailer(data: bytes, salt: int) -> int | None:
     """Offset of the INDX frame that ends with ``data``; None if these bytes are no trailer."""
     if len(data) != TRAILER_SIZE:
         return None
-    found, kind, offset, crc = _TRAILER.unpack(data)
-    if (found, kind) != (salt, INDEX_END) or crc != zlib.crc32(data[:-4]):
+    magic, kind, offset, crc = _TRAILER.unpack(data)
+    if (magic, kind) != (salt, INDEX_END) or crc != zlib.crc32(data[:-4]):
         return None
     return int(offset)
 

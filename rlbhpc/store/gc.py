@@ -53,9 +53,9 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     view = View(Snapshot(now.journals, intact, now.skipped))
     needed = view.needed
     oldest = time.time() - idle_hours * 3600
-    reasons = [_reason(found, needed, oldest) for found in now.journals]
+    reasons = [_reason(journal, needed, oldest) for journal in now.journals]
     judged = list(zip(now.journals, reasons, strict=True))
-    old = [(found.path, found.size) for found, reason in judged if not reason]
+    old = [(journal.path, journal.size) for journal, reason in judged if not reason]
     old.extend(_debris(layout, arm, set_name, oldest))
     # Merged bits stand for journals that go now; whoever asks next merges those that stay.
     derived = layout.bitmap(arm, set_name)
@@ -68,26 +68,26 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     return Cleaning(
         tuple(path for path, _ in old),
         sum(size for _, size in old),
-        tuple(Kept(found.path, reason) for found, reason in judged if reason),
+        tuple(Kept(journal.path, reason) for journal, reason in judged if reason),
         (*view.skipped, *(line for lines in damage.values() for line in lines)),
     )
 
 
-def _reason(found: Index, needed: set[Path], oldest: float) -> str:
+def _reason(journal: Index, needed: set[Path], oldest: float) -> str:
     """Why a journal must stay; empty if it need not."""
-    if found.path in needed:
+    if journal.path in needed:
         return "it holds samples that are not sealed"
-    if any(skipped.kind == left_out.FOREIGN for skipped in found.skipped):
+    if any(skipped.kind == left_out.FOREIGN for skipped in journal.skipped):
         return "it holds samples of another arm or problem set; move it to their folder"
-    if found.size > frames.FILE_HEADER_SIZE and not found.salt:
+    if journal.size > frames.FILE_HEADER_SIZE and not journal.salt:
         return "it is unreadable; look at it, then remove it by hand"
     try:
-        now = found.path.stat()
+        now = journal.path.stat()
     except FileNotFoundError:
         return ""
-    if now.st_size != found.size:
+    if now.st_size != journal.size:
         return "it is being written"
-    if not found.closed and now.st_mtime > oldest:
+    if not journal.closed and now.st_mtime > oldest:
         return "it was not closed, and its writer may still live"
     return ""
 
@@ -104,6 +104,6 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
     for folder in folders:
         for name in files.names(folder, files.PARTIAL):
             with suppress(FileNotFoundError):
-                found = (folder / name).stat()
-                if found.st_mtime <= oldest:
-                    yield folder / name, found.st_size
+                status = (folder / name).stat()
+                if status.st_mtime <= oldest:
+                    yield folder / name, status.st_size

@@ -114,8 +114,8 @@ class Grid:
             problems[cell.problem] = steps[cell.step] = None
             key = (cell.step, cell.problem)
             fingerprints[key] = cell.fingerprint
-            asked = n if isinstance(n, int) else n[cell]
-            counts[key] = max(asked, counts.get(key, 0))
+            depth = n if isinstance(n, int) else n[cell]
+            counts[key] = max(depth, counts.get(key, 0))
         most = max([self.n, *counts.values()])
         unplanned = self.chunk == UNPLANNED
         return replace(
@@ -143,17 +143,17 @@ class Grid:
         unplanned: dict[tuple[int, str], int] = {}
         n = self.n
         for (step, problem, fingerprint), last in present.items():
-            asked = self.fingerprints.get((step, problem))
-            if asked is None:
-                asked = unplanned.setdefault((step, problem), fingerprint)
-                if asked != fingerprint:
+            required = self.fingerprints.get((step, problem))
+            if required is None:
+                required = unplanned.setdefault((step, problem), fingerprint)
+                if required != fingerprint:
                     raise UserError(
                         f"{problem} at step {step} has samples of two different requests "
-                        f"(fingerprints {asked} and {fingerprint}) and no plan says which one "
+                        f"(fingerprints {required} and {fingerprint}) and no plan says which one "
                         "counts; run `rlbhpc plan` on the study, or keep the two in folders of "
                         "their own"
                     )
-            if asked == fingerprint:
+            if required == fingerprint:
                 n = max(n, last + 1)
         problems = sorted({p for _, p in unplanned} - set(self.problems), key=natural)
         steps = sorted({s for s, _ in unplanned} - set(self.steps))
@@ -184,11 +184,11 @@ class Grid:
 
     def save(self, path: Path) -> None:
         """Write the grid, replacing an older one in one step."""
-        at = {step: i for i, step in enumerate(self.steps)}
+        index = {step: i for i, step in enumerate(self.steps)}
         rows = {problem: [[-1, 0]] * len(self.steps) for problem in self.problems}
         for key, fingerprint in self.fingerprints.items():
             step, problem = key
-            rows[problem][at[step]] = [fingerprint, self.counts[key]]
+            rows[problem][index[step]] = [fingerprint, self.counts[key]]
         values = {
             "model": self.model,
             "n": self.n,
@@ -207,7 +207,7 @@ class Grid:
             steps = tuple(values["steps"])
             n: int = values["n"]
             rows: Mapping[str, Sequence[tuple[int, int]]] = values["cells"]
-            asked = {
+            fingerprints = {
                 (step, problem): cell
                 for problem, row in rows.items()
                 for step, cell in zip(steps, row, strict=True)
@@ -219,8 +219,8 @@ class Grid:
                 steps,
                 n,
                 _planned_chunk(len(rows), n),
-                {key: fingerprint for key, (fingerprint, _) in asked.items()},
-                {key: n for key, (_, n) in asked.items()},
+                {key: fingerprint for key, (fingerprint, _) in fingerprints.items()},
+                {key: n for key, (_, n) in fingerprints.items()},
                 values["provenance"],
             )
         except FileNotFoundError:

@@ -10,10 +10,10 @@ from rlbhpc.study.layout import Layout
 
 def of_run(layout: Layout) -> list[tuple[str, str]]:
     """List every arm and problem set of a run; a folder without any is an error."""
-    found = layout.groups()
-    if not found:
+    groups = layout.groups()
+    if not groups:
         raise UserError(f"{layout.root}: holds no samples; give the folder of a run")
-    return found
+    return groups
 
 
 def planned(layout: Layout, arm: str, set_name: str) -> Grid:

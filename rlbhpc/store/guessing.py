@@ -54,14 +54,14 @@ class Marks:
 
     def __init__(self, guesses: Iterable[Guesses], below: float = LOW_RATE) -> None:
         self._known: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for one in guesses:
-            n = np.maximum(np.asarray(one.n), 0)  # the cube has −1 where nothing is known
-            marked = guessable(n, np.maximum(np.asarray(one.right), 0), below)
-            known = self._known[one.problem_set]
-            for problem, samples, guessed in zip(one.problems, n, marked, strict=True):
+        for guess in guesses:
+            n = np.maximum(np.asarray(guess.n), 0)  # the cube has −1 where nothing is known
+            marked = guessable(n, np.maximum(np.asarray(guess.right), 0), below)
+            marks = self._known[guess.problem_set]
+            for problem, samples, guessed in zip(guess.problems, n, marked, strict=True):
                 if samples:
                     word = _YES if guessed else _NO
-                    known[str(problem)] = max(word, known.get(str(problem), GUESSABLE.fill))
+                    marks[str(problem)] = max(word, marks.get(str(problem), GUESSABLE.fill))
 
     def of(self, problem_set: str, problems: Iterable[str]) -> NDArray[np.int8]:
         """Marks of some problems, in their order."""
@@ -99,7 +99,7 @@ def write(root: zarr.Group) -> None:
 def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[str, xr.Dataset]:
     """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts."""
     groups = {path: data for path, data in datasets.items() if GUESSABLE.name in data.coords}
-    asked = (
+    guessing = (
         data for data in groups.values() if _asked_to_guess(json.loads(data.attrs["provenance"]))
     )
     marks = Marks(
@@ -110,7 +110,7 @@ def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[st
                 data["n"].sel(step=0).values,
                 data["c"].sel(step=0).values,
             )
-            for data in asked
+            for data in guessing
             if 0 in data["step"].values
         ),
         below,

@@ -78,8 +78,8 @@ def import_files(
         if samples.new:
             judged_by = verifier.module.FINGERPRINT if verifier else "the file"
             _store(layout, samples, _origins(forms, judged_by))
-    known = samples.known + len(counts.cells) - new_counts
-    return Importing(samples.new, known, new_counts, samples.absent())
+    already = samples.known + len(counts.cells) - new_counts
+    return Importing(samples.new, already, new_counts, samples.absent())
 
 
 def _files(given: Path) -> Iterator[tuple[Path, Form]]:

@@ -148,42 +148,42 @@ def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
 
 def read(path: Path, columns: Sequence[str] | None = None) -> Read:
     """Rows of a journal in the order they were appended; duplicates are kept."""
-    found = index(path)
+    journal = index(path)
     if columns is not None and set(columns) <= set(INDEXED):
-        return Read(rows(found, columns), found.skipped)
-    tables, skipped = [schema.empty(columns)], list(found.skipped)
-    for start in range(0, len(found.records), _BATCH):
-        which = np.arange(start, min(start + _BATCH, len(found.records)))
-        whole = whole_rows(found, which, columns)
+        return Read(rows(journal, columns), journal.skipped)
+    tables, skipped = [schema.empty(columns)], list(journal.skipped)
+    for start in range(0, len(journal.records), _BATCH):
+        which = np.arange(start, min(start + _BATCH, len(journal.records)))
+        whole = whole_rows(journal, which, columns)
         tables.append(whole.table)
         skipped.extend(whole.skipped)
     return Read(pa.concat_tables(tables).unify_dictionaries(), tuple(skipped))
 
 
-def rows(found: Index, columns: Sequence[str], which: NDArray[np.intp] | None = None) -> pa.Table:
+def rows(journal: Index, columns: Sequence[str], which: NDArray[np.intp] | None = None) -> pa.Table:
     """Rows from the index alone: all, or some positions; ``columns`` are among :data:`INDEXED`."""
-    records = found.records if which is None else found.records[which]
+    records = journal.records if which is None else journal.records[which]
     arrays = []
     for field in schema.select(columns):
         if field.name in Cell._fields:
-            arrays.append(found.of_cells[field.name].take(pa.array(records["cell"])))
+            arrays.append(journal.of_cells[field.name].take(pa.array(records["cell"])))
         elif field.name == ANSWER:
-            arrays.append(found.answers.take(pa.array(records[ANSWER])))
+            arrays.append(journal.answers.take(pa.array(records[ANSWER])))
         else:
             arrays.append(pa.array(np.ascontiguousarray(records[field.name]), field.type))
     return pa.table(arrays, schema=schema.select(columns))
 
 
 def whole_rows(
-    found: Index, which: NDArray[np.intp], columns: Sequence[str] | None = None
+    journal: Index, which: NDArray[np.intp], columns: Sequence[str] | None = None
 ) -> Whole:
     """Rows with any columns, for ascending positions of an index; damaged ones are left out."""
-    with files.reading(found.path) as fd:
-        source = JournalFile(fd, found.path)
-        source.salt = found.salt
-        good = list(bodies(source, found.records[which]))
+    with files.reading(journal.path) as fd:
+        source = JournalFile(fd, journal.path)
+        source.salt = journal.salt
+        good = list(bodies(source, journal.records[which]))
     positions = np.array([i for i, _ in good], np.intp)
-    digests = found.records["digest"][which][positions]
+    digests = journal.records["digest"][which][positions]
     table = body.table([canonical for _, canonical in good], digests, columns)
     return Whole(positions, table, tuple(source.skipped))
 
@@ -235,8 +235,8 @@ def _collect(source: JournalFile) -> _Listed:
 def _tail(source: JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[np.void], Answers]:
     """Make records of the samples from ``start`` on; their cells are added to ``cells``."""
     offsets, bodies, digests = [], [], []
-    for at, canonical in walk(source, start):
-        offsets.append(at)
+    for offset, canonical in walk(source, start):
+        offsets.append(offset)
         bodies.append(canonical)
         digests.append(body.digest(canonical))
     table = body.table(bodies, np.array(digests, np.int64), INDEXED)
@@ -256,19 +256,19 @@ def _tail(source: JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[n
     return records, Answers.of([text.encode() for text in answers.dictionary.to_pylist()])
 
 
-def _damage(found: Index) -> dict[int, Skipped]:
+def _damage(journal: Index) -> dict[int, Skipped]:
     """Find the damaged samples of a journal; the tail was read whole when it was listed."""
     damage: dict[int, Skipped] = {}
-    with files.reading(found.path) as fd:
-        source = JournalFile(fd, found.path)
-        source.salt = found.salt
-        for span in found.spans:
+    with files.reading(journal.path) as fd:
+        source = JournalFile(fd, journal.path)
+        source.salt = journal.salt
+        for span in journal.spans:
             if _sum(fd, span) != span.check:
-                offsets = found.records["offset"]
+                offsets = journal.records["offset"]
                 which = np.flatnonzero((offsets >= span.start) & (offsets < span.stop))
                 which = which[np.argsort(offsets[which], kind="stable")]
                 source.skipped.clear()
-                intact = [i for i, _ in bodies(source, found.records[which])]
+                intact = [i for i, _ in bodies(source, journal.records[which])]
                 lost = np.delete(which, intact)
                 damage |= zip(lost.tolist(), source.skipped, strict=True)
     return damage

@@ -30,20 +30,20 @@ class JournalFile:
 
     def read(self, start: int, size: int, window: int = _WINDOW) -> bytes:
         """Bytes from ``start`` on, with the next ones read along."""
-        at = start - self._start
-        if at < 0 or at + size > len(self._window):
-            self._start, at = start, 0
+        offset = start - self._start
+        if offset < 0 or offset + size > len(self._window):
+            self._start, offset = start, 0
             length = max(0, min(max(size, window), self.size - start))
             self._window = files.retrying(lambda: files.read_at(self._fd, length, start))
-        return self._window[at : at + size]
+        return self._window[offset : offset + size]
 
-    def header(self, at: int, window: int = _WINDOW) -> frames.Header:
+    def header(self, offset: int, window: int = _WINDOW) -> frames.Header:
         """Frame header at an offset."""
-        return frames.read_header(self.read(at, frames.HEADER_SIZE, window), self.salt)
+        return frames.read_header(self.read(offset, frames.HEADER_SIZE, window), self.salt)
 
-    def body(self, at: int, header: frames.Header) -> bytes:
+    def body(self, offset: int, header: frames.Header) -> bytes:
         """Body of a frame, as it is stored."""
-        return self.read(at + frames.HEADER_SIZE, header.stored)
+        return self.read(offset + frames.HEADER_SIZE, header.stored)
 
     def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
         """Note bytes that cannot be used."""
@@ -76,39 +76,39 @@ def last_index(source: JournalFile) -> int:
         reach = _WINDOW
         length = min(stop + size - 1, source.size) - start
         window = source.read(start, length, length)
-        at = window.rfind(mark)
-        while at >= 0:
-            offset = frames.read_trailer(window[at : at + size], source.salt)
+        position = window.rfind(mark)
+        while position >= 0:
+            offset = frames.read_trailer(window[position : position + size], source.salt)
             if offset is not None:
                 return offset
-            at = window.rfind(mark, 0, at)
+            position = window.rfind(mark, 0, position)
         stop = start
     return 0
 
 
 def walk(source: JournalFile, start: int) -> Iterator[tuple[int, bytes]]:
     """Offset and canonical bytes of each sample from ``start`` on."""
-    at = start
-    while at < source.size:
+    offset = start
+    while offset < source.size:
         try:
-            header = source.header(at)
+            header = source.header(offset)
         except DamagedError as error:
-            resumed = _next_frame(source, at + 1)
-            cut = at + frames.HEADER_SIZE > source.size
-            source.skip(at, resumed, str(error), left_out.TORN if cut else left_out.DAMAGED)
-            at = resumed
+            resumed = _next_frame(source, offset + 1)
+            cut = offset + frames.HEADER_SIZE > source.size
+            source.skip(offset, resumed, str(error), left_out.TORN if cut else left_out.DAMAGED)
+            offset = resumed
             continue
-        if at + header.size > source.size:
-            source.skip(at, source.size, "the last frame is cut short", left_out.TORN)
+        if offset + header.size > source.size:
+            source.skip(offset, source.size, "the last frame is cut short", left_out.TORN)
             return
         try:
             if header.kind == frames.SAMPLE:
-                yield at, frames.read_sample(header, source.body(at, header))
+                yield offset, frames.read_sample(header, source.body(offset, header))
             else:
-                frames.read_index(header, source.body(at, header))
+                frames.read_index(header, source.body(offset, header))
         except DamagedError as error:
-            source.skip(at, at + header.size, str(error))
-        at += header.size
+            source.skip(offset, offset + header.size, str(error))
+        offset += header.size
 
 
 def _next_frame(source: JournalFile, start: int) -> int:
@@ -116,13 +116,13 @@ def _next_frame(source: JournalFile, start: int) -> int:
     mark = source.salt.to_bytes(4, "little")
     while start < source.size:
         window = source.read(start, min(_WINDOW, source.size - start))
-        at = window.find(mark)
-        while at >= 0:
+        position = window.find(mark)
+        while position >= 0:
             try:
-                source.header(start + at)
-                return start + at
+                source.header(start + position)
+                return start + position
             except DamagedError:
-                at = window.find(mark, at + 1)
+                position = window.find(mark, position + 1)
         start += max(1, len(window) - len(mark) + 1)
     return source.size
 
@@ -131,11 +131,11 @@ def bodies(source: JournalFile, records: NDArray[np.void]) -> Iterator[tuple[int
     """Position and canonical bytes of each record's sample, in the order of the file."""
     offsets, digests = records["offset"], records["digest"]
     for i in np.argsort(offsets, kind="stable").tolist():
-        at = int(offsets[i])
+        offset = int(offsets[i])
         try:
-            header = source.header(at)
+            header = source.header(offset)
             if header.kind != frames.SAMPLE or header.check != digests[i]:
                 raise DamagedError("another frame stands where the index says")
-            yield i, frames.read_sample(header, source.body(at, header))
+            yield i, frames.read_sample(header, source.body(offset, header))
         except DamagedError as error:
-            source.skip(at, at, str(error))
+            source.skip(offset, offset, str(error))

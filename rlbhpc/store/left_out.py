@@ -59,10 +59,10 @@ class Skipped:
 
 def counts(notes: Iterable[Note]) -> dict[str, int]:
     """Count by kind what was left out; empty if nothing was."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for note in dict.fromkeys(notes):
-        found[note.kind] += note.samples
-    return {kind: found[kind] for kind in KINDS if found[kind]}
+        totals[note.kind] += note.samples
+    return {kind: totals[kind] for kind in KINDS if totals[kind]}
 
 
 def tell(root: Path, notes: Iterable[Note], stacklevel: int = 3) -> None:

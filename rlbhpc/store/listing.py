@@ -123,10 +123,10 @@ def parse(footer: bytes) -> Listing:
     DamagedError
         When there is none, or a newer program wrote it.
     """
-    at = footer.find(_MARK)
-    if at < 0:
+    position = footer.find(_MARK)
+    if position < 0:
         raise DamagedError("a Parquet file without a list of samples")
-    fields = json.JSONDecoder().raw_decode(footer[at:].decode("latin-1"))[0]["rlbhpc part"]
+    fields = json.JSONDecoder().raw_decode(footer[position:].decode("latin-1"))[0]["rlbhpc part"]
     if fields["schema_version"] != SCHEMA_VERSION:
         raise DamagedError(
             f"written with schema version {fields['schema_version']}, "

@@ -28,9 +28,9 @@ def marked(path: Path) -> frozenset[int]:
 
 def mark(path: Path, places: Iterable[int]) -> None:
     """Note that places of a file are damaged."""
-    known = marked(path)
-    if not known.issuperset(places):
-        checked.write(_note(path), {"places": sorted(known.union(places))})
+    marks = marked(path)
+    if not marks.issuperset(places):
+        checked.write(_note(path), {"places": sorted(marks.union(places))})
 
 
 def clear(path: Path) -> None:

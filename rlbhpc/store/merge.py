@@ -150,29 +150,29 @@ def _same_requests(pair: _Pair, into: Layout, source: Layout) -> None:
 
 
 def _requests(now: Snapshot, grid: Grid | None) -> dict[tuple[int, str], set[int]]:
-    found: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
+    requests: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
     for journal in now.journals:
         for cell in journal.cells:
-            found[cell.step, cell.problem].add(cell.fingerprint)
+            requests[cell.step, cell.problem].add(cell.fingerprint)
     for part in now.parts:
         for cell in part.listing.cells:
-            found[cell.step, cell.problem].add(cell.fingerprint)
+            requests[cell.step, cell.problem].add(cell.fingerprint)
     for key, fingerprint in grid.fingerprints.items() if grid else ():
-        found[key].add(fingerprint)
-    return found
+        requests[key].add(fingerprint)
+    return requests
 
 
 def _no_contradiction(both: View, into: Layout, source: Layout) -> None:
     """Refuse when the two stores have different samples of one key."""
-    found = [
+    conflicts = [
         conflict
         for conflict in both.conflicts
         if conflict.counts.is_relative_to(into.root) != conflict.other.is_relative_to(into.root)
     ]
-    if found:
+    if conflicts:
         raise UserError(
-            f"{found[0]}{_more(len(found), 'sample')}. Nothing was copied. Whichever was not "
-            "meant to be drawn must go: remove its file, or merge a store without it"
+            f"{conflicts[0]}{_more(len(conflicts), 'sample')}. Nothing was copied. Whichever was "
+            "not meant to be drawn must go: remove its file, or merge a store without it"
         )
 
 
@@ -251,52 +251,53 @@ def _sound(part: Path) -> bool:
     return True
 
 
-def _has(here: Path, there: Path, size: int) -> bool:
+def _has(here: Path, theirs_path: Path, size: int) -> bool:
     """Whether a journal is here with all that it has there.
 
     An attempt's journal only grows, so one of two copies begins with the other.
     """
     try:
-        with files.reading(here) as ours, files.reading(there) as theirs:
-            at, known = 0, os.fstat(ours).st_size
-            while at < min(size, known):
-                length = min(_CHUNK, size - at, known - at)
-                if files.read_at(ours, length, at) != files.read_at(theirs, length, at):
+        with files.reading(here) as ours, files.reading(theirs_path) as theirs:
+            offset, own_size = 0, os.fstat(ours).st_size
+            while offset < min(size, own_size):
+                length = min(_CHUNK, size - offset, own_size - offset)
+                if files.read_at(ours, length, offset) != files.read_at(theirs, length, offset):
                     raise UserError(
-                        f"{here} and {there} have one name and different content; an attempt's "
-                        "journal is written once, so one of them was damaged or renamed: remove it"
+                        f"{here} and {theirs_path} have one name and different content; an "
+                        "attempt's journal is written once, so one of them was damaged or renamed: "
+                        "remove it"
                     )
-                at += length
+                offset += length
     except FileNotFoundError:
         return False
-    return known >= size
+    return own_size >= size
 
 
-def _copy(there: Path, here: Path, size: int | None = None) -> Path:
+def _copy(source: Path, here: Path, size: int | None = None) -> Path:
     """Copy a file under its name: whole, synced, and read back if it is a part."""
     try:
         here.parent.mkdir(parents=True, exist_ok=True)
-        with files.making(here.parent) as made:
-            _copy_bytes(there, made, size)
-            if here.suffix == parts.ENDING and (damage := parts.verify(made, name=here.name)):
+        with files.making(here.parent) as partial:
+            _copy_bytes(source, partial, size)
+            if here.suffix == parts.ENDING and (damage := parts.verify(partial, name=here.name)):
                 raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
-            files.publish(made, here)
+            files.publish(partial, here)
     except OSError as error:
         raise files.explain(error, here) from error
     return here
 
 
-def _copy_bytes(there: Path, made: Path, size: int | None) -> None:
-    with files.reading(there) as source:
-        fd = files.create(made)
+def _copy_bytes(source_path: Path, target_path: Path, size: int | None) -> None:
+    with files.reading(source_path) as source:
+        fd = files.create(target_path)
         try:
-            stop, at = os.fstat(source).st_size if size is None else size, 0
-            while at < stop:
-                data = files.read_at(source, min(_CHUNK, stop - at), at)
+            stop, offset = os.fstat(source).st_size if size is None else size, 0
+            while offset < stop:
+                data = files.read_at(source, min(_CHUNK, stop - offset), offset)
                 if not data:
-                    raise OSError(errno.EIO, f"{there} became shorter while it was copied")
-                files.write_at(fd, data, at)
-                at += len(data)
+                    raise OSError(errno.EIO, f"{source_path} became shorter while it was copied")
+                files.write_at(fd, data, offset)
+                offset += len(data)
         finally:
             files.sync_and_close(fd)
 

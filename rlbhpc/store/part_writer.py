@@ -48,17 +48,17 @@ def write(folder: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> Path
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with files.making(folder) as made:
-            first, content = _write(made, groups, tokens)
-            name = _name(made, first, content)
-            damage = parts.verify(made, name=name)
+        with files.making(folder) as partial:
+            first, content = _write(partial, groups, tokens)
+            name = _name(partial, first, content)
+            damage = parts.verify(partial, name=name)
             if damage:
                 raise UserError(
                     f"{damage[0]}: what was read back is not what was written; check the file "
                     "system, then give the same command again",
                     TRY_AGAIN,
                 )
-            files.publish(made, folder / name)
+            files.publish(partial, folder / name)
     except FileNotFoundError:
         raise  # a journal that was read for this went away: see snapshot.steady
     except OSError as error:
@@ -66,10 +66,10 @@ def write(folder: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> Path
     return folder / name
 
 
-def _write(made: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
+def _write(path: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
     listed, content = Listing(tokens), Content(tokens)
     with (
-        files.Sink(made) as sink,
+        files.Sink(path) as sink,
         pq.ParquetWriter(
             sink,
             _PLAIN,
@@ -91,8 +91,8 @@ def _write(made: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> tuple
     return listed.cells[0], content.hex()
 
 
-def _name(made: Path, first: Cell, content: str) -> str:
+def _name(path: Path, first: Cell, content: str) -> str:
     """Name of a finished file, by its content."""
     label = re.sub(r"[^A-Za-z0-9._-]+", "_", first.problem.partition("/")[2])[:_LABEL]
-    crc = zlib.crc32(parts.footer(made))
+    crc = zlib.crc32(parts.footer(path))
     return f"{first.step:08d}-{label}-{content}.{crc:08x}{parts.ENDING}"

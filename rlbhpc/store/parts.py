@@ -51,13 +51,13 @@ class _Batch(NamedTuple):
 
 def find(folder: Path) -> tuple[list[Path], tuple[Skipped, ...]]:
     """List the parts in a folder, and the Parquet files whose names are no part's name."""
-    found, strange = [], []
+    readable, strange = [], []
     for name in files.names(folder, ENDING):
         if _NAME.fullmatch(name):
-            found.append(folder / name)
+            readable.append(folder / name)
         else:
             strange.append(Skipped(folder / name, 0, 0, "not a part: no checksum in its name"))
-    return found, tuple(strange)
+    return readable, tuple(strange)
 
 
 def footer(path: Path) -> bytes:
@@ -144,11 +144,11 @@ def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
         listed = contents(path, name=name)
         content = Content(listed.tokens)
         for groups, table in tables_of(path, schema.ROWS, skipped, name=name):
-            at = 0
+            offset = 0
             for group in groups:
                 size = len(listed.groups[group].samples)
-                content.add(table.slice(at, size))
-                at += size
+                content.add(table.slice(offset, size))
+                offset += size
         match = _NAME.fullmatch(name or path.name)
         if not skipped and (match is None or content.hex() != match["content"]):
             raise DamagedError("its rows are not those that its name tells of")

@@ -46,13 +46,13 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
     """
     rows = Rows(layout, group)
     view = View(rows.now)
-    found = _by_cell(view, rows)
+    by_cell = _by_cell(view, rows)
     written = 0
     for unit in units(group.arm, rows.grid()):
         tables = [
             table
             for cell in unit.cells
-            if (which := found.get((cell.step, cell.problem)))
+            if (which := by_cell.get((cell.step, cell.problem)))
             for table in _judged(view.read(np.array(which)), judge, policy)
         ]
         if tables:
@@ -64,34 +64,34 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
 
 def _by_cell(view: View, rows: Rows) -> dict[tuple[int, str], list[int]]:
     """Find the rows that count of each step and problem."""
-    asked = rows.grid().fingerprints
-    found: dict[tuple[int, str], list[int]] = {}
+    required = rows.grid().fingerprints
+    by_cell: dict[tuple[int, str], list[int]] = {}
     keys = zip(*(view.keys[name].to_pylist() for name in _CELL), strict=True)
-    for at, (step, problem, fingerprint) in enumerate(keys):
-        if asked.get((step, problem)) == fingerprint:
-            found.setdefault((step, problem), []).append(at)
-    return found
+    for index, (step, problem, fingerprint) in enumerate(keys):
+        if required.get((step, problem)) == fingerprint:
+            by_cell.setdefault((step, problem), []).append(index)
+    return by_cell
 
 
 def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> Iterator[pa.Table]:
     """Row groups of one problem at one step, with the new verdicts."""
     columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _SAID}
     digests = table["digest"].to_pylist()
-    for at, new in enumerate(judge(table)):
+    for index, new in enumerate(judge(table)):
         if new is None:
             continue
         values = (int(new.status), new.canonical, new.rule, new.grader)
-        if values != tuple(column[at] for column in columns.values()):
-            digests[at] = _digest(digests[at], values)
+        if values != tuple(column[index] for column in columns.values()):
+            digests[index] = _digest(digests[index], values)
             for column, value in zip(columns.values(), values, strict=True):
-                column[at] = value
+                column[index] = value
     for name, values_of in {**columns, "digest": digests}.items():
         place = table.schema.get_field_index(name)
         field = table.schema.field(place)
         table = table.set_column(place, field, pa.array(values_of, field.type))
     right = columns["verdict"].count(int(Status.RIGHT))
     kept = tokens.apply(table, policy, right, table.num_rows)
-    yield from (kept.slice(at, _GROUP_ROWS) for at in range(0, kept.num_rows, _GROUP_ROWS))
+    yield from (kept.slice(index, _GROUP_ROWS) for index in range(0, kept.num_rows, _GROUP_ROWS))
 
 
 def _digest(before: int, values: tuple[object, ...]) -> int:

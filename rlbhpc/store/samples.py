@@ -54,7 +54,7 @@ def _find(
 ) -> list[Found]:
     def read() -> list[Found]:
         rows = Rows(layout, group)
-        asked = rows.grid().fingerprints
+        required = rows.grid().fingerprints
         view = View(rows.now, None, problems=set(samples), steps=steps)
         keys = view.keys
         which = np.flatnonzero(_chosen(keys, samples))
@@ -72,7 +72,7 @@ def _find(
                 .as_posix(),
             )
             for s in found
-            if asked.get((s.key.step, s.key.problem)) == s.fingerprint
+            if required.get((s.key.step, s.key.problem)) == s.fingerprint
         ]
 
     notes: list[Note] = []
@@ -106,8 +106,10 @@ def columns(
 
     def read() -> pa.Table:
         rows = Rows(layout, Group(arm, problem_set))
-        asked = rows.grid().fingerprints
-        wanted = pa.array([asked[step, p] for p in problems if (step, p) in asked], pa.int64())
+        required = rows.grid().fingerprints
+        wanted = pa.array(
+            [required[step, p] for p in problems if (step, p) in required], pa.int64()
+        )
         band = rows.read([*names, "fingerprint"], problems=problems, steps={step})
         notes[:] = [*rows.notes, *band.notes]
         return band.table.filter(pc.is_in(band.table["fingerprint"], value_set=wanted))

@@ -48,23 +48,23 @@ def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = 
     """Find out which of the samples that a grid asks for are there; see :mod:`.inventory`."""
     bitmap = inventory.take(layout, arm, set_name, verify=verify)
     shape = (len(grid.steps), len(grid.problems), grid.n)
-    there, failed = np.zeros((2, *shape), np.bool_)
+    present, failed = np.zeros((2, *shape), np.bool_)
     counts = np.zeros(shape[:2], np.int64)
     tokens, measured = np.zeros((2, *shape[:2]))
     stale = 0
     for i, step in enumerate(grid.steps):
         cells = [(step, problem) for problem in grid.problems]
-        asked = np.array([grid.fingerprints.get(cell, -1) for cell in cells], np.int64)
+        required = np.array([grid.fingerprints.get(cell, -1) for cell in cells], np.int64)
         counts[i] = [grid.counts.get(cell, 0) for cell in cells]
-        held = bitmap.of(step, grid.problems, asked)
+        held = bitmap.of(step, grid.problems, required)
         bits = np.unpackbits(held.bits, axis=1, bitorder="little")[:, : grid.n]
-        there[i, :, : bits.shape[1]] = bits
+        present[i, :, : bits.shape[1]] = bits
         problem, sample = held.failed[held.failed[:, 1] < grid.n].T
         failed[i, problem, sample] = True
         tokens[i], measured[i] = held.tokens, held.measured
         stale += held.stale
     wanted = np.arange(grid.n) < counts[..., None]
-    return Scan(wanted, there, failed, tokens, measured, stale)
+    return Scan(wanted, present, failed, tokens, measured, stale)
 
 
 def rows(

@@ -55,13 +55,13 @@ def validate_cube(path: str | Path) -> list[str]:
         root = cube.open_checked(store)
     except (UserError, OSError) as error:
         return [str(error)]
-    found = list(_files(store))
-    if not found:
+    paths = list(_files(store))
+    if not paths:
         # Values are looked at only where every byte is known to be as it was written.
         for name, group in root.members(max_depth=None):
             if isinstance(group, zarr.Group) and "kind" in group.attrs:
-                found.extend(f"{name}: {line}" for line in _group(group))
-    return found
+                paths.extend(f"{name}: {line}" for line in _group(group))
+    return paths
 
 
 def _files(store: Path) -> Iterator[str]:
@@ -185,10 +185,10 @@ def _band(values: dict[str, NDArray[Any]], block: int) -> Iterator[str]:
         if codes and not np.isin(values[variable.name], codes).all():
             yield f"{variable.name}: a code that has no meaning"
         if variable.dtype.kind == "f":
-            there = ~np.isnan(values[variable.name])
+            has_value = ~np.isnan(values[variable.name])
         else:
-            there = values[variable.name] != variable.fill
-        if (there & missing).any():
+            has_value = values[variable.name] != variable.fill
+        if (has_value & missing).any():
             yield f"{variable.name}: a value where the verdict says there is no sample"
     n, c = band.counts(verdict, axis=1)
     if not np.array_equal(n, values["n"]) or not np.array_equal(c, values["c"]):
@@ -205,9 +205,9 @@ def _counts(n: NDArray[Any], c: NDArray[Any]) -> Iterator[str]:
 
 
 def _answers(ids: NDArray[Any], vocabulary: NDArray[Any], block: int) -> Iterator[str]:
-    for at, text in np.ndenumerate(vocabulary.astype(STRING)):
-        problem, number = at
-        known = set(json.loads(text)) if text else set()
+    for index, text in np.ndenumerate(vocabulary.astype(STRING)):
+        problem, number = index
+        texts = set(json.loads(text)) if text else set()
         used = ids[problem, number * block : (number + 1) * block]
-        if {str(i) for i in np.unique(used[used >= 0])} != known:
+        if {str(i) for i in np.unique(used[used >= 0])} != texts:
             yield f"answer: ids of problem {problem}, block {number} and its vocabulary differ"

@@ -182,13 +182,13 @@ class _Sealer:
             if table.num_rows < len(wanted):
                 self._damaged += len(wanted) - table.num_rows
                 raise _DamagedUnitError
-            at = 0
+            position = 0
             for i in batch:
                 size = len(cells[i])
-                rows = table.slice(at, size)
+                rows = table.slice(position, size)
                 kept = tokens.apply(rows, self._policy, *solved[i])
                 yield from (kept.slice(j, _GROUP_ROWS) for j in range(0, size, _GROUP_ROWS))
-                at += size
+                position += size
 
     def _batches(self, cells: list[NDArray[np.intp]]) -> Iterator[list[int]]:
         """Cells that are decoded together: some ten thousand samples, fewer if they are long."""
@@ -218,9 +218,9 @@ def _by_cell(keys: pa.Table) -> dict[Cell, NDArray[np.intp]]:
     for column in (*columns, codes):
         changes[1:] |= column[1:] != column[:-1]
     starts = [0, *np.flatnonzero(changes).tolist(), keys.num_rows]
-    found = {}
+    by_cell = {}
     for start, stop in pairwise(starts):
         if start < stop:
             row = keys.slice(start, 1).to_pylist()[0]
-            found[Cell(*(row[name] for name in Cell._fields))] = np.arange(start, stop)
-    return found
+            by_cell[Cell(*(row[name] for name in Cell._fields))] = np.arange(start, stop)
+    return by_cell

@@ -74,7 +74,7 @@ def put_counts(
                 "give the new ones an arm of their own (--arm)"
             )
         merged = _cells(old)
-    known = len(merged)
+    before = len(merged)
     for key, value in counts.items():
         if merged.setdefault(key, value) != value:
             step, problem = key
@@ -83,9 +83,9 @@ def put_counts(
                 f"remove {path} or import into another arm (--arm)"
             )
     rows = [[s, p, *merged[s, p]] for s, p in sorted(merged, key=lambda k: (k[0], natural(k[1])))]
-    if len(merged) > known:
+    if len(merged) > before:
         checked.write(path, {"model": model, "counts": rows})
-    return len(merged) - known
+    return len(merged) - before
 
 
 def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows: pa.Table) -> Path:
@@ -106,8 +106,8 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
 def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
     """Read all scores of one kind of text under one model, in no particular order."""
     folder = layout.tables(SCORES) / source / problem_set / scorer
-    found = [_read_scores(path) for path in _files(folder)]
-    return pa.concat_tables(found) if found else SCORE_ROWS.empty_table()
+    score_tables = [_read_scores(path) for path in _files(folder)]
+    return pa.concat_tables(score_tables) if score_tables else SCORE_ROWS.empty_table()
 
 
 def settle_scores(
@@ -149,8 +149,8 @@ def write_groups(root: zarr.Group, layout: Layout) -> None:
     scores: dict[Path, list[pa.Table]] = {}
     for path in _files(layout.tables(SCORES)):
         scores.setdefault(path.parent, []).append(_read_scores(path))
-    for folder, found in scores.items():
-        _write_scores(root, pa.concat_tables(found), *folder.parts[-3:])
+    for folder, rows in scores.items():
+        _write_scores(root, pa.concat_tables(rows), *folder.parts[-3:])
 
 
 def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[str, Any]) -> None:
@@ -182,9 +182,9 @@ def _write_scores(
         name: sorted(set(values), key=natural if name == "problem" else None)
         for name, values in columns.items()
     }
-    at = {name: _positions(axes[name], values) for name, values in columns.items()}
+    places = {name: _positions(axes[name], values) for name, values in columns.items()}
     sample = rows["sample"].to_numpy()
-    where = (at["problem"], sample, at["step"], at["scorer_step"])
+    where = (places["problem"], sample, places["step"], places["scorer_step"])
     shape = (len(axes["problem"]), int(sample.max()) + 1, len(axes["step"]))
     values: dict[str, Any] = {**axes, "source": source, "scorer": scorer}
     values["problem_set"] = problem_set

@@ -60,5 +60,5 @@ def apply(table: pa.Table, policy: TokenPolicy, right: int, drawn: int) -> pa.Ta
 
 def _keep(table: pa.Table, name: str, keep: NDArray[np.bool_]) -> pa.Table:
     column = pc.if_else(pa.array(keep), table[name], None)
-    at = table.schema.get_field_index(name)
-    return table.set_column(at, table.schema.field(at), column)
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, table.schema.field(index), column)

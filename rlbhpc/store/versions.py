@@ -84,14 +84,14 @@ def begin(layout: Layout) -> Path:
     return folder
 
 
-def settle(made: Path, old: Path | None) -> None:
+def settle(version: Path, old: Path | None) -> None:
     """Replace files that did not change by links to the old version's, and sync the others."""
     folders = []
-    for path, _, names in os.walk(made):
+    for path, _, names in os.walk(version):
         folders.append(Path(path))
         for name in names:
             file = Path(path, name)
-            twin = old / file.relative_to(made) if old else None
+            twin = old / file.relative_to(version) if old else None
             if twin and _linked(file, twin):
                 continue
             if twin and _same(file, twin):
@@ -115,11 +115,11 @@ def link(existing: Path, new: Path) -> bool:
     return True
 
 
-def publish(layout: Layout, made: Path, sources: Mapping[str, Any]) -> Version:
+def publish(layout: Layout, partial: Path, sources: Mapping[str, Any]) -> Version:
     """Make a finished folder the current version of the cube."""
-    checked.write(made / SOURCES, sources)
+    checked.write(partial / SOURCES, sources)
     version = Version(layout.cubes / uuid.uuid4().hex, sources)
-    files.publish(made, version.folder)
+    files.publish(partial, version.folder)
     if layout.cube.is_dir() and not layout.cube.is_symlink():
         # Somebody's copy without versions. It stays, as an old version, until it is swept.
         aside = begin(layout)

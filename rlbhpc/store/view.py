@@ -86,8 +86,8 @@ class View:
         self.skipped = list(now.skipped)
         self.damaged: defaultdict[Path, set[int]] = defaultdict(set)
         self._files: list[Sealed | Index] = [*now.parts, *now.journals]
-        asked = schema.select(columns).names
-        self._light = tuple({*_BASE, *(name for name in asked if name in INDEXED)})
+        names = schema.select(columns).names
+        self._light = tuple({*_BASE, *(name for name in names if name in INDEXED)})
         tables = [self._place(number, problems, steps) for number in range(len(self._files))]
         light = [*schema.select(self._light), *((name, pa.int64()) for name in _PLACE)]
         table = pa.concat_tables([pa.schema(light).empty_table(), *tables]).unify_dictionaries()
@@ -117,8 +117,8 @@ class View:
         """Which of the samples that count are in a part without damage."""
         files = self._copies["file"].to_numpy()[self._chosen]
         sealed = [isinstance(file, Sealed) and not file.damaged for file in self._files]
-        found: NDArray[np.bool_] = np.array(sealed, bool)[files]
-        return found
+        is_sealed: NDArray[np.bool_] = np.array(sealed, bool)[files]
+        return is_sealed
 
     @property
     def needed(self) -> set[Path]:
@@ -147,24 +147,24 @@ class View:
         wanted = schema.select(columns)
         if set(wanted.names) <= set(self._light):
             return self._copies.take(self._chosen[which]).select(wanted.names)
-        batches = [which[at : at + _BATCH] for at in range(0, len(which), _BATCH)]
+        batches = [which[start : start + _BATCH] for start in range(0, len(which), _BATCH)]
         tables = [wanted.empty_table(), *(self._read(batch, wanted) for batch in batches)]
         return pa.concat_tables(tables).unify_dictionaries()
 
     def _read(self, which: NDArray[np.intp], wanted: pa.Schema) -> pa.Table:
         """Whole rows of some keys, from another copy where one is damaged."""
         tables, order = [wanted.empty_table()], []
-        left = np.arange(len(which))
-        while len(left):
-            copies = self._chosen[which[left]]
-            good, found = self._fetch(copies, wanted.names)
-            tables.extend(found)
-            order.append(left[good])
-            left = left[np.setdiff1d(np.arange(len(left)), good)]
-            self._chosen[which[left]] += 1
-            ended = self._chosen[which[left]] >= self._starts[which[left] + 1]
-            self._chosen[which[left][ended]] -= 1
-            left = left[~ended]
+        unread = np.arange(len(which))
+        while len(unread):
+            copies = self._chosen[which[unread]]
+            good, rows = self._fetch(copies, wanted.names)
+            tables.extend(rows)
+            order.append(unread[good])
+            unread = unread[np.setdiff1d(np.arange(len(unread)), good)]
+            self._chosen[which[unread]] += 1
+            ended = self._chosen[which[unread]] >= self._starts[which[unread] + 1]
+            self._chosen[which[unread][ended]] -= 1
+            unread = unread[~ended]
         back = np.argsort(np.concatenate(order)) if order else np.empty(0, np.intp)
         return pa.concat_tables(tables).unify_dictionaries().take(back)
 
@@ -199,11 +199,11 @@ class View:
     def _place_part(self, part: Sealed, cells: list[int]) -> tuple[pa.Table, NDArray[np.int64]]:
         light = schema.select(self._light)
         starts = _starts(part)
-        asked = set(cells)
+        wanted = set(cells)
         groups = [
             i
             for i, group in enumerate(part.listing.groups)
-            if group.cell in asked and i not in part.unusable
+            if group.cell in wanted and i not in part.unusable
         ]
         tables, positions = [light.empty_table()], [np.empty(0, np.int64)]
         for numbers, table in parts.tables_of(part.path, light, self.skipped, groups=groups):
@@ -240,19 +240,19 @@ class View:
     ) -> list[tuple[NDArray[np.intp], pa.Table]]:
         starts = _starts(part)
         group = np.searchsorted(starts, position, side="right") - 1
-        found = []
+        tables = []
         lost = set(group.tolist())
         for numbers, table in parts.tables_of(
             part.path, schema.select(columns), self.skipped, groups=np.unique(group).tolist()
         ):
             lost.difference_update(numbers)
-            at = 0
+            offset = 0
             for i in numbers:
                 here = np.flatnonzero(group == i)
-                found.append((here, table.slice(at).take(position[here] - starts[i])))
-                at += len(part.listing.groups[i].samples)
+                tables.append((here, table.slice(offset).take(position[here] - starts[i])))
+                offset += len(part.listing.groups[i].samples)
         self.damaged[part.path].update(lost)
-        return found
+        return tables
 
     def _conflict(self, counts: int, other: int) -> Conflict:
         row = self._copies.slice(other, 1).to_pylist()[0]

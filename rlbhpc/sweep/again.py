@@ -40,10 +40,10 @@ class Stored:
 
     def groups(self) -> list[Group]:
         """Arms on problem sets that are looked at; refuses an arm that has none."""
-        found = [Group(*group) for group in self.layout.groups()]
-        chosen = [group for group in found if self.arm in {None, group.arm}]
+        groups = [Group(*group) for group in self.layout.groups()]
+        chosen = [group for group in groups if self.arm in {None, group.arm}]
         if not chosen:
-            arms = ", ".join(sorted({group.arm for group in found})) or "none"
+            arms = ", ".join(sorted({group.arm for group in groups})) or "none"
             raise UserError(f"{self.layout.root}: no samples of arm {self.arm!r}; there are {arms}")
         return chosen
 
@@ -106,7 +106,7 @@ def grade_again(
     """Judge a run again with a grader; with ``into``, keep what it says as another run."""
     if into is not None:
         _begin(stored, into)
-    found = {}
+    comparisons = {}
     for group in stored.groups():
         regrader = Regrader(kind, workers)
         if into is None:
@@ -114,10 +114,10 @@ def grade_again(
                 regrader.judge(records)
         else:
             stored.judged(group, partial(_as_stored, regrader), into)
-        found[group] = regrader.result()
+        comparisons[group] = regrader.result()
     if into is not None:
         _mark(stored, into, done=True)
-    return found
+    return comparisons
 
 
 def _as_stored(regrader: Regrader, records: Sequence[Record]) -> list[Verdict]:
@@ -133,7 +133,7 @@ def _begin(stored: Stored, into: Layout) -> None:
     """
     if stored.arm is not None or stored.step is not None:
         raise UserError("--into writes a whole run; leave --arm and --step out")
-    known = stored.study.to_json()
+    study_text = stored.study.to_json()
     if into.root.exists() and any(into.root.iterdir()):
         if not into.regraded.is_file() or into.regraded.read_text() != _note(stored, done=False):
             raise UserError(f"--into {into.root}: holds something already; give a new folder")
@@ -146,7 +146,7 @@ def _begin(stored: Stored, into: Layout) -> None:
             shutil.copytree(source, into.root / name, dirs_exist_ok=True)
         elif source.is_file():
             shutil.copyfile(source, into.root / name)
-    into.study.write_text(known)
+    into.study.write_text(study_text)
 
 
 def _mark(stored: Stored, into: Layout, *, done: bool) -> None:

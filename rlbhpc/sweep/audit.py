@@ -82,7 +82,7 @@ def _drawn(records: Sequence[Record], most: int, seed: int) -> list[Record]:
     if len(generated) <= most:
         return generated
     draw = random.Random(f"{seed} {generated[0].problem.id}")
-    return [generated[at] for at in sorted(draw.sample(range(len(generated)), most))]
+    return [generated[index] for index in sorted(draw.sample(range(len(generated)), most))]
 
 
 def _row(cell: Cell, audit: ArmAudit) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
     All steps of the scoring model score all steps of the arm, but of a line that scores its own
     responses each step scores those of the same step.
     """
-    found = []
+    requested = []
     for name in scores:
         request = study.file.scores[name]
         model, steps = request.model, study.steps(request.model)
@@ -65,26 +65,26 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
             raise UserError(f"scores.{name}: {model} is an endpoint, which cannot score texts")
         if request.responses is None:
             source = _slug(study, request)
-            found += [Condition(name, source, TEXTS, 0, model, step) for step in steps]
+            requested += [Condition(name, source, TEXTS, 0, model, step) for step in steps]
             continue
         arm = study.arms[request.responses]
         _refuse_images(study, name, arm.name)
-        found += [
+        requested += [
             Condition(name, arm.name, set_name, step, model, scorer_step)
             for set_name in study.sets(arm.name)
             for step in arm.steps
             for scorer_step in steps
             if arm.model != model or step == scorer_step
         ]
-    return found
+    return requested
 
 
 def _refuse_images(study: Study, score: str, arm: str) -> None:
     for set_name in study.sets(arm):
-        if shown := study.first_shown(set_name):
+        if problem := study.first_shown(set_name):
             raise UserError(
-                f"scores.{score}: {shown} has images, and answers are scored by their text alone; "
-                "name `responses` of an arm without images"
+                f"scores.{score}: {problem} has images, and answers are scored by their text "
+                "alone; name `responses` of an arm without images"
             )
 
 
@@ -118,8 +118,8 @@ class Wanted(NamedTuple):
                 strict=True,
             )
         )
-        at = condition.step, condition.scorer_step
-        return [key for key, print_ in self.requests.items() if (*key, *at, print_) not in done]
+        cell = condition.step, condition.scorer_step
+        return [key for key, print_ in self.requests.items() if (*key, *cell, print_) not in done]
 
 
 def wanted(study: Study, condition: Condition) -> Wanted:
@@ -140,14 +140,15 @@ def wanted(study: Study, condition: Condition) -> Wanted:
     per_problem = min(request.per_problem, study.n(arm, set_name))
     rows = scan.rows(study.layout, arm, set_name, columns, steps={step}, below=per_problem).table
     block = study.block(arm, set_name, step)
-    asked = dict(zip(block.problems, block.fingerprints.tolist(), strict=True))
-    prints = {print_: _print(print_, scorer) for print_ in asked.values()}
-    found = {
+    fingerprint_of = dict(zip(block.problems, block.fingerprints.tolist(), strict=True))
+    prints = {print_: _print(print_, scorer) for print_ in fingerprint_of.values()}
+    samples = {
         (row["problem"], row["sample"]): prints[row["fingerprint"]]
         for row in rows.to_pylist()
-        if asked.get(row["problem"]) == row["fingerprint"] and row["verdict"] != Status.FAILED
+        if fingerprint_of.get(row["problem"]) == row["fingerprint"]
+        and row["verdict"] != Status.FAILED
     }
-    return Wanted(found, per_problem * len(block.problems))
+    return Wanted(samples, per_problem * len(block.problems))
 
 
 def _print(text: int | str, scorer: str) -> int:

@@ -95,10 +95,10 @@ class Drain:
         """
         clock: threading.Timer | None = None
         if self._limit is not None and self._previous:
-            left = self._start + self._limit - time.monotonic()
+            seconds = self._start + self._limit - time.monotonic()
             # A true signal to the main thread, so that a wait of its ends, too.
             main = threading.main_thread().ident
-            clock = threading.Timer(max(left, 0.0), signal.pthread_kill, (main, signal.SIGUSR2))
+            clock = threading.Timer(max(seconds, 0.0), signal.pthread_kill, (main, signal.SIGUSR2))
             clock.daemon = True
             clock.start()
         self._raises = True

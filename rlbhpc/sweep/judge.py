@@ -66,11 +66,11 @@ class Judge:
         verdicts = [Verdict(Status.FAILED)] * len(finished)
         papers = [_UNASKED] * len(finished)
         by_kind: dict[str, list[int]] = {}
-        for at, (asked, done) in enumerate(finished):
+        for index, (request, done) in enumerate(finished):
             if done.finish is not Finish.ERROR:
-                by_kind.setdefault(self._kind(asked), []).append(at)
+                by_kind.setdefault(self._kind(request), []).append(index)
         for kind, places in by_kind.items():
-            items = [self._item(*finished[at]) for at in places]
+            items = [self._item(*finished[index]) for index in places]
             self._judge(kind, places, items, verdicts)
             if kind in PAPER and self._verification.paper:
                 self._judge(PAPER[kind], places, items, papers)
@@ -83,8 +83,8 @@ class Judge:
         self, kind: str, places: Sequence[int], items: Sequence[Item], into: list[Verdict]
     ) -> None:
         """Put the verdicts of one verifier into their places."""
-        for at, verdict in zip(places, self._verifier(kind).verify_many(items), strict=True):
-            into[at] = verdict
+        for place, verdict in zip(places, self._verifier(kind).verify_many(items), strict=True):
+            into[place] = verdict
 
     def close(self) -> dict[str, str]:
         """Make the kept verdicts durable; say what each verifier has done."""
@@ -93,11 +93,11 @@ class Judge:
                 used.cache.close()
         return {kind: str(used.tally) for kind, used in self._verifiers.items()}
 
-    def _kind(self, asked: Asked) -> str:
-        return kind_of(self._problems[asked.key.problem], self._verification)
+    def _kind(self, request: Asked) -> str:
+        return kind_of(self._problems[request.key.problem], self._verification)
 
-    def _item(self, asked: Asked, done: Completion) -> Item:
-        problem = self._problems[asked.key.problem]
+    def _item(self, request: Asked, done: Completion) -> Item:
+        problem = self._problems[request.key.problem]
         return problem.gold, done.text, problem
 
     def _verifier(self, kind: str) -> BatchVerifier:
@@ -118,12 +118,12 @@ def verifying_processes() -> int:
     return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
-def sample(asked: Asked, done: Completion, verdict: Verdict, paper: Verdict = _UNASKED) -> Sample:
+def sample(request: Asked, done: Completion, verdict: Verdict, paper: Verdict = _UNASKED) -> Sample:
     """Join a request, its completion and the verdicts on it into the row that is stored."""
     return Sample(
-        key=asked.key,
-        fingerprint=asked.fingerprint,
-        seed=asked.seed,
+        key=request.key,
+        fingerprint=request.fingerprint,
+        seed=request.seed,
         verdict=int(verdict.status),
         finish=int(done.finish),
         n_tokens=len(done.token_ids),

@@ -56,11 +56,11 @@ def _settings(study: Study, kind: str) -> dict[str, Any]:
 
 def refuse_unseen(engine: Engine, arm: str, problems: Iterable[Problem]) -> None:
     """A model that is not shown the figure of a question would only seem to fail at it."""
-    shown = next((problem.id for problem in problems if problem.images), None)
-    if shown is not None and not engine.sees:
+    problem_id = next((problem.id for problem in problems if problem.images), None)
+    if problem_id is not None and not engine.sees:
         raise UserError(
-            f"arm {arm}: {shown} has images, and this engine cannot show its model any; take a "
-            "vision model with the vllm engine"
+            f"arm {arm}: {problem_id} has images, and this engine cannot show its model any; take "
+            "a vision model with the vllm engine"
         )
 
 

@@ -53,10 +53,10 @@ def run_workers(plan: Path, shards: Sequence[int], workers: int, drain: Drain) -
         chosen = ",".join(str(shard) for shard in shards[number::workers])
         command = [sys.executable, "-m", "rlbhpc", "run", str(plan), "--shards", chosen]
         running.append(subprocess.Popen([*command, "--grace", str(drain.grace)], env=environment))
-    told = False
+    was_told = False
     while any(process.poll() is None for process in running):
-        if drain.requested and not told:
-            told = True
+        if drain.requested and not was_told:
+            was_told = True
             for process in running:
                 process.terminate()
         for process in running:

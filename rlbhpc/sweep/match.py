@@ -48,22 +48,22 @@ class Matched:
 
 def match(study: Study, name: str, say: Callable[[str], None]) -> Matched:
     """Find the temperature of one entry under ``match_entropy``."""
-    asked = study.file.match_entropy[name]
-    problems = subset(study, asked)
+    entry = study.file.match_entropy[name]
+    problems = subset(study, entry)
     wanted = _with_engine(
-        study, asked.to, lambda e: mean_entropy(study, asked, e, asked.to, None, problems)
+        study, entry.to, lambda e: mean_entropy(study, entry, e, entry.to, None, problems)
     )
-    say(f"{asked.to}: {wanted:.4f} nat per token")
+    say(f"{entry.to}: {wanted:.4f} nat per token")
 
     def search(engine: Engine) -> Matched:
         def entropy(temperature: float) -> float:
-            found = mean_entropy(study, asked, engine, asked.arm, temperature, problems)
-            say(f"{asked.arm} at {temperature:g}: {found:.4f} nat per token")
-            return found
+            value = mean_entropy(study, entry, engine, entry.arm, temperature, problems)
+            say(f"{entry.arm} at {temperature:g}: {value:.4f} nat per token")
+            return value
 
-        return bisect(entropy, wanted, study.arms[asked.arm].sampling.temperature, asked.tolerance)
+        return bisect(entropy, wanted, study.arms[entry.arm].sampling.temperature, entry.tolerance)
 
-    return _with_engine(study, asked.arm, search)
+    return _with_engine(study, entry.arm, search)
 
 
 def bisect(
@@ -97,28 +97,28 @@ def bisect(
             low = middle
         else:
             high = middle
-    found = best()
-    if abs(tried[found] - wanted) > tolerance:
+    nearest = best()
+    if abs(tried[nearest] - wanted) > tolerance:
         raise UserError(
             f"no temperature from {COLDEST} to {HOTTEST} brings the entropy to {wanted:.4f}; the "
-            f"nearest is {tried[found]:.4f} at {found:g}; raise the match's `tolerance`, "
+            f"nearest is {tried[nearest]:.4f} at {nearest:g}; raise the match's `tolerance`, "
             "`problems` or `n`"
         )
-    return Matched(found, tried[found], wanted, tuple(tried.items()))
+    return Matched(nearest, tried[nearest], wanted, tuple(tried.items()))
 
 
-def subset(study: Study, asked: EntropyMatch) -> list[Problem]:
+def subset(study: Study, entry: EntropyMatch) -> list[Problem]:
     """Draw the problems on which both arms are measured, from those that both answer."""
-    shared = [s for s in study.sets(asked.arm) if s in study.sets(asked.to)]
+    shared = [s for s in study.sets(entry.arm) if s in study.sets(entry.to)]
     problems = [p for set_name in shared for p in study.problems(set_name)]
     if not problems:
-        raise UserError(f"arms {asked.arm} and {asked.to} have no problem set in common")
-    count = min(asked.problems, len(problems))
-    return random.Random(asked.seed).sample(problems, count)
+        raise UserError(f"arms {entry.arm} and {entry.to} have no problem set in common")
+    count = min(entry.problems, len(problems))
+    return random.Random(entry.seed).sample(problems, count)
 
 
 def mean_entropy(
-    study: Study, asked: EntropyMatch, engine: Engine, name: str, temperature: float | None,
+    study: Study, entry: EntropyMatch, engine: Engine, name: str, temperature: float | None,
     problems: list[Problem],
 ) -> float:  # fmt: skip
     """Mean entropy per sampled token of an arm's answers, all answers taken together.
@@ -135,10 +135,10 @@ def mean_entropy(
         for number, ids in enumerate(engine.tokens.encode_all(prompts)):
             problem = problems[number]
             images = problem.pictures
-            for index in range(asked.n):
+            for index in range(entry.n):
                 key = SampleKey(name, arm.steps[-1], problem.id, index)
-                seed = sample_seed(asked.seed, key)
-                yield Request(number * asked.n + index, ids, seed, images)
+                seed = sample_seed(entry.seed, key)
+                yield Request(number * entry.n + index, ids, seed, images)
 
     refuse_unseen(engine, name, problems)
     total, tokens = 0.0, 0
@@ -152,8 +152,8 @@ def mean_entropy(
 
 def _with_engine(study: Study, arm: str, work: Callable[[Engine], T]) -> T:
     """Do some work with the last checkpoint of an arm loaded."""
-    asked = study.arms[arm]
-    engine = load_engine(study, study.engine(arm), asked.model, asked.steps[-1])
+    entry = study.arms[arm]
+    engine = load_engine(study, study.engine(arm), entry.model, entry.steps[-1])
     try:
         return work(engine)
     finally:

@@ -48,12 +48,14 @@ class Progress:
         """Make the line that is shown."""
         seconds = max(now - self._start, 1e-9)
         share = self.done / self.total if self.total else 1.0
-        known = self.done and (share >= ENOUGH or now - self._first >= ENOUGH_SECONDS)
-        left = (self.total - self.done) * seconds / self.done if known else float("nan")
+        is_known = self.done and (share >= ENOUGH or now - self._first >= ENOUGH_SECONDS)
+        seconds_left = (self.total - self.done) * seconds / self.done if is_known else float("nan")
         parts = [
             f"{self.done:,}/{self.total:,} samples ({share:.0%})",
             f"{self.tokens / seconds:,.0f} tokens/s",
-            f"{duration(left)} to go" if self.done < self.total else f"in {duration(seconds)}",
+            f"{duration(seconds_left)} to go"
+            if self.done < self.total
+            else f"in {duration(seconds)}",
             f"{len(self._solved):,} problems solved",
         ]
         if self.failed:

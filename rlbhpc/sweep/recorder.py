@@ -60,10 +60,10 @@ class Recorder:
         if self._error is not None and self._error is not error:
             raise self._error from error
 
-    def put(self, asked: Asked, done: Completion) -> None:
+    def put(self, request: Asked, done: Completion) -> None:
         """Hand over one completion."""
         self.check()
-        self._queue.put((asked, done))
+        self._queue.put((request, done))
 
     def check(self) -> None:
         """Raise what went wrong with recording, if anything did."""

@@ -51,31 +51,31 @@ def _plan_grids(study: Study) -> None:
                 for problem, print_, n in zip(b.problems, b.fingerprints, r.n, strict=True):
                     by_n.setdefault(int(n), []).append(Cell(b.step, problem, int(print_)))
             path = layout.grid(arm.name, set_name)
-            known = Grid.load(path)
+            grid = Grid.load(path)
             for n, cells in sorted(by_n.items()):
-                known = known.grown(cells, n) if known else Grid.plan(arm.model, cells, n)
-            if known is not None:
+                grid = grid.grown(cells, n) if grid else Grid.plan(arm.model, cells, n)
+            if grid is not None:
                 mine = [t for t in extra if (t["arm"], t["set_name"]) == (arm.name, set_name)]
                 provenance = {**_provenance(study, arm.name), "topups": mine}
                 if stop_after := study.stop_after(arm.name, set_name):
                     provenance["stop_after"] = stop_after
-                replace(known, provenance=provenance).save(path)
+                replace(grid, provenance=provenance).save(path)
 
 
 def _provenance(study: Study, arm: str) -> dict[str, Any]:
     """What the samples of an arm stand on; the same whenever the study is run again."""
-    asked = study.arms[arm]
+    entry = study.arms[arm]
     engine = study.engine(arm)
-    prompt = study.prompts[asked.prompt]
+    prompt = study.prompts[entry.prompt]
     dropped = {name: n for name, n in study.duplicates.items() if name in study.sets(arm)}
     return {
         "study": study.name,
         "study_seed": study.seed,
-        "model_digests": {str(s): study.digests[asked.model][s] for s in asked.steps},
+        "model_digests": {str(s): study.digests[entry.model][s] for s in entry.steps},
         "prompt": prompt.digest,
         **({NO_THINK: True} if prompt.no_think else {}),
         **({"paper": verifier("math-paper").FINGERPRINT} if study.file.verification.paper else {}),
-        "sampling": asdict(asked.sampling),
+        "sampling": asdict(entry.sampling),
         **({"duplicates": dropped} if dropped else {}),
         "engine": engine,
         "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else ENTROPY,

@@ -29,13 +29,13 @@ class Requested:
 def requested(layout: Layout, blocks: Iterable[Block]) -> list[Requested]:
     """Add the top-ups that are kept beside the results. They only ever raise an n."""
     extra = topup.read(layout)
-    found = []
+    requests = []
     for block in blocks:
         n = np.full(len(block.problems), block.n, np.int64)
-        at = {name: i for i, name in enumerate(block.problems)}
+        index = {name: i for i, name in enumerate(block.problems)}
         for more in extra:
             if (more.arm, more.set_name, more.step) == (block.arm, block.set_name, block.step):
-                places = [at[name] for name in more.problems if name in at]
+                places = [index[name] for name in more.problems if name in index]
                 n[places] = np.maximum(n[places], more.n)
-        found.append(Requested(block, n))
-    return found
+        requests.append(Requested(block, n))
+    return requests

@@ -32,11 +32,11 @@ class State(NamedTuple):
 
 def state(study: Study, scores: Sequence[str]) -> list[State]:
     """Compare what is asked for with what has been scored."""
-    found = []
+    states = []
     for condition in conditions(study, scores):
-        asked = wanted(study, condition)
-        found.append(State(condition, asked, asked.missing(study, condition)))
-    return found
+        texts = wanted(study, condition)
+        states.append(State(condition, texts, texts.missing(study, condition)))
+    return states
 
 
 def score_all(

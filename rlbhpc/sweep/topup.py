@@ -60,9 +60,9 @@ def choose(
                     "`analysis.compare` of the study"
                 )
             theirs = dict(zip(partner.block.problems, partner.right > 0, strict=True))
-            known = np.array([name in theirs for name in block.problems])
+            in_both = np.array([name in theirs for name in block.problems])
             other = np.array([theirs.get(name, False) for name in block.problems])
-            picked = sampled & known & (solved != other)
+            picked = sampled & in_both & (solved != other)
         case "ids":
             wanted = set(ids)
             picked = np.array([name in wanted for name in block.problems])

@@ -70,17 +70,17 @@ def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Line]:
 
     lines: list[Line] = []
     present = presence(study.layout, blocks, partly=True, passed_over=passed_over)
-    for found, problems in zip(present, spans.values(), strict=True):
-        held = found.retrying() if shard.retries else found
-        left: dict[int, list[Span]] = {}
+    for cell, problems in zip(present, spans.values(), strict=True):
+        held = cell.retrying() if shard.retries else cell
+        spans_left: dict[int, list[Span]] = {}
         for index, first, last in held.gaps():
             for span in problems[held.block.problems[index]]:
                 start, stop = max(first, span.start), min(last, span.stop)
                 if start < stop:
-                    left.setdefault(index, []).append(span._replace(start=start, stop=stop))
+                    spans_left.setdefault(index, []).append(span._replace(start=start, stop=stop))
         lines += [
             Line(sorted(spans), held.block.stop_after, int(held.count[i]), int(held.right[i]))
-            for i, spans in left.items()
+            for i, spans in spans_left.items()
         ]
     return sorted(lines, key=lambda line: line.span)
 
@@ -157,15 +157,15 @@ def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, drawing
     while drawing.is_open:
         failed: list[tuple[Asked, Request]] = []
         for done in job.drain.within(engine.generate(admitted(), sampling)):
-            asked, request = pending.pop(done.tag)
+            requests, request = pending.pop(done.tag)
             if done.finish is Finish.ERROR:
-                failed.append((asked, request))
+                failed.append((requests, request))
             else:
-                recorder.put(asked, done)
-        for asked, request in failed:
+                recorder.put(requests, done)
+        for requests, request in failed:
             if job.drain.requested:
                 return
-            recorder.put(asked, _alone(engine, request, job, arm))
+            recorder.put(requests, _alone(engine, request, job, arm))
         # The next round needs the verdicts of this one.
         while drawing.is_open and not job.drain.abandoned and not drawing.settled(0.2):
             recorder.check()

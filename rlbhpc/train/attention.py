@@ -109,8 +109,10 @@ def _window(width: int, window: int | None, device: torch.device) -> Tensor | No
     """Mask of a sliding window that is narrower than the rows; None where causal is all."""
     if window is None or window >= width:
         return None
-    at = torch.arange(width, device=device)
-    return ((at[:, None] >= at) & (at[:, None] < at + window))[None, None]
+    positions = torch.arange(width, device=device)
+    return ((positions[:, None] >= positions) & (positions[:, None] < positions + window))[
+        None, None
+    ]
 
 
 AttentionInterface.register(NAME, attention)

@@ -81,20 +81,20 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
 
     ``identity`` is the digest of everything that must not change within a run.
     """
-    found = states(folder)
-    if not found:
+    saved = states(folder)
+    if not saved:
         return None
-    progress: dict[str, Any] = json.loads((found[-1] / "progress.json").read_text())
+    progress: dict[str, Any] = json.loads((saved[-1] / "progress.json").read_text())
     if progress["identity"] != identity:
         raise UserError(
-            f"{found[-1]}: this state was made with other settings, another base model or other "
+            f"{saved[-1]}: this state was made with other settings, another base model or other "
             f"problems; go on with those, or remove {folder} to start anew"
         )
-    ds.load(learner.policy, found[-1], "policy", progress["ranks"])
+    ds.load(learner.policy, saved[-1], "policy", progress["ranks"])
     if learner.critic is not None:
-        ds.load(learner.critic, found[-1], "critic", progress["ranks"])
-    if learner.reference is not None and (found[-1] / REFERENCE).is_file():
-        weights = torch.load(found[-1] / REFERENCE, map_location=learner.device, weights_only=True)
+        ds.load(learner.critic, saved[-1], "critic", progress["ranks"])
+    if learner.reference is not None and (saved[-1] / REFERENCE).is_file():
+        weights = torch.load(saved[-1] / REFERENCE, map_location=learner.device, weights_only=True)
         learner.reference.load_state_dict(weights)
         learner.renewed = True
     return progress

@@ -242,6 +242,6 @@ def all_sum(values: Tensor) -> Tensor:
 
 def any_rank(flag: bool) -> bool:
     """Whether the flag is up on any rank: all stop together or none."""
-    told = torch.tensor([int(flag)], device="cuda" if torch.cuda.is_available() else "cpu")
-    dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return bool(told.item())
+    flags = torch.tensor([int(flag)], device="cuda" if torch.cuda.is_available() else "cpu")
+    dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+    return bool(flags.item())

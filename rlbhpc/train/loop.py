@@ -169,12 +169,12 @@ def _save(learner: Learner, run: Run, step: int, cursor: int, store: Store) -> N
 
 def refuse_a_mixture(run: Run) -> None:
     """Refuse what would make ranks wait for each other for ever."""
-    shown = sum(1 for prompt in run.prompts if prompt.problem.images)
-    if 0 < shown < len(run.prompts) and dist.get_world_size() > 1:
+    with_images = sum(1 for prompt in run.prompts if prompt.problem.images)
+    if 0 < with_images < len(run.prompts) and dist.get_world_size() > 1:
         raise UserError(
-            f"model {run.name}: {shown} of {len(run.prompts)} problems have images; ranks that "
-            "meet in the vision tower would wait for those that have no use for it. Train on one "
-            "kind, or on one rank"
+            f"model {run.name}: {with_images} of {len(run.prompts)} problems have images; ranks "
+            "that meet in the vision tower would wait for those that have no use for it. Train "
+            "on one kind, or on one rank"
         )
 
 
@@ -250,8 +250,8 @@ def _critic(update: Update, mask: torch.Tensor) -> dict[str, float]:
 
 def _means(updates: Sequence[dict[str, float]]) -> dict[str, float]:
     """Mean of each metric over the updates that have it."""
-    names = dict.fromkeys(name for one in updates for name in one)
-    having = {name: [one[name] for one in updates if name in one] for name in names}
+    names = dict.fromkeys(name for update in updates for name in update)
+    having = {name: [update[name] for update in updates if name in update] for name in names}
     return {name: sum(values) / len(values) for name, values in having.items()}
 
 

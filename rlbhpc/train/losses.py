@@ -126,6 +126,6 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
     RL changes. With λ = 1 the returns are the rewards; below, they hold the critic's own values and
     a critic may explain itself. NaN where all returns are the same to rounding.
     """
-    told, left = returns[mask].double(), (returns - values)[mask].double()
-    spread = float(told.var(correction=0))
-    return 1 - float(left.var(correction=0)) / spread if spread > 1e-12 else float("nan")
+    total, residual = returns[mask].double(), (returns - values)[mask].double()
+    spread = float(total.var(correction=0))
+    return 1 - float(residual.var(correction=0)) / spread if spread > 1e-12 else float("nan")

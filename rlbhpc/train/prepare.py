@@ -128,11 +128,11 @@ def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]
         raise UserError(f"recipe with {recipe.algorithm}: `problems` and `prompt` are needed")
     template = study.prompts[recipe.prompt]
     problems = study.problems(recipe.problems)
-    shown = next((problem.id for problem in problems if problem.images), None)
-    if shown is not None and sight_of(tokens.folder) is None:
+    problem_id = next((problem.id for problem in problems if problem.images), None)
+    if problem_id is not None and sight_of(tokens.folder) is None:
         raise UserError(
-            f"{shown} has images, which the model in {tokens.folder} cannot be shown; train one of "
-            f"{', '.join(sorted(SEEING))}"
+            f"{problem_id} has images, which the model in {tokens.folder} cannot be shown; train "
+            f"one of {', '.join(sorted(SEEING))}"
         )
     tokens.check_prompt(template, render(template, problems[0]))
     return tuple(Prompt(p, tokens.encode(render(template, p))) for p in problems)

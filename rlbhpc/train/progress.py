@@ -43,10 +43,10 @@ class TrainingLine:
         """Take note of one finished step."""
         now = time.monotonic()
         self._first = step - 1 if self._first is None else self._first
-        left = (now - self._start) / (step - self._first) * (self._steps - step)
-        shown = [f"{word} {metrics[name]:.3g}" for name, word in SHOWN.items() if name in metrics]
+        seconds_left = (now - self._start) / (step - self._first) * (self._steps - step)
+        words = [f"{word} {metrics[name]:.3g}" for name, word in SHOWN.items() if name in metrics]
         self._text = " · ".join(
-            [f"{self._model}: step {step}/{self._steps}", *shown, f"{duration(left)} to go"]
+            [f"{self._model}: step {step}/{self._steps}", *words, f"{duration(seconds_left)} to go"]
         )
         if metrics.get("rollout_corr/kl", 0.0) > MISMATCH and not (self._quiet or self._warned):
             self._warned = True

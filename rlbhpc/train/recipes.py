@@ -85,18 +85,18 @@ def _check_architecture(recipe: Recipe) -> None:
 
 def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
     """A policy that is not shown the figure of a question learns to guess."""
-    if recipe.problems is None or not (shown := study.first_shown(recipe.problems)):
+    if recipe.problems is None or not (problem_id := study.first_shown(recipe.problems)):
         return
     if recipe.algorithm == "sft":
-        raise UserError(f"{shown} has images, and supervised training shows none")
+        raise UserError(f"{problem_id} has images, and supervised training shows none")
     start = model
     while (training := study.models[start].train) is not None and training.from_ is not None:
         start = training.from_
     folder = study.folder(start, study.last_step(start))
     if training is None and (folder / "config.json").is_file() and not sees(folder):
         raise UserError(
-            f"{shown} has images, which the model in {folder} cannot be shown; start from one that "
-            "has a vision tower"
+            f"{problem_id} has images, which the model in {folder} cannot be shown; start "
+            "from one that has a vision tower"
         )
 
 

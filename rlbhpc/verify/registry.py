@@ -91,9 +91,9 @@ def verifier(kind: str) -> Verifier:
 def _own(kind: str) -> OwnVerifier:
     plugin = plugins.find("verifiers", kind)
     if plugin is None:
-        known = ", ".join((*KINDS, *plugins.installed("verifiers")))
+        kinds = ", ".join((*KINDS, *plugins.installed("verifiers")))
         raise UserError(
-            f"verifier {kind!r}: no such kind; allowed: {known}, or a file such as ./mine.py"
+            f"verifier {kind!r}: no such kind; allowed: {kinds}, or a file such as ./mine.py"
         )
     return OwnVerifier(plugin)
 

@@ -179,7 +179,7 @@ def section(report: Report) -> list[Node]:
             "style bends the comparison.",
             class_="soft",
         ),
-        *(el("p", survival(one)) for one in audits),
+        *(el("p", survival(comparison)) for comparison in audits),
     ]
     for audit in audits:
         heads = ["reader, grader", "base, %", "trained, %", "trained − base at k = 1, points",

@@ -134,12 +134,12 @@ def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
     for curve in curves:
         name, interval = curve.of.arm, curve.interval
         colour = colours[name]
-        known = np.flatnonzero(~np.isnan(interval.estimate))
+        has_value = np.flatnonzero(~np.isnan(interval.estimate))
         panel.band(curve.spent, 100 * interval.lower, 100 * interval.upper, colour)
         values = 100 * interval.estimate
         panel.line(curve.spent, values, colour, name=name, dash=colours.dash(name))
-        if len(known):
-            panel.end(float(values[known[-1]]), name, colour)
+        if len(has_value):
+            panel.end(float(values[has_value[-1]]), name, colour)
     return Chart([panel], budget_frame(curves))
 
 

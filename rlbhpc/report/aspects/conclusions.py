@@ -27,13 +27,13 @@ def conditions(report: Report, pair: Comparison) -> str:
     """
     sides = pair.trained, pair.base
     steps = _both([f"step {side.step:,}" for side in sides])
-    asked = [_asked(report, side) for side in sides]
+    conditions_of = [_asked(report, side) for side in sides]
     parts = [
         f"Checkpoint: {steps}",
-        f"temperature: {_both([_value(a, 'temperature') for a in asked])}",
-        f"top-p: {_both([_value(a, 'top_p') for a in asked])}",
-        f"prompt: {_both([_value(a, 'prompt') for a in asked])}",
-        f"grader: {_both([_value(a, 'grader') for a in asked])}",
+        f"temperature: {_both([_value(a, 'temperature') for a in conditions_of])}",
+        f"top-p: {_both([_value(a, 'top_p') for a in conditions_of])}",
+        f"prompt: {_both([_value(a, 'prompt') for a in conditions_of])}",
+        f"grader: {_both([_value(a, 'grader') for a in conditions_of])}",
         f"K = {pair.reach:,}",
     ]
     return "; ".join(parts) + "."
@@ -58,8 +58,8 @@ def _grader(stored: Mapping[str, Any]) -> str | None:
     return f"rlbhpc {stored['rlbhpc']}" if "rlbhpc" in stored else None
 
 
-def _value(asked: Mapping[str, object], name: str) -> str:
-    value = asked.get(name)
+def _value(values: Mapping[str, object], name: str) -> str:
+    value = values.get(name)
     if value is None:
         return "not known"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -85,8 +85,8 @@ def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
         prob=settings.prob,
     )
     left_out = tuple(np.flatnonzero(~enough).tolist())
-    found = decide(curve, settings.margin, left_out, len(report.final))
-    return Recipe(name, base.label, base.problem_set, tuple(run.arm for run in runs), found)
+    answer = decide(curve, settings.margin, left_out, len(report.final))
+    return Recipe(name, base.label, base.problem_set, tuple(run.arm for run in runs), answer)
 
 
 @once
@@ -169,26 +169,26 @@ def recipes_frame(pooled: list[Recipe]) -> pd.DataFrame:
 
 
 def _row(recipe: Recipe) -> dict[str, object]:
-    found = recipe.answer
-    spread = found.spread
+    answer = recipe.answer
+    spread = answer.spread
     return {
         "problem_set": recipe.problem_set,
         "base": recipe.base,
         "recipe": recipe.name,
         "arms": " ".join(recipe.arms),
-        "answer": str(found.word),
-        "lost": str(found.lost.verdict),
-        "lost_share": found.lost.estimate,
-        "lost_low": found.lost.low,
-        "lost_high": found.lost.high,
-        "gained": str(found.gained.verdict),
-        "gained_share": found.gained.estimate,
-        "gained_low": found.gained.low,
-        "gained_high": found.gained.high,
-        "k": found.k,
-        "difference": float(found.net.estimate),
-        "lower": found.net.low,
-        "upper": found.net.high,
+        "answer": str(answer.word),
+        "lost": str(answer.lost.verdict),
+        "lost_share": answer.lost.estimate,
+        "lost_low": answer.lost.low,
+        "lost_high": answer.lost.high,
+        "gained": str(answer.gained.verdict),
+        "gained_share": answer.gained.estimate,
+        "gained_low": answer.gained.low,
+        "gained_high": answer.gained.high,
+        "k": answer.k,
+        "difference": float(answer.net.estimate),
+        "lower": answer.net.low,
+        "upper": answer.net.high,
         "sd_seeds": spread.seeds if spread else math.nan,
         "sd_problems": spread.problems if spread else math.nan,
         "sd_rest": spread.rest if spread else math.nan,

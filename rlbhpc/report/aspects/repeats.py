@@ -90,13 +90,13 @@ def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
     distinct = mean_interval(np.array([p.distinct for p in each]) / n, weights, prob, how)
     effective = mean_interval(np.array([p.effective_n for p in each]) / n, weights, prob, how)
     longest = int(twice["n_tokens"].max()) if len(twice) else 0
-    found = [
+    repeated = [
         collisions(group["text"].to_numpy(), group["logprob_sum"].to_numpy(), len(each))
         for _, group in groups
     ]
-    pairs = sum(problem.pairs for problem in found)
-    expected = sum(problem.expected for problem in found)
-    copies = sum(problem.copies for problem in found)
+    pairs = sum(problem.pairs for problem in repeated)
+    expected = sum(problem.expected for problem in repeated)
+    copies = sum(problem.copies for problem in repeated)
     if not _as_stored(report, arm) or frame["logprob_sum"].isna().any():
         expected, copies = float("nan"), 0
     return Repeats(
@@ -106,8 +106,8 @@ def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
 
 def _as_stored(report: Report, arm: Measured) -> bool:
     """Whether the samples were drawn at temperature 1 from all tokens, as log-probabilities are."""
-    known = report.arms.get(arm.arm)
-    return known is not None and known.sampling.temperature == 1 and known.sampling.top_p == 1
+    entry = report.arms.get(arm.arm)
+    return entry is not None and entry.sampling.temperature == 1 and entry.sampling.top_p == 1
 
 
 def section(report: Report) -> list[Node]:
@@ -152,20 +152,22 @@ def _independent(arms: list[Repeats]) -> str:
         if share <= 0:
             phrases.append(f"of {arm.of.label} no response repeats")
             continue
-        told = f"of {arm.of.label} {percent(share)} % repeat an earlier one"
+        sentence = f"of {arm.of.label} {percent(share)} % repeat an earlier one"
         if arm.copies:
-            told += (
+            sentence += (
                 f", {arm.copies:,} of them a response too improbable to be drawn twice: seeds were "
                 "used twice, or samples copied"
             )
         elif math.isnan(arm.expected):
-            told += "; whether chance explains that is open, without the probabilities drawn from"
+            sentence += (
+                "; whether chance explains that is open, without the probabilities drawn from"
+            )
         else:
-            told += (
+            sentence += (
                 f", as a model does that is sure of itself: {arm.pairs:,} equal pairs, and "
                 f"{arm.expected:,.1f} are expected of independent draws"
             )
-        phrases.append(told)
+        phrases.append(sentence)
     text = "; ".join(phrases)
     return f"{text[:1].upper()}{text[1:]}."
 

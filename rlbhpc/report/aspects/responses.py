@@ -54,12 +54,12 @@ def responses(report: Report) -> list[Responses]:
     prob = report.settings.prob
     for arm, (tokens, entropy) in cells(report, report.measured, ("n_tokens", "entropy_sum")):
         counted = arm.judged & (tokens > 0)
-        known = counted & ~np.isnan(entropy)
-        every_known = bool((known == counted).all())
+        has_entropy = counted & ~np.isnan(entropy)
+        every_known = bool((has_entropy == counted).all())
         responses = counted.sum(axis=1)[arm.rows]
         lengths = _sums(tokens, counted)[arm.rows]
-        lengths_known = lengths if every_known else _sums(tokens, known)[arm.rows]
-        entropies = _sums(entropy, known)[arm.rows]
+        lengths_known = lengths if every_known else _sums(tokens, has_entropy)[arm.rows]
+        entropies = _sums(entropy, has_entropy)[arm.rows]
         weights = report.draws.of(arm.sampled_problems)
         with np.errstate(invalid="ignore"):
             cost = lengths / responses

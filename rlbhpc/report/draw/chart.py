@@ -196,10 +196,10 @@ class Panel:
         return -number - 0.72
 
     def _rest_on(self, x: Array, y: Array, name: str, most: int = _SPOTS) -> None:
-        known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-        chosen = np.linspace(0, len(known) - 1, min(most, len(known))).round().astype(int)
+        finite = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        chosen = np.linspace(0, len(finite) - 1, min(most, len(finite))).round().astype(int)
         across, up = self.x.label.partition(" (")[0], self.y.label
-        for i in known[np.unique(chosen)].tolist():
+        for i in finite[np.unique(chosen)].tolist():
             values = [f"{up} {y[i]:.4g}" if up else "", f"{across} {x[i]:,.5g}" if across else ""]
             text = ", ".join(value for value in values if value)
             self.spots.append(Spot(float(x[i]), float(y[i]), f"{name}: {text}" if name else text))

@@ -173,11 +173,11 @@ def _stroke(panel: Panel, mark: Stroke) -> ET.Element:
 
 
 def _area(panel: Panel, mark: Area) -> ET.Element:
-    known = ~(np.isnan(mark.low) | np.isnan(mark.high))
-    up = _points(panel, mark.x[known], mark.high[known])
-    down = _points(panel, mark.x[known], mark.low[known])[::-1]
+    has_value = ~(np.isnan(mark.low) | np.isnan(mark.high))
+    up = _points(panel, mark.x[has_value], mark.high[has_value])
+    down = _points(panel, mark.x[has_value], mark.low[has_value])[::-1]
     corners = "L".join(f"{x} {y}" for x, y in np.concatenate([up, down]).tolist())
-    path = _whole(f"M{corners}Z") if known.any() else "M0 0"
+    path = _whole(f"M{corners}Z") if has_value.any() else "M0 0"
     if mark.outline:
         return el("path", d=path, stroke=mark.colour, stroke_width="1")
     return el("path", d=path, fill=mark.colour, fill_opacity=f"{mark.opacity:g}", stroke="none")

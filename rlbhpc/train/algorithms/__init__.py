@@ -54,8 +54,8 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
     """
     cls = algorithm_class(name)
     if preset is not None and preset not in cls.PRESETS:
-        known = ", ".join(cls.PRESETS) or "none"
-        raise UserError(f"preset of {name}: found {preset!r}; allowed: {known}")
+        presets = ", ".join(cls.PRESETS) or "none"
+        raise UserError(f"preset of {name}: found {preset!r}; allowed: {presets}")
     chosen = {**(cls.PRESETS[preset] if preset else {}), **settings}
     return from_options(cls, chosen, name)
 

@@ -74,8 +74,10 @@ def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callabl
     allowed = list(inspect.signature(function).parameters)[1:]
     for option, value in options.items():
         if option not in allowed:
-            known = ", ".join(["weight", *allowed])
-            raise UserError(f"reward {name}: unknown option {shown(option)}; allowed: {known}")
+            options_allowed = ", ".join(["weight", *allowed])
+            raise UserError(
+                f"reward {name}: unknown option {shown(option)}; allowed: {options_allowed}"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise UserError(f"reward {name}: {option}: found {shown(value)}; allowed: 0 to 1")
     if isinstance(weight, bool) or not isinstance(weight, int | float):

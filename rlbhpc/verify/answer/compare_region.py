@@ -148,6 +148,6 @@ def _factor(a: Node, b: Node) -> float | None:
     if not below or not above or abs((above / below).imag) > 1e-12:
         return None
     # The ratio at one point as an exact quotient of the two trees at that point.
-    at = {name: num(value) for name, value in point.items()}
-    crossed = (Node("mul", (a, rename(b, at))), Node("mul", (b, rename(a, at))))
+    values = {name: num(value) for name, value in point.items()}
+    crossed = (Node("mul", (a, rename(b, values))), Node("mul", (b, rename(a, values))))
     return (above / below).real if same(*crossed) else None

@@ -200,7 +200,11 @@ def _balanced_boxes(body: str) -> list[_Box]:
 
 def _first_box(body: str) -> int:
     """Where to start the scan: responses are long, their boxes stand at the end."""
-    places = [at for name in ("\\boxed", "\\fbox", "\\framebox") if (at := body.find(name)) >= 0]
+    places = [
+        position
+        for name in ("\\boxed", "\\fbox", "\\framebox")
+        if (position := body.find(name)) >= 0
+    ]
     return min(places, default=len(body))
 
 
@@ -209,15 +213,15 @@ _BARE_BOX: Final = re.compile(r"\\boxed\s*([^\s{}$][^\n$]{0,200})")
 
 def _bare_box(body: str) -> _Box | None:
     r"""``\boxed 7`` and ``\boxed\frac12``: a box without braces, up to the end of its formula."""
-    at = body.rfind("\\boxed")
-    match = _BARE_BOX.match(body, at) if at >= 0 else None
+    position = body.rfind("\\boxed")
+    match = _BARE_BOX.match(body, position) if position >= 0 else None
     if match is None:
         return None
     text = match[1]
     if not text.startswith("\\"):
         text = text.split()[0]
     text = text.split("\\)")[0].split("\\]")[0].rstrip(" .,;:!*")
-    return _Box(text, at, match.end()) if text else None
+    return _Box(text, position, match.end()) if text else None
 
 
 # What belongs to the number in a box though it stands behind it.

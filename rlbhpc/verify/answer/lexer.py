@@ -185,10 +185,10 @@ def _as_text(tail: re.Match[str]) -> str:
 _BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
-def _group_end(text: str, at: int) -> int:
+def _group_end(text: str, position: int) -> int:
     """Position after the brace that closes the one at ``at``; the end of the text if none does."""
     depth = 0
-    for brace in _BRACE.finditer(text, at):
+    for brace in _BRACE.finditer(text, position):
         if brace[0] == "{":
             depth += 1
         elif brace[0] == "}":
@@ -200,11 +200,11 @@ def _group_end(text: str, at: int) -> int:
 
 def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
     """Append the tokens of ``text``; in prose every run of letters is a word."""
-    at, end = 0, len(text)
-    while at < end:
-        match = _TOKEN.match(text, at)
+    position, end = 0, len(text)
+    while position < end:
+        match = _TOKEN.match(text, position)
         assert match is not None
-        at, kind, piece = match.end(), match.lastgroup, match[0]
+        position, kind, piece = match.end(), match.lastgroup, match[0]
         if kind == "space":
             continue
         if kind in ("num", "run"):
@@ -214,7 +214,7 @@ def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
         elif kind == "foreign":
             _foreign(piece, out)
         elif kind == "macro":
-            at = _macro(piece[1:], text, at, prose, out, depth)
+            position = _macro(piece[1:], text, position, prose, out, depth)
         elif kind == "rel":
             out.append(("r", {"==": "=", "!=": "!="}.get(piece, piece)))
         elif kind == "op":
@@ -283,22 +283,24 @@ def _operator(piece: str, prose: bool, out: list[Token]) -> None:
         out.append(("o", piece))
 
 
-def _macro(name: str, text: str, at: int, prose: bool, out: list[Token], depth: int) -> int:
+def _macro(name: str, text: str, position: int, prose: bool, out: list[Token], depth: int) -> int:
     """Append what one macro stands for and return the position after it."""
-    if name in ("left", "right", "bigl", "bigr", "middle") and at < len(text):
-        if text[at] == "|":
+    if name in ("left", "right", "bigl", "bigr", "middle") and position < len(text):
+        if text[position] == "|":
             out.append(("o", "|(" if name.endswith(("left", "l")) else "|)"))
-            return at + 1
-        return at + 1 if text[at] == "." else at
+            return position + 1
+        return position + 1 if text[position] == "." else position
     if name in _DROPPED or name.isspace():
-        return at
+        return position
     if name in _ARGUMENT_DROPPED:
-        brace = text.find("{", at)
-        return _group_end(text, brace) if brace >= 0 and not text[at:brace].strip() else at
+        brace = text.find("{", position)
+        return (
+            _group_end(text, brace) if brace >= 0 and not text[position:brace].strip() else position
+        )
     if name in ("begin", "end"):
-        return _environment(name, text, at, out)
+        return _environment(name, text, position, out)
     if name in _TEXT:
-        return _text(name, text, at, out, depth)
+        return _text(name, text, position, out, depth)
     if name in _ALIASES:
         out.append(_ALIASES[name])
     elif name in FUNCTIONS:
@@ -309,13 +311,13 @@ def _macro(name: str, text: str, at: int, prose: bool, out: list[Token], depth: 
         out.append(("o", name))
     else:
         out.append(("u", "\\" + name))
-    return at
+    return position
 
 
-def _environment(name: str, text: str, at: int, out: list[Token]) -> int:
-    brace = text.find("{", at)
+def _environment(name: str, text: str, position: int, out: list[Token]) -> int:
+    brace = text.find("{", position)
     if brace < 0:
-        return at
+        return position
     after = _group_end(text, brace)
     kind = text[brace + 1 : after - 1].strip().rstrip("*")
     out.append(("b" if name == "begin" else "e", kind))
@@ -324,14 +326,14 @@ def _environment(name: str, text: str, at: int, out: list[Token]) -> int:
     return after
 
 
-def _text(name: str, text: str, at: int, out: list[Token], depth: int) -> int:
+def _text(name: str, text: str, position: int, out: list[Token], depth: int) -> int:
     r"""Append the words of ``\text{…}``; ``\mathrm{e}`` and the like are symbols."""
-    while at < len(text) and text[at] in " *":
-        at += 1
-    if at >= len(text) or text[at] != "{" or depth > 8:
-        return at
-    after = _group_end(text, at)
-    content = text[at + 1 : after - 1 if text[after - 1] == "}" else after]
+    while position < len(text) and text[position] in " *":
+        position += 1
+    if position >= len(text) or text[position] != "{" or depth > 8:
+        return position
+    after = _group_end(text, position)
+    content = text[position + 1 : after - 1 if text[after - 1] == "}" else after]
     stripped = content.strip(" ~")
     if content == stripped and (stripped in FUNCTIONS or stripped in _PLAIN):
         out.append(("f", stripped) if stripped in FUNCTIONS else _PLAIN[stripped])

@@ -117,17 +117,19 @@ def read_number(cursor: Cursor, text: str) -> Node:
     return num(value)
 
 
-def _literal_fraction(cursor: Cursor, at: int) -> tuple[Fraction, int] | None:
+def _literal_fraction(cursor: Cursor, position: int) -> tuple[Fraction, int] | None:
     r"""``\frac{a}{b}`` of two integers at ``at``: its value and where it ends."""
-    shape = "".join("n" if kind == "n" else text for kind, text in cursor.tokens[at + 1 : at + 7])
+    shape = "".join(
+        "n" if kind == "n" else text for kind, text in cursor.tokens[position + 1 : position + 7]
+    )
     if shape.startswith("{n}{n}"):
-        top, bottom, size = at + 2, at + 5, 7
+        top, bottom, size = position + 2, position + 5, 7
     elif shape.startswith("{n}n"):
-        top, bottom, size = at + 2, at + 4, 5
+        top, bottom, size = position + 2, position + 4, 5
     else:
         return None
     divisor = number(cursor.tokens[bottom][1])
-    return (number(cursor.tokens[top][1]) / divisor, at + size) if divisor else None
+    return (number(cursor.tokens[top][1]) / divisor, position + size) if divisor else None
 
 
 def _repeating(cursor: Cursor, text: str) -> Fraction | None:

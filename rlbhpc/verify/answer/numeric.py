@@ -49,8 +49,8 @@ class _Numeric:
                 return mp.mpf(node.value.numerator)
             return mp.mpf(node.value.numerator) / node.value.denominator
         if op == "sym":
-            at = self.point[str(node.value)]
-            return mp.mpf(at.numerator) / at.denominator
+            value = self.point[str(node.value)]
+            return mp.mpf(value.numerator) / value.denominator
         if op == "const":
             return self.constant(str(node.value))
         args = [self.value(arg) for arg in node.args]
@@ -139,8 +139,8 @@ class _Numeric:
         return value
 
     def picked(self, name: str, index: int) -> Any:
-        at = pick(name, index)
-        return self.mp.mpf(at.numerator) / at.denominator
+        place = pick(name, index)
+        return self.mp.mpf(place.numerator) / place.denominator
 
     def function(self, name: str, args: list[Any]) -> Any:
         mp, x = self.mp, args[0]

@@ -169,7 +169,9 @@ class _Reader:
     def _after_prose(tokens: Tokens) -> Tokens | None:
         """Return what follows "… gives" and the like, where nothing before it hedges."""
         places = [
-            at for at, (kind, text) in enumerate(tokens) if kind == "w" and text.lower() in _LEADS
+            index
+            for index, (kind, text) in enumerate(tokens)
+            if kind == "w" and text.lower() in _LEADS
         ]
         if not places or places[-1] + 1 >= len(tokens):
             return None
@@ -338,10 +340,10 @@ class _Reader:
 
     def _scaled_matrix(self, tokens: Tokens) -> Value | None:
         r"""``\frac13 \begin{pmatrix}…``, and a matrix in brackets of its own."""
-        start = next((at for at, (kind, _) in enumerate(tokens) if kind == "b"), None)
+        start = next((index for index, (kind, _) in enumerate(tokens) if kind == "b"), None)
         if start is None:
             return None
-        end = next((at for at, (kind, _) in enumerate(tokens) if kind == "e"), -1) + 1
+        end = next((index for index, (kind, _) in enumerate(tokens) if kind == "e"), -1) + 1
         before, after = list(tokens[:start]), tokens[end:]
         if [t for _, t in after] in (["]"], [")"]) and before and before[-1][1] in "([":
             before, after = before[:-1], []
@@ -373,7 +375,7 @@ _CHANGES: Final = frozenset(
 
 def _after_label(tokens: Tokens) -> Tokens | None:
     r"""Return what follows ``\text{The set }`` and the like: a name, and no condition."""
-    count = next((at for at, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
+    count = next((index for index, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
     words = [text.lower() for _, text in tokens[:count]]
     if not 0 < count <= 5 or count == len(tokens) or not HEDGES.isdisjoint(words):
         return None

@@ -23,7 +23,7 @@ _ORDERS: Final = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
 def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
     """Read a chain that was cut into its sides at top level."""
     if "=>" in ops or "<=>" in ops:
-        last = max(at for at, op in enumerate(ops) if op in ("=>", "<=>")) + 1
+        last = max(position for position, op in enumerate(ops) if op in ("=>", "<=>")) + 1
         sides, ops = sides[last:], ops[last:]
         return read_relation(sides, ops, read) if ops else read(sides[0])
     if ops[-1] == "=" and _is_cut_off(sides[-2], sides[-1]):
@@ -57,11 +57,11 @@ def _is_cut_off(exact_side: Tokens, side: Tokens) -> bool:
 
 def _exact_part(sides: list[Tokens], ops: list[str]) -> tuple[list[Tokens], list[str]]:
     """Of ``√3/3 ≈ 0.577`` the exact part decides; of ``x ≈ 0.577`` the value."""
-    at = ops.index("~")
-    left = sides[: at + 1]
+    position = ops.index("~")
+    left = sides[: position + 1]
     if all(_names(side) for side in left):
-        return sides[at + 1 : at + 2], []
-    return left, ops[:at]
+        return sides[position + 1 : position + 2], []
+    return left, ops[:position]
 
 
 def _names(side: Tokens) -> bool:
@@ -151,7 +151,8 @@ def _inequality(sides: list[Node], ops: list[str]) -> Value:
     if len(names) == 1 and len(sides) in (2, 3):
         name = next(iter(names))
         pieces = [
-            _half_line(sides[at], sides[at + 1], orders[at], name) for at in range(len(orders))
+            _half_line(sides[index], sides[index + 1], orders[index], name)
+            for index in range(len(orders))
         ]
         if all(piece is not None for piece in pieces):
             bounds = [piece for piece in pieces if piece is not None]
@@ -196,13 +197,13 @@ def _distance(left: Node, right: Node, closed: bool, name: str) -> Interval | Re
         ends = _linear(below, of, closed, name), _linear(of, above, closed, name)
     else:
         ends = _linear(of, below, closed, name), _linear(above, of, closed, name)
-    one, other = ends
-    if one is None or other is None:
+    first, other = ends
+    if first is None or other is None:
         return None
     if near:
-        met = meet(one, other)
+        met = meet(first, other)
         return met if isinstance(met, Interval) else None
-    low, high = (one, other) if one.low is None else (other, one)
+    low, high = (first, other) if first.low is None else (other, first)
     return Region((low, high), name)
 
 
@@ -215,9 +216,9 @@ def _end(node: Node) -> Node | None:
 def _linear(left: Node, right: Node, closed: bool, name: str) -> Interval | None:
     """Solve ``left < right`` if the difference has one slope at three points."""
     values = []
-    for at in map(Fraction, (0, 1, 2)):
+    for x in map(Fraction, (0, 1, 2)):
         difference = Node("add", (left, Node("neg", (right,))))
-        value = exact(rename(difference, {name: num(at)}))
+        value = exact(rename(difference, {name: num(x)}))
         if value is None:
             return None
         values.append(value)
@@ -225,8 +226,8 @@ def _linear(left: Node, right: Node, closed: bool, name: str) -> Interval | None
     if slope == 0 or values[2] - values[1] != slope:
         return None
     # Two points more than a line needs: a polynomial of low degree cannot pass.
-    for at in (Fraction(7, 3), Fraction(-11, 5)):
-        if exact(rename(difference, {name: num(at)})) != values[0] + slope * at:
+    for x in (Fraction(7, 3), Fraction(-11, 5)):
+        if exact(rename(difference, {name: num(x)})) != values[0] + slope * x:
             return None
     end = num(-values[0] / slope)
     if slope > 0:

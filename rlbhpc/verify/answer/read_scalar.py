@@ -75,14 +75,14 @@ def _digits(tokens: Tokens) -> str:
 
 
 def _split_currency(tokens: Tokens) -> tuple[Tokens, Unit | None]:
-    places = [at for at, (kind, _) in enumerate(tokens) if kind == "c"]
+    places = [position for position, (kind, _) in enumerate(tokens) if kind == "c"]
     if len(places) != 1 or (2 <= places[0] < len(tokens) - 2):
         return tokens, None
-    at = places[0]
-    rest = tokens[at + 1 :]
-    if tokens[at][1] == "₹" and rest and rest[0][1] == ".":
+    position = places[0]
+    rest = tokens[position + 1 :]
+    if tokens[position][1] == "₹" and rest and rest[0][1] == ".":
         rest = rest[1:]
-    return [*tokens[:at], *rest], Unit(Fraction(1), ((tokens[at][1], 1),))
+    return [*tokens[:position], *rest], Unit(Fraction(1), ((tokens[position][1], 1),))
 
 
 _DEGREES: Final = (("^", "deg"), ("^", "{", "deg", "}"), ("deg",))
@@ -116,7 +116,9 @@ def _split_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
     if not any(kind in "wf" for kind, _ in tokens):
         return tokens, None
     tokens = _bare_unit(tokens)
-    start = next((at for at in range(len(tokens)) if _begins_unit(tokens, at)), len(tokens))
+    start = next(
+        (position for position in range(len(tokens)) if _begins_unit(tokens, position)), len(tokens)
+    )
     if start in (0, len(tokens)):
         return tokens, None
     tail = tokens[start:]
@@ -170,12 +172,15 @@ def _merged_units(tokens: Tokens) -> Tokens:
     return tokens
 
 
-def _begins_unit(tokens: Tokens, at: int) -> bool:
+def _begins_unit(tokens: Tokens, position: int) -> bool:
     """Whether a unit may begin here: at a word that is no part of a subscript."""
-    kind, text = tokens[at]
+    kind, text = tokens[position]
     if kind == "f":
         return text in ("min", "deg")
-    return kind == "w" and "_" not in (tokens[at - 1][1], tokens[at - 2][1] if at > 1 else "")
+    return kind == "w" and "_" not in (
+        tokens[position - 1][1],
+        tokens[position - 2][1] if position > 1 else "",
+    )
 
 
 def _degrees_minutes(tokens: Tokens) -> Quantity | None:
@@ -201,9 +206,9 @@ def _feet_inches(tokens: Tokens) -> Quantity | None:
 def read_compound(tokens: Tokens) -> Quantity | None:
     """``2 hours 30 minutes``: quantities side by side in falling units of one dimension."""
     starts = [
-        at
-        for at, (kind, _) in enumerate(tokens)
-        if kind == "n" and (at == 0 or tokens[at - 1][0] == "w")
+        position
+        for position, (kind, _) in enumerate(tokens)
+        if kind == "n" and (position == 0 or tokens[position - 1][0] == "w")
     ]
     if len(starts) < 2 or starts[0] != 0:
         return None
@@ -230,13 +235,15 @@ def add_up(parts: Sequence[Value]) -> Quantity | None:
 
 def read_based(tokens: Tokens) -> Based | None:
     r"""``204_5``, ``204_{\text{five}}``, ``(1A)_{16}``, ``204 \text{ base } 5``."""
-    at = next((i for i, (_, text) in enumerate(tokens) if text in ("_", "base", "in")), 0)
-    if not at:
+    position = next((i for i, (_, text) in enumerate(tokens) if text in ("_", "base", "in")), 0)
+    if not position:
         return None
-    digits = "".join(text for _, text in tokens[:at] if text not in ("(", ")", "{", "}"))
+    digits = "".join(text for _, text in tokens[:position] if text not in ("(", ")", "{", "}"))
     if not digits.replace(".", "", 1).isalnum() or not any(map(str.isdigit, digits)):
         return None
-    rest = [t for _, t in tokens[at:] if t not in ("_", "{", "}", "(", ")", "base", "in", ",")]
+    rest = [
+        t for _, t in tokens[position:] if t not in ("_", "{", "}", "(", ")", "base", "in", ",")
+    ]
     if len(rest) != 1:
         return None
     base = int(rest[0]) if rest[0].isdigit() and len(rest[0]) <= 2 else spelled_base(rest[0])
@@ -253,7 +260,7 @@ def read_clock(tokens: Tokens) -> Clock | None:
     """``12:00``, ``3:30 p.m.``, ``15:30``, ``3 PM``."""
     if tokens[0][0] != "n":
         return None
-    end = next((at for at, (kind, t) in enumerate(tokens) if kind in "ws"), len(tokens))
+    end = next((position for position, (kind, t) in enumerate(tokens) if kind in "ws"), len(tokens))
     if end > 5:
         return None
     half = "".join(text for _, text in tokens[end:] if text != ".").lower()

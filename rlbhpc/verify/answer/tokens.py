@@ -64,13 +64,13 @@ def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Tok
 def closes_at_end(tokens: Tokens) -> bool:
     """Whether the bracket that opens the tokens is closed by their last one."""
     depth = 0
-    for at, (kind, text) in enumerate(tokens):
+    for position, (kind, text) in enumerate(tokens):
         if kind == "b" or (kind == "o" and text in _OPEN):
             depth += 1
         elif kind == "e" or (kind == "o" and text in _CLOSE):
             depth -= 1
         if depth == 0:
-            return at == len(tokens) - 1
+            return position == len(tokens) - 1
     return False
 
 

@@ -70,10 +70,10 @@ def read_unit(tokens: Sequence[Token], counts_one: bool = False) -> Unit | None:
     ``counts_one`` says that the number is 1, so that a noun may stand in the singular.
     """
     reading = _Reading(counts_one)
-    at = 0
-    while at < len(tokens):
-        at = reading.take(tokens, at)
-        if at < 0:
+    position = 0
+    while position < len(tokens):
+        position = reading.take(tokens, position)
+        if position < 0:
             return None
     return reading.result()
 
@@ -91,9 +91,9 @@ class _Reading:
         self.nouns: list[str] = []
         self.grouped = False
 
-    def take(self, tokens: Sequence[Token], at: int) -> int:
+    def take(self, tokens: Sequence[Token], position: int) -> int:
         """Take what stands at ``at`` and return the next place; −1 for what is no unit."""
-        kind, text = tokens[at]
+        kind, text = tokens[position]
         low = text.lower()
         if low in _NO_WORDS and unit_named(text) is None:
             return -1
@@ -107,7 +107,7 @@ class _Reading:
         elif text in ("*", ".", "-", "{", "}"):
             pass
         elif text == "^":
-            return self.exponent(tokens, at + 1)
+            return self.exponent(tokens, position + 1)
         elif text in _RAISERS and self.previous is not None:
             self.multiply(self.previous, self.last * (_RAISERS[text] - 1))
         elif text in _POWERS:
@@ -115,7 +115,7 @@ class _Reading:
         elif low in SCALES or low in _SCALES_OF_MANY:
             self.scale *= SCALES.get(low) or SCALES[low[:-1]]
         elif low in ("of", "for"):
-            return self.rest(tokens, at + 1)
+            return self.rest(tokens, position + 1)
         elif low in _NEUTRAL:
             self.previous, self.power, self.last = Unit(Fraction(1), ()), 1, 1
             self.nouns.clear()
@@ -135,11 +135,11 @@ class _Reading:
                 self.power = 1
         else:
             return -1
-        return at + 1
+        return position + 1
 
-    def exponent(self, tokens: Sequence[Token], at: int) -> int:
-        texts = [text for _, text in tokens[at : at + 4] if text != "{"]
-        skipped = sum(text == "{" for _, text in tokens[at : at + 2])
+    def exponent(self, tokens: Sequence[Token], position: int) -> int:
+        texts = [text for _, text in tokens[position : position + 4] if text != "{"]
+        skipped = sum(text == "{" for _, text in tokens[position : position + 2])
         negative = texts[:1] == ["-"]
         digits = texts[negative] if len(texts) > negative else ""
         if self.previous is None or not digits.isdigit():
@@ -148,11 +148,13 @@ class _Reading:
         if abs(extra) > 8:
             return -1
         self.multiply(self.previous, self.last * extra)
-        return at + skipped + negative + 1
+        return position + skipped + negative + 1
 
-    def rest(self, tokens: Sequence[Token], at: int) -> int:
+    def rest(self, tokens: Sequence[Token], position: int) -> int:
         """``of sugar``: what is measured, which is no part of the unit."""
-        plain = all(kind in "wsf" and text.lower() not in _NO_WORDS for kind, text in tokens[at:])
+        plain = all(
+            kind in "wsf" and text.lower() not in _NO_WORDS for kind, text in tokens[position:]
+        )
         return len(tokens) if plain and (self.nouns or self.previous is not None) else -1
 
     def close(self) -> bool:

@@ -54,8 +54,8 @@ def claim_equal(a: Node, b: Node) -> None:
     points = [*general_points(names)[:2], *signed_points(names)[:3]]
     if about_integers(a, b):
         points = integer_points(names)[:5]
-    at = " | ".join(map(_point, points)) if names else ""
-    claims.append(f"{_written(a)} = {_written(b)}" + (f" @ {at}" if at else ""))
+    places = " | ".join(map(_point, points)) if names else ""
+    claims.append(f"{_written(a)} = {_written(b)}" + (f" @ {places}" if places else ""))
 
 
 def claim_near(a: Node, b: Node, margin: Fraction) -> None:

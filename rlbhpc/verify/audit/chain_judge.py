@@ -78,17 +78,17 @@ def judge_sheet(
     before
         What the same model said earlier: only chains without a verdict are asked about again.
     """
-    known = Judgements(sheet.id, name, {}, {}, by_model=True) if before is None else before
-    failed = {chain for chain, note in known.notes.items() if note.startswith(NO_VERDICT)}
-    asked = [c for c in sheet.chains if c.id not in known.words or c.id in failed]
-    words = dict(known.words)
-    notes = {chain: note for chain, note in known.notes.items() if chain not in failed}
-    for chain, done in _answers(engine, asked):
+    earlier = Judgements(sheet.id, name, {}, {}, by_model=True) if before is None else before
+    failed = {chain for chain, note in earlier.notes.items() if note.startswith(NO_VERDICT)}
+    open_chains = [c for c in sheet.chains if c.id not in earlier.words or c.id in failed]
+    words = dict(earlier.words)
+    notes = {chain: note for chain, note in earlier.notes.items() if chain not in failed}
+    for chain, done in _answers(engine, open_chains):
         word, note = read_answer(done)
         words[chain.id] = word
         if note:
             notes[chain.id] = note
-    return replace(known, words=words, notes=notes)
+    return replace(earlier, words=words, notes=notes)
 
 
 def read_answer(done: Completion) -> tuple[Word, str]:
@@ -98,10 +98,10 @@ def read_answer(done: Completion) -> tuple[Word, str]:
     if done.finish is Finish.LENGTH:
         return "unclear", NO_VERDICT + "the answer reached its longest length"
     lines = done.text.strip().splitlines()
-    found = _VERDICT.fullmatch(lines[-1].strip()) if lines else None
-    if found is None:
+    match = _VERDICT.fullmatch(lines[-1].strip()) if lines else None
+    if match is None:
         return "unclear", NO_VERDICT + "the last line of the answer is none"
-    return cast(Word, found[1].lower()), ""
+    return cast(Word, match[1].lower()), ""
 
 
 def without_verdict(judged: Judgements) -> list[str]:
@@ -112,8 +112,8 @@ def without_verdict(judged: Judgements) -> list[str]:
 
 def _answers(engine: EndpointEngine, chains: Sequence[Chain]) -> Iterator[tuple[Chain, Completion]]:
     requests = [
-        Request(at, engine.tokens.encode_all([_prompt(chain)])[0], seed=0)
-        for at, chain in enumerate(chains)
+        Request(index, engine.tokens.encode_all([_prompt(chain)])[0], seed=0)
+        for index, chain in enumerate(chains)
     ]
     for done in engine.generate(requests, SAMPLING):
         yield chains[done.tag], done
@@ -121,8 +121,8 @@ def _answers(engine: EndpointEngine, chains: Sequence[Chain]) -> Iterator[tuple[
 
 def _prompt(chain: Chain) -> str:
     """Put a chain between fences that stand nowhere in it."""
-    shown = (chain.question, chain.gold, chain.text[:_CHARACTERS])
+    texts = (chain.question, chain.gold, chain.text[:_CHARACTERS])
     fence = "=" * 12
-    while any(fence in text for text in shown):
+    while any(fence in text for text in texts):
         fence += "="
-    return _PROMPT.format(fence=fence, question=shown[0], gold=shown[1], text=shown[2])
+    return _PROMPT.format(fence=fence, question=texts[0], gold=texts[1], text=texts[2])

@@ -23,8 +23,8 @@ _VALUE: Final = re.compile(
 
 def committed(response: str) -> str:
     """Return the answer that a response commits to, as the ``math`` verifier reads it."""
-    found = extract(response)
-    return "" if found is None else found.text
+    extracted = extract(response)
+    return "" if extracted is None else extracted.text
 
 
 def last_box(response: str) -> str:

@@ -87,15 +87,15 @@ def make_sheet(
     counts: dict[str, tuple[int, int]] = {}
     chains: list[Chain] = []
     for name in sorted(right):
-        n, found = sampled[name], right[name]
-        if len(found) > highest_rate * n:
+        n, right_ones = sampled[name], right[name]
+        if len(right_ones) > highest_rate * n:
             continue
-        counts[name] = (n, len(found))
-        chosen = found
-        if len(found) > per_problem:
+        counts[name] = (n, len(right_ones))
+        chosen = right_ones
+        if len(right_ones) > per_problem:
             seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
-            places = sorted(random.Random(seed).sample(range(len(found)), per_problem))
-            chosen = [found[at] for at in places]
+            places = sorted(random.Random(seed).sample(range(len(right_ones)), per_problem))
+            chosen = [right_ones[place] for place in places]
         chains.extend(_chain(record, index) for index, record in enumerate(chosen))
     content = json.dumps([counts, [chain.id for chain in chains]])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -142,11 +142,11 @@ def read_judgements(path: Path, sheet: Sheet) -> Judgements:
     return Judgements(sheet.id, reviewer, words, notes, bool(record.get("by_model")))
 
 
-def _words(path: Path, given: Any, known: set[str]) -> dict[str, Word]:
+def _words(path: Path, given: Any, chain_ids: set[str]) -> dict[str, Word]:
     if not isinstance(given, dict):
         raise UserError(f"{path}: judgements: {given!r}; allowed is one word for each chain")
     for chain, word in given.items():
-        if chain not in known:
+        if chain not in chain_ids:
             raise UserError(f"{path}: judgement of chain {chain!r}, which this sheet does not hold")
         if word not in WORDS:
             raise UserError(f"{path}: chain {chain}: {word!r}; allowed are {', '.join(WORDS)}")
@@ -168,7 +168,7 @@ class Agreement(NamedTuple):
     table: Mapping[tuple[Word, Word], int]
 
 
-def agreement(one: Judgements, other: Judgements) -> Agreement:
+def agreement(first: Judgements, second: Judgements) -> Agreement:
     r"""Compute the agreement of two reviewers beyond chance.
 
     .. math:: \kappa = \frac{p_o - p_e}{1 - p_e},\qquad p_e = \sum_w p_1(w)\, p_2(w)
@@ -177,10 +177,10 @@ def agreement(one: Judgements, other: Judgements) -> Agreement:
     ----------
     Cohen (1960), "A coefficient of agreement for nominal scales".
     """
-    shared = sorted(one.words.keys() & other.words.keys())
+    shared = sorted(first.words.keys() & second.words.keys())
     table = {(a, b): 0 for a in WORDS for b in WORDS}
     for chain in shared:
-        table[one.words[chain], other.words[chain]] += 1
+        table[first.words[chain], second.words[chain]] += 1
     both = len(shared)
     same = sum(table[word, word] for word in WORDS)
     if not both:
@@ -223,10 +223,10 @@ class ChainCounts(NamedTuple):
 
 def chain_counts(sheet: Sheet, judgements: Sequence[Judgements]) -> list[ChainCounts]:
     """Count valid chains per problem from the judgements of people; a model's are left aside."""
-    people = [one for one in judgements if not one.by_model]
+    people = [judgement for judgement in judgements if not judgement.by_model]
     said: dict[str, list[tuple[bool, Word]]] = defaultdict(list)
     for chain in sheet.chains:
-        words = [one.words[chain.id] for one in people if chain.id in one.words]
+        words = [judgement.words[chain.id] for judgement in people if chain.id in judgement.words]
         said[chain.problem].append((bool(words), _joint(words)))
     return [
         ChainCounts(
@@ -251,14 +251,14 @@ class ModelCounts(NamedTuple):
 
 def model_counts(sheet: Sheet, judgements: Sequence[Judgements]) -> list[ModelCounts]:
     """Count what each model said of the chains of each problem."""
-    found = []
-    for one in judgements:
-        if one.by_model:
+    rows = []
+    for judgement in judgements:
+        if judgement.by_model:
             for name in sheet.counts:
                 mine = (chain.id for chain in sheet.chains if chain.problem == name)
-                said = [one.words[chain] for chain in mine if chain in one.words]
-                found.append(ModelCounts(one.reviewer, name, *map(said.count, WORDS)))
-    return found
+                said = [judgement.words[chain] for chain in mine if chain in judgement.words]
+                rows.append(ModelCounts(judgement.reviewer, name, *map(said.count, WORDS)))
+    return rows
 
 
 def _joint(words: Sequence[Word]) -> Word:

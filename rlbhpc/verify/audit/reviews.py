@@ -74,17 +74,17 @@ def take(folder: Path, given: Path) -> tuple[Kept, Judgements]:
         record = json.loads(given.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{given}: no judgements ({error}); save the sheet again") from None
-    asked = record.get("sheet") if isinstance(record, dict) else None
-    known = {one.sheet.id: one for one in kept(folder)}
-    if not isinstance(asked, str) or asked not in known:
-        names = ", ".join(known) or "none"
-        raise UserError(f"{given}: made on sheet {asked!r}; the sheets in {folder} are {names}")
-    judged = read_judgements(given, known[asked].sheet)
-    shutil.copyfile(given, known[asked].folder / _file_of(judged))
-    return known[asked], judged
+    sheet_id = record.get("sheet") if isinstance(record, dict) else None
+    sheets = {page.sheet.id: page for page in kept(folder)}
+    if not isinstance(sheet_id, str) or sheet_id not in sheets:
+        names = ", ".join(sheets) or "none"
+        raise UserError(f"{given}: made on sheet {sheet_id!r}; the sheets in {folder} are {names}")
+    judged = read_judgements(given, sheets[sheet_id].sheet)
+    shutil.copyfile(given, sheets[sheet_id].folder / _file_of(judged))
+    return sheets[sheet_id], judged
 
 
-def add(one: Kept, judged: Judgements) -> None:
+def add(page: Kept, judged: Judgements) -> None:
     """Store judgements that no page was needed for, in the form that the page saves."""
     record = {
         "format": FORMAT,
@@ -95,7 +95,7 @@ def add(one: Kept, judged: Judgements) -> None:
         "by_model": judged.by_model,
     }
     text = json.dumps(record, ensure_ascii=False, indent=1)
-    (one.folder / _file_of(judged)).write_text(text, encoding="utf-8")
+    (page.folder / _file_of(judged)).write_text(text, encoding="utf-8")
 
 
 def _file_of(judged: Judgements) -> str:

@@ -93,23 +93,23 @@ def thin_list(records: Iterable[Record], at_most: int = 2) -> list[ThinEntry]:
 def second_opinions(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Say of each accepted record whether another path accepts it too, and by what rule."""
     opinions: list[tuple[str, str]] = [("cannot tell", "")] * len(records)
-    algebra = [at for at, record in enumerate(records) if record.problem.verifier == "math"]
+    algebra = [index for index, record in enumerate(records) if record.problem.verifier == "math"]
     payloads = []
-    for at in algebra:
-        found = extract(records[at].response)
-        answer = found.text if found is not None else ""
-        payloads.append({"gold": records[at].problem.gold, "answer": answer})
-    for at, result in zip(algebra, shared_pool(MATH_VERIFY).run(payloads), strict=True):
+    for index in algebra:
+        extracted = extract(records[index].response)
+        answer = extracted.text if extracted is not None else ""
+        payloads.append({"gold": records[index].problem.gold, "answer": answer})
+    for index, result in zip(algebra, shared_pool(MATH_VERIFY).run(payloads), strict=True):
         if result.outcome != "done" or result.value["why"] == "unparsed":
-            opinions[at] = ("cannot tell", str(result.value or result.outcome))
+            opinions[index] = ("cannot tell", str(result.value or result.outcome))
         else:
             word = "agrees" if result.value["equal"] else "disagrees"
-            opinions[at] = (word, f"math-verify: {result.value['why']}")
-    for at, record in enumerate(records):
+            opinions[index] = (word, f"math-verify: {result.value['why']}")
+    for index, record in enumerate(records):
         if record.problem.verifier != "math":
             problem = record.problem
             again = verify(problem.verifier, problem.gold, record.response, problem)
-            opinions[at] = ("agrees" if again.right else "disagrees", f"again: {again.rule}")
+            opinions[index] = ("agrees" if again.right else "disagrees", f"again: {again.rule}")
     return opinions
 
 
@@ -157,16 +157,20 @@ class Comparison:
     @property
     def changed(self) -> list[ProblemChange]:
         """Problems whose number of right samples differs, the most different first."""
-        moved = [one for one in self.problems.values() if one.right_before != one.right_after]
-        return sorted(moved, key=lambda one: -abs(one.right_after - one.right_before))
+        moved = [
+            problem
+            for problem in self.problems.values()
+            if problem.right_before != problem.right_after
+        ]
+        return sorted(moved, key=lambda problem: -abs(problem.right_after - problem.right_before))
 
     def counts(self) -> tuple[list[int], list[int], list[int]]:
         """Samples, right before and right after for each problem: two curves of pass@k."""
         ones = self.problems.values()
         return (
-            [one.n for one in ones],
-            [one.right_before for one in ones],
-            [one.right_after for one in ones],
+            [problem.n for problem in ones],
+            [problem.right_before for problem in ones],
+            [problem.right_after for problem in ones],
         )
 
 
@@ -193,16 +197,16 @@ class Regrader:
         """Judge some records and note what changed; a failed generation stays what it is."""
         after = [record.verdict for record in records]
         by_kind: dict[str, list[int]] = {}
-        for at, record in enumerate(records):
+        for index, record in enumerate(records):
             if record.verdict.status not in _UNJUDGED:
-                by_kind.setdefault(self._kind(record.problem), []).append(at)
+                by_kind.setdefault(self._kind(record.problem), []).append(index)
         for kind, places in by_kind.items():
             items = [
-                (records[at].problem.gold, records[at].response, records[at].problem)
-                for at in places
+                (records[index].problem.gold, records[index].response, records[index].problem)
+                for index in places
             ]
-            for at, new in zip(places, self._grader(kind).verify_many(items), strict=True):
-                after[at] = new
+            for index, new in zip(places, self._grader(kind).verify_many(items), strict=True):
+                after[index] = new
         for record, new in zip(records, after, strict=True):
             _note(self._result, self._tally, record.problem.id, record.verdict, new)
         return after
@@ -218,14 +222,14 @@ class Regrader:
 
 
 def compare_graders(
-    items: Iterable[tuple[Problem, str]], one: BatchVerifier, other: BatchVerifier
+    items: Iterable[tuple[Problem, str]], first: BatchVerifier, second: BatchVerifier
 ) -> Comparison:
     """Put two graders side by side on (problem, response) pairs."""
     result = Comparison()
     tally: Counter[tuple[str, str, str, str]] = Counter()
     for chunk in _chunks(items):
         calls = [(problem.gold, response, problem) for problem, response in chunk]
-        pairs = zip(one.verify_many(calls), other.verify_many(calls), strict=True)
+        pairs = zip(first.verify_many(calls), second.verify_many(calls), strict=True)
         for (problem, _), (before, after) in zip(chunk, pairs, strict=True):
             _note(result, tally, problem.id, before, after)
     return _finish(result, tally)
@@ -245,10 +249,10 @@ def _note(
     after: Verdict,
 ) -> None:
     result.table[before.status, after.status] += 1
-    one = result.problems.setdefault(problem, ProblemChange(problem))
-    one.n += 1
-    one.right_before += before.right
-    one.right_after += after.right
+    change = result.problems.setdefault(problem, ProblemChange(problem))
+    change.n += 1
+    change.right_before += before.right
+    change.right_after += after.right
     if before.right != after.right:
         answer = after.answer or before.answer or before.canonical
         said = [f"{v.status.name.lower()} ({v.rule})" for v in (before, after)]

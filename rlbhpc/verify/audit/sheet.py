@@ -102,10 +102,10 @@ def _chain(chain: ChainText, index: int, of: int) -> str:
 
 def _text(text: str) -> str:
     """Escape text for an element or an attribute; control characters become visible."""
-    shown = "".join(
+    characters = "".join(
         char if char in "\n\t" or _is_plain(char) else f"\\u{ord(char):04x}" for char in text
     )
-    return html.escape(shown, quote=True)
+    return html.escape(characters, quote=True)
 
 
 # Marks that turn the direction of writing can make a text read as what it is not.

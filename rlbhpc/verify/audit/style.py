@@ -87,15 +87,15 @@ class StyleJudge:
             if name != "ours":
                 by_judging[f"{name}, ours"] = self._by_ours(pairs)
             by_judging[f"{name}, math-verify"] = self._by_math_verify(pairs)
-        for at, record in enumerate(records):
+        for index, record in enumerate(records):
             into.responses += 1
             into.n[record.problem.id] += 1
             for judging in JUDGINGS:
                 policy = judging.partition(", ")[0]
-                right = by_judging[judging][at]
+                right = by_judging[judging][index]
                 into.right[judging][record.problem.id] += right
-                if right != by_judging[REFERENCE][at]:
-                    _note(into, record, judging, answers[policy][at], right)
+                if right != by_judging[REFERENCE][index]:
+                    _note(into, record, judging, answers[policy][index], right)
 
         self._replay(records, verdicts, into)
 

@@ -122,12 +122,12 @@ def _task(key: _Key) -> _Task:
         job = Job(program, Mode.CALL, entry=entry, shape=shape).with_calls(calls)
         outcome = key.sandbox.run(job, limits=_REFERENCE_LIMITS)
         returned = parse(outcome.result, [len(outcome.result)] * len(calls))
-        if len(returned) < len(calls) or any(one.raised for one in returned):
+        if len(returned) < len(calls) or any(result.raised for result in returned):
             raise SandboxError(
                 f"{problem.id}: the reference failed on input {len(returned)} of {name} "
                 f"({outcome.cause} {outcome.status}); the problem can't be judged"
             )
-        sets.append([_test(call, one) for call, one in zip(calls, returned, strict=True)])
+        sets.append([_test(call, result) for call, result in zip(calls, returned, strict=True)])
     base, plus = sets
     return _Task(dataset, extras["prompt"], entry, shape, float(extras["atol"]), base, plus)
 
@@ -159,8 +159,8 @@ def _judge_apart(job: Job, task: _Task, sandbox: Sandbox) -> Judgement:
             return Judgement.of_failure(number, len(tests), outcome)
         returned = parse(outcome.result, [test.size])
         if not returned or returned[0].raised:
-            told = f"raised {returned[0].raised}" if returned else "nothing returned"
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {told}")
+            reason = f"raised {returned[0].raised}" if returned else "nothing returned"
+            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {reason}")
         tolerance = _tolerance(task.tolerance, test.expected)
         if not _is_right(task, test, returned[0].value, tolerance):
             return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: other value")
@@ -177,11 +177,11 @@ def _judge_together(job: Job, task: _Task, tests: Sequence[_Test], sandbox: Sand
     )
     returned = parse(outcome.result, [test.size for test in tests])
     tolerance = task.tolerance
-    for number, (test, one) in enumerate(zip(tests, returned, strict=False)):
+    for number, (test, result) in enumerate(zip(tests, returned, strict=False)):
         tolerance = _tolerance(tolerance, test.expected)
-        if one.raised == "TimeoutException":
+        if result.raised == "TimeoutException":
             return Judgement(Status.TIMEOUT, f"test {number + 1} of {len(tests)}: cpu limit")
-        if one.raised or not _is_right(task, test, one.value, tolerance):
+        if result.raised or not _is_right(task, test, result.value, tolerance):
             return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: other value")
     if len(returned) < len(tests):
         return Judgement.of_failure(len(returned), len(tests), outcome)

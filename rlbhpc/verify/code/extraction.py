@@ -58,17 +58,17 @@ def blocks(response: str) -> list[Block]:
     if not fences:
         text = "\n".join(lines)
         return [Block("", text)] if _STATEMENT.search(text) else []
-    found: list[Block] = []
+    code_blocks: list[Block] = []
     if _begins_inside(lines, fences):
-        found.append(Block("python", "\n".join(lines[: fences[0]])))
+        code_blocks.append(Block("python", "\n".join(lines[: fences[0]])))
         fences = fences[1:]
-    for at in range(0, len(fences), 2):
-        start = fences[at]
-        end = fences[at + 1] if at + 1 < len(fences) else len(lines)
+    for index in range(0, len(fences), 2):
+        start = fences[index]
+        end = fences[index + 1] if index + 1 < len(fences) else len(lines)
         text = "\n".join(_outdented(lines[start + 1 : end], lines[start]))
         if text.strip():
-            found.append(Block(_language(lines[start]), text))
-    return found
+            code_blocks.append(Block(_language(lines[start]), text))
+    return code_blocks
 
 
 def _outdented(lines: list[str], fence: str) -> list[str]:
@@ -102,16 +102,16 @@ def program(response: str, entry: str = "") -> str:
         that defines it wins over later ones, which show its use. Else the last block that is
         marked as Python does, else the last unmarked one.
     """
-    found = blocks(response)
+    code_blocks = blocks(response)
     if entry:
         definition = re.compile(
             rf"^[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{re.escape(entry)}\b", re.M
         )
-        defining = [block for block in found if definition.search(block.text)]
+        defining = [block for block in code_blocks if definition.search(block.text)]
         if defining:
             return _flush_left(defining[-1].text)
-    marked = [block for block in found if block.language in _PYTHON]
-    unmarked = [block for block in found if not block.language]
+    marked = [block for block in code_blocks if block.language in _PYTHON]
+    unmarked = [block for block in code_blocks if not block.language]
     for kind in (marked, unmarked):
         if kind:
             # Where a function was asked for, an indented block may be its body alone.

@@ -178,9 +178,9 @@ def _judge_calls(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement
     """Make each call in a process of its own."""
     for number, test in enumerate(tests):
         expected = _json(test.output)
-        one = job.with_calls([_arguments(test)])
+        call = job.with_calls([_arguments(test)])
         limits = Limits(cpu=SECONDS, result=max(Limits.result, 4 * len(test.output)))
-        outcome = sandbox.run(one, limits=limits)
+        outcome = sandbox.run(call, limits=limits)
         if outcome.cause is not Cause.EXIT or outcome.status != 0:
             return Judgement.of_failure(number, len(tests), outcome)
         returned = parse(outcome.result, [len(test.output)])
@@ -195,12 +195,12 @@ def _judge_calls_together(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> 
     limits = Limits(cpu=(SECONDS + 1) * len(tests) + 5, result=64 << 20)
     outcome = sandbox.run(together, limits=limits)
     returned = parse(outcome.result, [len(test.output) for test in tests])
-    for number, (test, one) in enumerate(zip(tests, returned, strict=False)):
-        if one.raised == "TimeoutException":
+    for number, (test, result) in enumerate(zip(tests, returned, strict=False)):
+        if result.raised == "TimeoutException":
             return Judgement(Status.TIMEOUT, f"test {number + 1} of {len(tests)}: cpu limit")
-        value = list(one.value) if isinstance(one.value, tuple) else one.value
-        if one.raised or not _equal(value, _json(test.output)):
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {_told([one])}")
+        value = list(result.value) if isinstance(result.value, tuple) else result.value
+        if result.raised or not _equal(value, _json(test.output)):
+            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {_told([result])}")
     if len(returned) < len(tests):
         return Judgement.of_failure(len(returned), len(tests), outcome)
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
@@ -227,7 +227,7 @@ def same_value(value: Any, expected: Any) -> bool:
         return (
             isinstance(value, list | tuple | deque)
             and len(value) == len(expected)
-            and all(same_value(one, other) for one, other in zip(value, expected, strict=True))
+            and all(same_value(item, other) for item, other in zip(value, expected, strict=True))
         )
     if isinstance(expected, dict):
         return (

@@ -25,19 +25,19 @@ def parse(data: bytes, sizes: Sequence[int]) -> list[Returned]:
     ``sizes`` bounds the hash tables of each value by the length of what is expected there: a
     larger one can't be equal to it.
     """
-    found = []
+    results = []
     for line, size in zip(data.split(b"\n")[:-1], sizes, strict=False):
         head, mark, tail = line.rpartition(b',"cpu":')
         try:
             cpu = float(tail.removesuffix(b"}")) if mark and len(tail) < 40 else 0.0
             if head.startswith(b'{"returned":'):
                 value = wire.loads(head.removeprefix(b'{"returned":'), max(size, wire.MAX_HASHED))
-                found.append(Returned(value=value, cpu=cpu))
+                results.append(Returned(value=value, cpu=cpu))
             elif head.startswith(b'{"raised":'):
                 name = json.loads(head.removeprefix(b'{"raised":')[:200])
-                found.append(Returned(raised=str(name) or "?", cpu=cpu))
+                results.append(Returned(raised=str(name) or "?", cpu=cpu))
             else:
                 break
         except (ValueError, RecursionError):
             break
-    return found
+    return results

@@ -52,7 +52,9 @@ def _chosen(value: Value, options: Sequence[Value]) -> str:
             return letter
         rest = value.rest
     by_text = [
-        LETTERS[at] for at, option in enumerate(options[: len(LETTERS)]) if _same(option, rest)
+        LETTERS[index]
+        for index, option in enumerate(options[: len(LETTERS)])
+        if _same(option, rest)
     ]
     if letter and isinstance(value, Choice):
         return letter if by_text in ([], [letter]) else ""

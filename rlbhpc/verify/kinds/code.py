@@ -111,9 +111,9 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
 def judge(response: str, problem: Problem | None, strictness: Strictness) -> Verdict:
     """Extract the program and run it."""
     if problem is None or problem.extras.get("format") not in FORMATS:
-        known = ", ".join(FORMATS)
+        formats = ", ".join(FORMATS)
         where = "no problem" if problem is None else f"problem {problem.id}"
-        raise UserError(f"verifier code: {where} with tests; extras['format'] is one of {known}")
+        raise UserError(f"verifier code: {where} with tests; extras['format'] is one of {formats}")
     form = cast(Format, importlib.import_module(FORMATS[problem.extras["format"]]))
     program = form.extract(response, problem, strictness).rstrip()
     if not program:

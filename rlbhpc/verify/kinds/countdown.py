@@ -151,29 +151,29 @@ def _lines(answer: str) -> list[str]:
 def _without_fractions(text: str) -> str:
     r"""Write ``\frac{a}{b}`` as a quotient, from the inside out."""
     for _ in range(text.count("frac")):
-        text, found = _FRACTION.subn(r"((\1)/(\2))", text)
-        if not found:
+        text, count = _FRACTION.subn(r"((\1)/(\2))", text)
+        if not count:
             break
     return text
 
 
 def _check_steps(steps: Sequence[re.Match[str] | None], task: Task) -> bool:
-    left = [str(number) for number in task.numbers]
+    numbers_left = [str(number) for number in task.numbers]
     for step in steps:
         if step is None:
             raise _AnswerError("not arithmetic")
         for used in (step[1], step[3]):
-            if used not in left:
+            if used not in numbers_left:
                 raise _AnswerError("numbers")
-            left.remove(used)
+            numbers_left.remove(used)
         # The lengths are bounded by now: both numbers are given ones or results of such.
         result = _apply(step[2], int(step[1]), int(step[3]), task.operations)
         if str(result) != step[4]:
             raise _AnswerError("arithmetic")
-        left.append(step[4])
-    if len(left) != 1:
+        numbers_left.append(step[4])
+    if len(numbers_left) != 1:
         raise _AnswerError("numbers")
-    return left[0] == str(task.target)
+    return numbers_left[0] == str(task.target)
 
 
 def _check_expression(line: str, task: Task) -> bool:

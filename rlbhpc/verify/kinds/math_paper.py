@@ -82,10 +82,10 @@ def _extract(response: str) -> tuple[str, str]:
 def _braced(text: str) -> str:
     """Return what the first brace holds; all of it where the brace never closes."""
     depth = 0
-    for at, char in enumerate(text):
+    for position, char in enumerate(text):
         depth += {"{": 1, "}": -1}.get(char, 0)
         if depth == 0:
-            return text[1:at]
+            return text[1:position]
     return text[1:]
 
 

@@ -115,9 +115,9 @@ class Pool:
             if os.getpid() != self._owner:  # after a fork the workers belong to the parent
                 self._workers, self._owner = [], os.getpid()
             results = self._pass(payloads, list(range(len(payloads))), self.seconds, self.size)
-            late = [at for at, result in results.items() if result.outcome == "timeout"]
+            late = [index for index, result in results.items() if result.outcome == "timeout"]
             results |= self._pass(payloads, late, self.seconds * RETRY_FACTOR, 1)
-            return [results[at] for at in range(len(payloads))]
+            return [results[index] for index in range(len(payloads))]
 
     # --- one pass --------------------------------------------------------------------------------
 
@@ -129,8 +129,8 @@ class Pool:
         while waiting or any(worker.task >= 0 for worker in self._workers):
             busy = sum(worker.task >= 0 for worker in self._workers)
             for _ in range(min(size - busy, len(waiting))):
-                at = waiting.popleft()
-                self._assign(self._idle(), at, payloads[at], seconds)
+                index = waiting.popleft()
+                self._assign(self._idle(), index, payloads[index], seconds)
             for worker in self._ready():
                 result = self._collect(worker)
                 if result is not None:
@@ -184,9 +184,9 @@ class Pool:
                     f"{self.memory}` to see why"
                 )
 
-    def _assign(self, worker: _Worker, at: int, payload: Any, seconds: float) -> None:
+    def _assign(self, worker: _Worker, index: int, payload: Any, seconds: float) -> None:
         frame = json.dumps({"payload": payload, "cpu": seconds}).encode()
-        worker.task, worker.served = at, worker.served + 1
+        worker.task, worker.served = index, worker.served + 1
         worker.deadline = time.monotonic() + 3 * seconds + 2
         worker.last_deadline = worker.deadline + PATIENCE * seconds
         worker.waited = waited(worker.process.pid) or 0.0

@@ -51,8 +51,8 @@ def _needs_all(program: str) -> bool:
     if _DYNAMIC.search(program):
         return True
     names = _FROM.findall(program)
-    for found in _IMPORT.findall(_FROM.sub("", program)):
-        names += [name.strip() for name in found.split(",")]
+    for imported in _IMPORT.findall(_FROM.sub("", program)):
+        names += [name.strip() for name in imported.split(",")]
     return not set(names) <= set(LEAN_MODULES)
 
 

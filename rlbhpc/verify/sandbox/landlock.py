@@ -56,11 +56,11 @@ def ruleset(allowed: Mapping[Path, int]) -> int:
     int
         Descriptor of the rule set, for :func:`restrict`.
     """
-    known = version()
-    handled = (1 << _FILE_RIGHTS.get(known, _NEWEST_FILE_RIGHTS)) - 1
+    abi = version()
+    handled = (1 << _FILE_RIGHTS.get(abi, _NEWEST_FILE_RIGHTS)) - 1
     attributes = struct.pack(
-        "=QQQ"[: 2 if known < 4 else 3 if known < 6 else 4],
-        *(handled, _TCP, _SCOPES)[: 1 if known < 4 else 2 if known < 6 else 3],
+        "=QQQ"[: 2 if abi < 4 else 3 if abi < 6 else 4],
+        *(handled, _TCP, _SCOPES)[: 1 if abi < 4 else 2 if abi < 6 else 3],
     )
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     rules = syscall("landlock_create_ruleset", buffer, len(attributes), 0)

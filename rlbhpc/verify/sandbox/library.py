@@ -71,13 +71,13 @@ class Library:
         """Read the standard library and ``packages`` (folders of third-party packages)."""
         self._entries: dict[str, _Entry] = {}
         position = 0
-        found = list(_sources(Path(os.__file__).parent))
+        sources = list(_sources(Path(os.__file__).parent))
         for folder in packages:
-            found.append((folder.name, folder / "__init__.py", True))
-            found.extend(_sources(folder, f"{folder.name}."))
+            sources.append((folder.name, folder / "__init__.py", True))
+            sources.extend(_sources(folder, f"{folder.name}."))
         # Written piece by piece: what this process keeps in its heap, every fork copies.
         with MemoryFile() as memory:
-            for name, file, package in found:
+            for name, file, package in sources:
                 content, compiled = _content(file)
                 end = position + memory.write(content)
                 self._entries[name] = _Entry(position, end, compiled, package, str(file))

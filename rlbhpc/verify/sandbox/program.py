@@ -235,16 +235,16 @@ def name_descriptors() -> None:
     ``/dev/stdin`` and its kin lead through ``/proc``; programs that are written for speed open
     them by name. What is opened is a copy of the process's own descriptor.
     """
-    known = {"/dev/null": _NULL}
+    numbers = {"/dev/null": _NULL}
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        known |= {f"/dev/{name}": number, f"/dev/fd/{number}": number}
-        known |= {f"/proc/self/fd/{number}": number}
+        numbers |= {f"/dev/{name}": number, f"/dev/fd/{number}": number}
+        numbers |= {f"/proc/self/fd/{number}": number}
     really_open = io.open
 
     def open_known(file: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(file, str | bytes | Path):
             with suppress(UnicodeDecodeError):
-                number = known.get(os.fsdecode(file))
+                number = numbers.get(os.fsdecode(file))
                 if number is not None:
                     file = os.dup(number)
         return really_open(file, *arguments, **options)
