@@ -110,8 +110,8 @@ class AbsoluteZero(ReinforcePP):
             for rollout, kind in zip(solved, kinds, strict=True)
         ]
         for kind in KINDS:
-            known = {json.dumps(triplet) for triplet in store[kind]}
-            store[kind] += [t for t in news[kind] if json.dumps(t) not in known]
+            known = {_key(triplet) for triplet in store[kind]}
+            store[kind] += [t for t in news[kind] if _key(t) not in known]
             del store[kind][: -self.buffer]
         store["metrics"] = _metrics(lessons, news, list(means.values()), store)
         return lessons
@@ -168,6 +168,11 @@ def _triplet(rollout: Rollout) -> Triplet | None:
     right = rollout.verdict.status is Status.RIGHT
     triplet: Triplet | None = json.loads(rollout.verdict.canonical) if right else None
     return triplet
+
+
+def _key(triplet: Triplet) -> str:
+    """Tell a triplet whatever the order of its keys: a saved store comes back with another."""
+    return json.dumps(triplet, sort_keys=True)
 
 
 def _means(scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[float]:
