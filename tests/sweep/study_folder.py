@@ -18,7 +18,7 @@ from rlbhpc.engines.tiny import make_tiny_model
 from tests.problems.shapes import SHAPES, jsonl
 
 # Random weights solve nothing: that responses differ in length is what there is to learn from.
-RECIPE = {
+RECIPE: dict[str, Any] = {
     "prompts_per_step": 2, "samples_per_prompt": 4, "max_tokens": 64,
     "options": {
         "zero_stage": 0, "dtype": "float32", "save_every": 1, "mini_batch": 4,
