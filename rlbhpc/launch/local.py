@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import runpy
 import shlex
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -122,16 +121,15 @@ def _in_process(launch: LaunchFolder, say: Callable[[str], None]) -> dict[str, l
 
 
 def call(folder: Path, words: list[str]) -> str:
-    """What a job calls, run here as `python -m rlbhpc` runs it; its exit code."""
+    """What a job calls, called here as `python -m rlbhpc` calls it; its exit code."""
+    # By name, since no room imports the command line, which imports all of them.
+    main = importlib.import_module("rlbhpc.cli.main").main
     before = Path.cwd()
-    arguments = sys.argv
     os.chdir(folder)
-    sys.argv = ["rlbhpc", *words]
     try:
-        runpy.run_module("rlbhpc", run_name="__main__")
+        main(words)
     except SystemExit as end:
         return str(end.code or 0)
     finally:
-        sys.argv = arguments
         os.chdir(before)
     return "0"

@@ -43,9 +43,9 @@ def check_recipes(study: Study) -> None:
         try:
             if recipe.algorithm != "sft":
                 check_algorithm(recipe.algorithm)
+            _refuse_images(study, model, recipe)
             _check_material(recipe)
             _check_architecture(recipe)
-            _refuse_images(study, model, recipe)
             if "traces" in recipe.options:
                 from_options(Traces, recipe.options["traces"], "traces")
             make_reward(recipe.options.get("rewards", {}))

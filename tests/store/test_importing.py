@@ -85,7 +85,7 @@ def test_the_texts_can_be_judged_again(tmp_path: Path) -> None:
     take_in(tmp_path / "run", path, judge="math")
     cube = cube_of(tmp_path / "run")
     assert verdicts(cube, "0") == [RIGHT, RIGHT, WRONG]
-    origin = cube.attrs["provenance"]["imported"]["a.jsonl"]
+    origin = json.loads(cube.attrs["provenance"])["imported"]["a.jsonl"]
     assert origin["judged_by"].startswith("math")
     assert origin["format"].startswith("limit-of-RLVR")
 
