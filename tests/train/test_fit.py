@@ -31,7 +31,9 @@ TOWER = {
     "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16,
     "out_hidden_size": 3584, "fullatt_block_indexes": [7, 15, 23, 31], "window_size": 112,
 }  # fmt: skip
-FILES = ("ablations", "algorithms", "recipes")
+FILES = (
+    "ablations", "absolute-zero", "algorithms", "controls", "exploration", "recipes", "rlpr", "ttrl",
+)  # fmt: skip
 # What does not train on 8 GPUs of one node, as the file says.
 RANKS = {"dapo": 128}
 
