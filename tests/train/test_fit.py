@@ -32,7 +32,8 @@ TOWER = {
     "out_hidden_size": 3584, "fullatt_block_indexes": [7, 15, 23, 31], "window_size": 112,
 }  # fmt: skip
 FILES = (
-    "ablations", "absolute-zero", "algorithms", "controls", "exploration", "recipes", "rlpr", "ttrl",
+    "ablations", "absolute-zero", "algorithms", "controls", "exploration", "recipes", "rlpr",
+    "ttrl",
 )  # fmt: skip
 # What does not train on 8 GPUs of one node, as the file says.
 RANKS = {"dapo": 128}
