@@ -226,8 +226,10 @@ def call(draft: Draft, job: Job) -> str:
         lines.append(f"--release {shlex.quote(f'{path}={name}')}")
     lines[-1] += " --"
     if job.kind == "train" and cluster.train.nodes > 1:
+        # To end all nodes with the first would hide what the others say: saved, or nothing to do.
         lines.append(
-            f"srun --ntasks-per-node=1 --cpus-per-task={cluster.train.cpus} --kill-on-bad-exit=1"
+            f"srun --ntasks-per-node=1 --cpus-per-task={cluster.train.cpus} --kill-on-bad-exit=0"
+            f" --wait={_drain(cluster)}"
         )
         lines.append(f'bash -c {shlex.quote(ON_EACH_NODE)} "$scratch"')
     lines += container.runner(cluster, container.folders(draft))

@@ -163,6 +163,10 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
 
 def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site) -> None:
     text = TRAINED.replace("steps: [1, 2]", "steps: [10]")
+    # Steps that last long enough to be warned in the middle of them.
+    text = text.replace(
+        "samples_per_prompt: 4\n    max_tokens: 12", "samples_per_prompt: 16\n    max_tokens: 128"
+    )
     study = study_at(site, 2, text.replace("1e-3", "1e-3\n    options: {save_every: 1000}"))
     train = {"partition": "low", "time": "10", "cpus": 2, "nodes": 2, "gpus": 2}
     table = site.cluster(train=train)
