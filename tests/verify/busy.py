@@ -8,7 +8,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LOOP = "import os; os.write(1, b'!')\nwhile True: pass"
+# Ends with the process that started it, which may be killed before it can end its loops.
+_LOOP = """
+import os
+parent = os.getppid()
+os.write(1, b'!')
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
 
 
 @contextmanager
