@@ -36,9 +36,9 @@ def power_rows(study: Study, present: Sequence[Presence]) -> list[dict[str, Any]
 
 
 def _row(
-    there: Presence | None, base: str, set_name: str, n: int, problems: int, comparisons: int
+    present: Presence | None, base: str, set_name: str, n: int, problems: int, comparisons: int
 ) -> dict[str, Any]:
-    rates = None if there is None else _rates(there)
+    rates = None if present is None else _rates(present)
     power = smallest_loss(problems, n, np.random.default_rng(0), comparisons, rates)
     decided = not math.isnan(power.share)
     return {
@@ -53,11 +53,11 @@ def _row(
     }
 
 
-def _rates(there: Presence) -> NDArray[np.float64] | None:
+def _rates(present: Presence) -> NDArray[np.float64] | None:
     """Success rates of a base that has enough samples of every problem."""
-    if not len(there.count) or there.count.min() < _ENOUGH:
+    if not len(present.count) or present.count.min() < _ENOUGH:
         return None
-    return np.asarray(there.right / there.count)
+    return np.asarray(present.right / present.count)
 
 
 def print_power(rows: Sequence[dict[str, Any]]) -> None:

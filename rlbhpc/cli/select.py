@@ -30,10 +30,10 @@ def select(run: Path, arm: str, problem_set: str, take: str, step: int | None) -
     tree = open_cube(run)
     path = f"{arm}/{problem_set}"
     if path not in tree.groups and f"/{path}" not in tree.groups:
-        there = ", ".join(
+        names = ", ".join(
             sorted(group.strip("/") for group in tree.groups if group.count("/") == 2)
         )
-        raise UserError(f"{run}: no samples of {path}; there are {there}")
+        raise UserError(f"{run}: no samples of {path}; there are {names}")
     counts = tree[path].to_dataset()[["n", "c"]]
     steps = counts["step"].values.tolist()
     if step is not None and step not in steps:

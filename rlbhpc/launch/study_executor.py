@@ -163,8 +163,8 @@ class StudyExecutor(SlurmExecutor):
     def jobs(self, number: str) -> list[StudyJob]:
         """The job of an id, or all tasks of the array."""
         names = [f"{number}_{task}" for task in range(self.calls)] or [number]
-        known = (self.script, self.prefix, self.clusters)
-        return [StudyJob(self.folder, name, (0,), *known) for name in names]
+        place = (self.script, self.prefix, self.clusters)
+        return [StudyJob(self.folder, name, (0,), *place) for name in names]
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         after = [f"--dependency={','.join(self.dependency)}"] if self.dependency else []

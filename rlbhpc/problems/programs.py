@@ -45,9 +45,9 @@ def solving(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
     """The task of one kind on a triplet."""
     inputs, outputs = triplet["inputs"], triplet["outputs"]
     lines = [_SOLVE[kind]]
-    shown = (len(inputs) + 1) // 2
+    visible = (len(inputs) + 1) // 2
     if kind == "induction":
-        lines += [f"{a} -> {b}" for a, b in zip(inputs[:shown], outputs, strict=False)]
+        lines += [f"{a} -> {b}" for a, b in zip(inputs[:visible], outputs, strict=False)]
         lines += [f"message: {triplet['message']}"] if triplet.get("message") else []
         gold, tail = triplet["program"], "program:"
     elif kind == "deduction":
@@ -80,7 +80,7 @@ def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
     A program belongs to the half that its text is hashed to, so the halves share none.
     """
     rng = np.random.Generator(np.random.Philox(key=[seed, 0x5072]))
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
 
     def tasks() -> Any:
         for _ in count():
@@ -89,14 +89,14 @@ def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
             digest = hashlib.sha256(program.encode()).digest()
             if (digest[0] % 2 == 0) != (half == "train"):
                 continue
-            kind = KINDS[len(found) % 3]
+            kind = KINDS[len(problems) % 3]
             outputs = [json.dumps(value(*arguments)) for arguments in inputs]
             texts = [json.dumps(arguments) for arguments in inputs]
             size = len(texts) if kind == "induction" else 1
             triplet = {"program": program, "inputs": texts[:size], "outputs": outputs[:size]}
             problem = solving(name, kind, triplet)
-            if problem.id not in found:
-                found[problem.id] = problem
+            if problem.id not in problems:
+                problems[problem.id] = problem
                 yield problem
 
     return list(islice(tasks(), limit))

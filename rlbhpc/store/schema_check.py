@@ -105,9 +105,9 @@ def _group(group: zarr.Group) -> Iterator[str]:
     wanted: Sequence[Variable] = _REQUIRED[kind]
     arrays: dict[str, Any] = dict(group.arrays())
     if kind == cube_schema.TRAINING:
-        known = {spec.name for spec in wanted}
+        expected = {spec.name for spec in wanted}
         # The metric's own name, which has a / where the variable's has a point.
-        metrics = (str(x.attrs.get("long_name", n)) for n, x in arrays.items() if n not in known)
+        metrics = (str(x.attrs.get("long_name", n)) for n, x in arrays.items() if n not in expected)
         wanted = (*wanted, *map(cube_schema.training_variable, metrics))
     if kind == "samples" and cube_schema.STOP_AFTER.name in arrays:
         wanted = (*wanted, cube_schema.STOP_AFTER)

@@ -110,8 +110,8 @@ class AbsoluteZero(ReinforcePP):
             for rollout, kind in zip(solved, kinds, strict=True)
         ]
         for kind in KINDS:
-            known = {_key(triplet) for triplet in store[kind]}
-            store[kind] += [t for t in news[kind] if _key(t) not in known]
+            known_keys = {_key(triplet) for triplet in store[kind]}
+            store[kind] += [t for t in news[kind] if _key(t) not in known_keys]
             del store[kind][: -self.buffer]
         store["metrics"] = _metrics(lessons, news, list(means.values()), store)
         return lessons
@@ -198,8 +198,8 @@ def _metrics(
         out[f"azr/valid/{kind}"] = len(news[kind]) / len(solved)
         out[f"azr/solved/{kind}"] = sum(solved) / len(solved)
         out[f"azr/buffer/{kind}"] = float(len(store[kind]))
-    known = [mean for mean in means if not isnan(mean)]
-    if known:
-        out["azr/solve_rate"] = sum(known) / len(known)
-        out["azr/learnable"] = sum(0 < mean < 1 for mean in known) / len(known)
+    finite = [mean for mean in means if not isnan(mean)]
+    if finite:
+        out["azr/solve_rate"] = sum(finite) / len(finite)
+        out["azr/learnable"] = sum(0 < mean < 1 for mean in finite) / len(finite)
     return out
