@@ -33,6 +33,10 @@ GROUP: int = 1_000_000_000
 
 def init_ranks() -> None:
     """Join the ranks that torchrun or srun started; alone, be a world of one."""
+    if "RANK" not in os.environ:
+        # Every DeepSpeed engine asks for it. A launch in this process puts the environment back as
+        # it was when it ends, while the world of one stays.
+        os.environ["LOCAL_RANK"] = "0"
     if dist.is_initialized():
         return
     alone: dict[str, str] = {}
@@ -42,7 +46,7 @@ def init_ranks() -> None:
             port = probe.getsockname()[1]
         alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
         alone["MASTER_PORT"] = str(port)
-        os.environ.update(alone, LOCAL_RANK="0")  # which DeepSpeed reads later, too
+        os.environ.update(alone)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     # A faster all-reduce between ranks of one CPU host, which DeepSpeed would compile at first use:
     # over a minute, and a compiler on every node, for what only tests and toys run on.

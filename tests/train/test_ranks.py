@@ -73,6 +73,28 @@ def test_a_rank_does_not_end_before_its_threads_rest() -> None:
     assert int(threads) > 0 and said == "let go"
 
 
+BEGUN_IN_ANOTHER_ENVIRONMENT = """
+import os
+from rlbhpc.train.deepspeed_engine import init_ranks
+
+before = dict(os.environ)
+init_ranks()
+os.environ.clear()
+os.environ.update(before)  # as submitit does at the end of a job in this process
+init_ranks()
+print(os.environ["LOCAL_RANK"])
+"""
+
+
+def test_a_world_of_one_outlives_the_environment_that_it_began_in() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGUN_IN_ANOTHER_ENVIRONMENT],
+        check=True, capture_output=True, text=True, timeout=100,
+        env={**os.environ, "DS_ACCELERATOR": "cpu"},
+    )  # fmt: skip
+    assert done.stdout == "0\n"
+
+
 @pytest.mark.core
 @pytest.mark.timeout(900)
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path) -> None:
