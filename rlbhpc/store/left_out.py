@@ -19,7 +19,7 @@ PURGED: Final = "purged"
 TORN: Final = "torn"
 
 KINDS: Final = (DAMAGED, FOREIGN, CONFLICTING, PURGED, TORN)
-#: Attribute of a tree: how many samples or places of each kind were left out.
+#: Attribute of a tree: how many samples or places of each kind were left out, as JSON.
 ATTRIBUTE: Final = "left_out"
 
 _SHOWN: Final = 3

@@ -95,8 +95,8 @@ def _several(folders: list[Path]) -> xr.DataTree:
     whole = xr.DataTree.from_dict({f"/{name}": tree for name, tree in trees.items()})
     counts: Counter[str] = Counter()
     for tree in trees.values():
-        counts.update(tree.attrs[left_out.ATTRIBUTE])
-    whole.attrs[left_out.ATTRIBUTE] = dict(counts)
+        counts.update(json.loads(tree.attrs[left_out.ATTRIBUTE]))
+    whole.attrs[left_out.ATTRIBUTE] = json.dumps(counts)
     return whole
 
 
@@ -104,7 +104,7 @@ def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note]) -> x
     for dataset in datasets.values():
         dataset.encoding["source"] = str(source)
     tree = xr.DataTree.from_dict(datasets)
-    tree.attrs[left_out.ATTRIBUTE] = left_out.counts(notes)
+    tree.attrs[left_out.ATTRIBUTE] = json.dumps(left_out.counts(notes))
     return tree
 
 

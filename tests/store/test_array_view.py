@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def test_a_dataset_is_saved_and_read_back(tree: xr.DataTree, tmp_path: Path) -> 
             assert read.attrs["kind"] == "samples"
 
 
+def test_a_whole_tree_is_saved_and_read_back(tree: xr.DataTree, tmp_path: Path) -> None:
+    tree.to_netcdf(tmp_path / "run.nc")
+    with xr.open_datatree(tmp_path / "run.nc") as read:
+        for arm in STEPS:
+            xr.testing.assert_equal(dataset(read, arm).load(), dataset(tree, arm).load())
+        assert read.attrs["left_out"] == tree.attrs["left_out"] == "{}"
+        xr.testing.assert_equal(read.rlb.curves(1), tree.rlb.curves(1))
+
+
 @pytest.mark.skipif(importlib.util.find_spec("dask") is None, reason="dask is an optional extra")
 def test_a_dataset_is_cut_into_pieces(tree: xr.DataTree) -> None:
     whole = dataset(tree, "rl")
@@ -104,7 +114,7 @@ def test_several_runs_are_one_tree(tmp_path: Path) -> None:
     with pytest.warns(rlbhpc.errors.LeftOutWarning):
         tree = rlbhpc.open_cube([str(folder) for folder in folders])
     assert [*tree.children] == ["first", "second"]
-    assert sum(tree.attrs["left_out"].values()) > 0
+    assert sum(json.loads(tree.attrs["left_out"]).values()) > 0
     curves = tree.rlb.curves(1)
     assert curves.arm.values.tolist() == ["first/base", "first/rl", "second/base", "second/rl"]
     with pytest.raises(UserError, match="two runs are called first"):
