@@ -39,7 +39,10 @@ def _sections(path: str, title: str, entry: type[Entry]) -> Iterator[str]:
         yield _prose(entry.__doc__) + "\n"
     yield "| key | value | default | meaning |\n|---|---|---|---|"
     inner: list[tuple[str, type[Entry]]] = []
-    for name, field in entry.model_fields.items():
+    # An entry's own keys come before those that it shares with others.
+    for name, field in sorted(
+        entry.model_fields.items(), key=lambda item: item[0] not in entry.__annotations__
+    ):
         key = field.alias or name
         found = fields(entry)[key]
         cells = [f"`{key}`", _value(found), _default(field), _prose(field.description)]

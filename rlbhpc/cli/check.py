@@ -19,6 +19,7 @@ from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study, longest
 from rlbhpc.study.plugin_check import brought
+from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
 
 SHOWN_CHANGES = 40
@@ -197,6 +198,7 @@ def _arm(study: Study, name: str) -> dict[str, Any]:
         "top_p": arm.sampling.top_p,
         "max_tokens": arm.sampling.max_tokens,
         "stop": list(arm.sampling.stop),
+        **arm.sampling.extras(),
         "engine": study.engine(name),
         "problem_sets": list(sets),
         "n": {s: study.n(name, s) for s in sets},
@@ -222,13 +224,17 @@ def print_expansion(study: Study) -> None:
         "recipe algorithm problems prompt learning_rate prompts_per_step samples_per_prompt seed"
     )
     _print_rows("Recipes", entries["recipes"], columns)
-    for arm in entries["arms"]:
+    arms = entries["arms"]
+    for arm in arms:
         arm["n"] = sorted(set(arm["n"].values()))
         arm["stop_after"] = sorted({r for r in arm["stop_after"].values() if r})
-    stops = "stop_after " if any(arm["stop_after"] for arm in entries["arms"]) else ""
-    columns = f"arm model steps prompt temperature top_p max_tokens n {stops}problem_sets engine "
+    stops = "stop_after " if any(arm["stop_after"] for arm in arms) else ""
+    more = [key for key in MoreSampling.model_fields if any(key in arm for arm in arms)]
+    extras = "".join(f"{key} " for key in more)
+    columns = f"arm model steps prompt temperature top_p {extras}max_tokens n {stops}problem_sets "
+    columns += "engine "
     columns += "samples"
-    _print_rows("Arms", entries["arms"], columns)
+    _print_rows("Arms", arms, columns)
     _print_rows("Scores", entries["scores"], "score model responses texts per_problem")
     _print_rows("Comparisons", entries["comparisons"], "base trained")
     most = " at the most" if stops else ""
@@ -240,7 +246,7 @@ def _print_rows(title: str, rows: list[dict[str, Any]], columns: str) -> None:
         return
     names = columns.split()
     heads = [name.replace("_", " ") for name in names]
-    print_table(title, heads, [[row[name] for name in names] for row in rows])
+    print_table(title, heads, [[row.get(name) for name in names] for row in rows])
 
 
 def print_difference(changed: Difference | None) -> None:

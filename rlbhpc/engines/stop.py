@@ -1,4 +1,4 @@
-"""Stop strings: where a response ends before its end-of-text token."""
+"""Where a response ends: stop strings, end-of-text tokens and the stop tokens of an arm."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlbhpc.engines.tokens import Tokens
+from rlbhpc.study.arm import Sampling
 
 
 class StopText:
@@ -13,12 +14,14 @@ class StopText:
 
     A stop string may begin in the middle of a token and end in the middle of another, so the
     search is in text, not in tokens. The tokens that spell it stay in the response; its text is
-    cut before it.
+    cut before it. ``ends`` are the tokens that end a response; a stop token of the arm is cut from
+    the text as well.
     """
 
-    def __init__(self, tokens: Tokens, stop: tuple[str, ...]) -> None:
+    def __init__(self, tokens: Tokens, sampling: Sampling) -> None:
         self.tokens = tokens
-        self.stop = stop
+        self.stop = stop = sampling.stop
+        self.ends = tokens.eos | set(sampling.stop_token_ids)
         # A token is at least one byte long, so a stop string lies in at most this many tokens; a
         # few more keep characters of several bytes whole.
         self.tail = max((len(s.encode()) for s in stop), default=0) + 8
@@ -32,6 +35,7 @@ class StopText:
 
     def cut(self, ids: Sequence[int]) -> tuple[str, bool]:
         """Text of a finished response up to its first stop string, and whether there was one."""
-        text = self.tokens.decode(ids)
+        is_stopped = len(ids) > 0 and ids[-1] in self.ends - self.tokens.eos
+        text = self.tokens.decode(ids[:-1] if is_stopped else ids)
         starts = [start for start in map(text.find, self.stop) if start >= 0]
         return (text[: min(starts)], True) if starts else (text, False)

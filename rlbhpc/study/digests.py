@@ -94,6 +94,6 @@ class Digests:
         return {
             "model": self.digest(arm.model, arm.steps[-1]),
             "prompt": study.prompts[arm.prompt].digest,
-            "sampling": [*sampling, list(arm.sampling.stop)],
+            "sampling": [*sampling, list(arm.sampling.stop), *arm.sampling.extras().items()],
             "sets": sets,
         }

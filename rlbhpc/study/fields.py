@@ -82,7 +82,7 @@ FilePath = Annotated[str, StringConstraints(min_length=1), IsPath()]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
 
 
-def _different(values: list[Any]) -> list[Any]:
+def different(values: list[Any]) -> list[Any]:
     """Refuse a list that names something twice."""
     twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
     if twice is not None:
@@ -107,10 +107,10 @@ StopAfter = Annotated[int, Field(ge=0, le=1_000_000), Tag("r")]
 Checkpoints = Annotated[
     list[Annotated[int, Field(ge=0, le=10**12)]],
     Field(min_length=1, max_length=1_000),
-    AfterValidator(_different),
+    AfterValidator(different),
 ]
 SetNames = Annotated[
-    list[SetName], Field(min_length=1, max_length=1_000), AfterValidator(_different)
+    list[SetName], Field(min_length=1, max_length=1_000), AfterValidator(different)
 ]
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from rlbhpc.study.arm import Sampling
 from rlbhpc.study.fields import (
     Checkpoints,
     Entry,
@@ -30,6 +31,7 @@ from rlbhpc.study.fields import (
     Tokens,
     TopP,
     Words,
+    different,
 )
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.requests import Analysis, EntropyMatch, ScoreRequest, Verification
@@ -158,7 +160,31 @@ class ProblemSet(Entry):
     """Keep only the problems in this file, one id a line, as `rlbhpc select` writes them."""
 
 
-class SamplingDefaults(Entry):
+class MoreSampling(Entry):
+    """Sampling settings that are off unless they are set; names and meaning are vLLM's."""
+
+    top_k: Annotated[int, Field(ge=0, le=10_000_000), Tag("k")] | None = None
+    """Draw from the so many likeliest tokens; 0 switches it off."""
+    min_p: Annotated[float, Field(ge=0, le=1), Tag("minp")] | None = None
+    """Draw from tokens at least this times as likely as the likeliest; 0 switches it off."""
+    repetition_penalty: Annotated[float, Field(gt=0, le=10), Tag("rep")] | None = None
+    """Divide positive logits of tokens of prompt and response by this, multiply negative ones; 1
+    switches it off.
+    """
+    presence_penalty: Annotated[float, Field(ge=-2, le=2), Tag("pres")] | None = None
+    """Subtract this from the logit of every token that the response has."""
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2), Tag("freq")] | None = None
+    """Subtract this from a token's logit for every time that the response has it."""
+    min_tokens: Annotated[int, Field(ge=0, le=10_000_000), Tag("min")] | None = None
+    """No end token among the first so many; goes without `stop`."""
+    stop_token_ids: (
+        Annotated[list[Annotated[int, Field(ge=0, le=10_000_000)]], AfterValidator(different)]
+        | None
+    ) = None
+    """Tokens that end a response beside the model's own end tokens."""
+
+
+class SamplingDefaults(MoreSampling):
     """Defaults for every arm."""
 
     prompt: PromptName | None = None
@@ -181,7 +207,7 @@ class SamplingDefaults(Entry):
     """What generates, in place of `engine.name`."""
 
 
-class ArmEntry(Entry):
+class ArmEntry(MoreSampling):
     """A model under one prompt and one sampling setting."""
 
     model: Annotated[ModelName, Tag("")]
@@ -208,6 +234,28 @@ class ArmEntry(Entry):
     """The sets to answer; when left out, all that no recipe trains on."""
     engine: Annotated[PluginName | None, Tag("")] = None
     """What generates, in place of `engine.name`."""
+
+    def sampling(self) -> Sampling:
+        """The setting that an engine needs."""
+        extras: dict[str, Any] = {name: getattr(self, name) for name in MoreSampling.model_fields}
+        switched = {name: value for name, value in extras.items() if value is not None}
+        if self.stop_token_ids is not None:
+            switched["stop_token_ids"] = tuple(self.stop_token_ids)
+        return Sampling(
+            float(self.temperature),
+            float(self.top_p),
+            self.max_tokens,
+            tuple(self.stop),
+            **switched,
+        )
+
+    @model_validator(mode="after")
+    def _one_end(self) -> ArmEntry:
+        if self.min_tokens and self.stop:
+            raise ValueError("`min_tokens` goes without `stop`, which may end a response earlier")
+        if (self.min_tokens or 0) > self.max_tokens:
+            raise ValueError(f"`min_tokens` {self.min_tokens} is more than `max_tokens`")
+        return self
 
 
 class Engine(Entry):

@@ -25,15 +25,15 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.subset import listed
-from rlbhpc.study.arm import Arm, Sampling
+from rlbhpc.study.arm import Arm
 from rlbhpc.study.block import Block
 from rlbhpc.study.keys import SampleKey, fingerprint
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.schema import ModelEntry, ProblemSet, StudyFile
+from rlbhpc.study.schema import ModelEntry, MoreSampling, ProblemSet, StudyFile
 
 FORMAT: Final = 1
-# A study that never stops means what it meant before there was such a rule.
-_NO_STOP: Final = ("stop_after", None)
+# Keys of an arm that came later: a study without them means what it meant before.
+_LATER: Final = ("stop_after", *MoreSampling.model_fields)
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,7 @@ class Study:
             name=name,
             model=entry.model,
             prompt=entry.prompt,
-            sampling=Sampling(
-                float(entry.temperature), float(entry.top_p), entry.max_tokens, tuple(entry.stop)
-            ),
+            sampling=entry.sampling(),
             n=entry.n,
             steps=tuple(sorted(entry.steps or self.models[entry.model].steps or [0])),
         )
@@ -240,15 +238,11 @@ class Study:
     def request(self, arm: str, step: int, problem: str) -> dict[str, Any]:
         """All that determines a sample besides its index: what `fingerprint` hashes."""
         entry = self.arms[arm]
-        sampling = entry.sampling
         return {
             "seed": self.seed,
             "model": self.digests[entry.model][step],
             "prompt": self.prompts[entry.prompt].digest,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-            "stop": list(sampling.stop),
+            **entry.sampling.record(),
             "problem": self.problem_hashes[problem.partition("/")[0]][problem],
         }
 
@@ -357,7 +351,7 @@ class Study:
             },
             "arms": {
                 name: {
-                    **{k: v for k, v in record["arms"][name].items() if (k, v) != _NO_STOP},
+                    **_without_unset(record["arms"][name]),
                     "prompt": self.prompts[arm.prompt].digest,
                     "steps": list(arm.steps),
                     "problem_sets": sorted(self.sets(name)),
@@ -373,6 +367,11 @@ class Study:
             "dtype": self.file.engine.dtype,
         }
         return cast(dict[str, Any], plugins.replaced(meaning, self.plugins))
+
+
+def _without_unset(arm: Mapping[str, Any]) -> dict[str, Any]:
+    """An arm without the later keys that it does not set."""
+    return {key: v for key, v in arm.items() if v is not None or key not in _LATER}
 
 
 def _common_name(names: list[str]) -> str:

@@ -23,6 +23,7 @@ from rlbhpc.verify.registry import verifier
 
 # What the entropies of an arm are; log-probs and entropies belong to the same distribution.
 ENTROPY = "exact: full vocabulary, at the sampling temperature, before top-p"
+ENTROPY_OF_EXTRAS = f"{ENTROPY}, every other cut and every penalty"
 ENTROPY_OF_ENDPOINT = "lower bound: from the likeliest tokens, of the log-probs the server reports"
 
 
@@ -68,6 +69,7 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
     engine = study.engine(arm)
     prompt = study.prompts[entry.prompt]
     dropped = {name: n for name, n in study.duplicates.items() if name in study.sets(arm)}
+    exact = ENTROPY_OF_EXTRAS if entry.sampling.extras() else ENTROPY
     return {
         "study": study.name,
         "study_seed": study.seed,
@@ -75,10 +77,10 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
         "prompt": prompt.digest,
         **({NO_THINK: True} if prompt.no_think else {}),
         **({"paper": verifier("math-paper").FINGERPRINT} if study.file.verification.paper else {}),
-        "sampling": asdict(entry.sampling),
+        "sampling": entry.sampling.record(),
         **({"duplicates": dropped} if dropped else {}),
         "engine": engine,
-        "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else ENTROPY,
+        "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else exact,
         "rlbhpc": __version__,
     }
 

@@ -55,11 +55,14 @@ class Truth:
         self, prompt: Sequence[int], response: Sequence[int], temperature: float
     ) -> np.ndarray:
         """Log-probabilities ``[response, vocabulary]`` of what stands where each token stands."""
+        logits = torch.from_numpy(self.logits(prompt, response)) / (temperature or 1.0)
+        return torch.log_softmax(logits, -1).numpy()
+
+    def logits(self, prompt: Sequence[int], response: Sequence[int]) -> np.ndarray:
+        """Logits ``[response, vocabulary]`` of what stands where each token stands."""
         ids = torch.tensor([[*prompt, *response]])
         with torch.no_grad():
-            logits = self.model(ids).logits[0, len(prompt) - 1 : -1].double()
-        logits /= temperature or 1.0
-        return torch.log_softmax(logits, -1).numpy()
+            return self.model(ids).logits[0, len(prompt) - 1 : -1].double().numpy()
 
     def check(self, request: Request, done: Completion, temperature: float) -> None:
         """Hold a completion's log-probs and entropies against the truth."""

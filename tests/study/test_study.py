@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ def prints(study: Study, arm: str = "base") -> list[int]:
 @pytest.mark.parametrize(
     "change",
     ["seed=8", "arms.base.temperature=0.7", "sampling.top_p=0.9", "sampling.max_tokens=1000",
-     "sampling.stop=[]", "sampling.prompt=completion", "arms.base.model=far"],
+     "sampling.stop=[]", "sampling.prompt=completion", "arms.base.model=far", "sampling.top_k=20",
+     "arms.base.min_p=0.1", "sampling.repetition_penalty=1.1", "sampling.presence_penalty=-0.5",
+     "sampling.frequency_penalty=0.5", "sampling.stop_token_ids=[7]"],
 )  # fmt: skip
 def test_what_changes_the_request_changes_every_fingerprint(study_file: Path, change: str) -> None:
     before, after = load_study(study_file), load_study(study_file, [change])
@@ -65,7 +68,9 @@ def test_what_changes_the_request_changes_every_fingerprint(study_file: Path, ch
     "change",
     ["name=other", "question=Why?", "cluster=big", "engine.tensor_parallel=4", "sampling.n=99",
      "storage.tokens=none", "output=/tmp/x", "verification.paper=true", "analysis.k=[1]",
-     "engine.options={x: 1}", "engine.name=vllm", "arms.base.temperature=0.60"],
+     "engine.options={x: 1}", "engine.name=vllm", "arms.base.temperature=0.60",
+     "sampling.top_k=0", "sampling.min_p=0", "sampling.repetition_penalty=1",
+     "sampling.presence_penalty=0", "sampling.min_tokens=0", "sampling.stop_token_ids=[]"],
 )  # fmt: skip
 def test_what_does_not_leaves_every_fingerprint(study_file: Path, change: str) -> None:
     before, after = load_study(study_file), load_study(study_file, [change])
@@ -181,6 +186,26 @@ GOLDEN = {
     # A change of these means that every stored sample in the world stops counting.
     "base": [884431450590380914, 305659248500048401],
 }
+
+
+def test_the_hash_is_golden(study_file: Path) -> None:
+    assert load_study(study_file).hash == "5b0cee75d4b4e775"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("sampling.top_k=-1", "allowed: a whole number from 0 to 10,000,000"),
+        ("sampling.min_p=1.5", "allowed: a number from 0 to 1"),
+        ("arms.base.repetition_penalty=0", "allowed: a number above 0 and up to 10"),
+        ("sampling.presence_penalty=3", "allowed: a number from -2 to 2"),
+        ("sampling.stop_token_ids=[3, 3]", "3 stands twice in the list"),
+        ("sampling.min_tokens=4", "`min_tokens` goes without `stop`"),
+    ],
+)
+def test_a_bad_sampling_value_is_refused(study_file: Path, change: str, words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        load_study(study_file, [change])
 
 
 def test_fingerprints_are_golden(study_file: Path) -> None:

@@ -137,6 +137,8 @@ class EndpointEngine:
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
             "seed": request.seed,
+            # Beyond the protocol most of these are vLLM's; a server that has them not refuses.
+            **sampling.extras(),
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)

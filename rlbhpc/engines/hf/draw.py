@@ -1,7 +1,7 @@
-"""Draw next tokens: temperature, nucleus, inverse distribution function; log-probs and entropies.
+"""Draw next tokens: penalties, temperature, cuts, inverse distribution function.
 
 Everything here works row by row on a batch of logits, so a row's outcome does not depend on its
-neighbours.
+neighbours. Order and definitions are those of vLLM's sampler.
 """
 
 from __future__ import annotations
@@ -24,6 +24,17 @@ class Drawn(NamedTuple):
     entropies: torch.Tensor
 
 
+class Past(NamedTuple):
+    """What each row has read and written: prompt tokens (yes or no) and how often it wrote each.
+
+    Both are ``[rows, vocabulary]``; ``lengths`` counts the tokens written.
+    """
+
+    prompt: torch.Tensor
+    counts: torch.Tensor
+    lengths: torch.Tensor
+
+
 def uniforms(seed: int, n: int) -> NDArray[np.float64]:
     """``n`` uniform numbers in [0, 1): the stream that belongs to one seed.
 
@@ -34,19 +45,57 @@ def uniforms(seed: int, n: int) -> NDArray[np.float64]:
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def draw(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> Drawn:
+def draw(
+    logits: torch.Tensor,
+    uniform: torch.Tensor,
+    sampling: Sampling,
+    past: Past | None = None,
+    ends: torch.Tensor | None = None,
+) -> Drawn:
     """Draw one token per row of ``logits`` by inverting the distribution function at ``uniform``.
 
-    Log-probs and entropies are those of the distribution at the sampling temperature before the
-    nucleus is cut.
+    Log-probs and entropies are those of the distribution at the sampling temperature before a
+    penalty or a cut changes it. ``past`` and ``ends`` are needed where the sampling setting has
+    penalties or ``min_tokens``.
     """
     logp = log_distribution(logits, sampling.temperature)
+    changed = logp
+    if past is not None:
+        changed = log_distribution(bar(logits.float(), sampling, past, ends), sampling.temperature)
     if sampling.temperature == 0:
-        tokens = logp.argmax(-1)
+        tokens = changed.argmax(-1)
     else:
-        weight = torch.softmax(logp, dim=-1)  # row by row, unlike exp: see engines.measure
-        tokens = invert(nucleus(weight, sampling.top_p) if sampling.top_p < 1 else weight, uniform)
+        weight = torch.softmax(changed, dim=-1)  # row by row, unlike exp: see engines.measure
+        tokens = invert(cut(weight, sampling), uniform)
     return Drawn(tokens, logp.gather(-1, tokens[:, None])[:, 0], entropy(logp))
+
+
+def bar(
+    logits: torch.Tensor, sampling: Sampling, past: Past, ends: torch.Tensor | None
+) -> torch.Tensor:
+    """Logits with the end tokens barred below ``min_tokens``, then with the penalties."""
+    if sampling.min_tokens and ends is not None:
+        is_short = past.lengths < sampling.min_tokens
+        logits = logits.clone()
+        logits[:, ends] = torch.where(is_short[:, None], -torch.inf, logits[:, ends])
+    if not sampling.penalises:
+        return logits
+    is_written = past.counts > 0
+    penalty = sampling.repetition_penalty
+    repeated = torch.where(logits > 0, logits / penalty, logits * penalty)
+    logits = torch.where(past.prompt | is_written, repeated, logits)
+    logits = logits - sampling.frequency_penalty * past.counts
+    return logits - sampling.presence_penalty * is_written
+
+
+def cut(weight: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """Zero the tokens that min-p, then top-k, then top-p leave out."""
+    if sampling.min_p > 0:
+        weight = _whole(weight * (weight >= sampling.min_p * weight.amax(-1, keepdim=True)))
+    if 0 < sampling.top_k < weight.shape[-1]:
+        least = weight.topk(sampling.top_k, dim=-1).values[:, -1:]
+        weight = _whole(weight * (weight >= least))
+    return nucleus(weight, sampling.top_p) if sampling.top_p < 1 else weight
 
 
 def nucleus(weight: torch.Tensor, top_p: float) -> torch.Tensor:
@@ -54,6 +103,11 @@ def nucleus(weight: torch.Tensor, top_p: float) -> torch.Tensor:
     ordered, order = weight.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1, dtype=torch.float64) - ordered
     return torch.zeros_like(weight).scatter_(-1, order, ordered * (before < top_p))
+
+
+def _whole(weight: torch.Tensor) -> torch.Tensor:
+    """Scale each row to a mass of 1; a running sum, since a plain one may depend on the rows."""
+    return (weight / weight.cumsum(-1, dtype=torch.float64)[:, -1:]).to(weight.dtype)
 
 
 def invert(weight: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

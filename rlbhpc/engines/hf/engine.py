@@ -75,7 +75,7 @@ class HfEngine:
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
-        stop = StopText(self.tokens, sampling.stop)
+        stop = StopText(self.tokens, sampling)
         shared = Shared(iter(requests))
         ahead = Ahead([self._run(s, shared, sampling) for s in self._samplers], AHEAD)
         try:
@@ -98,7 +98,7 @@ class HfEngine:
         if cut:
             finish = Finish.STOP_STRING
         else:
-            finish = Finish.EOS if int(ids[-1]) in self.tokens.eos else Finish.LENGTH
+            finish = Finish.EOS if int(ids[-1]) in stop.ends else Finish.LENGTH
         return Completion(
             tag=row.request.tag,
             token_ids=ids,

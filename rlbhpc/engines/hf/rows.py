@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Request
-from rlbhpc.engines.hf.draw import Drawn, uniforms
+from rlbhpc.engines.hf.draw import Drawn, Past, uniforms
 from rlbhpc.engines.hf.slots import round_up
 
 
@@ -30,6 +30,7 @@ class Rows:
     ``positions`` is the column at which a row's latest token goes, ``shifts`` what its rotary
     position differs from that by, ``counts`` the number of tokens that a row has sampled. Free
     slots below the highest used one run along as dummies, so that the batch keeps its shape.
+    ``vocabulary`` is 0 unless a penalty needs to know which tokens a row has read and written.
     """
 
     capacity: int
@@ -37,6 +38,7 @@ class Rows:
     hidden_size: int
     dtype: torch.dtype
     device: torch.device
+    vocabulary: int = 0
 
     def __post_init__(self) -> None:
         shape = (self.capacity, self.max_tokens)
@@ -56,6 +58,9 @@ class Rows:
         self.tokens = torch.zeros(shape, dtype=torch.int32, device=self.device)
         self.logprobs = torch.zeros(shape, device=self.device)
         self.entropies = torch.zeros(shape, device=self.device)
+        tokens = (self.capacity, self.vocabulary)
+        self.read = torch.zeros(tokens, dtype=torch.bool, device=self.device)
+        self.written = torch.zeros(tokens, dtype=torch.int32, device=self.device)
 
     def free(self) -> list[int]:
         """Free slots, lowest first."""
@@ -86,13 +91,21 @@ class Rows:
         self.busy[slots] = 1
         numbers = np.stack([uniforms(request.seed, self.max_tokens) for request in requests])
         self.uniform[where] = torch.from_numpy(numbers).to(self.device)
+        self.read[where] = False
+        self.written[where] = 0
         for slot, request, length in zip(slots, requests, lengths, strict=True):
             self.requests[slot] = request
+            if self.vocabulary:
+                self.read[slot, torch.tensor(request.prompt_ids, device=self.device)] = True
             self.lengths[slot], self.sampled[slot] = length, 0
 
     def next_uniform(self, live: int) -> torch.Tensor:
         """Each live row's uniform number for its next token."""
         return self.uniform[:live].gather(1, self.counts[:live, None])[:, 0]
+
+    def past(self, live: int) -> Past:
+        """What each live row has read and written."""
+        return Past(self.read[:live], self.written[:live], self.counts[:live])
 
     def record(self, live: int, drawn: Drawn) -> None:
         """Append the drawn tokens to the live rows and advance their positions."""
@@ -100,6 +113,10 @@ class Rows:
         self.tokens[:live].scatter_(1, columns, drawn.tokens[:, None].to(torch.int32))
         self.logprobs[:live].scatter_(1, columns, drawn.logprobs[:, None])
         self.entropies[:live].scatter_(1, columns, drawn.entropies[:, None])
+        if self.vocabulary:
+            self.written[:live].scatter_add_(
+                1, drawn.tokens[:, None], self.active[:live, None].to(torch.int32)
+            )
         self.counts[:live] += self.active[:live]
         self.positions[:live] += self.active[:live]
         self.lengths[:live] += self.busy[:live]
@@ -133,7 +150,7 @@ class Rows:
         t = torch.tensor(targets, device=self.device)
         for state in (
             self.hidden, self.positions, self.shifts, self.counts, self.active, self.uniform,
-            self.tokens, self.logprobs, self.entropies,
+            self.tokens, self.logprobs, self.entropies, self.read, self.written,
         ):  # fmt: skip
             state[t] = state[s]
         for host in (self.lengths, self.sampled, self.busy):

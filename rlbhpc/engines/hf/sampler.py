@@ -70,10 +70,12 @@ class Sampler:
             backend.config.hidden_size,
             backend.dtype,
             backend.device,
+            backend.config.vocab_size if sampling.penalises else 0,
         )
+        needs_past = sampling.penalises or sampling.min_tokens > 0
         slots = Slots(self.rows)
-        stop = StopText(self.tokens, sampling.stop)
-        eos = torch.tensor(sorted(self.tokens.eos), device=backend.device)
+        stop = StopText(self.tokens, sampling)
+        ends = torch.tensor(sorted(stop.ends), device=backend.device)
         waiting = True
         while waiting or rows.used():
             free = rows.free()
@@ -86,9 +88,11 @@ class Sampler:
             live = rows.live()
             if not live:
                 continue
-            drawn = draw(backend.head(rows.hidden[:live]), rows.next_uniform(live), sampling)
+            past = rows.past(live) if needs_past else None
+            logits = backend.head(rows.hidden[:live])
+            drawn = draw(logits, rows.next_uniform(live), sampling, past, ends)
             rows.record(live, drawn)
-            ended = (drawn.tokens[:, None] == eos).any(1).cpu().numpy()
+            ended = (drawn.tokens[:, None] == ends).any(1).cpu().numpy()
             ended |= rows.sampled[:live] >= sampling.max_tokens
             done = [slot for slot in rows.used() if ended[slot] or _stopped(stop, rows, slot)]
             if done:

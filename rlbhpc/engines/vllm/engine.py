@@ -132,7 +132,7 @@ class VllmEngine:
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
-        stop = StopText(self.tokens, sampling.stop)
+        stop = StopText(self.tokens, sampling)
         ahead = Ahead([self._generate(iter(requests), sampling)], AHEAD)
         try:
             for item in ahead:
@@ -226,7 +226,8 @@ class VllmEngine:
             max_tokens=sampling.max_tokens,
             seed=seed,
             stop=list(sampling.stop),
-            stop_token_ids=sorted(self.tokens.eos),
+            **sampling.extras()
+            | {"stop_token_ids": sorted(self.tokens.eos | set(sampling.stop_token_ids))},
             logprobs=1,
             flat_logprobs=True,
             detokenize=bool(sampling.stop),
@@ -240,7 +241,7 @@ class VllmEngine:
         if cut:
             finish = Finish.STOP_STRING
         else:
-            finish = Finish.EOS if int(ids[-1]) in self.tokens.eos else Finish.LENGTH
+            finish = Finish.EOS if int(ids[-1]) in stop.ends else Finish.LENGTH
         measured = np.asarray(response.logprobs.logprobs, np.float32).reshape(-1, 2)
         return Completion(
             tag=request.tag,

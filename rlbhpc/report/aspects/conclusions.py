@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
+from rlbhpc.study.schema import MoreSampling
 
 
 def comparison(report: Report, pair: Comparison) -> list[Node]:
@@ -32,6 +32,11 @@ def conditions(report: Report, pair: Comparison) -> str:
         f"Checkpoint: {steps}",
         f"temperature: {_both([_value(a, 'temperature') for a in conditions_of])}",
         f"top-p: {_both([_value(a, 'top_p') for a in conditions_of])}",
+        *(
+            f"{name.replace('_', ' ')}: {_both([_value(a, name) for a in conditions_of])}"
+            for name in MoreSampling.model_fields
+            if any(name in a for a in conditions_of)
+        ),
         f"prompt: {_both([_value(a, 'prompt') for a in conditions_of])}",
         f"grader: {_both([_value(a, 'grader') for a in conditions_of])}",
         f"K = {pair.reach:,}",
@@ -45,7 +50,7 @@ def _asked(report: Report, side: Measured) -> dict[str, object]:
     sampling = {**stored.get("sampling", {}), "prompt": stored.get("prompt")}
     arm = report.arms.get(side.arm)
     if arm is not None:
-        sampling |= {**asdict(arm.sampling), "prompt": arm.prompt}
+        sampling |= {**arm.sampling.record(), "prompt": arm.prompt}
     return {**sampling, "grader": _grader(stored)}
 
 
