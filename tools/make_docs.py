@@ -17,7 +17,7 @@ from rlbhpc.launch.cluster import Cluster
 from rlbhpc.stats.docs import metrics_page
 from rlbhpc.store import cube_schema
 from rlbhpc.store.sample import COLUMNS
-from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields
+from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, own_first
 from rlbhpc.study.schema import StudyFile
 
 ROOT = Path(__file__).parents[1]
@@ -39,10 +39,7 @@ def _sections(path: str, title: str, entry: type[Entry]) -> Iterator[str]:
         yield _prose(entry.__doc__) + "\n"
     yield "| key | value | default | meaning |\n|---|---|---|---|"
     inner: list[tuple[str, type[Entry]]] = []
-    # An entry's own keys come before those that it shares with others.
-    for name, field in sorted(
-        entry.model_fields.items(), key=lambda item: item[0] not in entry.__annotations__
-    ):
+    for name, field in own_first(entry):
         key = field.alias or name
         found = fields(entry)[key]
         cells = [f"`{key}`", _value(found), _default(field), _prose(field.description)]

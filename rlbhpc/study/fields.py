@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import annotated_types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.fields import FieldInfo
 
 # A name becomes a folder name and a word on a command line, so it is a slug.
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,79}$"
@@ -164,12 +165,19 @@ def shape(annotation: Any, marks: tuple[Any, ...] = ()) -> Shape:
             return Shape(annotation, marks)
 
 
+def own_first(entry: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    """The fields of an entry: its own before those that it shares with others."""
+    return sorted(
+        entry.model_fields.items(), key=lambda field: field[0] not in entry.__annotations__
+    )
+
+
 @cache
 def fields(entry: type[BaseModel]) -> Mapping[str, Shape]:
     """The shape of each field of an entry, by its key in YAML."""
     return {
         field.alias or name: shape(field.annotation, tuple(field.metadata))
-        for name, field in entry.model_fields.items()
+        for name, field in own_first(entry)
     }
 
 
