@@ -3,41 +3,72 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from rlbhpc.cli.table import print_json, print_table
-from rlbhpc.errors import UserError
+from rlbhpc.launch.ask import draft
+from rlbhpc.study.draft import write_new, write_study
 from rlbhpc.study.templates import menu, template
 
 
-@click.command(epilog="Example: rlbhpc init math -o studies/my-study.yaml")
-@click.argument("name", metavar="[TEMPLATE]", required=False)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: TEMPLATE.yaml.")
-@click.option("--json", "as_json", is_flag=True, help="Print the menu as JSON.")
-def init(name: str | None, output: Path | None, as_json: bool) -> None:
-    """Write a commented study file to start from.
+def pair_options(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that name two models and what to ask them; `rlbhpc ask` has the same."""
 
-    Without TEMPLATE the menu is shown.
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("-o", "--output", type=click.Path(path_type=Path),
+                         help="The study file. Default: named after the models or the template."),
+            click.option("--cluster", metavar="NAME", help="An entry of the cluster table, or "
+                         "'local'. Default: by the host's name; without Slurm this machine."),
+            click.option("--on", "sets", metavar="SET,SET", help="Problem sets. Default: "
+                         "math500; of tiny models countdown, which needs no download."),
+            click.option("--trained", metavar="FOLDER|HUB", required=required,
+                         help="The model that was trained from it."),
+            click.option("--base", metavar="FOLDER|HUB", required=required,
+                         help="The base model: a folder, or owner/name on the hub."),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@click.command(
+    epilog="Examples: rlbhpc init --base Qwen/Qwen2.5-7B --trained checkpoints/rl --on math500; "
+    "rlbhpc init countdown"
+)
+@click.argument("name", metavar="[TEMPLATE]", required=False)
+@pair_options(required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the menu as JSON.")
+def init(
+    name: str | None, base: str | None, trained: str | None, sets: str | None,
+    cluster: str | None, output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write a study file to start from.
+
+    With --base and --trained: a study of these two models that runs as it is. TEMPLATE is for
+    studies of another kind; without any words their menu is shown.
     """
+    if base and trained and name is None:
+        pair = draft(base, trained, sets, cluster)
+        target = write_study(pair, output)
+        click.echo(f"{target} written; now: rlbhpc check {target}")
+        return
+    if base or trained or sets or cluster:
+        raise click.UsageError("--base and --trained go together, without a TEMPLATE")
     if as_json:
         print_json(menu())
         return
     if name is None:
         print_table("Templates of rlbhpc init TEMPLATE", ["template", "for"], menu().items())
+        click.echo("Two models: rlbhpc init --base FOLDER|HUB --trained FOLDER|HUB")
         if not sys.stdin.isatty():
             return
         name = click.prompt("Template", type=click.Choice(list(menu())), show_choices=False)
-    text = template(name)
     target = output or Path(f"{name}.yaml")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Exclusive: a study that somebody has edited is never overwritten.
-        with target.open("x") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise UserError(f"{target} exists; choose another name with -o") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{target} cannot be written: {error}") from None
+    write_new(target, template(name))
     click.echo(f"{target} written; edit it, then: rlbhpc check {target}")

@@ -40,6 +40,7 @@ class Verb(NamedTuple):
 
 # In the order of the work. A verb is listed when it works, not before.
 VERBS: dict[str, Verb] = {
+    "ask": Verb("rlbhpc.cli.ask", "From two models to an answer in one command."),
     "init": Verb("rlbhpc.cli.init", "Write a commented study file to start from."),
     "check": Verb("rlbhpc.cli.check", "Check a study file and show what it expands to."),
     "stage": Verb("rlbhpc.cli.stage", "Fetch problem sets, or check those fetched before."),

@@ -30,6 +30,8 @@ from rlbhpc.problems.registry import get_set, load_set
 from rlbhpc.problems.subset import digest
 
 MANIFEST: Final = "manifest.json"
+# What of a model's folder is read; weights of other formats are left where they are.
+MODEL_FILES: Final = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 _CHUNK: Final = 1 << 20
 _TIMEOUT: Final = 30.0
 
@@ -145,7 +147,31 @@ def _fetch(source: Source, folder: Path, revision: str | None) -> dict[str, Any]
         for url in source.urls:
             _download(url, folder / urllib.parse.urlsplit(url).path.rpartition("/")[2])
         return {"urls": list(source.urls)}
-    return {"repo": source.repo, "revision": _fetch_hub(source, folder, revision)}
+    return {"repo": source.repo, "revision": _fetch_hub(source, folder, revision, "dataset")}
+
+
+def stage_model(hub: str, folder: Path) -> bool:
+    """Fetch a model, ``owner/name`` or ``owner/name@revision``, unless its folder is there.
+
+    The folder appears when it is whole; what an interrupted download has brought is kept beside it.
+    """
+    if folder.is_dir():
+        return False
+    repo, _, revision = hub.partition("@")
+    partial = folder.with_name(f".{folder.name}.partial")
+    try:
+        _fetch_hub(Source(repo, MODEL_FILES), partial, revision or None, "model")
+    except _UnreachableError as error:
+        reason = " ".join(str(error).split())
+        option = f" --revision {shlex.quote(revision)}" if revision else ""
+        raise UserError(
+            f"{hub}: no way to fetch it from here ({reason}); on a machine with a network run "
+            f"`hf download {repo}{option} --local-dir {shlex.quote(folder.name)}` and copy the "
+            f"folder to {folder.absolute()}",
+            TRY_AGAIN,
+        ) from None
+    partial.rename(folder)
+    return True
 
 
 def _download(url: str, target: Path) -> None:
@@ -166,7 +192,7 @@ def _download(url: str, target: Path) -> None:
     part.replace(target)
 
 
-def _fetch_hub(source: Source, folder: Path, revision: str | None) -> str:
+def _fetch_hub(source: Source, folder: Path, revision: str | None, kind: str) -> str:
     """Fetch file by file, so that what can't be had is an error and never an old copy."""
     try:
         from huggingface_hub import HfApi, hf_hub_download
@@ -177,21 +203,25 @@ def _fetch_hub(source: Source, folder: Path, revision: str | None) -> str:
             "pip install 'rlbhpc[stage]', or run this where it is installed"
         ) from None
     try:
-        info = HfApi().dataset_info(
-            source.repo, revision=revision, files_metadata=True, timeout=_TIMEOUT
+        info = HfApi().repo_info(
+            source.repo,
+            repo_type=kind,
+            revision=revision,
+            files_metadata=True,
+            timeout=_TIMEOUT,
         )
         entries = info.siblings or []
         wanted = [e for e in entries if any(fnmatch(e.rfilename, p) for p in source.patterns)]
         if not wanted:
             raise UserError(
-                f"{source.repo} at {info.sha}: no file like {', '.join(source.patterns)}; the data "
-                "set was rearranged, so name an older --revision"
+                f"{source.repo} at {info.sha}: no file like {', '.join(source.patterns)}; the "
+                f"{kind} was rearranged, so name an older revision"
             )
         for entry in wanted:
             file = hf_hub_download(
                 source.repo,
                 entry.rfilename,
-                repo_type="dataset",
+                repo_type=kind,
                 revision=info.sha,
                 local_dir=folder,
             )

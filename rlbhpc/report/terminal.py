@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rlbhpc.report.aspect import Part
 from rlbhpc.report.aspects import aspects_of, pooled
+from rlbhpc.report.aspects.conclusions import conditions
 from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.console import Printer
@@ -54,6 +55,16 @@ def print_answer(report: Report, console: Console) -> None:
             printer.prose(plain(line(pair)))
     for text in pooled.lines(report):
         printer.prose(plain(text))
+
+
+def print_sentences(report: Report, console: Console) -> None:
+    """Print what follows from each comparison, in sentences, and under which conditions."""
+    printer = Printer(console)
+    for pair in report.final:
+        printer.prose(plain(pair.title), style="bold")
+        for sentence in (*pair.words, conditions(report, pair)):
+            printer.prose(plain(sentence))
+        printer.blank()
 
 
 def _name(report: Report, pair: Comparison) -> str:

@@ -40,6 +40,11 @@ class Layout:
         return self.root / "launches"
 
     @property
+    def claims(self) -> Path:
+        """Who works which shard, one file each; jobs write them."""
+        return self.root / "claims"
+
+    @property
     def attempts(self) -> Path:
         """What differs from run to run: one record per attempt (host, times, versions)."""
         return self.root / "attempts"

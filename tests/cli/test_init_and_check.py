@@ -124,15 +124,16 @@ def test_init_writes_a_template_and_never_over_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert (
-        run("init", "math").output == "math.yaml written; edit it, then: rlbhpc check math.yaml\n"
+        run("init", "vision").output
+        == "vision.yaml written; edit it, then: rlbhpc check vision.yaml\n"
     )
-    assert Path("math.yaml").read_text() == template("math")
-    Path("math.yaml").write_text("mine")
+    assert Path("vision.yaml").read_text() == template("vision")
+    Path("vision.yaml").write_text("mine")
     with pytest.raises(SystemExit) as stop:
-        main(["init", "math"])
+        main(["init", "vision"])
     assert stop.value.code == 64
-    assert "math.yaml exists" in capsys.readouterr().err
-    assert Path("math.yaml").read_text() == "mine"
+    assert "vision.yaml exists" in capsys.readouterr().err
+    assert Path("vision.yaml").read_text() == "mine"
     run("init", "code", "-o", "deep/er/mine.yaml")
     assert Path("deep/er/mine.yaml").read_text() == template("code")
 

@@ -60,6 +60,9 @@ GOLDEN = {
     "no-think": SYSTEM + "<|im_start|>user\nQ\nGive the final answer alone, within \\boxed{}. Do "
     "not reason, explain or calculate in writing.<|im_end|>\n<|im_start|>assistant\n",
     "countdown": "Q\n",
+    "countdown-words": "Use every number on the left of the arrow exactly once, with +, - and *, "
+    "to reach the number on the right: Q\nThink step by step, then write the expression after "
+    '"Answer:".\n',
 }
 
 

@@ -42,6 +42,9 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if path.startswith("/api/datasets/HuggingFaceH4/MATH-500"):
             names = [{"rfilename": name, "size": len(self.files[name])} for name in self.files]
             self._send(json.dumps({"id": "x", "sha": SHA, "siblings": names}).encode())
+        elif path.startswith("/api/models/o/m"):
+            names = [{"rfilename": name} for name in ("config.json", "w.safetensors", "big.bin")]
+            self._send(json.dumps({"id": "o/m", "sha": SHA, "siblings": names}).encode())
         elif (name := path.rpartition(f"/{SHA}/")[2]) in self.files:
             self._send(self.files[name])
         elif path.startswith("/plain/") and path[7:] in self.files:
@@ -118,6 +121,36 @@ def test_a_set_is_fetched_once_and_checked_after(
     changed = rlbhpc(DEAD, "--to", to, "--check")
     assert changed.returncode == USAGE
     assert "test.jsonl: changed since math500 was staged" in changed.stderr
+
+
+def test_a_model_appears_whole_and_once(hub: tuple[str, type[Hub]], tmp_path: Path) -> None:
+    endpoint, server = hub
+    server.files["config.json"] = b"{}"
+    words = [sys.executable, "-c", "import sys; from pathlib import Path; from rlbhpc.problems "
+             "import stage; print(stage.stage_model('o/m@main', Path(sys.argv[1])))"]  # fmt: skip
+
+    def fetch() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*words, str(tmp_path / "m")],
+            env={**os.environ, "HF_ENDPOINT": endpoint, "no_proxy": "127.0.0.1"},
+            capture_output=True, text=True,
+        )  # fmt: skip
+
+    assert "UserError: o/m" in fetch().stderr  # the hub has lost a file of weights
+    assert not (tmp_path / "m").exists()
+    server.files["w.safetensors"] = b"weights"
+    assert fetch().stdout == "True\n"
+    assert sorted(p.name for p in (tmp_path / "m").glob("[!.]*")) == [
+        "config.json",
+        "w.safetensors",
+    ]
+    assert fetch().stdout == "False\n"
+    endpoint = DEAD
+    (tmp_path / "m").rename(tmp_path / "other")
+    assert "no way to fetch it from here" in (line := fetch().stderr.splitlines()[-1])
+    assert (
+        f"`hf download o/m --revision main --local-dir m` and copy the folder to {tmp_path}" in line
+    )
 
 
 def test_without_a_network_it_says_what_to_run_where(tmp_path: Path) -> None:

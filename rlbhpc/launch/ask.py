@@ -1,0 +1,151 @@
+"""From two models to samples in one go: write the study, fetch, launch, wait; and go on anywhere.
+
+Each stage looks at what is there, so the same call after an interruption does what is left.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
+from rlbhpc.launch import slurm
+from rlbhpc.launch.api import written
+from rlbhpc.launch.behind import behind
+from rlbhpc.launch.cluster import HERE, choose
+from rlbhpc.launch.host.claims import alive
+from rlbhpc.launch.prepare import Prepared, prepare
+from rlbhpc.launch.status import status
+from rlbhpc.problems.problemset import FileSet
+from rlbhpc.problems.registry import get_set
+from rlbhpc.problems.stage import stage, stage_model
+from rlbhpc.study.draft import (
+    DEFAULT_SET,
+    GENERATED_SET,
+    ON_CPUS,
+    ON_GPUS,
+    Draft,
+    ModelSource,
+    read_sets,
+)
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.presence import presence
+
+Say = Callable[[str], None]
+# Seconds between two looks at the queue, or at the jobs of this machine.
+LOOK: Final = 60.0
+LOOK_HERE: Final = 1.0
+
+
+def draft(base: str, trained: str, sets: str | None, cluster: str | None) -> Draft:
+    """What to ask about two models, at the size of where it will run."""
+    models = ModelSource.read("--base", base), ModelSource.read("--trained", trained)
+    if models[0].folder == models[1].folder:
+        raise UserError(f"--base and --trained are both {models[0].folder}; name two models")
+    if cluster is not None:
+        choose(cluster)  # refuses an unknown name
+    is_here = cluster in HERE if cluster else shutil.which("sbatch") is None
+    size = ON_CPUS if is_here and not devices() else ON_GPUS
+    usual = GENERATED_SET if models[0].is_toy else DEFAULT_SET
+    return Draft(*models, read_sets(sets or usual), cluster, size)
+
+
+def _usual_cluster() -> str | None:
+    """Where a study runs that names no cluster: by the host's name, or here if it has no Slurm."""
+    if shutil.which("sbatch") is None:
+        return "local"
+    # A login node must not do the work because its Slurm is away for a moment.
+    if slurm.ask("sinfo", "--noheader") is None:
+        raise UserError(
+            "sbatch is here but Slurm does not answer; try again later, or work on this machine"
+            " with --cluster local",
+            TRY_AGAIN,
+        )
+    return None
+
+
+def fetch(study: Draft, say: Say) -> None:
+    """Fetch models and problem sets that are not here."""
+    for model in (study.base, study.trained):
+        if model.hub is not None and stage_model(model.hub, model.folder):
+            say(f"fetched {model.hub} into {model.folder}")
+    for name in study.problem_sets:
+        if isinstance(get_set(name), FileSet) and not Path("data", name).is_dir():
+            manifest, _ = stage(name, Path("data"))
+            problems = sum(part["count"] for part in manifest.problems.values())
+            say(f"fetched {name}, {problems:,} problems")
+
+
+def make_results(file: Path, say: Say) -> Layout:
+    """Launch what is missing of a study until nothing is, and give the run's place."""
+    study = load_study(file)
+    cluster = study.file.cluster or _usual_cluster()
+    is_here = cluster in HERE
+    before: tuple[int, list[str]] | None = None
+    while True:
+        if is_here:
+            _wait_for_earlier(study.layout, say)
+        prepared = prepare(file, cluster=cluster)
+        if not prepared.jobs and not prepared.notes:
+            return study.layout
+        if prepared.jobs:
+            _launch(prepared, is_here, say)
+        if not is_here:
+            _watch(study.layout, say)
+        remaining = _missing(study), behind(study.layout)
+        if remaining == before and any(remaining):
+            raise _stuck(study)
+        before = remaining
+
+
+def _launch(prepared: Prepared, is_here: bool, say: Say) -> None:
+    launch = written(prepared)
+    where = "this machine" if is_here else f"cluster {prepared.draft.cluster_name}"
+    jobs = ", ".join(job.name for job in prepared.jobs)
+    say(f"launch {launch.folder.name} on {where}: {prepared.plan.samples:,} samples; jobs {jobs}")
+    launch.submit(say=lambda line: None)
+
+
+def _wait_for_earlier(layout: Layout, say: Say) -> None:
+    """Wait for jobs that outlived a killed call: they draw what would else be drawn now."""
+    has_said = False
+    while any(
+        holder.startswith("local ") and alive(holder)
+        for holder in (path.read_text().strip() for path in layout.claims.glob("*.[0-9]*"))
+    ):
+        if not has_said:
+            say("jobs of an earlier call are still at work on this machine; waiting for them")
+            has_said = True
+        time.sleep(LOOK_HERE)
+
+
+def _watch(layout: Layout, say: Say) -> None:
+    """Wait until no job of the run is in the queue; one line where something has changed."""
+    line = ""
+    while (now := status(layout)).queue != {}:
+        queue = ", ".join(f"{count} {state}" for state, count in (now.queue or {}).items())
+        if line != (line := f"{now.missing:,} samples are missing; in the queue: {queue}"):
+            say(line)
+        time.sleep(LOOK)
+
+
+def _missing(study: Study) -> int:
+    return sum(block.missing for block in presence(study.layout, list(study.blocks())))
+
+
+def _stuck(study: Study) -> UserError:
+    """Say why launching again would not help."""
+    now = status(study.layout)
+    causes = [f"{failure.cause}: {failure.action}" for failure in now.failures]
+    what = f"{now.missing:,} samples are missing" if now.missing else "no report was made"
+    return UserError(
+        f"{what} and the last launch changed nothing; "
+        f"{causes[0] if causes else 'its logs say why'}. See rlbhpc doctor {study.layout.root}",
+        INCOMPLETE,
+    )

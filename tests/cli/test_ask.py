@@ -1,0 +1,147 @@
+"""`rlbhpc init --base A --trained B` and `rlbhpc ask`: two models in, a study and an answer out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlbhpc.cli.main import cli
+from rlbhpc.errors import UserError
+from rlbhpc.launch.ask import draft
+from rlbhpc.study.draft import ON_CPUS, ON_GPUS, Draft, ModelSource, write_study
+from rlbhpc.study.load import load_study
+from tests.problems import shapes
+from tests.study.folder import write_model
+
+CHECKPOINTS = Path(__file__).parents[2] / "configs/checkpoints"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with two models of Qwen's chat format and a staged set."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("base", "rl"):
+        write_model(tmp_path / "models" / name)
+        (tmp_path / "models" / name / "tokenizer.json").write_text('{"content": "<|im_start|>"}')
+    (tmp_path / "data/math500").mkdir(parents=True)
+    shapes.jsonl(shapes.SHAPES["math500"][0], tmp_path / "data/math500")
+    return tmp_path
+
+
+def invoke(*words: str) -> str:
+    return CliRunner().invoke(cli, words, catch_exceptions=False).output
+
+
+def test_init_writes_a_study_that_checks_as_it_is(folder: Path) -> None:
+    words = ("--base", "models/base", "--trained", "models/rl", "--cluster", "local")
+    text = invoke("init", *words)
+    assert text == "rl-against-base.yaml written; now: rlbhpc check rl-against-base.yaml\n"
+    study = load_study(Path("rl-against-base.yaml"))
+    assert study.comparisons() == [("base", "trained")]
+    assert study.file.cluster == "local"
+    assert {arm.prompt for arm in study.arms.values()} == {"qwen-boxed"}
+    assert study.layout.root == folder / "runs/rl-against-base"
+    assert invoke("check", "rl-against-base.yaml").endswith("samples in all\n")
+    with pytest.raises(UserError, match=r"rl-against-base.yaml exists; choose another name with"):
+        invoke("init", *words)
+
+
+def pair(sets: tuple[str, ...] = ("math500",), base: str = "Qwen/Qwen2.5-7B") -> Draft:
+    sources = ModelSource.read("--base", base), ModelSource.read("--trained", "o/rl@main")
+    return Draft(*sources, sets, None, ON_GPUS)
+
+
+def test_models_of_the_hub_lie_where_they_will_be_fetched_to(folder: Path) -> None:
+    text = pair(("aime24", "math500")).text(folder)
+    assert "    path: models/Qwen2.5-7B\n    hub: Qwen/Qwen2.5-7B\n" in text
+    assert "    path: models/rl\n    hub: o/rl@main\n" in text
+    assert "  aime24: {path: data/aime24, n: 1024}\n  math500: {path: data/math500}\n" in text
+    assert "  max_tokens: 16384\n  n: 256 " in text
+    assert "trained-under-base" in text
+
+
+def test_the_prompt_follows_the_model_and_the_sets(folder: Path) -> None:
+    assert pair().prompt == "qwen-boxed"
+    assert pair(base="meta-llama/Llama-3.1-8B").prompt == "completion"
+    assert pair(("humaneval+", "mbpp+")).prompt == "evalplus"
+    assert pair(("countdown",)).prompt == "countdown-words"
+    with pytest.raises(UserError, match=r"different prompts .math500 qwen-boxed, mbpp"):
+        _ = pair(("math500", "mbpp+")).prompt
+
+
+def test_responses_leave_room_for_the_question(folder: Path) -> None:
+    models = [ModelSource.read("--base", f"models/{name}") for name in ("base", "rl")]
+    (folder / "models/rl/config.json").write_text('{"max_position_embeddings": 200}')
+    assert "max_tokens: 150\n" in Draft(*models, ("countdown",), None, ON_CPUS).text(folder)
+
+
+@pytest.mark.parametrize(
+    ("base", "trained", "sets", "message"),
+    [
+        (
+            "models/bsae",
+            "models/rl",
+            None,
+            r"--base models/bsae: no such folder; did you mean base",
+        ),
+        ("./none", "models/rl", None, r"no such folder, and no owner/name of a model on the hub"),
+        ("models/rl", "models/rl", None, r"--base and --trained are both"),
+        ("models/base", "models/rl", "math50", r"'math50' is unknown; nearest: math500"),
+        ("models/base", "models/rl", ",", r"--on: names no problem set"),
+    ],
+)
+def test_wrong_words_are_told(
+    folder: Path, base: str, trained: str, sets: str | None, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        draft(base, trained, sets, "local")
+
+
+def test_ask_goes_on_with_its_own_study_alone(folder: Path) -> None:
+    first = draft("models/base", "models/rl", "math500", "local")
+    file = write_study(first, go_on=True)
+    edited = file.read_text().replace("temperature: 0.6", "temperature: 1.0")
+    file.write_text(edited)
+    assert write_study(first, go_on=True) == file
+    assert file.read_text() == edited
+    with pytest.raises(UserError, match="exists"):
+        write_study(draft("models/base", "models/rl", "countdown", "local"), go_on=True)
+
+
+@pytest.mark.core
+@pytest.mark.engine
+@pytest.mark.slow
+def test_an_answer_from_two_models_after_a_kill(tmp_path: Path) -> None:
+    """Killed while it samples, the same words go on to the answer; then there is nothing to do."""
+    words = [sys.executable, "-m", "rlbhpc", "ask", "--cluster", "local",
+             "--base", str(CHECKPOINTS / "countdown-base"),
+             "--trained", str(CHECKPOINTS / "countdown-rl")]  # fmt: skip
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(words, cwd=tmp_path, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    first = start()
+    while not any(f.stat().st_size > 4096 for f in tmp_path.glob("runs/*/journals/*/*/*")):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    first.kill()
+    first.wait()
+    drawn = {f: f.stat().st_size for f in tmp_path.glob("runs/*/journals/*/*/*")}
+    second = start()
+    output, progress = second.communicate()
+    assert drawn, "it was killed before it had begun"
+    assert second.returncode == 0, progress
+    assert "trained against base on countdown" in output
+    assert re.search(r"In 64 samples it lost \d+ of 64 problems", output)
+    assert "the whole report: " in progress
+    again, progress = start().communicate()
+    assert again == output
+    assert "launch 0" not in progress
