@@ -31,10 +31,13 @@ _ABOUT: Final = r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
 _CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer|result|ans|solution(?:\s+set)?|"
     rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
-    r"|(?P<chinese>最终)?答案?\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
-    r"|\b(?:la\s+r[eé]ponse(?:\s+finale)?|la\s+respuesta(?:\s+final)?|a\s+resposta(?:\s+final)?|"
-    r"la\s+risposta(?:\s+finale)?|die\s+antwort)\s*(?:est|es|é|è|ist|lautet|[:：])"
-    r"|(?:ответ|đáp\s+(?:án|số)|答え|정답|답|جواب|الجواب)\s*(?:[:：=—–-]|は|은|는|هو|là)",
+    r"|(?P<chinese>最终)?(?:答案?|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
+    r"|\b(?:(?:la|le|el|a|o|il|lo|die|das)\s+)?(?:(?:bonne|richtige|korrekte|endgültige)\s+)?"
+    r"(?:r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
+    r"(?P<computed>r[eé]sultat|resultado|risultato|ergebnis))"
+    r"(?:\s+(?:finale?|correct[ae]|corret[ao]|corretta))?\s*(?:\b(?:est|es|é|è|ist|lautet)\b|[:：])"
+    r"|(?:ответ|đáp\s+(?:án|số)|答え|正解|정답|답|جواب|الجواب)\s*(?:[:：=—–-]|は|은|는|هو|là)"
+    r"|(?:odpowiedź|antwoord|yanıt|cevap|jawaban|svar|उत्तर|উত্তর|คำตอบ)\s*[:：=]",
     re.IGNORECASE,
 )
 # A heading that stands alone on its line; the answer is what follows it.
@@ -59,7 +62,8 @@ _MAX_WORDS: Final = 4
 _JUDGEMENTS: Final = frozenset(
     "correct incorrect right wrong clear valid verified confirmed consistent reasonable below "
     "above follows complete accurate exact final here boxed obvious unique integer simplified "
-    "satisfied done given shown found obtained reached unchanged helpful simplest form".split()
+    "satisfied done given shown found obtained reached unchanged helpful simplest form correcta "
+    "correcto correcte correta corretta richtig korrekt".split()
 )
 
 
@@ -147,7 +151,8 @@ def _cues(body: str) -> Iterator[re.Match[str]]:
 
 
 def _opens_sentence(body: str, cue: re.Match[str]) -> bool:
-    if cue[0][:6].lower() == "result":
+    groups = cue.groupdict()
+    if cue[0][:6].lower() == "result" or groups.get("check") or groups.get("computed"):
         return False  # a check computes results, too
     return _OPENS_SENTENCE.search(body[max(0, cue.start() - 60) : cue.start()]) is not None
 
@@ -167,7 +172,7 @@ def _judges(words: Words) -> bool:
 
 # A run of text that ends at a full stop which is no decimal point, or at the line's end.
 _SENTENCE: Final = re.compile(
-    r"(?:[^.。\n]|\.(?=\d)|(?<=\b[ap])\.\s?m\b\.?|(?<=\bsq)\.|(?<=\bapprox)\.)*"
+    r"(?:[^.。\n]|\.(?=\d)|(?<=\b[ap])\.\s?m\b\.?|(?<=\bsq)\.|(?<=\bapprox)\.|(?<=\bi)\.(?=e)|(?<=\bi\.e)\.)*"
 )
 _MATH: Final = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _HEDGE: Final = re.compile(
@@ -187,8 +192,11 @@ _EXPLAINS: Final = re.compile(
 )
 # "The largest $n$ is": a subject without any number in it.
 _LEAD: Final = re.compile(
-    r"^(?:[^\d$\\=]|\$[^$\d=]*\$|\\\([^\d=]*?\\\))*\b(?:is|are|equals|be)\b[\s:]*", re.IGNORECASE
+    r"^(?!(?:yes|no|true|false)\b)(?:[^\d$\\=]|\$[^$\d=]*\$|\\\([^\d=]*?\\\))*\b(?:is|are|equals|be)\b[\s:]*",
+    re.IGNORECASE,
 )
+# "It is" at the end of a Japanese or a Korean sentence.
+_COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
 _LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
@@ -212,7 +220,7 @@ def _clause(text: str) -> str | None:
     line = _EXPLAINS.sub("", _sentence(text)).strip(" \t*_")
     if not line or _HEDGE.search(line):
         return None
-    line = _LEAD.sub("", line).removesuffix("です")
+    line = _COPULA.sub("", _LEAD.sub("", line))
     formula = _MATH.match(line)
     if formula is not None and not line[formula.end() :].strip(" *.,!"):
         return _inner(formula)

@@ -48,6 +48,8 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
     Undecided
         If neither could be established; :class:`Unread` where a side could not be read.
     """
+    if isinstance(gold, Based) and isinstance(answer, Opaque):
+        return "digits, base left out" if answer.text.replace(" ", "") == gold.digits else NO
     if isinstance(gold, Opaque) or isinstance(answer, Opaque):
         raise Unread("unread")
     if isinstance(answer, Choice) or isinstance(gold, Choice):
@@ -77,6 +79,9 @@ def _contradict(gold: Named, answer: Named) -> bool:
         return len(str(letter.value)) == 1 and letter.value not in ("y", function.value)
     if len(str(ours.value)) == len(str(theirs.value)) == 1 and ours.value != theirs.value:
         return True
+    (base, _, index), (other_base, _, other) = (str(n.value).partition("_") for n in (ours, theirs))
+    if base == other_base and index != other and index and other:
+        return not (index.isalpha() and other.isalpha())  # a_{n+1} is no a_n
     if ours.args == theirs.args:
         return False
     bound = {str(arg.value) for arg in theirs.args if arg.op == "sym"}
@@ -95,6 +100,11 @@ def _without_names(gold: Value, answer: Value) -> tuple[Value, Value]:
     """Drop ``x =``; beside an equation it becomes one, and a bound variable is renamed."""
     if isinstance(gold, Named) and isinstance(answer, Named):
         return gold.value, _rebound(gold.name, answer)
+    if isinstance(gold, Quantity) and isinstance(answer, Named) and answer.name.op == "app":
+        names = symbols(gold.tree)
+        if len(names) == 1:
+            bound = Node("sym", (), next(iter(names)))
+            return gold, _rebound(answer.name._replace(args=(bound,)), answer)
     if isinstance(gold, Relation) and isinstance(answer, Named):
         answer = _equation(answer, solved=False) or answer
     elif isinstance(answer, Relation) and isinstance(gold, Named):
@@ -115,6 +125,9 @@ def _rebound(name: Node, answer: Named) -> Value:
         for ours, theirs in zip(name.args, answer.name.args, strict=True)
         if ours.op == theirs.op == "sym"
     }
+    index, other = (str(node.value).partition("_")[2] for node in (name, answer.name))
+    if len(index) == len(other) == 1 and index.isalpha() and other.isalpha():
+        names[other] = Node("sym", (), index)
     return Quantity(rename(value.tree, names), value.unit, value.digits)
 
 
@@ -322,7 +335,9 @@ def _choice(gold: Value, answer: Value, tolerance: Tolerance) -> str:
     """Compare letter with letter, or the text beside the letter with the other side."""
     ours, theirs = _letter(gold), _letter(answer)
     if ours and theirs:
-        return "choice" if ours == theirs else NO
+        texts = {side.rest for side in (gold, answer) if isinstance(side, Choice)}
+        texts = {text for text in texts if isinstance(text, Words)}
+        return "choice" if ours == theirs and len(texts) < 2 else NO
     ours_rest = gold.rest if isinstance(gold, Choice) else gold
     theirs_rest = answer.rest if isinstance(answer, Choice) else answer
     if ours_rest is None or theirs_rest is None:

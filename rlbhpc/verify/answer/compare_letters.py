@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import permutations
 from typing import Final
 
 from rlbhpc.verify.answer.identity import same
-from rlbhpc.verify.answer.tree import Node, has, num, rename, symbols
+from rlbhpc.verify.answer.tree import Node, has, has_const, num, rename, symbols
 from rlbhpc.verify.answer.value import Items, Matrix, Quantity, Value
 
 _CONSTANTS: Final = frozenset(
@@ -16,33 +16,48 @@ _CONSTANTS: Final = frozenset(
 _AXES: Final = ("i", "j", "k")
 
 
-def other_constants(gold: Node, answer: Node) -> Iterator[Node]:
-    """Yield the answer with its constants of integration named as those of the gold answer.
+_INTEGERS: Final = frozenset("kmnlKN")
 
-    Only letters that stand on one side alone are renamed, of a solution in some other variable:
-    those that are added to it (``x^2 + C``) or that scale an exponential (``A e^x``).
+
+def other_letters(gold: Node, answer: Node) -> Iterator[Node]:
+    """Yield the answer with its arbitrary letters named as those of the gold answer.
+
+    Constants of integration are added (``x^2 + C``) or scale a function of the variable
+    (``A e^x``). The integer of a family of angles stands beside π (``\\pi/3 + 2k\\pi``).
     """
-    gold_names = symbols(gold)
-    answer_names = symbols(answer)
-    ours = gold_names - answer_names
-    theirs = answer_names - gold_names
-    few = 0 < len(ours) == len(theirs) <= 3
-    if not few or not (ours | theirs) <= _CONSTANTS or not gold_names & answer_names:
-        return
-    if not all(_is_arbitrary(gold, name) for name in ours):
-        return
-    for names in permutations(sorted(ours)):
-        pairs = zip(sorted(theirs), names, strict=True)
-        yield rename(answer, {name: Node("sym", (), ours) for name, ours in pairs})
+    gold_names, answer_names = symbols(gold), symbols(answer)
+    ours = {name for name in gold_names & _CONSTANTS if _is_arbitrary(gold, name)}
+    theirs = answer_names & _CONSTANTS - (gold_names - ours)
+    variables = gold_names - ours
+    if variables and variables == answer_names - theirs and 0 < len(ours) == len(theirs) <= 3:
+        yield from _renamed(answer, theirs, ours)
+    counted = gold_names | answer_names <= _INTEGERS and len(gold_names) == len(answer_names) == 1
+    if counted and gold.op == "add" and has_const(gold, "pi"):
+        yield from _renamed(answer, answer_names, gold_names)
+
+
+def _renamed(node: Node, old: Set[str], new: Set[str]) -> Iterator[Node]:
+    for names in permutations(sorted(new)):
+        pairs = zip(sorted(old), names, strict=True)
+        yield rename(node, {name: Node("sym", (), ours) for name, ours in pairs})
 
 
 def _is_arbitrary(node: Node, name: str) -> bool:
     symbol = Node("sym", (), name)
-    if node.op == "add" and symbol in node.args:
-        return True
+    return (node.op == "add" and symbol in node.args) or _scales(node, symbol)
+
+
+def _scales(node: Node, symbol: Node) -> bool:
+    """Whether a letter scales one function of the variable: ``A e^x``, ``e^{-x} (A cos x + B)``."""
+    name = str(symbol.value)
     terms = node.args if node.op == "add" else (node,)
     scaled = [_factors(term) for term in terms if name in symbols(term)]
-    return len(scaled) == 1 and symbol in scaled[0] and any(map(_grows, scaled[0]))
+    if len(scaled) != 1:
+        return False
+    if symbol in scaled[0]:
+        return any(map(_grows, scaled[0]))
+    holders = [factor for factor in scaled[0] if name in symbols(factor)]
+    return len(holders) == 1 and holders[0].op == "add" and _scales(holders[0], symbol)
 
 
 def _factors(node: Node) -> list[Node]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from rlbhpc.verify.answer.compare_letters import other_constants
+from rlbhpc.verify.answer.compare_letters import other_letters
 from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.numerals import number
@@ -56,7 +56,7 @@ def compare_quantities(gold: Quantity, answer: Quantity, tolerance: Tolerance) -
         if rule:
             return rule
     if gold.unit is None and answer.unit is None:
-        for renamed in other_constants(gold.tree, answer.tree):
+        for renamed in other_letters(gold.tree, answer.tree):
             if compare_numbers(gold.tree, renamed):
                 return "constants renamed"
     return _nearly(gold, answer, tolerance)

@@ -44,6 +44,8 @@ _SIGNS: Final = {
 _SUPER: Final = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
 _SUB: Final = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖₓ", "0123456789+-()nkx", strict=True))
 
+# A fraction typed as raised digits, a slash and lowered ones: ³⁄₄.
+_SMALL: Final = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹]+)[⁄/∕]([₀₁₂₃₄₅₆₇₈₉]+)")
 _RAISED: Final = re.compile(f"[{''.join(_SUPER)}]+")
 _LOWERED: Final = re.compile(f"[{''.join(_SUB)}]+")
 # A digit with a bar or a dot above it, as repeating decimals are typed.
@@ -57,6 +59,12 @@ _TABLE: Final = str.maketrans(
 )
 
 
+def _fraction(top: str, bottom: str) -> str:
+    above = "".join(_SUPER[c] for c in top)
+    below = "".join(_SUB[c] for c in bottom)
+    return f"\\frac{{{above}}}{{{below}}}"
+
+
 def to_latex(text: str) -> str:
     """Write Unicode mathematics as ASCII LaTeX; what has no such form stays as it is.
 
@@ -65,6 +73,7 @@ def to_latex(text: str) -> str:
     """
     if text.isascii():
         return text
+    text = _SMALL.sub(lambda run: _fraction(run[1], run[2]), text)
     text = _RAISED.sub(lambda run: "^{" + "".join(_SUPER[c] for c in run[0]) + "}", text)
     text = _LOWERED.sub(lambda run: "_{" + "".join(_SUB[c] for c in run[0]) + "}", text)
     text = _BARRED.sub(lambda run: "\\overline{" + run[0][::2] + "}", text)

@@ -91,6 +91,11 @@ def meet(a: Interval | Region, b: Interval | Region) -> Value:
     return Interval(low, high, low_closed, high_closed, a.name)
 
 
+def is_empty(bounds: Interval) -> bool:
+    """Whether no number lies between two ends."""
+    return order_key(bounds.low) > order_key(bounds.high, float("inf"))
+
+
 End: TypeAlias = tuple[Node | None, bool]
 
 

@@ -38,7 +38,7 @@ _TOKEN: Final = re.compile(
 
 # Digit groups whose separator can only be a thousands mark: 10{,}080  11,\! 111  1~000  1 000.
 _GROUPS: Final = re.compile(
-    r"(?<![\d.,])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*,\s*\}|\\[,;: ]|~| |')\d{3})+(?![\d])"
+    r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*,\s*\}|\\[,;: ]|~| |')\d{3})+(?![\d])"
 )
 _GROUP_MARKS: Final = re.compile(r"[^\d]+")
 _DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
@@ -58,6 +58,7 @@ _UNIT_TAIL: Final = re.compile(
 _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 _OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
+_ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
 
 _DROPPED: Final = frozenset(
@@ -134,7 +135,7 @@ _SHORT_WORDS: Final = frozenset(
     "and or no yes odd even mod cm mm km kg mg lb lbs oz ft yd mi hr min sec mph kmh mL ml dm nm "
     "gm hrs mins rad per DNE two one six ten the an not are was for see you any all but can has "
     "its "
-    "our his her who is of by it".split()
+    "our his her who of by it is".split()
 )
 
 
@@ -152,9 +153,11 @@ def _prepare(text: str) -> str:
         text = text.strip("*")
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # a backslash-blank whose blank was trimmed
+    if "\\\\" in text:
+        text = _ROW_SKIP.sub(r"\1", text)
     if "\\\\" in text and "\\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
-    text = text.replace("{:}", ":").replace("per cent", "percent")
+    text = text.replace("{:}", ":").replace("per cent", "percent").replace("US\\$", "\\$")
     if text.count("{,}") > 1:
         text = text.replace("{,}", ",")
     text = _GROUPS.sub(lambda run: _GROUP_MARKS.sub("", run[0]), text)
@@ -230,9 +233,10 @@ _FOREIGN: Final[dict[str, Token | None]] = {
     "以及": ("w", "and"), "且": ("w", "and"), "и": ("w", "and"), "无解": ("w", "emptyset"),
     "空集": ("w", "emptyset"), "故选": None, "选": None, "答案": None, "答案是": None,
     "答案为": None,
-    "答": None, "共": None, "共有": None, "约": None, "约为": None, "です": None, "ответ": None,
+    "答": None, "共": None, "共有": None, "一共": None, "一共有": None, "总共": None, "总共有": None, "约": None, "约为": None, "です": None, "ответ": None,
     "或是": ("w", "or"), "因此": None, "所以": None, "故": None, "是": None, "为": None,
 }  # fmt: skip
+_DIGITS: Final = ("零", *"一二三四五六七八九十")
 _SCALE_SIGNS: Final = "百千万亿"
 _MEASURES: Final = frozenset("个只名种次张本件条辆棵支颗位套组对道间朵個")
 # Signs that make another number of what stands before them, or deny it.
@@ -246,6 +250,13 @@ def _foreign(piece: str, out: list[Token]) -> None:
         piece = piece[1:]
     if piece[0] in _MEASURES and _CHANGES.isdisjoint(piece):
         piece = piece[0]  # 种方法: what is counted follows its measure word
+    if "分之" in piece:
+        bottom, _, top = piece.partition("分之")
+        if bottom in _DIGITS and top in _DIGITS:
+            out.extend(
+                (("n", str(_DIGITS.index(top))), ("o", "/"), ("n", str(_DIGITS.index(bottom))))
+            )
+            return
     token = _FOREIGN.get(piece.lower(), ("w", piece))
     if token is not None:
         out.append(token)
@@ -264,10 +275,16 @@ def _word(piece: str, prose: bool, out: list[Token]) -> None:
         out.append(("o", "%"))
     elif len(piece) == 1:
         out.append(("s", piece))
-    elif len(piece) >= 4 or piece in _SHORT_WORDS or piece.lower() in ("and", "or"):
+    elif len(piece) >= 4 or piece in _SHORT_WORDS or _starts_sentence(piece):
         out.append(("w", piece))
     else:
         out.extend(("s", letter) for letter in piece)
+
+
+def _starts_sentence(piece: str) -> bool:
+    """Whether a short word has a capital alone; two of them name a segment."""
+    low = piece.lower()
+    return low in ("and", "or") or (low in _SHORT_WORDS and piece == low.capitalize())
 
 
 def _operator(piece: str, prose: bool, out: list[Token]) -> None:

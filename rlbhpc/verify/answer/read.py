@@ -12,6 +12,7 @@ from rlbhpc.verify.answer.grammar import parse
 from rlbhpc.verify.answer.intervals import (
     complement,
     integers_within,
+    is_empty,
     interval,
     meet_all,
     region_parts,
@@ -19,6 +20,7 @@ from rlbhpc.verify.answer.intervals import (
 )
 from rlbhpc.verify.answer.lexer import MAX_CHARS, Token, canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
+from rlbhpc.verify.answer.read_prose import after_label, after_prose, without_domain
 from rlbhpc.verify.answer.read_relation import read_relation
 from rlbhpc.verify.answer.read_scalar import (
     add_up,
@@ -45,15 +47,12 @@ from rlbhpc.verify.answer.value import (
     Value,
     Words,
 )
-from rlbhpc.verify.answer.words import HEDGES, read_date, read_words
+from rlbhpc.verify.answer.words import read_date, read_explained, read_words
 
 MAX_TOKENS: Final = 800
 MAX_ITEMS: Final = 100
 _MATRICES: Final = frozenset("matrix pmatrix bmatrix Bmatrix array smallmatrix".split())
 _CASES: Final = frozenset("cases aligned align gathered split rcases".split())
-_LEADS: Final = frozenset(
-    "is are be gives equals equal get obtain have answer value thus so hence then".split()
-)
 
 
 @lru_cache(maxsize=1024)
@@ -99,12 +98,16 @@ class _Reader:
             return self._environment(tokens)
         words: Value | None = None
         if any(kind == "w" for kind, _ in tokens):
-            date = read_date(tokens)
-            if date is not None:
-                return date
+            plain = read_date(tokens) or read_explained(tokens)
+            if plain is not None:
+                return plain
             words = read_words(tokens)
             if words is not None and not isinstance(words, Words):
                 return words
+        tokens = without_domain(tokens)
+        solutions = self._solutions(tokens)
+        if solutions is not None:
+            return solutions
         pieces, separators = cut(tokens, *_COMMAS, *_WORDS)
         pieces = [piece for piece in pieces if piece]
         if len(pieces) > 1:
@@ -131,7 +134,7 @@ class _Reader:
         pieces, _ = cut(tokens, ("o", "\\"))
         if len(pieces) == 2:
             return self._without(self.read(pieces[0]), self.read(pieces[1]))
-        label = _after_label(tokens) if ("o", ":") in tokens else None
+        label = after_label(tokens) if ("o", ":") in tokens else None
         if label is not None:
             return self.read(label)
         lettered = split_choice(tokens)
@@ -159,24 +162,11 @@ class _Reader:
             compound = read_compound(tokens)
             quantity = compound or read_quantity(tokens)
         except Unreadable:
-            rest = self._after_prose(tokens) or _after_label(tokens)
+            rest = after_prose(tokens) or after_label(tokens)
             if rest is None:
                 raise
             return self.read(rest)
         return _expand(quantity)
-
-    @staticmethod
-    def _after_prose(tokens: Tokens) -> Tokens | None:
-        """Return what follows "… gives" and the like, where nothing before it hedges."""
-        places = [
-            index
-            for index, (kind, text) in enumerate(tokens)
-            if kind == "w" and text.lower() in _LEADS
-        ]
-        if not places or places[-1] + 1 >= len(tokens):
-            return None
-        lead = [text.lower() for kind, text in tokens[: places[-1]] if kind == "w"]
-        return tokens[places[-1] + 1 :] if HEDGES.isdisjoint(lead) else None
 
     @staticmethod
     def _set_of_numbers(tokens: Tokens) -> Value | None:
@@ -190,9 +180,11 @@ class _Reader:
 
     def _bracketed(self, tokens: Tokens) -> Value | None:
         first, last = tokens[0][1], tokens[-1][1]
-        if (first, last) == ("]", "["):
-            tokens = [("o", "("), *tokens[1:-1], ("o", ")")]
-            first, last = "(", ")"
+        if (first, last) in (("]", "["), ("[", "["), ("]", "]")):
+            # Brackets that open outwards leave their end out.
+            opening, closing = "[("[first == "]"], "])"[last == "["]
+            tokens = [("o", opening), *tokens[1:-1], ("o", closing)]
+            first, last = opening, closing
         power = self._transposed(tokens)
         if power is not None:
             return power
@@ -275,6 +267,17 @@ class _Reader:
             raise Unreadable("set by a condition")
         return replace(value, name="")  # the name is bound: any other would do
 
+    def _solutions(self, tokens: Tokens) -> Value | None:
+        """``x=1, y=2 or x=2, y=1``: points whose coordinates are named."""
+        points, _ = cut(tokens, ("w", "or"), ("o", ";"))
+        rows = [sorted(cut(point, ("o", ","), ("w", "and"))[0]) for point in points]
+        names = [[chunk[:2] for chunk in row] for row in rows]
+        equations = all(pair[1:] == [("r", "=")] for row in names for pair in row)
+        if len(rows) < 2 or len(rows[0]) < 2 or not equations or len(set(map(str, names))) > 1:
+            return None
+        read = (tuple(self.read(chunk[2:]) for chunk in row) for row in rows)
+        return Items("list", tuple(Items("tuple", row, point=True) for row in read))
+
     # --- several values --------------------------------------------------------------------------
 
     def _several(self, pieces: Sequence[Tokens], separators: Sequence[Token]) -> Value:
@@ -285,6 +288,8 @@ class _Reader:
         if all(isinstance(value, Interval | Region) for value in values) and either:
             return self._union(values)
         joined = None if either else (meet_all(values) or add_up(values))
+        if isinstance(joined, Interval) and is_empty(joined) and not _met(separators):
+            return self._union(values)  # "x < -2, x > 3": nobody means both at once
         if joined is not None:
             return joined
         items: list[Value] = []
@@ -354,34 +359,15 @@ class _Reader:
             return matrix
         if not isinstance(matrix, Matrix):
             raise Unreadable("scaled cases")
-        factor = parse([t for t in before if t != ("o", "*")])
+        signed = [("n", "1")] if before[-1][1] in ("+", "-") else []
+        factor = parse([t for t in before if t != ("o", "*")] + signed)
         return Matrix(
             tuple(tuple(Node("mul", (factor, cell)) for cell in row) for row in matrix.rows)
         )
 
 
-_LABELS: Final = frozenset(
-    "set solution solutions interval point points pair triple value values vector matrix answer "
-    "coordinates roots function area length volume sum product probability number total maximum "
-    "minimum distance radius perimeter angle ratio ordered result option".split()
-)
-
-
-_CHANGES: Final = frozenset(
-    "square cube root half third quarter twice double triple negative inverse reciprocal minus log "
-    "opposite squared cubed times factorial other wrong".split()
-)
-
-
-def _after_label(tokens: Tokens) -> Tokens | None:
-    r"""Return what follows ``\text{The set }`` and the like: a name, and no condition."""
-    count = next((index for index, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
-    words = [text.lower() for _, text in tokens[:count]]
-    if not 0 < count <= 5 or count == len(tokens) or not HEDGES.isdisjoint(words):
-        return None
-    if _LABELS.isdisjoint(words) or not _CHANGES.isdisjoint(words) or words[-1] == "of":
-        return None
-    return tokens[count + (tokens[count] == ("o", ":")) :]
+def _met(separators: Sequence[Token]) -> bool:
+    return any(text.lower() == "and" for _, text in separators)
 
 
 def _matrix_of(items: Sequence[Value]) -> Matrix | None:

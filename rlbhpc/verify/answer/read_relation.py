@@ -13,7 +13,7 @@ from rlbhpc.verify.answer.numerals import Unreadable, number
 from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tokens import Tokens
 from rlbhpc.verify.answer.tree import Node, is_name, num, rename, symbols
-from rlbhpc.verify.answer.value import Interval, Named, Quantity, Region, Relation, Value
+from rlbhpc.verify.answer.value import Interval, Matrix, Named, Quantity, Region, Relation, Value
 
 Read = Callable[[Tokens], Value]
 
@@ -81,6 +81,10 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
         return read(sides[-1])
     if last is not None and is_name(last) and len(sides) == 2:
         return Named(last, read(sides[0]))
+    if last is None and first is not None and _is_power_of_names(first):
+        value = read(sides[-1])
+        if isinstance(value, Matrix):
+            return value
     trees = [_tree(side) for side in sides]
     readable = [tree for tree in trees if tree is not None]
     if len(readable) == len(trees):
@@ -93,6 +97,11 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
     raise Unreadable("equation")
 
 
+def _is_power_of_names(node: Node) -> bool:
+    r"""``A^{-1}``, ``AB``, ``A^T``: what a matrix may be called."""
+    return is_name(node.args[0] if node.op == "pow" else node)
+
+
 def _tree(side: Tokens) -> Node | None:
     try:
         return parse(side)
@@ -100,11 +109,15 @@ def _tree(side: Tokens) -> Node | None:
         return None
 
 
+_TASKS: Final = frozenset(("int", "lim"))
+_DERIVATIVE: Final = [("f", "frac"), ("o", "{"), ("s", "d"), ("o", "}"), ("o", "{"), ("s", "d")]
+
+
 def _label(side: Tokens) -> bool:
     r"""``\text{Area}``, ``S_1:S_2``, ``(x,y)``, ``P(X > 2)``: it names and has no value."""
-    if not side:
+    if not side or side[0][0] == "w":
         return True
-    if side[0][0] == "w":
+    if side[0][0] == "f" and (side[0][1] in _TASKS or side[:6] == _DERIVATIVE):
         return True
     letters = [text for kind, text in side if kind in ("s", "w", "f", "n")]
     outside = [token for token in side if token[1] not in ("_", "{", "}")]
@@ -129,6 +142,8 @@ def _only_names(side: Tokens) -> bool:
 
 def _member(sides: list[Tokens], read: Read) -> Value:
     name = _tree(sides[0])
+    if name is None and _label(sides[0]):
+        return read(sides[1])
     if name is None or not is_name(name):
         raise Unreadable("member of what")
     value = read(sides[1])

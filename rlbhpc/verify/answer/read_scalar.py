@@ -22,7 +22,7 @@ _MAX_UNIT_WORDS: Final = 5
 
 def read_quantity(tokens: Tokens) -> Quantity:
     """Read an expression and its unit; :class:`Unreadable` if some token has no place."""
-    tokens = _merged_units(tokens)
+    tokens = _merged_units(_flat_units(tokens))
     if ("o", "'") in tokens:
         angle = _degrees_minutes(tokens) or _feet_inches(tokens)
         if angle is not None:
@@ -183,6 +183,22 @@ def _begins_unit(tokens: Tokens, position: int) -> bool:
     )
 
 
+def _flat_units(tokens: Tokens) -> Tokens:
+    r"""Write ``\frac{\text{m}}{\text{s}^2}`` at the end as ``m / s^2``."""
+    if len(tokens) < 7 or tokens[-1][1] != "}" or ("f", "frac") not in tokens[1:]:
+        return tokens
+    start = len(tokens) - 1 - list(reversed(tokens)).index(("f", "frac"))
+    if tokens[start + 1][1] != "{" or tokens[start + 2][0] != "w":
+        return tokens
+    middle = next(
+        (at for at in range(start, len(tokens) - 1)
+         if tokens[at][1] == "}" and tokens[at + 1][1] == "{"), 0
+    )  # fmt: skip
+    if not middle or tokens[middle + 2][0] != "w":
+        return tokens
+    return [*tokens[:start], *tokens[start + 2 : middle], ("o", "/"), *tokens[middle + 2 : -1]]
+
+
 def _degrees_minutes(tokens: Tokens) -> Quantity | None:
     r"""``22^\circ 30' 15''`` as degrees."""
     flat = [token for token in tokens if token[1] not in ("{", "}", "^")]
@@ -256,6 +272,12 @@ def read_based(tokens: Tokens) -> Based | None:
     return Based(digits.lstrip("0") or "0", base)
 
 
+_HALVES: Final = {
+    "": "", "am": "am", "pm": "pm", "noon": "pm", "oclock": "", "o'clock": "", "inthemorning": "am",
+    "intheafternoon": "pm", "intheevening": "pm",
+}  # fmt: skip
+
+
 def read_clock(tokens: Tokens) -> Clock | None:
     """``12:00``, ``3:30 p.m.``, ``15:30``, ``3 PM``."""
     if tokens[0][0] != "n":
@@ -263,12 +285,15 @@ def read_clock(tokens: Tokens) -> Clock | None:
     end = next((position for position, (kind, t) in enumerate(tokens) if kind in "ws"), len(tokens))
     if end > 5:
         return None
-    half = "".join(text for _, text in tokens[end:] if text != ".").lower()
-    if half not in ("", "am", "pm", "noon", "oclock", "o'clock"):
+    name = "".join(text for _, text in tokens[end:] if text != ".").lower()
+    half = _HALVES.get(name)
+    if half is None:
         return None
-    named = bool(half)
-    half = {"noon": "pm", "oclock": "", "o'clock": ""}.get(half, half)
+    named = bool(name)
     texts = [text for _, text in tokens[:end]]
+    if named and len(texts) == 1 and texts[0].count(".") == 1:
+        hour_text, _, minute_text = texts[0].partition(".")
+        texts = [hour_text, ":", minute_text]
     numbers, colons = texts[0::2], texts[1::2]
     if not numbers or any(colon != ":" for colon in colons) or len(texts) % 2 == 0:
         return None

@@ -52,6 +52,9 @@ _NO_WORDS: Final = frozenset(
     "six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy eighty ninety "
     "but or if than equals fails percent".split()
 )
+_TEMPERATURES: Final = {
+    "c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit",
+}  # fmt: skip
 MONEY: Final = frozenset("$€£¥₹")
 
 
@@ -71,6 +74,10 @@ def read_unit(tokens: Sequence[Token], counts_one: bool = False) -> Unit | None:
     """
     reading = _Reading(counts_one)
     position = 0
+    if len(tokens) == 2 and tokens[0][1] in ("degree", "degrees"):
+        name = _TEMPERATURES.get(tokens[1][1].lower())
+        if name is not None:
+            return unit_named(name)
     while position < len(tokens):
         position = reading.take(tokens, position)
         if position < 0:
@@ -95,6 +102,9 @@ class _Reading:
         """Take what stands at ``at`` and return the next place; −1 for what is no unit."""
         kind, text = tokens[position]
         low = text.lower()
+        if text in _RAISERS and self.previous is not None:
+            self.multiply(self.previous, self.last * (_RAISERS[text] - 1))
+            return position + 1
         if low in _NO_WORDS and unit_named(text) is None:
             return -1
         if text in ("/", "per"):
@@ -108,8 +118,6 @@ class _Reading:
             pass
         elif text == "^":
             return self.exponent(tokens, position + 1)
-        elif text in _RAISERS and self.previous is not None:
-            self.multiply(self.previous, self.last * (_RAISERS[text] - 1))
         elif text in _POWERS:
             self.power = _POWERS[text]
         elif low in SCALES or low in _SCALES_OF_MANY:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 from rlbhpc.verify.answer.lexer import Token
 from rlbhpc.verify.answer.tree import Node, num
 from rlbhpc.verify.answer.value import Choice, Clock, Interval, Quantity, Region, Value, Words
 
-_ARTICLES: Final = frozenset(("a", "an", "the"))
+_ARTICLES: Final = frozenset(("a", "an", "the", "on"))
 _EMPTY: Final = frozenset(
     "emptyset|no solution|no solutions|no real solution|no real solutions|none|empty set|empty|"
     "no such number|no real roots|no roots|there is no solution|there are no solutions|"
@@ -28,6 +29,7 @@ _ONES: Final = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
 ).split()
+_PARTS: Final = "half third quarter fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _MONTHS: Final = (
     "january february march april may june july august september october november december"
@@ -37,6 +39,25 @@ HEDGES: Final = frozenset(
     "not no never neither nor least most than over under between except unless either maybe "
     "perhaps might could possibly probably unknown cannot if below above minus plus without".split()
 )
+
+
+_VERDICTS: Final = frozenset("yes no true false".split())
+
+
+def read_explained(tokens: Sequence[Token]) -> Value | None:
+    """Read ``Yes, such a number exists`` and ``D. None of the above`` by what stands first."""
+    if len(tokens) < 3 or tokens[1][0] != "o" or not any(k == "w" for k, _ in tokens[2:]):
+        return None
+    first, mark = tokens[0][1], tokens[1][1]
+    if first in "ABCDEFGHIJ" and mark in (".", ":", ")"):
+        rest = read_words(tokens[2:])
+        return None if rest is None else Choice(first, rest)
+    words = {text.lower() for _, text in tokens[2:]}
+    plain = HEDGES.isdisjoint(words) and _VERDICTS.isdisjoint(words) and words.isdisjoint(_LIMITS)
+    return Words(first.lower()) if first.lower() in _VERDICTS and mark in ",." and plain else None
+
+
+_LIMITS: Final = frozenset("but only when sometimes".split())
 
 
 def read_words(tokens: Sequence[Token]) -> Value | None:
@@ -79,14 +100,18 @@ def _meaning(text: str) -> Value | None:
 
 
 def _spelled(words: list[str]) -> Quantity | None:
-    """Read a number up to ninety-nine in words."""
-    value = 0
+    """Read a number up to ninety-nine in words, or a fraction such as two thirds."""
+    value = Fraction(0)
+    if len(words) == 2 and words[0] in _ONES[1:]:
+        name = words[1].replace("fourth", "quarter").replace("halves", "half").removesuffix("s")
+        if name in _PARTS:
+            return Quantity(num(Fraction(_ONES.index(words[0]), _PARTS.index(name) + 2)))
     if len(words) == 2 and words[0] in _TENS and words[1] in _ONES[1:10]:
-        value = (_TENS.index(words[0]) + 2) * 10 + _ONES.index(words[1])
+        value += (_TENS.index(words[0]) + 2) * 10 + _ONES.index(words[1])
     elif len(words) == 1 and words[0] in _ONES:
-        value = _ONES.index(words[0])
+        value += _ONES.index(words[0])
     elif len(words) == 1 and words[0] in _TENS:
-        value = (_TENS.index(words[0]) + 2) * 10
+        value += (_TENS.index(words[0]) + 2) * 10
     else:
         return None
     return Quantity(num(value))

@@ -1,0 +1,70 @@
+"""Prose around a value: a lead, a label, and the domain of its integers."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rlbhpc.verify.answer.tokens import Tokens
+from rlbhpc.verify.answer.words import HEDGES
+
+_LEADS: Final = frozenset(
+    "is are be gives equals equal get obtain have answer value thus so hence then".split()
+)
+
+
+def after_prose(tokens: Tokens) -> Tokens | None:
+    """Return what follows "… gives" and the like, where nothing before it hedges."""
+    places = [
+        index for index, (kind, text) in enumerate(tokens) if kind == "w" and text.lower() in _LEADS
+    ]
+    if not places or places[-1] + 1 >= len(tokens):
+        return None
+    lead = [text.lower() for kind, text in tokens[: places[-1]] if kind == "w"]
+    return tokens[places[-1] + 1 :] if HEDGES.isdisjoint(lead) else None
+
+
+_LABELS: Final = frozenset(
+    "set solution solutions interval point points pair triple value values vector matrix answer "
+    "coordinates roots function area length volume sum product probability number total maximum "
+    "minimum distance radius perimeter angle ratio ordered result option".split()
+)
+_CHANGES: Final = frozenset(
+    "square cube root half third quarter twice double triple negative inverse reciprocal minus log "
+    "opposite squared cubed times factorial other wrong".split()
+)
+
+
+def after_label(tokens: Tokens) -> Tokens | None:
+    r"""Return what follows ``\text{The set }`` and the like: a name, and no condition."""
+    count = next((index for index, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
+    words = [text.lower() for _, text in tokens[:count]]
+    if not 0 < count <= 5 or count == len(tokens) or not HEDGES.isdisjoint(words):
+        return None
+    if _LABELS.isdisjoint(words) or not _CHANGES.isdisjoint(words) or words[-1] == "of":
+        return None
+    return tokens[count + (tokens[count] == ("o", ":")) :]
+
+
+# ", k in Z", "where n is an integer" and the like at the end, as the texts of tokens.
+_LINES: Final = frozenset((*"KLMNOPQRSTUVWXYZlmnp", "\\ell", "\\Gamma", "\\pi", "\\alpha"))
+_DOMAIN: Final = re.compile(
+    r" (?:[,;(] )*(?:(?:for|where|with|and|any|all|every|some) )*"
+    r"(?:(?P<member>[a-zA-Z]) in (?:mathbb \{ Z \}|mathbb Z|Z)"
+    r"|(?P<named>[a-zA-Z]) (?:is )?(?:an |any )?integers?|integers? (?P<last>[a-zA-Z]))(?: \))?$"
+)
+
+
+def without_domain(tokens: Tokens) -> Tokens:
+    r"""Cut ``, k \in \mathbb{Z}`` off a family of values, and ``L:`` before an equation."""
+    texts = [text for _, text in tokens]
+    if texts[1:2] == [":"] and (texts[0] in _LINES) and "=" in texts:
+        return tokens[2:]
+    if "in" not in texts and "integer" not in texts:
+        return tokens
+    domain = _DOMAIN.search(" ".join(texts))
+    if domain is None:
+        return tokens
+    letter = domain["member"] or domain["named"] or domain["last"]
+    rest = tokens[: len(" ".join(texts)[: domain.start()].split(" "))]
+    return rest if any(kind == "s" and text == letter for kind, text in rest) else tokens
