@@ -29,7 +29,7 @@ _LINK: Final = (
 )
 _ABOUT: Final = r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
 _CUE: Final = re.compile(
-    rf"(?P<strong>\bfinal\s+)?\b(?:answer|result|ans|solution(?:\s+set)?|"
+    rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"
     rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
     r"|(?P<chinese>最终)?(?:答案?|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
     r"|\b(?:(?:la|le|el|a|o|il|lo|die|das)\s+)?(?:(?:bonne|richtige|korrekte|endgültige)\s+)?"
@@ -124,6 +124,8 @@ def late(rest: str, box: str) -> Extracted | None:
         groups = cue.groupdict()
         if cue.re is _CUE and not groups["strong"] and not _opens_sentence(rest, cue):
             continue
+        if groups.get("many") or groups.get("roots"):
+            continue  # how many there are may be in the box
         text = _clause(rest[cue.end() : cue.end() + 300])
         value = None if text is None else read(text)
         words = isinstance(value, Words) and not _judges(value) and isinstance(read(box), Words)

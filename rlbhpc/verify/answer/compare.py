@@ -11,6 +11,12 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, Final
 
+from rlbhpc.verify.answer.compare_forms import (
+    compare_clocks,
+    compare_ratios,
+    quotient_and_ratio,
+    ratio_and_quotient,
+)
 from rlbhpc.verify.answer.compare_letters import with_axes
 from rlbhpc.verify.answer.compare_region import compare_regions, compare_relations
 from rlbhpc.verify.answer.compare_scalar import (
@@ -164,6 +170,8 @@ def _items(gold: Items, answer: Items, tolerance: Tolerance) -> str:
         return _in_order(gold.items, answer.items, tolerance) if long_list else NO
     if _name_different_things(gold.items) and _name_different_things(answer.items):
         return _any_order(gold.items, answer.items, tolerance)
+    if _letters_differ(gold.items, answer.items):
+        return NO
     left, right = _values(gold.items), _values(answer.items)
     if "set" in (ours, theirs):
         if len(right) > 4 * len(left) + 8:
@@ -179,6 +187,16 @@ def _name_different_things(items: Sequence[Value]) -> bool:
     names = [item.name for item in items if isinstance(item, Named)]
     bases = {str(name.value).partition("_")[0] + str(name.args) for name in names}
     return len(names) == len(items) == len(bases)
+
+
+def _letters_differ(gold: Sequence[Value], answer: Sequence[Value]) -> bool:
+    """Say whether both name their values by single letters, and none alike."""
+    ours, theirs = (
+        {str(item.name.value) for item in items if isinstance(item, Named)}
+        for items in (gold, answer)
+    )
+    single = all(len(name) == 1 for name in ours | theirs)
+    return bool(single and ours and theirs and ours.isdisjoint(theirs))
 
 
 def _by_name(items: Sequence[Value]) -> tuple[Value, ...] | None:
@@ -270,44 +288,6 @@ def _base_dropped(gold: Based, answer: Quantity, _: Tolerance) -> str:
     return "digits, base left out" if plain else NO
 
 
-def _clocks(gold: Clock, answer: Clock, _: Tolerance) -> str:
-    if (gold.minute, gold.second) != (answer.minute, answer.second):
-        return NO
-    if bool(gold.half) == bool(answer.half):
-        return "time of day" if _hour(gold) == _hour(answer) else NO
-    halved, bare = (gold, answer) if gold.half else (answer, gold)
-    # Without a.m. or p.m. an hour up to 12 means either half of the day.
-    hour = _hour(halved) if bare.hour > 12 or bare.hour == 0 else halved.hour
-    return "time of day" if hour == bare.hour else NO
-
-
-def _hour(clock: Clock) -> int:
-    if not clock.half or clock.hour > 12:
-        return clock.hour % 24
-    return clock.hour % 12 + (12 if clock.half == "pm" else 0)
-
-
-def _ratios(gold: Ratio, answer: Ratio, _: Tolerance) -> str:
-    if len(gold.terms) != len(answer.terms):
-        return NO
-    pairs = zip(gold.terms, answer.terms, strict=True)
-    return "term by term" if all(compare_numbers(a, b) for a, b in pairs) else NO
-
-
-def _ratio_quotient(gold: Ratio, answer: Quantity, tolerance: Tolerance) -> str:
-    """Compare ``3:4`` with the fraction of the same two terms."""
-    return _ratios(gold, Ratio(_terms(answer)), tolerance) and "quotient"
-
-
-def _quotient_ratio(gold: Quantity, answer: Ratio, tolerance: Tolerance) -> str:
-    return _ratios(Ratio(_terms(gold)), answer, tolerance) and "quotient"
-
-
-def _terms(quantity: Quantity) -> tuple[Node, ...]:
-    tree = quantity.tree
-    return tree.args if tree.op == "div" and quantity.unit is None else ()
-
-
 def _words(gold: Words, answer: Words, _: Tolerance) -> str:
     return "text" if gold.text == answer.text else NO
 
@@ -384,10 +364,10 @@ _RULES_OF_KINDS: Final[tuple[tuple[Any, Any, _Rule], ...]] = (
     (Items, Matrix, _items_matrix),
     (Based, Based, _based),
     (Based, Quantity, _base_dropped),
-    (Clock, Clock, _clocks),
-    (Ratio, Ratio, _ratios),
-    (Ratio, Quantity, _ratio_quotient),
-    (Quantity, Ratio, _quotient_ratio),
+    (Clock, Clock, compare_clocks),
+    (Ratio, Ratio, compare_ratios),
+    (Ratio, Quantity, ratio_and_quotient),
+    (Quantity, Ratio, quotient_and_ratio),
     (Words, Words, _words),
     (Words, Quantity, _words_letters),
     (Quantity, Words, _letters_words),

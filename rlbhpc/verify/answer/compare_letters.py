@@ -20,10 +20,10 @@ _INTEGERS: Final = frozenset("kmnlKN")
 
 
 def other_letters(gold: Node, answer: Node) -> Iterator[Node]:
-    """Yield the answer with its arbitrary letters named as those of the gold answer.
+    r"""Yield the answer with its arbitrary letters named as those of the gold answer.
 
     Constants of integration are added (``x^2 + C``) or scale a function of the variable
-    (``A e^x``). The integer of a family of angles stands beside π (``\\pi/3 + 2k\\pi``).
+    (``A e^x``). The integer of a family of angles stands beside π (``\pi/3 + 2k\pi``).
     """
     gold_names, answer_names = symbols(gold), symbols(answer)
     ours = {name for name in gold_names & _CONSTANTS if _is_arbitrary(gold, name)}

@@ -243,7 +243,7 @@ _GLUE_NOISE: Final = re.compile(
     r"\\(?:quad|qquad|text|textrm|mathrm|mbox|left|right|[,;:!\s()\[\]])|[\s${}*~]+"
 )
 _GLUE_LABEL: Final = re.compile(r"\(?(?:[a-h]|i{1,3}|iv|v|\d)\)|[A-Za-z](?:_\d+)?=")
-_GLUE: Final = re.compile(r"(?P<list>(?:[,;&]|and)*)|(?P<either>,?or)")
+_GLUE: Final = re.compile(r"(?P<list>(?:[,;&]|and)*)|(?P<either>,?or,?)")
 
 
 def _glue(between: str) -> str | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final, TypeAlias
 
 from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tree import Node, num
-from rlbhpc.verify.answer.value import Interval, Items, Quantity, Region, Value
+from rlbhpc.verify.answer.value import Interval, Items, Named, Quantity, Region, Value
 
 _MOST_LISTED: Final = 100
 
@@ -20,19 +20,20 @@ _MOST_LISTED: Final = 100
 def interval(items: Sequence[Value], low_closed: bool, high_closed: bool) -> Interval:
     """Return the interval between two quantities."""
     ends: list[Node | None] = []
-    for item in items:
-        if not isinstance(item, Quantity):
+    infinity = Node("const", (), "oo")
+    for item, missing in zip(items, (Node("neg", (infinity,)), infinity), strict=True):
+        if not isinstance(item, Quantity) or (item.tree == infinity != missing):
             raise Unreadable("end of an interval")
-        tree = item.tree.args[0] if item.tree.op in ("neg", "pos") else item.tree
-        infinite = tree == Node("const", (), "oo")
         tree = Node("deg", (item.tree,)) if item.unit is not None else item.tree
-        ends.append(None if infinite else tree)
+        ends.append(None if item.tree == missing else tree)
     low, high = ends
     return Interval(low, high, low_closed and low is not None, high_closed and high is not None)
 
 
 def region_parts(value: Value) -> tuple[Interval | Quantity, ...]:
     """Read a value as a part of a union of intervals."""
+    if isinstance(value, Named):
+        return region_parts(value.value)
     if isinstance(value, Interval):
         return (value,)
     if isinstance(value, Region):
@@ -83,9 +84,16 @@ def integers_within(bounds: Interval, domain: str) -> tuple[Quantity, ...]:
 
 
 def meet(a: Interval | Region, b: Interval | Region) -> Value:
-    """Intersection of two intervals of one variable."""
+    """Intersection of two intervals, or unions of them, of one variable."""
     if isinstance(a, Region) or isinstance(b, Region):
-        raise Unreadable("intersection of regions")
+        pairs = product(region_parts(a), region_parts(b))
+        common = [
+            meet(left, right)
+            for left, right in pairs
+            if isinstance(left, Interval) and isinstance(right, Interval)
+        ]
+        parts = [part for part in common if isinstance(part, Interval) and not is_empty(part)]
+        return Region(tuple(replace(part, name="") for part in parts), a.name)
     low, low_closed = _tighter((a.low, a.low_closed), (b.low, b.low_closed), largest=True)
     high, high_closed = _tighter((a.high, a.high_closed), (b.high, b.high_closed), largest=False)
     return Interval(low, high, low_closed, high_closed, a.name)
@@ -93,7 +101,8 @@ def meet(a: Interval | Region, b: Interval | Region) -> Value:
 
 def is_empty(bounds: Interval) -> bool:
     """Whether no number lies between two ends."""
-    return order_key(bounds.low) > order_key(bounds.high, float("inf"))
+    low, high = order_key(bounds.low), order_key(bounds.high, float("inf"))
+    return low > high or (low == high and not (bounds.low_closed and bounds.high_closed))
 
 
 End: TypeAlias = tuple[Node | None, bool]
@@ -122,11 +131,11 @@ def meet_all(parts: Sequence[Value]) -> Value | None:
     """Intersect inequalities that were joined by ``and``; None if they are no intervals."""
     result: Value | None = None
     for part in parts:
-        if not isinstance(part, Interval) or not part.name:
+        if not isinstance(part, Interval | Region) or not part.name:
             return None
         if result is None:
             result = part
-        elif isinstance(result, Interval) and result.name == part.name:
+        elif isinstance(result, Interval | Region) and result.name == part.name:
             result = meet(result, part)
         else:
             return None

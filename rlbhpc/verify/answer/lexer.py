@@ -38,7 +38,7 @@ _TOKEN: Final = re.compile(
 
 # Digit groups whose separator can only be a thousands mark: 10{,}080  11,\! 111  1~000  1 000.
 _GROUPS: Final = re.compile(
-    r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*,\s*\}|\\[,;: ]|~| |')\d{3})+(?![\d])"
+    r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*(?:,|\\,)\s*\}|\\[,;: ]|~| |')\d{3})+(?![\d])"
 )
 _GROUP_MARKS: Final = re.compile(r"[^\d]+")
 _DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
@@ -180,7 +180,8 @@ def _as_text(tail: re.Match[str]) -> str:
     r"""Write ``\,m`` as ``\text{ m}`` where every name after the space is a unit."""
     names = _NAMES.findall(tail[2])
     close = tail[1].isspace() or not tail[1]
-    if not all(unit_named(name) for name in names) or (close and len(names[0]) < 2):
+    letter = close and len(names[0]) < 2 and "/" not in tail[2]
+    if letter or not all(unit_named(name) for name in names):
         return tail[0]
     return f"\\text{{ {tail[2]}}}"
 
@@ -233,7 +234,8 @@ _FOREIGN: Final[dict[str, Token | None]] = {
     "以及": ("w", "and"), "且": ("w", "and"), "и": ("w", "and"), "无解": ("w", "emptyset"),
     "空集": ("w", "emptyset"), "故选": None, "选": None, "答案": None, "答案是": None,
     "答案为": None,
-    "答": None, "共": None, "共有": None, "一共": None, "一共有": None, "总共": None, "总共有": None, "约": None, "约为": None, "です": None, "ответ": None,
+    "答": None, "共": None, "共有": None, "一共": None, "一共有": None, "总共": None,
+    "总共有": None, "约": None, "约为": None, "です": None, "ответ": None,
     "或是": ("w", "or"), "因此": None, "所以": None, "故": None, "是": None, "为": None,
 }  # fmt: skip
 _DIGITS: Final = ("零", *"一二三四五六七八九十")

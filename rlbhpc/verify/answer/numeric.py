@@ -54,6 +54,12 @@ class _Numeric:
         if op == "const":
             return self.constant(str(node.value))
         args = [self.value(arg) for arg in node.args]
+        if op == "pow" and mp.im(args[0]) == 0 and mp.re(args[0]) < 0:
+            share = _ratio(node.args[1])
+            if share is not None and share.denominator % 2 and share.denominator > 1:
+                # A negative number has a real root of odd degree, however it is written.
+                root = -self.power(-args[0], mp.mpf(1) / share.denominator)
+                return self.power(root, mp.mpf(share.numerator))
         if op == "fn":
             return self.function(str(node.value), args)
         if op == "app":
@@ -163,6 +169,17 @@ class _Numeric:
             return self.noted(getattr(mp, _FUNCTIONS[name])(self.bounded(x, limit)), x)
         except ValueError as error:
             raise Undecided(name) from error
+
+
+def _ratio(node: Node) -> Fraction | None:
+    """Return the value of a quotient of two numbers as it is written."""
+    if node.op == "neg":
+        share = _ratio(node.args[0])
+        return None if share is None else -share
+    if node.op != "div" or any(arg.op != "num" or not arg.value for arg in node.args):
+        return None
+    top, bottom = (arg.value for arg in node.args)
+    return Fraction(top) / Fraction(bottom) if top is not None and bottom is not None else None
 
 
 _NUMERIC: Final[dict[str, Callable[..., Any]]] = {

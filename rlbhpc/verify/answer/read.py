@@ -12,15 +12,15 @@ from rlbhpc.verify.answer.grammar import parse
 from rlbhpc.verify.answer.intervals import (
     complement,
     integers_within,
-    is_empty,
     interval,
+    is_empty,
     meet_all,
     region_parts,
     without,
 )
 from rlbhpc.verify.answer.lexer import MAX_CHARS, Token, canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
-from rlbhpc.verify.answer.read_prose import after_label, after_prose, without_domain
+from rlbhpc.verify.answer.read_prose import after_label, after_prose, exception, without_domain
 from rlbhpc.verify.answer.read_relation import read_relation
 from rlbhpc.verify.answer.read_scalar import (
     add_up,
@@ -72,6 +72,7 @@ def read(text: str, listed: bool = False) -> Value:
         return Opaque(canonical(text))
 
 
+_REALS: Final = Region((Interval(None, None),))
 _COMMAS: Final[tuple[Token, ...]] = (("o", ","), ("o", ";"), ("o", "\\\\"))
 _WORDS: Final[tuple[Token, ...]] = (("w", "and"), ("w", "or"), ("w", "And"), ("w", "Or"))
 
@@ -98,6 +99,9 @@ class _Reader:
             return self._environment(tokens)
         words: Value | None = None
         if any(kind == "w" for kind, _ in tokens):
+            points = exception(tokens)
+            if points is not None:
+                return self._without(_REALS, self.read(points))
             plain = read_date(tokens) or read_explained(tokens)
             if plain is not None:
                 return plain
@@ -131,7 +135,8 @@ class _Reader:
         pieces, _ = cut(tokens, ("o", "cup"))
         if len(pieces) > 1:
             return self._union([self.read(piece) for piece in pieces])
-        pieces, _ = cut(tokens, ("o", "\\"))
+        minus = ("o", "-") if tokens[0] == ("f", "mathbb") else ("o", "\\")
+        pieces, _ = cut(tokens, ("o", "\\"), minus)
         if len(pieces) == 2:
             return self._without(self.read(pieces[0]), self.read(pieces[1]))
         label = after_label(tokens) if ("o", ":") in tokens else None
@@ -175,7 +180,7 @@ class _Reader:
             return None
         name = "".join(text for _, text in tokens[1:] if text not in "{}")
         if name == "R":
-            return Region((Interval(None, None),))
+            return _REALS
         return Words(f"mathbb {name}")
 
     def _bracketed(self, tokens: Tokens) -> Value | None:
@@ -203,6 +208,8 @@ class _Reader:
             matrix = _matrix_of(items)
             if matrix is not None:
                 return matrix
+        if (first, last) in (("(", "]"), ("[", ")")):
+            raise Unreadable("brackets of two kinds")
         kind = {"(": "tuple", "[": "bracket", "<(": "angle"}[first]
         return Items(kind, items)
 
@@ -255,15 +262,14 @@ class _Reader:
         r"""Read ``\{x : x > 2\}`` as what the condition says of its one name."""
         value = self.read(condition)
         over, _ = cut(named, ("r", "in"))
-        reals = Region((Interval(None, None),))
-        domain = reals if len(over) == 1 else self.read(over[1])
+        domain = _REALS if len(over) == 1 else self.read(over[1])
         if isinstance(value, Interval) and isinstance(domain, Words):
             return Items("set", integers_within(value, domain.text))
         members = value.items if isinstance(value, Items) else (value,)
-        if isinstance(members[0], Named) and domain == reals:
+        if isinstance(members[0], Named) and domain == _REALS:
             bare = (item.value if isinstance(item, Named) else item for item in members)
             return Items("set", tuple(bare))
-        if not isinstance(value, Interval | Region) or domain != reals:
+        if not isinstance(value, Interval | Region) or domain != _REALS:
             raise Unreadable("set by a condition")
         return replace(value, name="")  # the name is bound: any other would do
 
@@ -311,6 +317,8 @@ class _Reader:
     @staticmethod
     def _without(whole: Value, points: Value) -> Value:
         """Read an interval without finitely many of its points, or all reals without one."""
+        if isinstance(points, Named):
+            points = points.value
         parts = region_parts(whole)
         holes = () if isinstance(points, Quantity | Items) else region_parts(points)
         if isinstance(points, Items) and points.kind in ("tuple", "bracket"):

@@ -46,6 +46,17 @@ def after_label(tokens: Tokens) -> Tokens | None:
     return tokens[count + (tokens[count] == ("o", ":")) :]
 
 
+def exception(tokens: Tokens) -> Tokens | None:
+    """Return what follows ``all real numbers except``."""
+    texts = [text.lower() for _, text in tokens]
+    if texts[0] != "all" or "except" not in texts:
+        return None
+    place = texts.index("except")
+    rest = tokens[place + 1 + (texts[place + 1 : place + 2] in (["for"], ["at"])) :]
+    real = "real" in texts[:place] or "reals" in texts[:place]
+    return rest if rest and real else None
+
+
 # ", k in Z", "where n is an integer" and the like at the end, as the texts of tokens.
 _LINES: Final = frozenset((*"KLMNOPQRSTUVWXYZlmnp", "\\ell", "\\Gamma", "\\pi", "\\alpha"))
 _DOMAIN: Final = re.compile(
@@ -58,6 +69,8 @@ _DOMAIN: Final = re.compile(
 def without_domain(tokens: Tokens) -> Tokens:
     r"""Cut ``, k \in \mathbb{Z}`` off a family of values, and ``L:`` before an equation."""
     texts = [text for _, text in tokens]
+    if texts[0] == "all" and tokens[1:2] and tokens[1][0] == "s":
+        return tokens[1:]
     if texts[1:2] == [":"] and (texts[0] in _LINES) and "=" in texts:
         return tokens[2:]
     if "in" not in texts and "integer" not in texts:

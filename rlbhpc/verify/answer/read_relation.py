@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -13,7 +14,16 @@ from rlbhpc.verify.answer.numerals import Unreadable, number
 from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tokens import Tokens
 from rlbhpc.verify.answer.tree import Node, is_name, num, rename, symbols
-from rlbhpc.verify.answer.value import Interval, Matrix, Named, Quantity, Region, Relation, Value
+from rlbhpc.verify.answer.value import (
+    Interval,
+    Items,
+    Matrix,
+    Named,
+    Quantity,
+    Region,
+    Relation,
+    Value,
+)
 
 Read = Callable[[Tokens], Value]
 
@@ -109,7 +119,8 @@ def _tree(side: Tokens) -> Node | None:
         return None
 
 
-_TASKS: Final = frozenset(("int", "lim"))
+# What begins with one of these is measured or computed, and is never the answer itself.
+_LABELS: Final = frozenset(("int", "lim", "deg", "||", "#"))
 _DERIVATIVE: Final = [("f", "frac"), ("o", "{"), ("s", "d"), ("o", "}"), ("o", "{"), ("s", "d")]
 
 
@@ -117,7 +128,7 @@ def _label(side: Tokens) -> bool:
     r"""``\text{Area}``, ``S_1:S_2``, ``(x,y)``, ``P(X > 2)``: it names and has no value."""
     if not side or side[0][0] == "w":
         return True
-    if side[0][0] == "f" and (side[0][1] in _TASKS or side[:6] == _DERIVATIVE):
+    if side[0][1] in _LABELS or side[:6] == _DERIVATIVE or side[:2] == [("s", "n"), ("o", "(")]:
         return True
     letters = [text for kind, text in side if kind in ("s", "w", "f", "n")]
     outside = [token for token in side if token[1] not in ("_", "{", "}")]
@@ -147,7 +158,9 @@ def _member(sides: list[Tokens], read: Read) -> Value:
     if name is None or not is_name(name):
         raise Unreadable("member of what")
     value = read(sides[1])
-    return Named(name, value) if isinstance(value, Quantity) else value
+    if isinstance(value, Region | Interval) and name.op == "sym":
+        return replace(value, name=str(name.value))
+    return Named(name, value) if isinstance(value, Quantity | Items) else value
 
 
 # --- inequalities --------------------------------------------------------------------------------
