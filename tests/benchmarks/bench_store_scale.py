@@ -172,7 +172,8 @@ def merged(folder: Path, problems: int, n: int) -> Study:
         bits[:, : bits.shape[1] // 10] = 0
         numbers = {problem: i for i, problem in enumerate(block.problems)}
         path = study.layout.bitmap(block.arm, block.set_name)
-        Bitmap(problems=numbers, cells=cells, bits=bits).save(path)
+        right_bits = bits & np.uint8(0b01010101)
+        Bitmap(problems=numbers, cells=cells, bits=bits, right_bits=right_bits).save(path)
     return study
 
 
