@@ -14,11 +14,11 @@ PACKAGE = ROOT / "rlbhpc"
 
 # A room may import the rooms before it, never those after it.
 ROOMS = (
-    "problems", "study", "stats", "engines", "verify", "store",
+    "problems", "study", "stats", "engines", "verify", "store", "exchange",
     "sweep", "train", "launch", "report", "cli",
 )  # fmt: skip
 # Rooms a login node uses: these may not import any of HEAVY, not even inside a function.
-LIGHT_ROOMS = {"problems", "study", "stats", "verify", "store", "launch", "report"}
+LIGHT_ROOMS = {"problems", "study", "stats", "verify", "store", "exchange", "launch", "report"}
 HEAVY = {"torch", "transformers", "vllm", "deepspeed", "dask"}
 MAX_LINES = 400
 # Names that tell nothing of a value, and the share of assigned names and parameters they may have.

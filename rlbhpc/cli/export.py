@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO
-from rlbhpc.store.export import export as write
+from rlbhpc.exchange.export import export as write
 from rlbhpc.study.layout import Layout
 
 

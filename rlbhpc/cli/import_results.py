@@ -8,8 +8,8 @@ import click
 
 from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE, NOTHING_TO_DO
-from rlbhpc.store.arriving import Target, impossible_checks
-from rlbhpc.store.imports import import_files
+from rlbhpc.exchange.arriving import Target, impossible_checks
+from rlbhpc.exchange.imports import import_files
 from rlbhpc.study.layout import Layout
 
 

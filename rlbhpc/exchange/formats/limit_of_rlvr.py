@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.engines.completion import Finish
-from rlbhpc.store.importing.form import (
+from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     first_object,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import ImportedCounts
+from rlbhpc.exchange.formats.form import ImportedCounts
 
 _COLUMNS: Final = ("problem", "n", "c")
 

@@ -14,9 +14,9 @@ import xarray as xr
 
 import rlbhpc
 from rlbhpc.errors import UserError
-from rlbhpc.store.arriving import Target, impossible_checks
+from rlbhpc.exchange.arriving import Target, impossible_checks
+from rlbhpc.exchange.imports import Importing, import_files
 from rlbhpc.store.compact import compact
-from rlbhpc.store.imports import Importing, import_files
 from rlbhpc.study.layout import Layout
 
 RIGHT = 1

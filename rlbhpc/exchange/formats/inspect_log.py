@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import (
+from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.store.importing.form import Imported, as_verdict, row_of, same_length, whole_json
+from rlbhpc.exchange.formats.form import Imported, as_verdict, row_of, same_length, whole_json
 from rlbhpc.verify.verdict import Status
 
 

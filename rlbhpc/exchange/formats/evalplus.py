@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import Imported, row_of, whole_json
+from rlbhpc.exchange.formats.form import Imported, row_of, whole_json
 from rlbhpc.verify.verdict import Status
 
 _STATUS: Final = {"pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from rlbhpc.errors import UserError
+from rlbhpc.exchange.formats.form import Imported, ImportedCounts
 from rlbhpc.store import body
-from rlbhpc.store.importing.form import Imported, ImportedCounts
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.fields import NAME_ALLOWED, NAME_PATTERN
 from rlbhpc.study.keys import SampleKey, fingerprint

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import Imported, as_verdict, first_object, json_lines, row_of
+from rlbhpc.exchange.formats.form import Imported, as_verdict, first_object, json_lines, row_of
 from rlbhpc.verify.verdict import Status
 
 # Fields that verl's own reward functions put beside the score, the plainest first.

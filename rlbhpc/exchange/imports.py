@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
+from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
+from rlbhpc.exchange.formats import FORMATS
+from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
 from rlbhpc.store import attempts, grid, scan, tables
-from rlbhpc.store.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
 from rlbhpc.store.grid import Cell, Grid, natural
-from rlbhpc.store.importing import FORMATS
-from rlbhpc.store.importing.form import Form, Imported, ImportedCounts
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.running.batch import BatchVerifier

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import (
+from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,

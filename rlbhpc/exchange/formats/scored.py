@@ -8,7 +8,13 @@ from typing import Any, Final
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
-from rlbhpc.store.importing.form import Imported, as_verdict, choose_score, first_object, json_lines
+from rlbhpc.exchange.formats.form import (
+    Imported,
+    as_verdict,
+    choose_score,
+    first_object,
+    json_lines,
+)
 from rlbhpc.verify.verdict import Status
 
 _SCORES: Final = ("correct", "score", "verdict")
