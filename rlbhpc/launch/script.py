@@ -41,13 +41,18 @@ ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 IMAGE = "RLBHPC_IMAGE"
 # On each node of several: makes the folder, which the parent removes, and hands on the parent's
-# warning. srun ends its step at once when it gets TERM, and passes USR1 to every process of the
-# step. So the work ignores USR1 and gets TERM from here, unless Slurm has sent that to all before.
+# warning to the one process that it has started. The parent leaves a file, since whatever signal
+# srun passes on reaches every process of the step, one that has an image mounted among them. Where
+# Slurm sent TERM, all have it already.
 ON_EACH_NODE = """\
 mkdir -p "$0"
-(trap "" USR1; exec "$@") & work=$!
-trap "kill $work; trap : USR1" USR1
-trap "trap : USR1" TERM
+warned=
+trap "warned=yes" TERM
+"$@" & work=$!
+while [ -z "$warned" ] && kill -0 $work 2>/dev/null; do
+    [ ! -e "warned-$SLURM_JOB_ID" ] || { kill $work; warned=yes; }
+    sleep 1
+done
 until wait $work; code=$?; [ $code -le 128 ] || ! kill -0 $work 2>/dev/null; do :; done
 exit $code"""
 

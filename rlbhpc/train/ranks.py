@@ -23,7 +23,7 @@ PATIENCE = 3600  # seconds from a warning to the end; who warned ends the ranks 
 
 def main(words: Sequence[str]) -> int:
     """Run ranks as torchrun does; the code of the rank that ended first, of those that failed."""
-    # On several nodes USR1 reaches every process of the step, and TERM follows for this one.
+    # Somebody's `scancel --signal=USR1` reaches every process of a step; the ranks know what to do.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(PATIENCE))
     try:

@@ -161,7 +161,10 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
     assert {path.name for path in stage.glob("*/*.safetensors")} == {"model.safetensors"}
 
 
-def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site) -> None:
+@pytest.mark.parametrize("place", ["bare", "image"])
+def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: str) -> None:
+    if place == "image" and not IMAGE.is_file():
+        pytest.skip("no image here: make cluster-up")
     text = TRAINED.replace("steps: [1, 2]", "steps: [10]")
     # Steps that last long enough to be warned in the middle of them.
     text = text.replace(
@@ -169,7 +172,7 @@ def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site) -> None:
     )
     study = study_at(site, 2, text.replace("1e-3", "1e-3\n    options: {save_every: 1000}"))
     train = {"partition": "low", "time": "10", "cpus": 2, "nodes": 2, "gpus": 2}
-    table = site.cluster(train=train)
+    table = site.cluster(train=train, **(site.image() if place == "image" else {}))
     site.rlbhpc("launch", str(study), "--cluster", str(table), "--submit", "--only", "train")
     run = site.folder / "runs" / "tiny"
     (job,) = ids(site, run)

@@ -23,7 +23,10 @@ class Work:
     """The child and its process group."""
 
     def __init__(self, command: list[str]) -> None:
-        self.program = command[0]
+        # Where srun starts it, what the shell on each node looks for to warn what it has started.
+        several = command[0] == "srun"
+        self.notice = Path(f"warned-{os.environ.get('SLURM_JOB_ID')}") if several else None
+        self.take_notice_away()
         libc = ctypes.CDLL(None, use_errno=True)
         parent = os.getpid()
 
@@ -41,11 +44,25 @@ class Work:
     def drain(self) -> None:
         """Ask it to finish: the one process, since helpers of it are its own to end.
 
-        TERM would have srun end its tasks at once; each of them waits for USR1.
+        srun would end its step at once if it got TERM, and hands other signals to every process of
+        the step: an image that is mounted by one of them would be gone below the work. So the
+        nodes of srun are warned by a file.
         """
-        number = signal.SIGUSR1 if self.program == "srun" else signal.SIGTERM
-        if self.process.poll() is None:
-            self.process.send_signal(number)
+        if self.process.poll() is not None:
+            return
+        if self.notice is None:
+            self.process.send_signal(signal.SIGTERM)
+            return
+        try:
+            self.notice.touch()
+        except OSError as error:
+            say(f"{self.notice}: {error.strerror}; the work cannot be warned")
+
+    def take_notice_away(self) -> None:
+        """What an earlier run of this job was told is over."""
+        if self.notice is not None:
+            with contextlib.suppress(OSError):
+                self.notice.unlink(missing_ok=True)
 
     def kill(self) -> None:
         """End whatever is left of the group."""
@@ -74,6 +91,7 @@ def mind(work: Work, drain: float, last: float, releases: dict[str, str]) -> str
             work.drain()
         warned = signal.Signals(caught.si_signo).name
         end = min(end, time.monotonic() + allowed)
+    work.take_notice_away()
     return warned
 
 
