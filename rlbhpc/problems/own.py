@@ -10,7 +10,7 @@ from rlbhpc.problems.problemset import FileSet, Source, make_problem
 from rlbhpc.problems.record import Record
 
 _QUESTION = "question"
-_PLACES = (_QUESTION, "gold", "id")
+_PLACES = (_QUESTION, "gold", "id", "solution")
 
 
 def own_set(fields: Mapping[str, str]) -> FileSet:
@@ -19,8 +19,8 @@ def own_set(fields: Mapping[str, str]) -> FileSet:
     Parameters
     ----------
     fields
-        ``question``, and possibly ``gold`` and ``id``, each with the name of its field in the
-        file. Any other name becomes an extra of the problem.
+        ``question``, and possibly ``gold``, ``id`` and ``solution``, each with the name of its
+        field in the file. Any other name becomes an extra of the problem.
     """
     if _QUESTION not in fields:
         raise UserError("`fields` says not which field holds the question: {question: NAME, …}")
@@ -31,6 +31,7 @@ def own_set(fields: Mapping[str, str]) -> FileSet:
         local_id = record.text(fields["id"]) if "id" in fields else ""
         question = record.text(fields[_QUESTION])
         more = {name: record.need(field) for name, field in extras.items()}
-        return make_problem(set_name, local_id, question, gold, "math", more)
+        solution = record.text(fields["solution"]) if "solution" in fields else ""
+        return make_problem(set_name, local_id, question, gold, "math", more, solution=solution)
 
     return FileSet(parse, Source(), splits=("test", "train"))

@@ -35,6 +35,8 @@ class Problem:
         values, and :class:`~rlbhpc.problems.deferred.Deferred` for what is too big to hold.
     images
         Paths or raw bytes of the images that belong to the prompt.
+    solution
+        A worked solution, where the set has one, for examples in prompts. No sample depends on it.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Problem:
     verifier: str
     extras: Mapping[str, Any] = field(default_factory=dict)
     images: tuple[str | bytes, ...] = ()
+    solution: str = ""
 
     @property
     def set_name(self) -> str:

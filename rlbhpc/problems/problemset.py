@@ -139,6 +139,7 @@ def make_problem(
     verifier: str,
     extras: Mapping[str, Any] | None = None,
     images: tuple[bytes, ...] = (),
+    solution: str = "",
 ) -> Problem:
     """Make a problem with an id that doesn't depend on the order of a file.
 
@@ -149,8 +150,9 @@ def make_problem(
         parts = [question, gold, *(hashlib.sha256(image).hexdigest() for image in images)]
         local_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return Problem(
-        f"{set_name}/{local_id}", {"question": question}, gold, verifier, extras or {}, images
-    )
+        f"{set_name}/{local_id}", {"question": question}, gold, verifier, extras or {}, images,
+        solution,
+    )  # fmt: skip
 
 
 def _of_split(path: Path, splits: tuple[str, ...], wanted: str | None) -> list[Path]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -44,11 +44,14 @@ class Prompt:
         The template itself.
     digest
         16 hex digits of SHA-256 over the template's UTF-8 bytes.
+    without
+        Texts for the questions that are examples in ``text``, by :func:`same_question`.
     """
 
     name: str
     text: str
     digest: str
+    without: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tail(self) -> str:
@@ -134,7 +137,16 @@ def render(prompt: Prompt, problem: Problem) -> str:
             f"prompt {prompt.name!r} shows {marks} images ({IMAGE}) and problem {problem.id!r} "
             f"has {len(problem.images)}; take a prompt with as many image marks"
         )
-    return prompt.text.replace(PLACEHOLDER, problem.fields["question"])
+    question = problem.fields["question"]
+    text = (
+        prompt.without.get(same_question(question), prompt.text) if prompt.without else prompt.text
+    )
+    return text.replace(PLACEHOLDER, question)
+
+
+def same_question(question: str) -> str:
+    """What two copies of a question share: its words, whatever the case and the spaces."""
+    return " ".join(question.split()).casefold()
 
 
 def check_tokens(

@@ -24,6 +24,7 @@ from rlbhpc.study.digests import Digests
 from rlbhpc.study.expand import MAX_CHAIN, expand
 from rlbhpc.study.fields import Refers, Shape
 from rlbhpc.study.include import load_tree
+from rlbhpc.study.prompts import made_prompt
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study, load_problems
 from rlbhpc.study.tree import Node, is_file, is_folder, shown, status_of
@@ -67,7 +68,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     study = Study(
         file=file,
         digests={},
-        prompts=_prompts(tree),
+        prompts=_prompts(tree, file),
         problem_hashes=_problem_hashes(tree, file, duplicates),
         text_digests=_text_digests(tree),
         plugins={name: plugins.identity(name) for name in plugins.references(tree.plain())},
@@ -108,7 +109,8 @@ def _check_references(tree: Node) -> None:
         for section in ("models", "problem_sets", "recipes", "arms")
         if section in tree.entries
     }
-    allowed_names |= {"prompts": prompt_names(), "registered sets": list(SETS)}
+    own_prompts = tree.entries["prompts"].entries if "prompts" in tree.entries else {}
+    allowed_names |= {"prompts": [*own_prompts, *prompt_names()], "registered sets": list(SETS)}
     for node, section in references(tree, Shape(StudyFile)):
         if section == "prompts" and str(node.value).endswith(".txt"):
             continue
@@ -169,14 +171,20 @@ def _check_matches(tree: Node) -> None:
             node.fail(f"{name} is an arm already; a match makes a new arm, so name it differently")
 
 
-def _prompts(tree: Node) -> dict[str, Prompt]:
-    """Every prompt template that is named."""
+def _prompts(tree: Node, file: StudyFile) -> dict[str, Prompt]:
+    """Every prompt that is named, and those that the study makes."""
     prompts = {}
+    for name in file.prompts:
+        node = tree.entries["prompts"].entries[name]
+        if name in prompt_names():
+            node.fail(f"{name} is a registered prompt; name yours differently")
+        with _Place(node):
+            prompts[name] = made_prompt(name, file)
     for node, section in references(tree, Shape(StudyFile)):
         if section == "prompts" and node.value not in prompts:
-            file = Path(str(node.value))
-            if file.suffix == ".txt" and not is_file(file):
-                _missing(node, file, "prompt file")
+            path = Path(str(node.value))
+            if path.suffix == ".txt" and not is_file(path):
+                _missing(node, path, "prompt file")
             with _Place(node):
                 prompts[str(node.value)] = get_prompt(str(node.value))
     return prompts

@@ -23,6 +23,7 @@ from rlbhpc.study.fields import (
     RegisteredSet,
     Samples,
     Seed,
+    SetName,
     SetNames,
     StopAfter,
     Tag,
@@ -158,6 +159,44 @@ class ProblemSet(Entry):
     """Right samples at which a problem of this set ends, in place of the arms' own."""
     ids: FilePath | None = None
     """Keep only the problems in this file, one id a line, as `rlbhpc select` writes them."""
+
+
+class Shots(Entry):
+    """Worked examples before the question."""
+
+    from_: Annotated[SetName, Field(alias="from")]
+    """The problem set that they come from; no arm answers it unless it names it."""
+    n: Annotated[int, Field(ge=1, le=1_000)]
+    """How many."""
+    seed: Seed = 0
+    """Decides which ones; a problem is never its own example."""
+
+
+class PromptEntry(Entry):
+    """A prompt that this study makes; arms and recipes name it as they name a registered one."""
+
+    template: PromptName | None = None
+    """A registered prompt, or a file ending in `.txt`, around each question; when left out, the
+    question alone.
+    """
+    chat: ModelName | None = None
+    """Put it into the chat format of this model's own files."""
+    system: Text | None = None
+    """The system turn; needs `chat`."""
+    thinking: bool | None = None
+    """Switch thinking on or off where the chat format can; needs `chat`."""
+    shots: Shots | None = None
+    """Worked examples before the question."""
+
+    @model_validator(mode="after")
+    def _needs_chat(self) -> PromptEntry:
+        if self.chat is None and (self.system is not None or self.thinking is not None):
+            raise ValueError(
+                "`system` and `thinking` belong to a chat format; name a model in `chat`"
+            )
+        if self.chat is None and self.shots is None:
+            raise ValueError("give `chat`, `shots` or both; a template alone can be named itself")
+        return self
 
 
 class MoreSampling(Entry):
@@ -299,6 +338,8 @@ class StudyFile(Entry):
     """The models, by names of your choice."""
     problem_sets: Annotated[dict[Name, ProblemSet], Field(min_length=1)]
     """The problem sets."""
+    prompts: dict[Name, PromptEntry] = Field(default_factory=dict)
+    """Prompts of this study's own, with examples or in a model's chat format."""
     sampling: SamplingDefaults = SamplingDefaults()
     """Defaults for every arm."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

@@ -33,7 +33,7 @@ from rlbhpc.study.schema import ModelEntry, MoreSampling, ProblemSet, StudyFile
 
 FORMAT: Final = 1
 # Keys of an arm that came later: a study without them means what it meant before.
-_LATER: Final = ("stop_after", *MoreSampling.model_fields)
+_UNSET: Final = [(key, None) for key in ("stop_after", *MoreSampling.model_fields)]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ class Study:
         if chosen is not None:
             return tuple(chosen)
         trained_on = {recipe.problems for recipe in self.file.recipes.values()}
-        return tuple(name for name in self.problem_sets if name not in trained_on)
+        shown = {p.shots.from_ for p in self.file.prompts.values() if p.shots is not None}
+        return tuple(name for name in self.problem_sets if name not in trained_on | shown)
 
     def n(self, arm: str, set_name: str) -> int:
         """Return the samples per problem of one arm and problem set."""
@@ -284,7 +285,10 @@ class Study:
             "format": FORMAT,
             "study": self.file.model_dump(mode="json", by_alias=True),
             "digests": {name: dict(by_step) for name, by_step in self.digests.items()},
-            "prompts": {name: [p.name, p.text, p.digest] for name, p in self.prompts.items()},
+            "prompts": {
+                name: [p.name, p.text, p.digest, *([dict(p.without)] if p.without else [])]
+                for name, p in self.prompts.items()
+            },
             "problem_hashes": {name: dict(ids) for name, ids in self.problem_hashes.items()},
             "text_digests": dict(self.text_digests),
             # Written where there are any, so that records of before stay what they were.
@@ -351,7 +355,7 @@ class Study:
             },
             "arms": {
                 name: {
-                    **_without_unset(record["arms"][name]),
+                    **{k: v for k, v in record["arms"][name].items() if (k, v) not in _UNSET},
                     "prompt": self.prompts[arm.prompt].digest,
                     "steps": list(arm.steps),
                     "problem_sets": sorted(self.sets(name)),
@@ -367,11 +371,6 @@ class Study:
             "dtype": self.file.engine.dtype,
         }
         return cast(dict[str, Any], plugins.replaced(meaning, self.plugins))
-
-
-def _without_unset(arm: Mapping[str, Any]) -> dict[str, Any]:
-    """An arm without the later keys that it does not set."""
-    return {key: v for key, v in arm.items() if v is not None or key not in _LATER}
 
 
 def _common_name(names: list[str]) -> str:

@@ -21,6 +21,7 @@ def parse(name: str, record: Record) -> Problem:
         record.text("problem", "question", "Problem"),
         number if dot and not zeros.strip("0") else answer,
         "math",
+        solution=record.optional_text("solution", "Solution"),
     )
 
 

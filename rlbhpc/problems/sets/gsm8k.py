@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
@@ -11,7 +13,7 @@ from rlbhpc.problems.record import Record
 def parse(name: str, record: Record) -> Problem:
     """Take what stands after the last ``####`` of the worked solution as gold."""
     solution = record.text("answer", "solution")
-    _, mark, tail = solution.rpartition("####")
+    steps, mark, tail = solution.rpartition("####")
     gold = tail.strip().replace(",", "")
     if not mark or not gold:
         raise UserError(f"{record.place}: field `answer` has nothing after a last ####")
@@ -21,6 +23,8 @@ def parse(name: str, record: Record) -> Problem:
         record.text("question", "problem"),
         gold,
         "math",
+        # The marks of a calculator that no model here has are left out.
+        solution=re.sub(r"<<.*?>>", "", steps).strip(),
     )
 
 

@@ -29,6 +29,7 @@ def parse(name: str, record: Record) -> Problem:
         gold,
         "math",
         extras,
+        solution=record.optional_text("solution"),
     )
 
 

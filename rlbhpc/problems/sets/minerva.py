@@ -19,6 +19,7 @@ def parse(name: str, record: Record) -> Problem:
         gold,
         "math",
         {"course": course} if course else {},
+        solution=record.optional_text("solution"),
     )
 
 

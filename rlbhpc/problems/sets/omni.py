@@ -29,6 +29,7 @@ def parse(name: str, record: Record) -> Problem:
             "domain": [str(field) for field in domain] if isinstance(domain, list) else [],
             "source": record.optional_text("source"),
         },
+        solution=record.optional_text("solution"),
     )
 
 

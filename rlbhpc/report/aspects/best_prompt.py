@@ -1,0 +1,160 @@
+"""Models under their best prompt, and each trained model against its base under that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.prompts import Prompts, prompts
+from rlbhpc.report.compare import common_problems
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.stats import Interval, k_grid
+from rlbhpc.stats.best_prompt import BestPrompt, best_prompt
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.paired import paired_interval
+
+
+@dataclass(frozen=True)
+class Best:
+    """A model under its best prompt, with a trained model against it where there is one.
+
+    ``curves`` and ``trained_minus`` are intervals over problems at every k of ``best``.
+    """
+
+    prompts: Prompts
+    best: BestPrompt
+    curves: dict[str, Interval]
+    trained: str
+    trained_minus: Interval | None
+
+
+@once
+def best_prompts(report: Report) -> list[Best]:
+    """Every model under several prompts with equally many samples under each."""
+    results: list[Best] = []
+    for model in prompts(report):
+        trained = [
+            pair.trained
+            for pair in report.final
+            if pair.base.arm in {arm.arm for arm in model.arms}
+            and (pair.base.problem_set, pair.base.step) == (model.problem_set, model.step)
+        ]
+        rivals: list[Measured | None] = [*trained] or [None]
+        for rival in rivals:
+            result = _best(report, model, rival)
+            results += [result] if result is not None else []
+    return results
+
+
+def _best(report: Report, model: Prompts, rival: Measured | None) -> Best | None:
+    problems = common_problems((*model.arms, *([rival] if rival else [])))
+    counts = {
+        name: arm.counts[arm.rows_of(problems)]
+        for name, arm in zip(model.spread.prompts, model.arms, strict=True)
+    }
+    first = next(iter(counts.values()))
+    alike = all((c.n == first.n).all() and not c.stop_after.any() for c in counts.values())
+    reach = int((first.n - first.n // 2).min()) if len(problems) > 1 else 0
+    rival_counts = rival.counts[rival.rows_of(problems)] if rival else None
+    if rival_counts is not None:
+        reach = min(reach, rival_counts.reach)
+    if not alike or reach < 1:
+        return None
+    best = best_prompt(counts, k_grid(reach))
+    weights = report.draws.of(problems)
+
+    prob = report.settings.prob
+    curves = {
+        "chosen per problem": mean_interval(best.per_problem, weights, prob, "split halves"),
+        "chosen on the other problems": mean_interval(best.overall, weights, prob, "left out"),
+    }
+    minus = None
+    if rival_counts is not None:
+        minus = paired_interval(rival_counts.pass_at_k(best.k) - best.per_problem, weights, prob)
+    return Best(model, best, curves, rival.label if rival else "", minus)
+
+
+def section(report: Report) -> list[Node]:
+    """Show what the best prompt makes of a model, and what that leaves of a difference."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        results = [r for r in best_prompts(report) if r.prompts.problem_set == set_name]
+        if results:
+            nodes += [
+                el("h3", f"{set_name}: under the best prompt"),
+                table(f"Best prompt on {set_name}", HEADS, _rows(results)),
+            ]
+    if nodes:
+        nodes.append(
+            el(
+                "p",
+                "Chosen per problem: half of a problem's samples choose its prompt and the other "
+                "half is scored, over all halves. That is right for this rule and so a little low "
+                "for the best prompt of each problem; the plain maximum is too high, and the truth "
+                "lies between them. Chosen on the other problems: one prompt, the best in the mean "
+                "of all problems but the one that is scored. Trained minus base takes the base "
+                "under its prompt chosen per problem.",
+                class_="soft",
+            )
+        )
+    return nodes
+
+
+def _rows(results: list[Best]) -> list[list[Cell]]:
+    rows: list[list[Cell]] = []
+    for result in results:
+        k = result.best.k
+        for i in sorted({0, len(k) - 1}, reverse=True):
+            minus = result.trained_minus
+            rows.append([
+                result.prompts.label,
+                int(k[i]),
+                *(bounds(curve, i) for curve in result.curves.values()),
+                percent(float(result.best.highest[:, i].mean())),
+                result.trained or "–",
+                "–" if minus is None else bounds(minus, i, sign=True),
+            ])  # fmt: skip
+    return rows
+
+
+def best_prompt_frame(results: list[Best]) -> pd.DataFrame:
+    """One row per model, trained model and k."""
+    parts = []
+    for result in results:
+        columns: dict[str, object] = {
+            "problem_set": result.prompts.problem_set,
+            "model": result.prompts.model,
+            "step": result.prompts.step,
+            "prompts": ", ".join(result.prompts.spread.prompts),
+            "k": result.best.k,
+            "highest": result.best.highest.mean(axis=0),
+            "trained": result.trained,
+        }
+        intervals = {**result.curves, "trained minus base": result.trained_minus}
+        for name, interval in intervals.items():
+            slug = name.replace(" ", "_")
+            for part in ("estimate", "lower", "upper"):
+                value = np.nan if interval is None else getattr(interval, part)
+                columns[slug if part == "estimate" else f"{slug}_{part}"] = value
+        parts.append(pd.DataFrame(columns))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+HEADS: Final = [
+    "model", "k", "chosen per problem, %", "chosen on the other problems, %", "maximum, %",
+    "trained", "trained − base, points",
+]  # fmt: skip
+
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {"best_prompt": best_prompt_frame(best_prompts(report))},
+)
