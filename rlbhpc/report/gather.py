@@ -29,6 +29,7 @@ from rlbhpc.store.reader import open_cube
 from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.remember import PROBE
 
 #: Replicates where no study says how many.
 REPLICATES: Final = 1000
@@ -168,7 +169,10 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
             "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
             "--compare BASE:TRAINED."
         )
-    lines = _lines(arms, _pairs(names, study, pairs), notes)
+    provenance = _provenance(Layout(folder))
+    # Whether one model remembers more of a set than another is no boundary of reasoning.
+    answered = [arm for arm in arms if PROBE not in provenance.get(arm.group, {})]
+    lines = _lines(answered, _pairs(names, study, pairs), notes)
     final = [_compared(line.base, line.steps[-1], draw, settings) for line in lines]
     notes += [note for pair in final for note in _comparison_notes(pair)]
     return Report(
@@ -182,7 +186,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         tuple(lines),
         tuple(adjusted(final)),
         tuple(notes),
-        _provenance(Layout(folder)),
+        provenance,
         study.hash if study else "",
         tree,
     )

@@ -83,6 +83,11 @@ class Measured:
     curve: PassCurve | None = None
 
     @property
+    def group(self) -> str:
+        """Where its samples stand in the results."""
+        return f"{self.arm}/{self.problem_set}"
+
+    @property
     def label(self) -> str:
         """Arm and step in one name."""
         return self.arm if self.step == 0 else f"{self.arm}, step {self.step:,}"

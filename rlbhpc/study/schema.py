@@ -153,6 +153,10 @@ class ProblemSet(Entry):
     """A record that repeats another one whole: refuse the set, or leave the record out. What was
     left out is counted by `rlbhpc check`, `plan` and the report.
     """
+    probe: Annotated[float, Field(gt=0, lt=1), Tag("probe")] | None = None
+    """Show only this share of each question's words: right is who goes on word for word, as a model
+    does that has read the set. Take the prompt `bare`.
+    """
     n: Samples | None = None
     """Samples per problem of this set, in place of the arms' own n."""
     stop_after: StopAfter | None = None

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.own import own_set
+from rlbhpc.problems.probe import probed
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
@@ -393,4 +394,6 @@ def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None
         replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
         for p in loaded
     ]
-    return problems if entry.ids is None else listed(problems, Path(entry.ids))
+    if entry.ids is not None:
+        problems = listed(problems, Path(entry.ids))
+    return problems if entry.probe is None else [probed(p, entry.probe) for p in problems]

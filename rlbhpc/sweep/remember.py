@@ -24,6 +24,8 @@ from rlbhpc.verify.registry import verifier
 # What the entropies of an arm are; log-probs and entropies belong to the same distribution.
 ENTROPY = "exact: full vocabulary, at the sampling temperature, before top-p"
 ENTROPY_OF_EXTRAS = f"{ENTROPY}, every other cut and every penalty"
+# Key of a grid whose problems show only so much of their questions.
+PROBE = "probe"
 ENTROPY_OF_ENDPOINT = "lower bound: from the likeliest tokens, of the log-probs the server reports"
 
 
@@ -58,6 +60,8 @@ def _plan_grids(study: Study) -> None:
             if grid is not None:
                 mine = [t for t in extra if (t["arm"], t["set_name"]) == (arm.name, set_name)]
                 provenance = {**_provenance(study, arm.name), "topups": mine}
+                if (probe := study.problem_sets[set_name].probe) is not None:
+                    provenance[PROBE] = probe
                 if stop_after := study.stop_after(arm.name, set_name):
                     provenance["stop_after"] = stop_after
                 replace(grid, provenance=provenance).save(path)

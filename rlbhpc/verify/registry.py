@@ -44,6 +44,7 @@ KINDS: Final[dict[str, str]] = {
     "visual": "rlbhpc.verify.kinds.visual",
     "choice": "rlbhpc.verify.kinds.choice",
     "judge": "rlbhpc.verify.kinds.judge",
+    "probe": "rlbhpc.verify.kinds.probe",
     "program-task": "rlbhpc.verify.kinds.program_task",
 }
 

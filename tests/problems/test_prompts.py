@@ -63,6 +63,7 @@ GOLDEN = {
     "countdown-words": "Use every number on the left of the arrow exactly once, with +, - and *, "
     "to reach the number on the right: Q\nThink step by step, then write the expression after "
     '"Answer:".\n',
+    "bare": "Q",
 }
 
 

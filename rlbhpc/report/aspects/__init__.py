@@ -23,6 +23,7 @@ from rlbhpc.report.aspects import (
     gap,
     guesses,
     learning,
+    memorised,
     own,
     pass_at_k,
     perplexity,
@@ -72,6 +73,7 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     audit.ASPECT,
     regraded.ASPECT,
     guesses.ASPECT,
+    memorised.ASPECT,
     evidence.ASPECT,
     chains.ASPECT,
 )

@@ -1,0 +1,132 @@
+"""What a model knows by heart: the probes of contamination, per set and per problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds
+from rlbhpc.report.stored import cells
+from rlbhpc.stats import Interval
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.store.cube_schema import answer_id
+from rlbhpc.sweep.remember import PROBE
+from rlbhpc.verify.kinds.probe import ANSWERED, BOTH
+
+# Ids that the page names; all of them stand in the table of the export.
+NAMED: Final = 8
+
+
+@dataclass(frozen=True)
+class Memorised:
+    """One arm on one probe.
+
+    ``share`` of each question was shown; ``completed`` and ``answered`` are shares of samples, per
+    problem of ``of.sampled_problems``, with intervals of their means over problems.
+    """
+
+    of: Measured
+    share: float
+    completed: NDArray[np.float64]
+    answered: NDArray[np.float64]
+    completion: Interval
+    answer: Interval
+
+    @property
+    def known(self) -> list[str]:
+        """Problems whose question was completed word for word at least once."""
+        ids = self.of.sampled_problems
+        return [ids[i] for i in np.flatnonzero(self.completed > 0)]
+
+
+@once
+def memorised(report: Report) -> list[Memorised]:
+    """Read every probe of a run."""
+    probes = [arm for arm in report.measured if PROBE in report.provenance.get(arm.group, {})]
+    return [_memorised(report, arm, ids) for arm, (ids,) in cells(report, probes, ("answer",))]
+
+
+def _memorised(report: Report, arm: Measured, ids: NDArray[np.int64]) -> Memorised:
+    rows = arm.rows
+    counts = arm.counts[rows]
+    completed = counts.c / counts.n
+    right_answers = np.isin(ids[rows], [answer_id(BOTH), answer_id(ANSWERED)])
+    answered = right_answers.sum(axis=1) / counts.n
+    weights = report.draws.of(arm.sampled_problems)
+    prob = report.settings.prob
+    return Memorised(
+        arm,
+        float(report.provenance[arm.group][PROBE]),
+        completed,
+        answered,
+        mean_interval(completed, weights, prob, "problem bootstrap"),
+        mean_interval(answered, weights, prob, "problem bootstrap"),
+    )
+
+
+def section(report: Report) -> list[Node]:
+    """Show how much of each probed set a model completes, and which problems."""
+    results = memorised(report)
+    if not results:
+        return []
+    rows: list[list[Cell]] = [
+        [
+            result.of.problem_set,
+            result.of.label,
+            f"{100 * result.share:g} %",
+            len(result.completed),
+            bounds(result.completion),
+            bounds(result.answer),
+            ", ".join(result.known[:NAMED]) + (" …" if len(result.known) > NAMED else ""),
+        ]
+        for result in results
+    ]
+    heads = ["set", "arm", "shown", "problems", "completed, %", "answered, %", "completed problems"]
+    return [
+        el("h3", "Contamination"),
+        table("Partial-prompt probes", heads, rows, wide=(6,)),
+        el(
+            "p",
+            "A probe shows the beginning of a question. Completed: the response goes on as the "
+            "question does, word for word, which a model that has never read the set hardly ever "
+            "does. Answered: it also gives the right answer, though part of the question is "
+            "missing. `rlbhpc select RUN ARM SET 0-0` lists the problems that were never "
+            "completed, for the key `ids` of a problem set.",
+            class_="soft",
+        ),
+    ]
+
+
+def memorised_frame(results: list[Memorised]) -> pd.DataFrame:
+    """One row per arm, probe and problem."""
+    parts = [
+        pd.DataFrame(
+            {
+                "problem_set": result.of.problem_set,
+                "arm": result.of.arm,
+                "step": result.of.step,
+                "shown": result.share,
+                "problem": result.of.sampled_problems,
+                "completed": result.completed,
+                "answered": result.answered,
+            }
+        )
+        for result in results
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+ASPECT = Aspect(
+    Part.SAMPLES,
+    section,
+    tables=lambda report: {"contamination": memorised_frame(memorised(report))},
+)

@@ -1,0 +1,43 @@
+"""The ``probe`` verifier: whether a response goes on as the question does, and then answers it.
+
+Right is a response that begins with the rest of the question, word for word; how much white space
+stands between the words does not matter. Whether the question's own verifier finds the right answer
+in the response is told beside it, as the canonical answer: one of :data:`OUTCOMES`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rlbhpc.problems.probe import whole_problem
+from rlbhpc.problems.problem import Problem
+from rlbhpc.verify import registry
+from rlbhpc.verify.kinds import math
+from rlbhpc.verify.verdict import Status, Verdict
+
+FINGERPRINT: Final = f"probe-1/{math.FINGERPRINT}"
+COMPLETED: Final = "completed"
+ANSWERED: Final = "answered"
+BOTH: Final = f"{COMPLETED}, {ANSWERED}"
+OUTCOMES: Final = (BOTH, COMPLETED, ANSWERED, "neither")
+
+
+def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+    """Judge one response to the beginning of a question."""
+    assert problem is not None
+    rest, words = gold.split(), response.split()
+    is_completed = words[: len(rest)] == rest
+    whole = whole_problem(problem)
+    answer = registry.verify(whole.verifier, whole.gold, _after(response, len(rest)), whole)
+    if answer.status in (Status.TIMEOUT, Status.ERROR):
+        return answer
+    parts = [name for name, holds in ((COMPLETED, is_completed), (ANSWERED, answer.right)) if holds]
+    outcome = ", ".join(parts) or OUTCOMES[-1]
+    status = Status.RIGHT if is_completed else Status.WRONG
+    return Verdict(status, outcome, outcome, f"{COMPLETED if is_completed else 'other'}")
+
+
+def _after(response: str, words: int) -> str:
+    """What follows the first words, or all of it if nothing does."""
+    rest = response.split(maxsplit=words)
+    return rest[words] if len(rest) > words else response
