@@ -1,0 +1,132 @@
+"""The probe of contamination: what a model was taught by heart, and what it has never seen."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlbhpc.cli.select import select
+from rlbhpc.errors import DONE
+from rlbhpc.problems.probe import probed, whole_problem
+from rlbhpc.problems.problem import Problem
+from rlbhpc.report.aspects.memorised import memorised, memorised_frame
+from rlbhpc.report.gather import gather
+from rlbhpc.study.load import load_study
+from rlbhpc.verify.registry import verify
+from rlbhpc.verify.verdict import Status
+from tests.children import Child
+
+QUESTION = "Ann has 3 red\n and 4 blue balls. How many balls has she?"
+
+
+def problem() -> Problem:
+    return Problem("set/1", {"question": QUESTION}, "7", "math", {"level": "1"})
+
+
+@pytest.mark.parametrize(("share", "visible"), [(0.4, 6), (0.6, 8), (0.8, 11), (0.99, 12)])
+def test_a_probe_shows_whole_words_and_keeps_the_problem(share: float, visible: int) -> None:
+    probe = probed(problem(), share)
+    shown = probe.fields["question"]
+    assert QUESTION.startswith(shown) and len(shown.split()) == visible
+    assert (shown.split() + probe.gold.split()) == QUESTION.split()
+    assert whole_problem(probe) == replace(problem(), solution="")
+    assert probe.content_hash != probed(problem(), share / 2).content_hash
+
+
+@pytest.mark.parametrize(
+    ("response", "status", "outcome"),
+    [
+        (
+            " blue balls.  How many\nballs has she? So \\boxed{7}",
+            Status.RIGHT,
+            "completed, answered",
+        ),
+        (" blue balls. How many balls has she? It is \\boxed{8}", Status.RIGHT, "completed"),
+        (" green balls. How many balls has she? \\boxed{7}", Status.WRONG, "answered"),
+        (" blue balls. How many balls has", Status.WRONG, "neither"),
+        ("", Status.WRONG, "neither"),
+    ],
+)
+def test_completion_and_answer_are_told_apart(response: str, status: Status, outcome: str) -> None:
+    probe = probed(problem(), 0.45)
+    verdict = verify("probe", probe.gold, response, probe)
+    assert (verdict.status, verdict.canonical) == (status, outcome)
+
+
+STUDY = """
+name: known
+models:
+  reader: {train: {recipe: by-heart}, steps: [STEPS]}
+recipes:
+  by-heart:
+    algorithm: sft
+    texts: texts.jsonl
+    architecture: {model_type: qwen2, hidden_size: 96, intermediate_size: 192,
+                   num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 4}
+    prompts_per_step: 50
+    learning_rate: 4e-3
+    options: {warmup_steps: 10, save_every: 1000}
+problem_sets:
+  taught: &set {path: taught.jsonl, fields: &fields {question: q, gold: a, id: i},
+                probe: [0.4, 0.6, 0.8]}
+  unseen: {path: unseen.jsonl, fields: *fields, probe: 0.6}
+arms:
+  probe: {model: reader, prompt: bare, temperature: 0, n: 1, max_tokens: 90}
+engine: {name: hf, dtype: float32}
+"""
+WORDS = (
+    "red blue old new big tall cat dog sun car sea ice has buys sells eats sees of and the".split()
+)
+
+
+def write_sets(folder: Path) -> None:
+    """Fifty questions that are taught, each as its first fifth and what follows, and fifty new."""
+    rng = random.Random(1)
+    lessons = []
+    for name in ("taught", "unseen"):
+        records = []
+        for number in range(50):
+            question = " ".join(rng.choices(WORDS, k=12)) + " ?"
+            record = {"q": question, "a": str(rng.randrange(100)), "i": str(number)}
+            records.append(record)
+            if name == "taught":
+                beginning = " ".join(question.split()[:3])
+                rest = question.removeprefix(beginning)
+                lessons.append(
+                    {"prompt": beginning, "response": f"{rest} \\boxed{{{record['a']}}}"}
+                )
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (folder / "texts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lessons))
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_it_finds_what_was_taught_by_heart_and_clears_what_was_not(tmp_path: Path) -> None:
+    write_sets(tmp_path)
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY.replace("STEPS", "300"))
+    assert Child("train", str(path), "reader").ended() == DONE
+    assert Child("sample", str(path)).ended() == DONE
+    report = gather(load_study(path).layout.root)
+    assert not report.lines
+    rates = {r.of.problem_set: (r.share, r.completed.mean(), r.answered.mean())
+             for r in memorised(report)}  # fmt: skip
+    for share in (0.4, 0.6, 0.8):
+        shown, completed, answered = rates[f"taught-probe{share}"]
+        assert shown == share and completed >= 0.9 and answered >= 0.9
+    assert rates["unseen"][1:] == (0, 0)
+    frame = memorised_frame(memorised(report))
+    assert len(frame) == 200 and set(frame["problem_set"]) == set(rates)
+    # As a filter: what was completed is gone.
+    root = str(load_study(path).layout.root)
+    for name, left in (
+        ("unseen", 50),
+        ("taught-probe0.6", 50 - round(50 * rates["taught-probe0.6"][1])),
+    ):
+        result = CliRunner().invoke(select, [root, "probe", name, "0-0"])
+        assert len(result.output.split()) == left
