@@ -128,6 +128,38 @@ SHAPES: dict[str, tuple[Records, list[str]]] = {
         ["204", "033"],
     ),
     "aime25": ([{"question": "Find the sum of all bases.", "answer": 70, "id": "0"}], ["70"]),
+    "aime26": ([{"problem_idx": 1, "answer": 277, "problem": "Find m + n."}], ["277"]),
+    **dict.fromkeys(
+        ("hmmt25", "hmmt26"),
+        (
+            [
+                {
+                    "problem_idx": 3,
+                    "answer": "\\frac{9 \\sqrt{23}}{23}",
+                    "problem": "How long is it?",
+                    "problem_type": ["Algebra", "Geometry"],
+                }
+            ],
+            ["\\frac{9 \\sqrt{23}}{23}"],
+        ),
+    ),
+    "beyondaime": ([{"problem": "What is the least n?", "answer": 3_600_000}], ["3600000"]),
+    "livemathbench": (
+        [
+            {
+                "question": "Compute f(2).",
+                "answer": "$\\frac{1}{2}$",
+                "question_type": "problem-solving",
+            },
+            {
+                "question": "Which one?",
+                "answer": "B",
+                "question_type": "choice",
+                "options": ["A. 1", "B. 2"],
+            },
+        ],
+        ["$\\frac{1}{2}$", "B"],
+    ),
     "amc23": (
         [
             {"id": 0, "problem": "Cities A and B.", "answer": 27.0, "url": "https://aops/1"},

@@ -1,4 +1,4 @@
-"""Competitions whose answers are plain numbers: AIME 2024 and 2025, AMC 2023."""
+"""Competitions: AIME, AMC, HMMT, BeyondAIME and LiveMathBench."""
 
 from __future__ import annotations
 
@@ -25,6 +25,34 @@ def parse(name: str, record: Record) -> Problem:
     )
 
 
+def parse_arena(name: str, record: Record) -> Problem:
+    """As MathArena publishes competitions: numbered, with a list of subjects."""
+    subjects = record.get("problem_type")
+    return make_problem(
+        name,
+        record.text("problem_idx"),
+        record.text("problem"),
+        record.text("answer"),
+        "math",
+        {"subject": [str(s) for s in subjects]} if isinstance(subjects, list) else {},
+    )
+
+
+def parse_live(name: str, record: Record) -> Problem:
+    """LiveMathBench: some questions have options, and their answer is a letter."""
+    options = record.get("options")
+    choices = [str(option) for option in options] if isinstance(options, list) else []
+    question = "\n".join((record.text("question"), *choices))
+    extras = {"kind": record.optional_text("question_type")}
+    verifier = "choice" if choices else "math"
+    return make_problem(name, "", question, record.text("answer"), verifier, extras)
+
+
 AIME24 = FileSet(parse, Source("HuggingFaceH4/aime_2024", ("data/*.parquet",)))
 AIME25 = FileSet(parse, Source("math-ai/aime25", ("*.jsonl", "*.parquet")))
+AIME26 = FileSet(parse_arena, Source("MathArena/aime_2026", ("data/*.parquet",)))
+HMMT25 = FileSet(parse_arena, Source("MathArena/hmmt_feb_2025", ("data/*.parquet",)))
+HMMT26 = FileSet(parse_arena, Source("MathArena/hmmt_feb_2026", ("data/*.parquet",)))
+BEYOND_AIME = FileSet(parse, Source("ByteDance-Seed/BeyondAIME", ("*.parquet", "data/*.parquet")))
+LIVE = FileSet(parse_live, Source("opencompass/LiveMathBench", ("*.jsonl", "*.parquet")))
 AMC23 = FileSet(parse, Source("math-ai/amc23", ("*.jsonl", "*.parquet", "data/*.parquet")))
