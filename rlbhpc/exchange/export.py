@@ -25,7 +25,7 @@ import xarray as xr
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, files, left_out, schema
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.reader import open_cube, plain_attributes, purged
+from rlbhpc.store.reader import open_cube, purged
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.study.layout import Layout
 
@@ -151,11 +151,10 @@ def _netcdf(layout: Layout, sink: files.Sink) -> int:
 
 def _compressed(dataset: xr.Dataset) -> xr.Dataset:
     """A Dataset whose large arrays are compressed where they are written."""
-    plain = dataset.assign_attrs(plain_attributes(dataset.attrs))
-    for variable in plain.data_vars.values():
+    for variable in dataset.data_vars.values():
         if variable.ndim > 1 and variable.dtype != object:
             variable.encoding = {"zlib": True, "complevel": 1, "shuffle": True}
-    return plain
+    return dataset
 
 
 WRITERS: Final[Mapping[str, Callable[[Layout, files.Sink], int]]] = {

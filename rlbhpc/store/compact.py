@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import cube, cube_schema, files, guessing, tables, versions
-from rlbhpc.store.derive import Base, Derivation, Place, refuse_purged
+from rlbhpc.store.derive import Base, Place, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
@@ -136,17 +135,13 @@ class _Build:
     def run(self) -> None:
         """Write all groups."""
         root = cube.create(self._store)
-        derivations = {}
-        for group in self._sources.groups:
-            derivation = Derivation(self._sources.rows(group), self._base)
-            target = cube.create_samples(root, group.arm, group.problem_set, derivation.grid)
-            derivation.write(target, partial(self._link, group))
-            derivations[group] = derivation
+        sources = self._sources
+        derivations = derive(root, sources, self._base, sources.groups, self._link)
+        for group, derivation in derivations.items():
             self.bands += len(derivation.derived)
             self.linked += len(derivation.kept)
             self.notes[str(group)] = derivation.notes
-        refuse_purged(self._base, self._sources, derivations)
-        tables.write_groups(root, self._sources.layout)
+        tables.write_groups(root, sources.layout)
         guessing.write(root)
         cube.consolidate(self._store)
 

@@ -173,19 +173,25 @@ def intact(path: Path) -> bool:
 
 
 def open_checked(store: Path) -> zarr.Group:
-    """Open a cube for reading after a look at its metadata.
+    """Open a cube for reading after a look at its metadata, see :func:`read_checked`."""
+    import zarr
+
+    read_checked(store)
+    return zarr.open_group(store, mode="r", use_consolidated=True)
+
+
+def read_checked(store: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the metadata of a cube's root and, by path, of every node.
 
     Raises
     ------
     UserError
         If it is no cube, one of a later schema, or its metadata was damaged.
     """
-    import zarr
-
     try:
-        metadata = json.loads((store / METADATA).read_bytes())
-        attributes = metadata["attributes"]
-        nodes = metadata["consolidated_metadata"]["metadata"]
+        top = json.loads((store / METADATA).read_bytes())
+        attributes = top["attributes"]
+        nodes = top["consolidated_metadata"]["metadata"]
         schema, version = attributes["schema"], attributes["schema_version"]
         checksum = attributes[CHECKSUM]
     except (ValueError, KeyError, TypeError) as error:
@@ -203,7 +209,7 @@ def open_checked(store: Path) -> zarr.Group:
             f"{store}: written with schema version {version}, this program knows "
             f"{cube_schema.SCHEMA_VERSION}; use a newer rlbhpc"
         )
-    return zarr.open_group(store, mode="r", use_consolidated=True)
+    return top, nodes
 
 
 def read_grid(root: zarr.Group, path: str) -> Grid | None:
@@ -238,21 +244,21 @@ def consolidate(root: Path) -> None:
     ``zarr.consolidate_metadata`` does comes with a warning of its own and in the order of the
     folder's listing, which differs between file systems.
     """
-    top, nodes = read_metadata(root)
-    top["attributes"][CHECKSUM] = metadata_checksum(top["attributes"], nodes)
-    top["consolidated_metadata"] = {
-        "kind": "inline",
-        "must_understand": False,
-        "metadata": nodes,
-    }
-    (root / METADATA).write_text(json.dumps(top, indent=1, ensure_ascii=False))
-
-
-def read_metadata(root: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metadata of the root and, by sorted path, of every node, each from its own file."""
     paths = {path.parent.relative_to(root).as_posix(): path for path in root.rglob(METADATA)}
     top = json.loads(paths.pop(".").read_bytes())
-    return top, {name: json.loads(paths[name].read_bytes()) for name in sorted(paths)}
+    nodes = {name: json.loads(paths[name].read_bytes()) for name in sorted(paths)}
+    text = json.dumps(consolidated(top, nodes), indent=1, ensure_ascii=False)
+    (root / METADATA).write_text(text)
+
+
+def consolidated(top: dict[str, Any], nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata of a root with that of all nodes in it."""
+    checksum = metadata_checksum(top["attributes"], nodes)
+    whole = {"kind": "inline", "must_understand": False, "metadata": nodes}
+    return top | {
+        "attributes": top["attributes"] | {CHECKSUM: checksum},
+        "consolidated_metadata": whole,
+    }
 
 
 def metadata_checksum(attributes: Mapping[str, Any], nodes: Mapping[str, Any]) -> str:

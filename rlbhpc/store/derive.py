@@ -6,8 +6,9 @@ this, so that they cannot disagree about which of two samples counts, or which a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -202,6 +203,34 @@ class Derivation:
             self.lost[problem] = self.lost.get(problem, 0) + samples
 
 
+def derive(
+    root: zarr.Group,
+    sources: Sources,
+    base: Base | None,
+    groups: Iterable[Group],
+    keep: Callable[[Group, Place], bool],
+) -> dict[Group, Derivation]:
+    """Write groups of samples into a cube, in a folder or in memory.
+
+    Parameters
+    ----------
+    keep
+        Takes a band over from the base and says whether it could.
+
+    Raises
+    ------
+    PurgedError
+        If the base has samples that no file holds any more.
+    """
+    derivations = {}
+    for group in groups:
+        derivation = Derivation(sources.rows(group), base)
+        derivation.write(cube.create_samples(root, *group, derivation.grid), partial(keep, group))
+        derivations[group] = derivation
+    _refuse_purged(base, sources, derivations)
+    return derivations
+
+
 class PurgedError(UserError):
     """Samples that the cube has are in no journal or part any more."""
 
@@ -210,7 +239,7 @@ class PurgedError(UserError):
         self.samples = samples
 
 
-def refuse_purged(
+def _refuse_purged(
     base: Base | None, sources: Sources, derivations: Mapping[Group, Derivation]
 ) -> None:
     """Refuse a cube with fewer samples than the one before, because files were removed.

@@ -72,28 +72,11 @@ class Marks:
 
 def write(root: zarr.Group) -> None:
     """Fill in the marks of a cube whose samples and counts are written."""
-    import zarr
+    from rlbhpc.store import cube, lazy
 
-    from rlbhpc.store import cube
-
-    groups: list[Any] = [
-        node
-        for _, node in root.members(max_depth=None)
-        if isinstance(node, zarr.Group) and GUESSABLE.name in node
-    ]
-    marks = Marks(
-        Guesses(
-            str(node["problem_set"][...]),
-            node["problem"][...],
-            node["n"][:, list(node["step"][...]).index(0)],
-            node["c"][:, list(node["step"][...]).index(0)],
-        )
-        for node in groups
-        if _asked_to_guess(node.attrs["provenance"]) and 0 in node["step"][...]
-    )
-    for node in groups:
-        values = marks.of(str(node["problem_set"][...]), node["problem"][...])
-        cube.write(node, GUESSABLE.name, values)
+    for path, data in mark(lazy.datasets(root)).items():
+        if GUESSABLE.name in data.coords:
+            cube.write(root[path], GUESSABLE.name, data[GUESSABLE.name].values)  # type: ignore[arg-type]
 
 
 def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[str, xr.Dataset]:

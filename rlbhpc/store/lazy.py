@@ -1,4 +1,4 @@
-"""Arrays of an opened cube, read chunk by chunk on demand.
+"""The groups of a cube as Datasets whose arrays are read chunk by chunk on demand.
 
 A chunk file that is not there, or whose checksum does not match, is an error here. Zarr alone
 would show the first as missing samples.
@@ -6,38 +6,78 @@ would show the first as missing samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
+import zarr
 from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
+from zarr.core.buffer import Buffer, cpu
+from zarr.storage import LocalStore, MemoryStore
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.derive import Place
-
-if TYPE_CHECKING:
-    import zarr
-
-#: First and last-but-one index along every dimension.
-Region = tuple[tuple[int, int], ...]
+from rlbhpc.store import cube
+from rlbhpc.store.cube_schema import GUESSABLE
 
 
-class LazyArray(BackendArray):
-    """What xarray indexes; ``read`` gives the values of a region."""
+class _Overlay(MemoryStore):
+    """What was derived in memory, over the chunk files of a cube on disk."""
 
-    def __init__(
-        self,
-        read: Callable[[Region], NDArray[Any]],
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self._read = read
+    def __init__(self, above: dict[str, Buffer], below: Path | None) -> None:
+        super().__init__(above, read_only=True)
+        self._below = below
+        self._disk = LocalStore(below, read_only=True) if below else None
+
+    def __str__(self) -> str:
+        return str(self._below)
+
+    async def get(self, key: str, *args: Any, **kwargs: Any) -> Buffer | None:
+        """Read from memory, else from the disk; a chunk that neither has was lost."""
+        value = await super().get(key, *args, **kwargs)
+        if value is None and self._disk is not None:
+            value = await self._disk.get(key, *args, **kwargs)
+        name = key.rpartition("/")[2]
+        if value is None and (name == "c" or name.isdigit()):
+            raise UserError(
+                f"{self._below}/{key} is not there any more; open the cube again if it was "
+                "compacted meanwhile, else run `rlbhpc compact --rebuild`"
+            )
+        return value
+
+
+def open_overlay(above: dict[str, Buffer], below: Path | None) -> zarr.Group:
+    """Open a cube whose groups lie in memory or, where memory has none of the name, on disk."""
+    files = {
+        key.removesuffix(f"/{cube.METADATA}"): json.loads(value.to_bytes())
+        for key, value in above.items()
+        if key.endswith(cube.METADATA)
+    }
+    top = files.pop(cube.METADATA, None)
+    nodes: dict[str, Any] = {}
+    if below is not None:
+        stored_top, nodes = cube.read_checked(below)
+        top = top or stored_top
+    fresh = [f"{name}/" for name, node in files.items() if "kind" in node["attributes"]]
+    nodes = {k: v for k, v in nodes.items() if not f"{k}/".startswith(tuple(fresh))} | files
+    text = json.dumps(cube.consolidated(top or {}, nodes))
+    above[cube.METADATA] = cpu.Buffer.from_bytes(text.encode())
+    return zarr.open_group(_Overlay(above, below), mode="r", use_consolidated=True)
+
+
+class _LazyArray(BackendArray):
+    """What xarray indexes instead of a Zarr array."""
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        self.shape = array.shape
+        # Strings as other readers give them: netCDF, plots and dask know no StringDType.
+        is_text = isinstance(array.dtype, np.dtypes.StringDType)
+        self.dtype = np.dtype(object) if is_text else array.dtype
+        self._array = array
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         """Read by integers and slices; xarray takes the rest from the result."""
@@ -46,116 +86,62 @@ class LazyArray(BackendArray):
         )
 
     def _basic(self, key: tuple[int | slice, ...]) -> Any:
-        region, local = [], []
-        for index, size in zip(key, self.shape, strict=True):
-            if isinstance(index, slice):
-                start, stop, step = index.indices(size)
-                region.append((start, max(start, stop)))
-                local.append(slice(None, None, step))
-            else:
-                first = int(index) % size
-                region.append((first, first + 1))
-                local.append(0)  # type: ignore[arg-type]
-        # Strings as other readers give them: netCDF, plots and dask know no StringDType.
-        return self._read(tuple(region))[tuple(local)].astype(self.dtype, copy=False)
+        return _load(self._array, key).astype(self.dtype, copy=False)
 
 
-class Stored:
-    """A Zarr array that may be shorter than the axes of the view on it."""
-
-    def __init__(self, array: zarr.Array[Any], folder: Path) -> None:
-        self.array = array
-        self._folder = folder
-
-    def whole(self) -> NDArray[Any]:
-        """Read all of it."""
-        return self(tuple((0, size) for size in self.array.shape))
-
-    def __call__(self, region: Region) -> NDArray[Any]:
-        """Read a region; beyond the stored extent everything is missing."""
-        shape = self.array.shape
-        clipped = tuple(
-            (start, max(start, min(stop, size)))
-            for (start, stop), size in zip(region, shape, strict=True)
-        )
-        if clipped == region:
-            return self._load(region)
-        values = np.full(
-            [stop - start for start, stop in region], self.array.fill_value, self.array.dtype
-        )
-        if all(stop > start for start, stop in clipped):
-            inside = tuple(slice(stop - start) for start, stop in clipped)
-            values[inside] = self._load(clipped)
-        return values
-
-    def _load(self, region: Region) -> NDArray[Any]:
-        self._refuse_lost_chunks(region)
-        try:
-            values = self.array[tuple(slice(*bounds) for bounds in region)]
-        except Exception as error:
-            # Every layer between here and the disk has its own exception for damaged bytes.
-            raise UserError(
-                f"{self._folder}: a chunk cannot be read ({error}); `rlbhpc check` on the cube "
-                "finds which, `rlbhpc compact --rebuild` derives it anew"
-            ) from error
-        return np.asarray(values, self.array.dtype)
-
-    def _refuse_lost_chunks(self, region: Region) -> None:
-        spans = [
-            range(start // size, -(-stop // size))
-            for (start, stop), size in zip(region, self.array.chunks, strict=True)
-        ]
-        for place in np.ndindex(*map(len, spans)):
-            key = [str(span[i]) for span, i in zip(spans, place, strict=True)]
-            if not self._folder.joinpath("c", *key).exists():
-                raise UserError(
-                    f"{self._folder}/c/{'/'.join(key)} is not there any more; open the cube again "
-                    "if it was compacted meanwhile, else run `rlbhpc compact --rebuild`"
-                )
+def _load(array: zarr.Array[Any], key: Any = ...) -> NDArray[Any]:
+    try:
+        return np.asarray(array[key])
+    except UserError:
+        raise
+    except Exception as error:
+        # Every layer between here and the disk has its own exception for damaged bytes.
+        raise UserError(
+            f"{array.store_path}: a chunk cannot be read ({error}); `rlbhpc check` on the cube "
+            "finds which, `rlbhpc compact --rebuild` derives it anew"
+        ) from error
 
 
-def variable(
-    dims: tuple[str, ...], array: LazyArray, attrs: dict[str, Any], chunks: tuple[int, ...]
-) -> xr.Variable:
+def datasets(root: zarr.Group) -> dict[str, xr.Dataset]:
+    """Datasets of a cube's groups by path; coordinates are read, all else when it is asked for."""
+    groups = {"/": xr.Dataset(attrs=plain_attributes(root.attrs))}
+    for name, node in root.members(max_depth=None):
+        if isinstance(node, zarr.Group) and "kind" in node.attrs:
+            groups[f"/{name}"] = _dataset(node)
+    return groups
+
+
+def _dataset(group: zarr.Group) -> xr.Dataset:
+    variables: dict[str, xr.Variable] = {}
+    coordinates: dict[str, xr.Variable] = {}
+    for name, array in group.arrays():
+        dims: tuple[str, ...] = getattr(array.metadata, "dimension_names", None) or ()
+        if dims in {(), (name,)} or name == GUESSABLE.name:
+            coordinates[name] = xr.Variable(dims, _plain(_load(array)), dict(array.attrs))
+        else:
+            variables[name] = _variable(dims, array)
+    attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
+    return xr.Dataset(variables, coordinates, plain_attributes(attrs))
+
+
+def _variable(dims: tuple[str, ...], array: zarr.Array[Any]) -> xr.Variable:
     """Wrap a lazy array as xarray's own readers do: read once, copied before it is changed."""
-    lazy: Any = indexing.LazilyIndexedArray(array)
+    lazy: Any = indexing.LazilyIndexedArray(_LazyArray(array))
     data = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazy))  # type: ignore[no-untyped-call]
-    encoding = {"preferred_chunks": dict(zip(dims, chunks, strict=True))}
-    return xr.Variable(dims, data, attrs, encoding)
+    encoding = {"preferred_chunks": dict(zip(dims, array.chunks, strict=True))}
+    return xr.Variable(dims, data, dict(array.attrs), encoding)
 
 
-class Layered:
-    """An array of a growing run: some bands from the cube, the others derived in memory.
+def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that every format takes: what is no text or number becomes its JSON."""
+    return {
+        name: value if isinstance(value, str | int | float) else json.dumps(value)
+        for name, value in attrs.items()
+    }
 
-    Parameters
-    ----------
-    memory
-        The array that was derived; it has the shape of the whole.
-    below
-        The cube's array; None if there is none.
-    kept
-        Bands that the cube's array holds: (row of chunks, position of the step).
-    rows
-        Problems in a row of chunks.
-    """
 
-    def __init__(
-        self, memory: zarr.Array[Any], below: Stored | None, kept: Collection[Place], rows: int
-    ) -> None:
-        self.array = memory
-        self._below = below
-        self._kept = kept
-        self._rows = rows
-
-    def __call__(self, region: Region) -> NDArray[Any]:
-        """Read a region."""
-        values = np.asarray(self.array[tuple(slice(*bounds) for bounds in region)])
-        (start, stop), *middle, (first, last) = region
-        for row, step in self._kept:
-            assert self._below is not None
-            low = max(start, row * self._rows)
-            high = min(stop, (row + 1) * self._rows)
-            if low < high and first <= step < last:
-                band = self._below(((low, high), *middle, (step, step + 1)))
-                values[low - start : high - start, ..., step - first : step - first + 1] = band
-        return values
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Labels in the string type that plots and every file format know."""
+    if isinstance(values.dtype, np.dtypes.StringDType):
+        return np.array(values.tolist(), str)
+    return values
