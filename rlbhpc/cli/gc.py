@@ -10,7 +10,7 @@ from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.store.gc import IDLE_HOURS
 from rlbhpc.store.gc import gc as clean
-from rlbhpc.store.groups import of_run
+from rlbhpc.store.sources import of_run
 from rlbhpc.study.layout import Layout
 
 

@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 import xarray as xr
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import band, files, left_out, schema
+from rlbhpc.store import files, left_out, schema
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.reader import open_cube, purged
 from rlbhpc.store.sources import Group, Sources
+from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout
 
 _COUNTS: Final = ("arm", "model", "problem_set", "step", "problem", "n", "c")
@@ -115,17 +116,14 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def _samples(sources: Sources, group: Group, notes: list[Note]) -> Iterator[pa.Table]:
     """Whole rows that count, some problems at a time."""
     rows = sources.rows(group)
-    grid = rows.grid()
+    grid = rows.grid
     for step in grid.steps:
         for first in range(0, len(grid.problems), _PROBLEMS):
-            problems = grid.problems[first : first + _PROBLEMS]
-            table, left_out = rows.read(schema.ROWS.names, problems=set(problems), steps={step})
-            notes.extend(left_out)
-            required = np.array([grid.fingerprints.get((step, p), -1) for p in problems])
-            places, has_place = band.positions(table["problem"], problems)
-            counted = has_place & (band.numbers(table["fingerprint"]) == required[places])
-            if counted.any():
-                yield table.filter(pa.array(counted))
+            problems = set(grid.problems[first : first + _PROBLEMS])
+            view = View(rows.now, None, problems=problems, steps={step})
+            if counted := list(rows.counted(view).values()):
+                yield view.read(np.concatenate(counted))
+            notes.extend(view.notes)
 
 
 def _netcdf(layout: Layout, sink: files.Sink) -> int:

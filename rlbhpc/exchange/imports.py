@@ -15,8 +15,10 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
 from rlbhpc.exchange.formats import FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
-from rlbhpc.store import attempts, grid, scan, tables
+from rlbhpc.store import attempts, grid, tables
+from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Cell, Grid, natural
+from rlbhpc.store.sources import Group
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.running.batch import BatchVerifier
@@ -171,7 +173,7 @@ def _store(layout: Layout, samples: ArrivingSamples, origins: dict[str, Any]) ->
 def _stored(layout: Layout, target: Target) -> Digests:
     """Digests of the arm's samples."""
     columns = ("step", "problem", "sample", "digest")
-    table = scan.rows(layout, target.arm, target.problem_set, columns).table
+    table = stored_samples.rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}
     for chunk in table.to_batches():
         values = [chunk.column(name).to_pylist() for name in columns]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured, at_step, rows_at, take_rows
 from rlbhpc.store import samples
+from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 
 #: Response tokens of one arm that a report reads at most: about a second.
@@ -52,7 +53,6 @@ def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int = TOKENS
 
 def read(report: Report, arm: Measured, problems: list[str], columns: tuple[str, ...]) -> pa.Table:
     """Read columns, ``sample`` among them, of the first ``width`` samples of some problems."""
-    table = samples.columns(
-        Layout(report.folder), arm.arm, arm.problem_set, arm.step, problems, columns
-    )
+    group = Group(arm.arm, arm.problem_set)
+    table = samples.answering(Layout(report.folder), group, arm.step, problems, columns)
     return table.filter(pc.less(table["sample"], arm.width))

@@ -16,6 +16,7 @@ from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.xr import draw_weights, pass_curve
 from rlbhpc.store import band, guessing, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES
+from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
 
@@ -144,12 +145,9 @@ class DatasetAccessor:
             chosen = chosen.sel(step=step)
         numbers = np.arange(chosen.sizes["sample"]) if sample is None else np.atleast_1d(sample)
         steps = np.atleast_1d(chosen["step"].values)
+        group = Group(str(dataset["arm"].item()), str(dataset["problem_set"].item()))
         matches = samples.find(
-            self._layout(),
-            str(dataset["arm"].item()),
-            problem,
-            samples=set(numbers.tolist()),
-            steps=set(steps.tolist()),
+            self._layout(), group, {problem: numbers.tolist()}, set(steps.tolist())
         )
         texts = {(row.key.sample, row.key.step): row.text for row, _ in matches}
         values = [[texts.get((int(n), int(s)), "") for s in steps] for n in numbers]

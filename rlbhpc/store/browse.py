@@ -16,6 +16,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.store import samples
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.samples import Found
+from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 
@@ -138,15 +139,14 @@ class Browser:
         responses = []
         for group in self._groups:
             set_name = str(group["problem_set"].item())
-            own = [p for p in group["problem"].values.tolist() if p.startswith(f"{set_name}/")]
-            for problem in own:
-                responses += samples.find(
-                    self._layout,
-                    _arm(group),
-                    problem,
-                    samples=None if self._choice.sample is None else {self._choice.sample},
-                    steps=set(group["step"].values.tolist()),
-                )
+            number = self._choice.sample
+            own = {
+                problem: None if number is None else {number}
+                for problem in group["problem"].values.tolist()
+                if problem.startswith(f"{set_name}/")
+            }
+            steps = set(group["step"].values.tolist())
+            responses += samples.find(self._layout, Group(_arm(group), set_name), own, steps)
         return responses
 
     def _narrowed(self, groups: list[xr.Dataset]) -> Iterator[xr.Dataset]:

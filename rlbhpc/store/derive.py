@@ -92,7 +92,7 @@ class Derivation:
     """
 
     def __init__(self, rows: Rows, base: Base | None) -> None:
-        self.grid = rows.grid()
+        self.grid = rows.grid
         self.derived: set[Place] = set()
         self.kept: set[Place] = set()
         self.lost: dict[str, int] = {}

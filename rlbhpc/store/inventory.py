@@ -28,12 +28,11 @@ def take(
     *,
     wanted: Callable[[int, str], bool] | None = None,
     passed_over: Callable[[str], bool] | None = None,
-    verify: bool = False,
 ) -> Bitmap:
     """Find out which samples a group has.
 
-    Samples are not read whole, so that one with a flipped bit counts as there. Sealing and
-    reading report it; with ``verify`` (minutes for 10⁶) it is missing here as well.
+    Samples are not read whole, so that one with a flipped bit counts as there until sealing has
+    marked it.
 
     Parameters
     ----------
@@ -42,15 +41,6 @@ def take(
     passed_over
         Says of a journal's name that none of its samples matter: it is not opened.
     """
-    if verify:
-        bitmap = Bitmap()
-        now = snapshot.steady(lambda: snapshot.take(layout, arm, set_name, verify=True))
-        bitmap.notes += [skipped.note for skipped in now.skipped]
-        for part in now.parts:
-            bitmap.add(part)
-        for journal in now.journals:
-            bitmap.add(journal)
-        return bitmap
     return snapshot.steady(lambda: _Merge(layout, arm, set_name, wanted, passed_over).run())
 
 

@@ -26,7 +26,6 @@ from rlbhpc.store.sample import COLUMNS
 _WINDOW: Final = 1 << 20
 # What an index block takes, or a little more: blocks are far apart.
 _BLOCK: Final = 80 << 10
-_BATCH: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,6 @@ class Index:
     def damage(self) -> Mapping[int, Skipped]:
         """Records whose samples are not what was written: all samples are read, once."""
         return _damage(self)
-
-
-class Read(NamedTuple):
-    """Rows of a journal, and what was skipped."""
-
-    table: pa.Table
-    skipped: tuple[Skipped, ...]
 
 
 class Whole(NamedTuple):
@@ -144,20 +136,6 @@ def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
         records=np.delete(records, list(whole.damage)),
         skipped=(*whole.skipped, *whole.damage.values()),
     )
-
-
-def read(path: Path, columns: Sequence[str] | None = None) -> Read:
-    """Rows of a journal in the order they were appended; duplicates are kept."""
-    journal = index(path)
-    if columns is not None and set(columns) <= set(INDEXED):
-        return Read(rows(journal, columns), journal.skipped)
-    tables, skipped = [schema.empty(columns)], list(journal.skipped)
-    for start in range(0, len(journal.records), _BATCH):
-        which = np.arange(start, min(start + _BATCH, len(journal.records)))
-        whole = whole_rows(journal, which, columns)
-        tables.append(whole.table)
-        skipped.extend(whole.skipped)
-    return Read(pa.concat_tables(tables).unify_dictionaries(), tuple(skipped))
 
 
 def rows(journal: Index, columns: Sequence[str], which: NDArray[np.intp] | None = None) -> pa.Table:

@@ -234,9 +234,10 @@ def _copy_group(pair: _Pair, into: Layout) -> Iterator[Path]:
 def _left_out(pair: _Pair, source: Layout) -> Iterator[Path]:
     """Find the files that were not copied because they cannot be read."""
     intact = {part.path for part in pair.theirs.parts if not part.damaged}
-    for path in parts.find(source.parts(pair.arm, pair.set_name))[0]:
-        if path not in intact:
-            yield path
+    folder = source.parts(pair.arm, pair.set_name)
+    for name in files.names(folder, parts.ENDING):
+        if folder / name not in intact:
+            yield folder / name
     for journal in pair.theirs.journals:
         if journal.size > FILE_HEADER_SIZE and not journal.salt:
             yield journal.path

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from rlbhpc.store import files, listing, schema
 from rlbhpc.store.checksum import checksums
 from rlbhpc.store.frames import DamagedError
-from rlbhpc.store.journal import Read
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.listing import Content, Listing
 
@@ -47,17 +46,6 @@ _UNREADABLE: Final = (DamagedError, pa.ArrowException, OSError)
 class _Batch(NamedTuple):
     groups: list[int]
     sizes: list[int]
-
-
-def find(folder: Path) -> tuple[list[Path], tuple[Skipped, ...]]:
-    """List the parts in a folder, and the Parquet files whose names are no part's name."""
-    readable, strange = [], []
-    for name in files.names(folder, ENDING):
-        if _NAME.fullmatch(name):
-            readable.append(folder / name)
-        else:
-            strange.append(Skipped(folder / name, 0, 0, "not a part: no checksum in its name"))
-    return readable, tuple(strange)
 
 
 def footer(path: Path) -> bytes:
@@ -98,18 +86,6 @@ def contents(path: Path, *, name: str | None = None) -> Listing:
     if zlib.crc32(found) != int(match["footer"], 16):
         raise DamagedError("its footer fails the checksum in its name")
     return listing.parse(found)
-
-
-def read(
-    path: Path, columns: Sequence[str] | None = None, *, groups: Sequence[int] | None = None
-) -> Read:
-    """Rows of a part, or of some of its row groups; damaged row groups are left out and named."""
-    wanted = schema.select(columns)
-    skipped: list[Skipped] = []
-    tables = [table for _, table in tables_of(path, wanted, skipped, groups=groups)]
-    return Read(
-        pa.concat_tables([wanted.empty_table(), *tables]).unify_dictionaries(), tuple(skipped)
-    )
 
 
 def tables_of(

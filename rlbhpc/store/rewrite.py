@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from rlbhpc.store import left_out, part_writer, tokens
@@ -22,7 +21,6 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status, Verdict
 
 _GROUP_ROWS: Final = 256
-_CELL: Final = ("step", "problem", "fingerprint")
 _SAID: Final = ("verdict", "answer", "rule", "grader")
 
 #: Gives the verdicts on the samples of one problem at one step; None leaves one as it is.
@@ -33,8 +31,8 @@ def cells(layout: Layout, group: Group, columns: Sequence[str]) -> Iterator[pa.T
     """Read the samples that count, the samples of one problem at one step at a time."""
     rows = Rows(layout, group)
     view = View(rows.now, columns)
-    for which in _by_cell(view, rows).values():
-        yield view.read(np.array(which), columns)
+    for which in rows.counted(view).values():
+        yield view.read(which, columns)
     left_out.tell(layout.root, [*rows.notes, *view.notes])
 
 
@@ -46,31 +44,20 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
     """
     rows = Rows(layout, group)
     view = View(rows.now)
-    by_cell = _by_cell(view, rows)
+    by_cell = rows.counted(view)
     written = 0
-    for unit in units(group.arm, rows.grid()):
+    for unit in units(group.arm, rows.grid):
         tables = [
             table
             for cell in unit.cells
-            if (which := by_cell.get((cell.step, cell.problem)))
-            for table in _judged(view.read(np.array(which)), judge, policy)
+            if cell in by_cell
+            for table in _judged(view.read(by_cell[cell]), judge, policy)
         ]
         if tables:
             part_writer.write(into.parts(*group), tables, policy)
             written += sum(table.num_rows for table in tables)
     left_out.tell(layout.root, [*rows.notes, *view.notes])
     return written
-
-
-def _by_cell(view: View, rows: Rows) -> dict[tuple[int, str], list[int]]:
-    """Find the rows that count of each step and problem."""
-    required = rows.grid().fingerprints
-    by_cell: dict[tuple[int, str], list[int]] = {}
-    keys = zip(*(view.keys[name].to_pylist() for name in _CELL), strict=True)
-    for index, (step, problem, fingerprint) in enumerate(keys):
-        if required.get((step, problem)) == fingerprint:
-            by_cell.setdefault((step, problem), []).append(index)
-    return by_cell
 
 
 def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> Iterator[pa.Table]:

@@ -1,13 +1,16 @@
-"""Find whole samples, with their texts, wherever they are: in parts or in journals."""
+"""Read samples as rows, each once, wherever they are: in parts or in journals.
+
+Where a key is there twice, a sample that did not fail counts before one that failed, then the
+smaller digest; where the chosen copy is damaged, another one. What is left out is told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rlbhpc.store import left_out, schema, snapshot
@@ -18,6 +21,8 @@ from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout
 
+T = TypeVar("T")
+
 
 class Found(NamedTuple):
     """A sample, and the file below the run folder that it was read from."""
@@ -26,95 +31,103 @@ class Found(NamedTuple):
     origin: str
 
 
-def find(
-    layout: Layout,
-    arm: str,
-    problem: str,
-    *,
-    samples: Collection[int] | None = None,
-    steps: Collection[int] | None = None,
-) -> list[Found]:
-    """Read samples of a problem that count, ordered by step and sample."""
-    group = Group(arm, problem.partition("/")[0])
-    return _find(layout, group, {problem: samples}, steps)
-
-
-def find_many(
-    layout: Layout, group: Group, step: int, samples: Mapping[str, Collection[int]]
-) -> list[Found]:
-    """Read some samples of several problems at one step, by problem, in one pass over the files."""
-    return _find(layout, group, samples, {step})
-
-
-def _find(
+def rows(
     layout: Layout,
     group: Group,
-    samples: Mapping[str, Collection[int] | None],
-    steps: Collection[int] | None,
-) -> list[Found]:
-    def read() -> list[Found]:
-        rows = Rows(layout, group)
-        required = rows.grid().fingerprints
-        view = View(rows.now, None, problems=set(samples), steps=steps)
-        keys = view.keys
-        which = np.flatnonzero(_chosen(keys, samples))
-        found = list(schema.to_samples(view.read(which)))
-        notes[:] = [*rows.notes, *view.notes]
-        # Samples of which no copy can be read are not among those found.
-        names = ("step", "problem", "sample", "fingerprint")
-        columns = [keys[name].take(which).to_pylist() for name in names]
-        paths = dict(zip(zip(*columns, strict=True), view.origins(which), strict=True))
-        return [
-            Found(
-                s,
-                paths[s.key.step, s.key.problem, s.key.sample, s.fingerprint]
-                .relative_to(layout.root)
-                .as_posix(),
-            )
-            for s in found
-            if required.get((s.key.step, s.key.problem)) == s.fingerprint
-        ]
+    columns: Sequence[str] | None = None,
+    *,
+    problems: Collection[str] | None = None,
+    steps: Collection[int] | None = None,
+    below: int | None = None,
+) -> pa.Table:
+    """Read rows sorted by step, problem, fingerprint and sample, older requests' included.
 
-    notes: list[Note] = []
-    samples_found = snapshot.steady(read)
-    if not samples_found:
-        notes += purged(Sources.survey(layout))
-    left_out.tell(layout.root, notes)
-    return samples_found
+    ``below`` bounds the indices of the samples.
+    """
+
+    def read(files: Rows) -> tuple[pa.Table, View]:
+        view = View(files.now, columns, problems=problems, steps=steps)
+        which = np.arange(view.count)
+        if below is not None:
+            which = which[view.keys["sample"].to_numpy() < below]
+        return view.read(which, columns), view
+
+    return _steadily(layout, group, read)
 
 
-def _chosen(keys: pa.Table, samples: Mapping[str, Collection[int] | None]) -> NDArray[np.bool_]:
-    """Which rows are asked for: all samples of a problem where it has None."""
-    chosen = np.zeros(keys.num_rows, bool)
-    for problem, numbers in samples.items():
-        rows = pc.equal(keys["problem"], problem).to_numpy(zero_copy_only=False)
-        if numbers is not None:
-            rows = rows & np.isin(keys["sample"].to_numpy(), list(numbers))
-        chosen |= rows
-    return chosen
-
-
-def columns(
-    layout: Layout,
-    arm: str,
-    problem_set: str,
-    step: int,
-    problems: Collection[str],
-    names: Sequence[str],
+def answering(
+    layout: Layout, group: Group, step: int, problems: Collection[str], columns: Sequence[str]
 ) -> pa.Table:
     """Read columns of the samples of some problems at one step that answer what is asked."""
 
-    def read() -> pa.Table:
-        rows = Rows(layout, Group(arm, problem_set))
-        required = rows.grid().fingerprints
-        wanted = pa.array(
-            [required[step, p] for p in problems if (step, p) in required], pa.int64()
-        )
-        band = rows.read([*names, "fingerprint"], problems=problems, steps={step})
-        notes[:] = [*rows.notes, *band.notes]
-        return band.table.filter(pc.is_in(band.table["fingerprint"], value_set=wanted))
+    def read(files: Rows) -> tuple[pa.Table, View]:
+        view = View(files.now, columns, problems=problems, steps={step}, verify=True)
+        return view.read(_joined(files.counted(view).values()), columns), view
+
+    return _steadily(layout, group, read)
+
+
+def find(
+    layout: Layout,
+    group: Group,
+    samples: Mapping[str, Collection[int] | None],
+    steps: Collection[int] | None = None,
+) -> list[Found]:
+    """Read whole samples that answer what is asked, ordered by step, problem and sample.
+
+    Parameters
+    ----------
+    samples
+        Numbers of the samples of each problem; None where all are meant.
+    """
+
+    def read(files: Rows) -> tuple[list[Found], View]:
+        view = View(files.now, None, problems=set(samples), steps=steps)
+        number = view.keys["sample"].to_numpy()
+        chosen = []
+        for cell, of_cell in files.counted(view).items():
+            numbers = samples[cell.problem]
+            in_lot = True if numbers is None else np.isin(number[of_cell], list(numbers))
+            chosen.append(of_cell[np.broadcast_to(in_lot, len(of_cell))])
+        which = _joined(chosen)
+        table = view.read(which)
+        # Samples of which no copy can be read are not among those that were read.
+        keys = zip(*(view.keys[name].take(which).to_pylist() for name in _PLACE), strict=True)
+        paths = dict(zip(keys, view.origins(which), strict=True))
+        matches = [
+            Found(
+                sample,
+                paths[sample.key.step, sample.key.problem, sample.key.sample]
+                .relative_to(layout.root)
+                .as_posix(),
+            )
+            for sample in schema.to_samples(table)
+        ]
+        return matches, view
+
+    matches = _steadily(layout, group, read)
+    if not matches:
+        left_out.tell(layout.root, purged(Sources.survey(layout)))
+    return matches
+
+
+_PLACE = ("step", "problem", "sample")
+
+
+def _steadily(layout: Layout, group: Group, read: Callable[[Rows], tuple[T, View]]) -> T:
+    """Give what a read of a group gives, and tell what was left out."""
+
+    def attempt() -> T:
+        files = Rows(layout, group)
+        result, view = read(files)
+        notes[:] = [*files.notes, *view.notes]
+        return result
 
     notes: list[Note] = []
-    table = snapshot.steady(read)
+    result = snapshot.steady(attempt)
     left_out.tell(layout.root, notes)
-    return table
+    return result
+
+
+def _joined(rows_of_cells: Collection[NDArray[np.intp]]) -> NDArray[np.intp]:
+    return np.concatenate([np.empty(0, np.intp), *rows_of_cells])

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -123,7 +122,7 @@ class _Sealer:
         self._view = View(now, ["n_tokens"])
         for part in now.parts:
             self._view.damaged[part.path].update(part.damaged)
-        self._rows = _by_cell(self._view.keys)
+        self._rows = self._view.cells
         self._samples = self._view.keys["sample"].to_numpy()
         self._sealed = self._view.sealed
         self._right = self._view.keys["verdict"].to_numpy() == Status.RIGHT
@@ -207,20 +206,3 @@ class _Sealer:
 
 class _DamagedUnitError(Exception):
     """A unit whose samples are all listed, but not all readable."""
-
-
-def _by_cell(keys: pa.Table) -> dict[Cell, NDArray[np.intp]]:
-    """Find the rows of each cell, ascending by sample."""
-    columns = [keys[name].to_numpy() for name in ("step", "fingerprint")]
-    problem = keys["problem"].combine_chunks()
-    codes = problem.indices.to_numpy()
-    changes = np.zeros(keys.num_rows, bool)
-    for column in (*columns, codes):
-        changes[1:] |= column[1:] != column[:-1]
-    starts = [0, *np.flatnonzero(changes).tolist(), keys.num_rows]
-    by_cell = {}
-    for start, stop in pairwise(starts):
-        if start < stop:
-            row = keys.slice(start, 1).to_pylist()[0]
-            by_cell[Cell(*(row[name] for name in Cell._fields))] = np.arange(start, stop)
-    return by_cell

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, cube_schema, left_out, snapshot, tables
+from rlbhpc.store import checked, cube_schema, frames, left_out, snapshot, tables
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
@@ -32,6 +33,14 @@ class Group(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.arm}/{self.problem_set}"
+
+
+def of_run(layout: Layout) -> list[Group]:
+    """List every arm and problem set of a run; a folder without any is an error."""
+    groups = [Group(*group) for group in layout.groups()]
+    if not groups:
+        raise UserError(f"{layout.root}: holds no samples; give the folder of a run")
+    return groups
 
 
 class Band(NamedTuple):
@@ -68,10 +77,20 @@ class Rows:
         """Load what was planned, if anything was."""
         return Grid.load(self._layout.grid(*self.group))
 
+    @cached_property
     def grid(self) -> Grid:
-        """Find the axes: what was planned, then what is there beside it."""
+        """The axes: what was planned, then what is there beside it."""
         planned = self.planned() or Grid(self.group.arm, (), (), 0)
         return planned.covering(self.cells(self.files))
+
+    def counted(self, view: View) -> dict[frames.Cell, NDArray[np.intp]]:
+        """Rows of a view that answer what is asked for, by cell."""
+        required = self.grid.fingerprints
+        return {
+            cell: rows
+            for cell, rows in view.cells.items()
+            if required.get((cell.step, cell.problem)) == cell.fingerprint
+        }
 
     def gone(self, before: Mapping[str, int]) -> list[str]:
         """Files that are not there any more, or that lost samples although nothing is damaged.

@@ -105,6 +105,19 @@ class View:
         """Key, digest and verdict of the samples that count."""
         return self._copies.take(self._chosen).select(list(_BASE))
 
+    @cached_property
+    def cells(self) -> dict[Cell, NDArray[np.intp]]:
+        """Rows of each cell, ascending by sample."""
+        keys = self.keys
+        names = pc.dictionary_encode(keys["problem"]).combine_chunks().indices.to_numpy()
+        changes = np.zeros(keys.num_rows, bool)
+        for column in (keys["step"].to_numpy(), keys["fingerprint"].to_numpy(), names):
+            changes[1:] |= column[1:] != column[:-1]
+        changes[:1] = True
+        starts = np.flatnonzero(changes)
+        cells = (Cell(*row.values()) for row in keys.take(starts).select(Cell._fields).to_pylist())
+        return dict(zip(cells, np.split(np.arange(keys.num_rows), starts[1:]), strict=False))
+
     @property
     def notes(self) -> list[Note]:
         """What could not be read, and which samples contradict others, so far."""

@@ -12,7 +12,8 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.problems.pairs import read_pairs
 from rlbhpc.problems.prompts import render
-from rlbhpc.store import scan, tables
+from rlbhpc.store import samples, tables
+from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import fingerprint
 from rlbhpc.study.requests import ScoreRequest
 from rlbhpc.study.study import Study
@@ -138,17 +139,18 @@ def wanted(study: Study, condition: Condition) -> Wanted:
     arm, set_name, step = condition.source, condition.set_name, condition.step
     columns = ("problem", "sample", "fingerprint", "verdict")
     per_problem = min(request.per_problem, study.n(arm, set_name))
-    rows = scan.rows(study.layout, arm, set_name, columns, steps={step}, below=per_problem).table
+    group = Group(arm, set_name)
+    rows = samples.rows(study.layout, group, columns, steps={step}, below=per_problem)
     block = study.block(arm, set_name, step)
     fingerprint_of = dict(zip(block.problems, block.fingerprints.tolist(), strict=True))
     prints = {print_: _print(print_, scorer) for print_ in fingerprint_of.values()}
-    samples = {
+    requests = {
         (row["problem"], row["sample"]): prints[row["fingerprint"]]
         for row in rows.to_pylist()
         if fingerprint_of.get(row["problem"]) == row["fingerprint"]
         and row["verdict"] != Status.FAILED
     }
-    return Wanted(samples, per_problem * len(block.problems))
+    return Wanted(requests, per_problem * len(block.problems))
 
 
 def _print(text: int | str, scorer: str) -> int:
@@ -173,10 +175,10 @@ def texts(
     columns = ("problem", "sample", "fingerprint", "finish", "text")
     while band := set(islice(names, BAND)):
         most = 1 + max(sample for problem, sample in chosen if problem in band)
-        rows = scan.rows(
-            study.layout, arm.name, condition.set_name, columns,
+        rows = samples.rows(
+            study.layout, Group(arm.name, condition.set_name), columns,
             problems=band, steps={condition.step}, below=most,
-        ).table  # fmt: skip
+        )  # fmt: skip
         for row in rows.to_pylist():
             key = (row["problem"], row["sample"])
             print_ = study.request_fingerprint(arm.name, condition.step, row["problem"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rlbhpc.store.gc import gc
-from rlbhpc.store.groups import of_run, planned
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.seal import Sealing, seal
-from rlbhpc.store.sources import Group
+from rlbhpc.store.sources import Group, Rows, of_run
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import Storage
 from rlbhpc.study.study import Study
@@ -25,11 +24,10 @@ def seal_run(
     layout: Layout, tokens: TokenPolicy | None = None, *, verify: bool = False
 ) -> dict[Group, Sealing]:
     """Seal what is complete of every arm and problem set; ``tokens`` overrides the study."""
-    groups = [Group(*group) for group in of_run(layout)]
     policy = tokens or token_policy(layout)
     return {
-        group: seal(layout, *group, planned(layout, *group), policy, verify=verify)
-        for group in groups
+        group: seal(layout, *group, Rows(layout, group).grid, policy, verify=verify)
+        for group in of_run(layout)
     }
 
 

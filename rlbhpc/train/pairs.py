@@ -16,7 +16,8 @@ from rlbhpc.problems.countdown import Rules, work_traces
 from rlbhpc.problems.pairs import read_pairs
 from rlbhpc.problems.prompts import render
 from rlbhpc.problems.sets.countdown import read_rules
-from rlbhpc.store import scan
+from rlbhpc.store import samples
+from rlbhpc.store.sources import Group
 from rlbhpc.study.options import from_options
 from rlbhpc.study.recipe import Recipe, Teacher
 from rlbhpc.study.study import Study
@@ -89,7 +90,8 @@ def _taught(study: Study, teacher: Teacher) -> Iterator[Lesson]:
         problems = {p.id: p for p in study.problems(set_name)}
         taken: dict[str, int] = {}
         # Rows come sorted by step, problem and sample.
-        for row in scan.rows(study.layout, teacher.arm, set_name, columns).table.to_pylist():
+        rows = samples.rows(study.layout, Group(teacher.arm, set_name), columns)
+        for row in rows.to_pylist():
             name = row["problem"]
             if name in problems and problems[name].images:
                 raise UserError(f"teacher {teacher.arm}: {name} has images, and sft shows none")

@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlbhpc.store import body, frames, gc, journal, parts, scan, schema, seal
+from rlbhpc.store import body, frames, gc, parts, schema, seal
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from tests.benchmarks import Row, median_seconds
+from tests.store import reading
 
 ARM, SET, PROBLEMS, N, ATTEMPTS = "base", "math", 500, 2048, 40
 TOKENS = 300
@@ -103,10 +104,10 @@ def appends(folder: Path, count: int = 5000) -> Iterator[Row]:
 def flips(folder: Path, plain: pa.Schema, batches: list[pa.RecordBatch]) -> Iterator[Row]:
     """Single flipped bits that change what is read without a word, of 200."""
     path = folder / "attempt-0.journal"
-    whole = journal.read(path).table
+    whole = reading.read_journal(path).table
 
     def read_ours() -> pa.Table | None:
-        found = journal.read(path)
+        found = reading.read_journal(path)
         return None if found.skipped else found.table
 
     stream = folder / "stream.arrows"
@@ -149,7 +150,7 @@ def million(root: Path) -> Iterator[Row]:
     fill(layout)
 
     def missing() -> int:
-        return len(np.argwhere(scan.scan(layout, ARM, SET, asked).missing))
+        return len(np.argwhere(reading.scan(layout, ARM, SET, asked).missing))
 
     wanted = PROBLEMS * N
     held_back = len(range(0, wanted, 1000))
@@ -179,7 +180,7 @@ def million(root: Path) -> Iterator[Row]:
     yield Row("bytes per sample, journal to part", size / sealed, "x smaller")
     yield Row("files after gc", files - both + 1, "files")
     one = median_seconds(
-        lambda: scan.rows(layout, ARM, SET, ["text"], problems={f"{SET}/77"}), runs=5
+        lambda: reading.rows(layout, ARM, SET, ["text"], problems={f"{SET}/77"}), runs=5
     )
     yield Row("2,048 responses to one problem", one * 1e3, "ms")
 

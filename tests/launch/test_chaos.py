@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.launch.slurm import Row, ids_in
-from rlbhpc.store import journal
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from tests.launch.site import NODES, SECOND, STATE, USER, Site, opened
 from tests.launch.test_on_a_cluster import STUDY, digest, local_cube, shard_tokens, study_at
+from tests.store import reading
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(14_400)]
 
@@ -254,7 +254,7 @@ class Round:
         """Samples that were drawn more than once, by the journals themselves."""
         drawn = Counter[tuple[object, ...]]()
         for path in (self.run / "journals").rglob("*.journal"):
-            table = journal.read(path, ["arm", "step", "problem", "sample"]).table
+            table = reading.read_journal(path, ["arm", "step", "problem", "sample"]).table
             drawn.update(tuple(row.values()) for row in table.to_pylist())
         return sum(count - 1 for count in drawn.values())
 

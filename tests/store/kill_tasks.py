@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rlbhpc.store import gc, merge, scan, seal
+from rlbhpc.store import gc, merge, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
-from tests.store import made
+from tests.store import made, reading
 
 PROBLEMS, N, STEPS = 5, 6, (0, 40)
 
@@ -40,7 +40,7 @@ def grid(steps: tuple[int, ...] = STEPS) -> Grid:
 def produce(root: Path, ack: Ack) -> None:
     """Draw what is missing, in an order of its own, into two journals."""
     layout, asked = Layout(root), grid()
-    missing = np.argwhere(scan.scan(layout, made.ARM, made.SET, asked).missing).tolist()
+    missing = np.argwhere(reading.scan(layout, made.ARM, made.SET, asked).missing).tolist()
     random.shuffle(missing)
     folder = layout.journals(made.ARM, made.SET)
     with (

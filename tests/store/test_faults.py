@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import attempts, files, gc, journal, scan, seal
+from rlbhpc.store import attempts, files, gc, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
-from tests.store import kill_tasks, made
+from tests.store import kill_tasks, made, reading
 from tests.store.made import ARM, SET
 from tests.store.test_journal import plain
 from tests.store.test_scan import grid, right
@@ -57,7 +57,7 @@ def _fill(layout: Layout, code: str) -> None:
     with pytest.raises(UserError, match="samples are stored"):
         out.append(kill_tasks.sample(0, 0, 0))
     out.close()
-    found = journal.read(out.path)
+    found = reading.read_journal(out.path)
     assert found.table["sample"].to_pylist() == list(range(done))
     assert not found.skipped
     assert done > 100
@@ -88,7 +88,7 @@ def test_a_full_disk_stops_writer_and_sealer_and_loses_nothing(small_disk: Path)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(300_000))
     _fill(layout, "ENOSPC")
-    rows = scan.rows(layout, ARM, SET).table
+    rows = reading.rows(layout, ARM, SET).table
     asked = grid(1, rows.num_rows)
     before = {path: path.read_bytes() for path in layout.journals(ARM, SET).iterdir()}
     with pytest.raises(UserError, match=r"No space left on device \(ENOSPC\).*free space"):
@@ -98,7 +98,7 @@ def test_a_full_disk_stops_writer_and_sealer_and_loses_nothing(small_disk: Path)
     ballast.unlink()
     seal.seal(layout, ARM, SET, asked, "none")
     gc.gc(layout, ARM, SET, idle_hours=0)
-    assert scan.rows(layout, ARM, SET).table.num_rows == rows.num_rows
+    assert reading.rows(layout, ARM, SET).table.num_rows == rows.num_rows
 
 
 def test_a_read_only_disk_is_read_and_refused(small_disk: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_read_only_disk_is_read_and_refused(small_disk: Path) -> None:
     ):
         with pytest.raises(UserError, match=r"Read-only file system \(EROFS\); make the folder"):
             write()
-    assert scan.rows(layout, ARM, SET).table.num_rows == 8
+    assert reading.rows(layout, ARM, SET).table.num_rows == 8
 
 
 # --- the file system lies ----------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_stale_handle_is_opened_again(
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", stale)
-    assert scan.rows(Layout(tmp_path), ARM, SET).table.num_rows == 1
+    assert reading.rows(Layout(tmp_path), ARM, SET).table.num_rows == 1
     assert len(waits) == 2
 
 
@@ -236,7 +236,7 @@ def test_a_signal_in_the_middle_of_a_write_leaves_a_good_journal(
     with pytest.raises(UserError, match="an append was interrupted; start a new attempt"):
         out.append(right(0, 1))
     out.close()
-    found = journal.read(out.path, ["sample"])
+    found = reading.read_journal(out.path, ["sample"])
     assert found.table["sample"].to_pylist() == [0]
     assert not found.skipped
 
@@ -248,7 +248,7 @@ def test_a_write_that_is_cut_short_is_continued(
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:100], at))
     wanted = made.samples(range(3), 4)
     made.journal(Layout(tmp_path), wanted, "one")
-    found = journal.read(Layout(tmp_path).journals(ARM, SET) / "one.journal")
+    found = reading.read_journal(Layout(tmp_path).journals(ARM, SET) / "one.journal")
     assert found.table["text"].to_pylist() == [sample.text for sample in wanted]
 
 
@@ -267,7 +267,7 @@ def test_a_flipped_bit_in_any_file_is_found_or_harmless(tmp_path: Path, soak: bo
     killed = JournalWriter(layout.journals(ARM, SET), "killed")
     for i in range(4):
         killed.append(made.sample(2, i))
-    whole = plain(scan.rows(layout, ARM, SET).table)
+    whole = plain(reading.rows(layout, ARM, SET).table)
     key = {(row["problem"], row["sample"]): row for row in whole.to_pylist()}
     lot = random.Random(8)
     paths = sorted(path for path in tmp_path.rglob("*") if path.is_file())
@@ -278,7 +278,7 @@ def test_a_flipped_bit_in_any_file_is_found_or_harmless(tmp_path: Path, soak: bo
         flipped = bytearray(data)
         flipped[lot.randrange(len(data))] ^= 1 << lot.randrange(8)
         path.write_bytes(flipped)
-        rows = scan.rows(layout, ARM, SET)
+        rows = reading.rows(layout, ARM, SET)
         found = plain(rows.table)
         assert rows.skipped or found.equals(whole), path
         for row in found.to_pylist():
@@ -302,11 +302,11 @@ def test_a_reader_never_sees_less_than_before(tmp_path: Path) -> None:
     process.start()
     seen = 0
     while process.is_alive():
-        rows = scan.rows(Layout(tmp_path), ARM, SET, ["problem", "text"])
+        rows = reading.rows(Layout(tmp_path), ARM, SET, ["problem", "text"])
         assert rows.table.num_rows >= seen
         assert not rows.conflicts
         seen = rows.table.num_rows
     process.join()
     assert process.exitcode == 0
     total = kill_tasks.PROBLEMS * kill_tasks.N * len(kill_tasks.STEPS)
-    assert scan.rows(Layout(tmp_path), ARM, SET).table.num_rows == total
+    assert reading.rows(Layout(tmp_path), ARM, SET).table.num_rows == total

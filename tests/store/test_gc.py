@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import gc, scan, seal
+from rlbhpc.store import gc, seal
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
-from tests.store import made
+from tests.store import made, reading
 from tests.store.made import ARM, SET
 from tests.store.test_scan import as_verdict, damage_part, grid, right
 
@@ -45,7 +45,7 @@ def test_a_sealed_journal_goes(layout: Layout) -> None:
     done = clean(layout)
     assert journals(layout) == []
     assert (len(done.removed), done.freed, done.kept) == (1, size, ())
-    assert scan.rows(layout, ARM, SET).table.num_rows == N
+    assert reading.rows(layout, ARM, SET).table.num_rows == N
 
 
 def test_a_journal_with_one_sample_that_is_not_sealed_stays(layout: Layout) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.store import bitmap, gc, inventory, marks, scan, seal
+from rlbhpc.store import bitmap, gc, inventory, marks, seal
 from rlbhpc.store.bitmap import Bitmap
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
+from tests.store import reading
 from tests.store.made import ARM, SET, journal, problem, sample
 from tests.store.test_scan import damage, grid
 
@@ -44,7 +45,7 @@ def key(drawn: Sample) -> tuple[int, int, int]:
 
 def agrees(layout: Layout) -> None:
     """Compare with the rows themselves, each read and sorted."""
-    rows = scan.rows(layout, ARM, SET).table.to_pylist()
+    rows = reading.rows(layout, ARM, SET).table.to_pylist()
     merged = inventory.take(layout, ARM, SET)
     for step in (0, 4):
         held = merged.of(step, PROBLEMS, ASKED)
@@ -97,7 +98,7 @@ def test_a_purged_file_makes_its_samples_missing(layout: Layout) -> None:
     agrees(layout)
     (layout.journals(ARM, SET) / "a1.journal").unlink()
     agrees(layout)
-    assert scan.scan(layout, ARM, SET, grid(3, N)).missing.sum() == N
+    assert reading.scan(layout, ARM, SET, grid(3, N)).missing.sum() == N
 
 
 def test_a_file_that_was_cut_short_makes_its_samples_missing(layout: Layout) -> None:
@@ -108,7 +109,7 @@ def test_a_file_that_was_cut_short_makes_its_samples_missing(layout: Layout) -> 
     with writer.path.open("r+b") as file:
         file.truncate(writer.path.stat().st_size // 2)
     agrees(layout)
-    assert scan.scan(layout, ARM, SET, grid(1, N)).missing.any()
+    assert reading.scan(layout, ARM, SET, grid(1, N)).missing.any()
 
 
 def test_a_sample_that_proved_damaged_is_missing_though_it_was_merged(layout: Layout) -> None:
@@ -116,10 +117,10 @@ def test_a_sample_that_proved_damaged_is_missing_though_it_was_merged(layout: La
     grid(1, N).save(layout.grid(ARM, SET))
     agrees(layout)
     damage(layout.journals(ARM, SET) / "a.journal", 2)
-    assert not scan.scan(layout, ARM, SET, grid(1, N)).missing.any()
+    assert not reading.scan(layout, ARM, SET, grid(1, N)).missing.any()
     assert seal.seal(layout, ARM, SET, grid(1, N), "none").damaged == 1
     assert marks.marked(layout.journals(ARM, SET) / "a.journal")
-    assert scan.scan(layout, ARM, SET, grid(1, N)).missing.sum() == 1
+    assert reading.scan(layout, ARM, SET, grid(1, N)).missing.sum() == 1
     assert any("found damaged before" in n.text for n in inventory.take(layout, ARM, SET).notes)
 
 

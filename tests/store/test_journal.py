@@ -18,7 +18,7 @@ from rlbhpc.store import frames, journal, schema, writer
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
-from tests.store import made
+from tests.store import made, reading
 from tests.store.kill_tasks import sample
 
 COUNT = 40
@@ -54,7 +54,7 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def numbers(path: Path) -> list[int]:
-    return journal.read(path, ["sample"]).table["sample"].to_pylist()
+    return reading.read_journal(path, ["sample"]).table["sample"].to_pylist()
 
 
 @pytest.fixture
@@ -84,15 +84,15 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
     )
     with JournalWriter(tmp_path, "attempt") as out:
         out.append(odd)
-    (back,) = schema.to_samples(journal.read(out.path).table)
+    (back,) = schema.to_samples(reading.read_journal(out.path).table)
     for name in Sample.__dataclass_fields__:
         np.testing.assert_array_equal(getattr(back, name), getattr(odd, name), strict=True)
 
 
 def test_the_index_says_what_the_samples_say(tmp_path: Path, small_blocks: None) -> None:
     path = written(tmp_path)
-    whole = journal.read(path).table
-    assert journal.read(path, frames.INDEXED).table.equals(whole.select(list(frames.INDEXED)))
+    whole = reading.read_journal(path).table
+    assert reading.read_index(path, frames.INDEXED).equals(whole.select(list(frames.INDEXED)))
     assert whole.schema.equals(schema.ROWS)
     assert list(schema.to_samples(whole))[7].text == sample(40, 2, 7).text
 
@@ -100,7 +100,7 @@ def test_the_index_says_what_the_samples_say(tmp_path: Path, small_blocks: None)
 def test_half_a_character_from_an_endpoint_becomes_a_replacement_mark(tmp_path: Path) -> None:
     with JournalWriter(tmp_path, "attempt") as out:
         out.append(Sample(SampleKey("a", 0, "s/1", 0), 1, 2, 1, 0, 1, 0.0, 0.0, text="x\ud83dy"))
-    assert journal.read(out.path, ["text"]).table["text"].to_pylist() == ["x\ufffdy"]
+    assert reading.read_journal(out.path, ["text"]).table["text"].to_pylist() == ["x\ufffdy"]
 
 
 def test_a_name_is_used_once(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_every_cut_leaves_exactly_the_whole_samples_before_it(
     near = {edge + i for edge in edges for i in (-1, 0, 1)} & {*range(len(data) + 1)}
     for cut in sorted({*range(0, len(data), 23), *near}):
         path.write_bytes(data[:cut])
-        found = journal.read(path, ["sample"])
+        found = reading.read_journal(path, ["sample"])
         whole = sum(end <= cut for end in ends)
         assert found.table["sample"].to_pylist() == list(range(whole))
         assert bool(found.skipped) == (cut not in edges), cut
@@ -166,17 +166,17 @@ def test_a_flipped_bit_costs_at_most_the_sample_it_hits(
     tmp_path: Path, small_blocks: None, close: bool
 ) -> None:
     path = short(tmp_path, close=close)
-    data, whole = path.read_bytes(), plain(journal.read(path).table)
+    data, whole = path.read_bytes(), plain(reading.read_journal(path).table)
     for at in range(0, len(data), 7):
         flipped = bytearray(data)
         flipped[at] ^= 1 << at % 8
         path.write_bytes(flipped)
-        found = journal.read(path)
+        found = reading.read_journal(path)
         kept = found.table["sample"].to_pylist()
         assert len(kept) >= whole.num_rows - 1
         assert plain(found.table).equals(whole.take(kept)), f"bit of byte {at}: other data"
         assert found.skipped or len(kept) == whole.num_rows
-        light = journal.read(path, frames.INDEXED).table
+        light = reading.read_index(path, frames.INDEXED)
         listed = whole.take(light["sample"].to_pylist())
         assert plain(light).equals(listed.select(light.column_names)), at
 
@@ -200,7 +200,7 @@ def test_zeroed_blocks_of_a_lost_node_are_skipped(tmp_path: Path, small_blocks: 
     start, stop = int(records["offset"][10]) + 5, int(records["offset"][13]) + 5
     data[start:stop] = bytes(stop - start)
     path.write_bytes(data)
-    found = journal.read(path)
+    found = reading.read_journal(path)
     assert found.table["sample"].to_pylist() == [i for i in range(COUNT) if not 10 <= i <= 13]
     assert len(found.skipped) == 4
 
@@ -209,7 +209,7 @@ def test_zeroed_blocks_of_a_lost_node_are_skipped(tmp_path: Path, small_blocks: 
 def test_a_file_that_is_no_journal_is_named(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "attempt.journal"
     path.write_bytes(data)
-    found = journal.read(path)
+    found = reading.read_journal(path)
     assert found.table.num_rows == 0
     assert found.skipped[0].path == path
 
@@ -220,7 +220,7 @@ def test_a_journal_of_another_format_is_named_and_not_misread(tmp_path: Path) ->
     data[7:8] = b"1"
     data[20:24] = zlib.crc32(data[:20]).to_bytes(4, "little")
     path.write_bytes(data)
-    found = journal.read(path)
+    found = reading.read_journal(path)
     assert found.table.num_rows == 0
     assert "rlbhpcJ1" in str(found.skipped[0])
 
@@ -235,7 +235,7 @@ def test_a_response_that_imitates_a_frame_stays_a_response(tmp_path: Path) -> No
     data = bytearray(out.path.read_bytes())
     data[frames.FILE_HEADER_SIZE + 3] ^= 255  # the reader loses its place in the first frame
     out.path.write_bytes(data[:-100])  # and has no index
-    found = journal.read(out.path)
+    found = reading.read_journal(out.path)
     assert found.table["sample"].to_pylist() == [1, 2]
     assert found.table["text"].to_pylist() == [forged, forged]
 
@@ -257,7 +257,7 @@ def test_any_texts_come_back(
             out.append(Sample(key, 1, 2, 1, 0, len(text), 0.0, 0.0, text=text, answer=text[::-1]))
         if close:
             out.close()
-    table = journal.read(out.path).table
+    table = reading.read_journal(out.path).table
     assert table["text"].to_pylist() == texts
     assert table["answer"].to_pylist() == [text[::-1] for text in texts]
     assert table["problem"].to_pylist() == [f"s/{text[:3]!r}" for text in texts]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.store import scan, schema
+from rlbhpc.store import schema
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
-from tests.store import kill_tasks, made
+from tests.store import kill_tasks, made, reading
 from tests.store.kill import Kill, Outcome, every_step, run
 from tests.store.kill_tasks import PROBLEMS, STEPS, N
 
@@ -63,7 +63,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 def held(root: Path) -> list[tuple[int, int, int]]:
     """Keys that a reader finds; each row is compared with the sample that was meant."""
-    rows = scan.rows(Layout(root), made.ARM, made.SET)
+    rows = reading.rows(Layout(root), made.ARM, made.SET)
     assert not rows.conflicts
     found = []
     for sample in schema.to_samples(rows.table):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import attempts, merge, scan, schema, seal
+from rlbhpc.store import attempts, merge, schema, seal
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
-from tests.store import made
+from tests.store import made, reading
 from tests.store.made import ARM, SET
 from tests.store.test_scan import damage_part, grid, right
 
@@ -40,7 +40,7 @@ def files(layout: Layout) -> dict[str, bytes]:
 
 
 def keys(layout: Layout) -> list[tuple[str, int]]:
-    rows = scan.rows(layout, ARM, SET, ["problem", "sample"]).table.to_pylist()
+    rows = reading.rows(layout, ARM, SET, ["problem", "sample"]).table.to_pylist()
     return [(row["problem"], row["sample"]) for row in rows]
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_part_stays_where_it_is(here: Layout, there: Layout) -> None:
     assert done.added == 0
     assert done.left_out == (part,)
     assert keys(here) == [("math/0", 0)]
-    assert scan.scan(here, ARM, SET, grid(2)).missing.sum() == 2 * N - 1
+    assert reading.scan(here, ARM, SET, grid(2)).missing.sum() == 2 * N - 1
 
 
 def test_what_is_merged_reads_as_what_was_drawn(here: Layout, there: Layout) -> None:
@@ -155,7 +155,7 @@ def test_what_is_merged_reads_as_what_was_drawn(here: Layout, there: Layout) -> 
     made.journal(here, wanted[::2], "one")
     made.journal(there, wanted[1::2], "two")
     merge.merge(here, there)
-    rows = schema.to_samples(scan.rows(here, ARM, SET).table)
+    rows = schema.to_samples(reading.rows(here, ARM, SET).table)
     assert {s.key: s.text for s in rows} == {s.key: s.text for s in wanted}
 
 

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import journal, part_writer, parts, schema, tokens
+from rlbhpc.store import part_writer, parts, schema, tokens
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.verify.verdict import Status
+from tests.store import reading
 from tests.store.kill_tasks import sample
 from tests.store.test_journal import plain
 
@@ -28,7 +29,7 @@ def groups(folder: Path) -> list[pa.Table]:
             for i in range(count):
                 # The third and fourth group are one problem; samples 5 to 8 of it do not exist.
                 out.append(sample(0, min(problem, 2), i + 9 * (problem == 3)))
-    table = journal.read(out.path).table
+    table = reading.read_journal(out.path).table
     starts = np.cumsum([0, *SIZES])
     return [table.slice(start, size) for start, size in zip(starts, SIZES, strict=False)]
 
@@ -45,11 +46,11 @@ def part(tmp_path: Path, tables: list[pa.Table]) -> Path:
 
 def test_rows_come_back(part: Path, tables: list[pa.Table]) -> None:
     whole = plain(pa.concat_tables(tables).unify_dictionaries())
-    found = parts.read(part)
+    found = reading.read_part(part)
     assert not found.skipped
     assert found.table.schema.equals(schema.ROWS)
     assert plain(found.table).equals(whole)
-    one = parts.read(part, ["text", "sample"], groups=[2])
+    one = reading.read_part(part, ["text", "sample"], groups=[2])
     assert plain(one.table).equals(whole.slice(12, 5).select(["sample", "text"]))
     assert not parts.verify(part)
 
@@ -61,7 +62,7 @@ def test_the_footer_lists_the_keys(part: Path) -> None:
     assert [group.samples.tolist() for group in listed.groups] == [
         [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4], [9]
     ]  # fmt: skip
-    rows = parts.read(part, ["verdict", "n_tokens"]).table
+    rows = reading.read_part(part, ["verdict", "n_tokens"]).table
     verdicts = [verdict for group in listed.groups for verdict in group.verdicts.tolist()]
     assert verdicts == rows["verdict"].to_pylist()
     assert sum(group.tokens for group in listed.groups) == sum(rows["n_tokens"].to_pylist())
@@ -95,13 +96,13 @@ def test_same_rows_same_name_and_bytes(part: Path, tmp_path: Path, tables: list[
 
 def test_a_flipped_bit_is_found_or_harmless(part: Path, soak: bool) -> None:
     """The whole of it is the thousand flips of `make soak`."""
-    data, whole = part.read_bytes(), plain(parts.read(part).table)
+    data, whole = part.read_bytes(), plain(reading.read_part(part).table)
     lot = random.Random(7)
     for at in lot.sample(range(len(data)), 1000 if soak else 100):
         flipped = bytearray(data)
         flipped[at] ^= 1 << lot.randrange(8)
         part.write_bytes(flipped)
-        found = parts.read(part)
+        found = reading.read_part(part)
         if not found.skipped:
             assert plain(found.table).equals(whole), f"byte {at}: other data"
         else:
@@ -116,7 +117,7 @@ def test_a_flipped_bit_is_found_or_harmless(part: Path, soak: bool) -> None:
 def test_flips_that_page_checksums_miss_are_found(part: Path) -> None:
     """Page headers are outside the page checksums: there, a bit can change values unnoticed."""
     data = part.read_bytes()
-    plain_whole, whole = pq.ParquetFile(part).read(), plain(parts.read(part).table)
+    plain_whole, whole = pq.ParquetFile(part).read(), plain(reading.read_part(part).table)
     column = pq.read_metadata(part).row_group(0).column(schema.ROWS.get_field_index("logprobs"))
     start = column.data_page_offset
     missed = 0
@@ -124,7 +125,7 @@ def test_flips_that_page_checksums_miss_are_found(part: Path) -> None:
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         part.write_bytes(flipped)
-        found = parts.read(part)
+        found = reading.read_part(part)
         assert found.skipped or plain(found.table).equals(whole)
         missed += not _parquet_notices(part, plain_whole)
     assert missed
@@ -143,7 +144,7 @@ def _parquet_notices(part: Path, whole: pa.Table) -> bool:
 @pytest.mark.parametrize("keep", [0, 3, 11, 500, -1])
 def test_a_cut_part_is_named_and_not_read(part: Path, keep: int) -> None:
     part.write_bytes(part.read_bytes()[:keep])
-    found = parts.read(part)
+    found = reading.read_part(part)
     assert found.table.num_rows == 0
     assert "unreadable part" in found.skipped[0].reason
     with pytest.raises(DamagedError):
@@ -152,16 +153,14 @@ def test_a_cut_part_is_named_and_not_read(part: Path, keep: int) -> None:
 
 def test_a_part_under_another_name_is_not_believed(part: Path) -> None:
     other = part.rename(part.with_name("results.parquet"))
-    found, strange = parts.find(part.parent)
-    assert not found
-    assert strange[0].path == other
-    assert parts.read(other).skipped
+    with pytest.raises(DamagedError, match="no checksum in its name"):
+        parts.contents(other)
+    assert reading.read_part(other).skipped
 
 
 def test_a_part_under_the_name_of_other_samples_is_found_by_reading_it(part: Path) -> None:
     content = part.name.split("-")[2].partition(".")[0]
     other = part.rename(part.with_name(part.name.replace(content, "0" * 16)))
-    assert parts.find(part.parent) == ([other], ())
     (damage,) = parts.verify(other)
     assert "not those that its name tells of" in damage.reason
 

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rlbhpc.store import frames, journal, scan, schema, seal
+from rlbhpc.store import frames, journal, schema, seal
 from rlbhpc.store.frames import HEADER_SIZE
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
-from tests.store import made
+from tests.store import made, reading
 from tests.store.made import ARM, SET
 
 N = 4
@@ -40,7 +40,7 @@ def right(number: int, index: int) -> Sample:
 
 
 def there(layout: Layout, asked: Grid, *, verify: bool = False) -> list[list[list[bool]]]:
-    return scan.scan(layout, ARM, SET, asked, verify=verify).there.tolist()
+    return reading.scan(layout, ARM, SET, asked, verify=verify).there.tolist()
 
 
 def damage(path: Path, position: int) -> None:
@@ -63,10 +63,10 @@ NO, YES = False, True
 
 
 def test_nothing_there(layout: Layout) -> None:
-    found = scan.scan(layout, ARM, SET, grid())
+    found = reading.scan(layout, ARM, SET, grid())
     assert found.there.tolist() == [[[NO] * N] * 3]
     assert found.missing.all()
-    assert scan.rows(layout, ARM, SET).table.equals(schema.empty())
+    assert reading.rows(layout, ARM, SET).table.equals(schema.empty())
 
 
 def test_verdicts_over_journals_and_parts(layout: Layout) -> None:
@@ -76,11 +76,11 @@ def test_verdicts_over_journals_and_parts(layout: Layout) -> None:
     made.journal(layout, [as_verdict(right(2, 0), Status.ERROR), right(0, 1)], "three")
     expected = [[YES] * 4, [NO, NO, YES, YES], [YES, NO, NO, NO]]
     assert there(layout, grid()) == [expected]
-    found = scan.scan(layout, ARM, SET, grid())
+    found = reading.scan(layout, ARM, SET, grid())
     assert np.argwhere(found.failed).tolist() == [[0, 1, 3], [0, 2, 0]]
     assert found.missing.sum() == 5
     made.journal(layout, [right(1, 3), right(2, 0), as_verdict(right(0, 0), Status.FAILED)], "4")
-    assert not scan.scan(layout, ARM, SET, grid()).failed.any()
+    assert not reading.scan(layout, ARM, SET, grid()).failed.any()
 
 
 def test_the_mean_length_does_not_depend_on_copies(layout: Layout) -> None:
@@ -88,7 +88,7 @@ def test_the_mean_length_does_not_depend_on_copies(layout: Layout) -> None:
     for attempt in ("one", "two"):
         made.journal(layout, wanted, attempt)
         seal.seal(layout, ARM, SET, grid(1), "none")
-        found = scan.scan(layout, ARM, SET, grid(1))
+        found = reading.scan(layout, ARM, SET, grid(1))
         mean = found.tokens / found.measured
         assert mean.tolist() == [[sum(s.n_tokens for s in wanted) / N]]
 
@@ -98,20 +98,20 @@ def test_failures_are_known_from_a_part_as_well(layout: Layout) -> None:
     made.journal(layout, rows, "one")
     seal.seal(layout, ARM, SET, grid(1), "none")
     (layout.journals(ARM, SET) / "one.journal").unlink()
-    assert scan.scan(layout, ARM, SET, grid(1)).failed.tolist() == [[[NO, YES, NO, NO]]]
+    assert reading.scan(layout, ARM, SET, grid(1)).failed.tolist() == [[[NO, YES, NO, NO]]]
 
 
 def test_what_an_older_request_or_a_larger_n_left_is_counted_and_not_done(layout: Layout) -> None:
     old = [made.sample(0, i, fingerprint=6) for i in range(N)]
     made.journal(layout, [*old, right(0, 1), right(0, 9), right(8, 0)], "one")
-    found = scan.scan(layout, ARM, SET, grid(1))
+    found = reading.scan(layout, ARM, SET, grid(1))
     assert found.there.tolist() == [[[NO, YES, NO, NO]]]
     assert found.stale == N
 
 
 def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
     asked = grid(2).grown([Cell(40, made.problem(1), 7)], 2)
-    assert scan.scan(layout, ARM, SET, asked).asked.tolist() == [
+    assert reading.scan(layout, ARM, SET, asked).asked.tolist() == [
         [[True] * 4, [True] * 4],
         [[False] * 4, [True, True, False, False]],
     ]
@@ -122,12 +122,12 @@ def test_rows_are_sorted_and_each_comes_once(layout: Layout) -> None:
     for attempt in range(3):
         made.journal(layout, made.shuffled(wanted, attempt), f"attempt-{attempt}")
     seal.seal(layout, ARM, SET, grid(steps=(0,)), "all")
-    rows = scan.rows(layout, ARM, SET)
+    rows = reading.rows(layout, ARM, SET)
     assert not rows.skipped
     assert not rows.conflicts
     keys = [sample.key for sample in schema.to_samples(rows.table)]
     assert keys == sorted(sample.key for sample in wanted)
-    some = scan.rows(layout, ARM, SET, ["text"], problems={made.problem(1)}, steps={40})
+    some = reading.rows(layout, ARM, SET, ["text"], problems={made.problem(1)}, steps={40})
     texts = [s.text for s in wanted if s.key.step == 40 and s.key.problem == made.problem(1)]
     assert some.table.to_pydict() == {"text": texts}
 
@@ -142,10 +142,10 @@ def test_of_two_different_samples_one_counts_whatever_the_order(
     if sealed:
         seal.seal(layout, ARM, SET, grid(1, 1), "all")
     made.journal(layout, [other], order[1])
-    rows = scan.rows(layout, ARM, SET)
+    rows = reading.rows(layout, ARM, SET)
     chosen = min((one, other), key=lambda s: frames.digest(journal.body.encode(s)))
     assert [s.text for s in schema.to_samples(rows.table)] == [chosen.text]
-    light = scan.rows(layout, ARM, SET, ["verdict"])
+    light = reading.rows(layout, ARM, SET, ["verdict"])
     assert light.table["verdict"].to_pylist() == [chosen.verdict]
     # The sealed sample is in two files, so it may differ from the one that counts twice.
     assert {(c.cell.problem, c.sample) for c in rows.conflicts} == {(made.problem(0), 0)}
@@ -156,7 +156,7 @@ def test_a_success_counts_before_a_failure(layout: Layout) -> None:
     for i in range(8):
         made.journal(layout, [as_verdict(right(0, i), Status.FAILED, f"failure {i}")], f"f{i}")
         made.journal(layout, [right(0, i)], f"s{i}")
-    rows = scan.rows(layout, ARM, SET, ["verdict", "text"])
+    rows = reading.rows(layout, ARM, SET, ["verdict", "text"])
     assert rows.table["verdict"].to_pylist() == [Status.RIGHT] * 8
     assert not rows.conflicts
 
@@ -166,10 +166,10 @@ def test_where_a_copy_is_damaged_another_one_serves(layout: Layout) -> None:
     for attempt in ("one", "two"):
         made.journal(layout, wanted, attempt)
     damage(layout.journals(ARM, SET) / "one.journal", 2)
-    rows = scan.rows(layout, ARM, SET)
+    rows = reading.rows(layout, ARM, SET)
     assert [s.key.sample for s in schema.to_samples(rows.table)] == list(range(N))
     damage(layout.journals(ARM, SET) / "two.journal", 2)
-    rows = scan.rows(layout, ARM, SET)
+    rows = reading.rows(layout, ARM, SET)
     assert [s.key.sample for s in schema.to_samples(rows.table)] == [0, 1, 3]
     assert len(rows.skipped) == 2
     assert there(layout, grid(1)) == [[[YES] * 4]]
@@ -181,12 +181,12 @@ def test_a_damaged_row_group_is_found_by_verifying(layout: Layout) -> None:
     (part,) = seal.seal(layout, ARM, SET, grid(2), "all").made
     damage_part(part)
     (layout.journals(ARM, SET) / "one.journal").unlink()
-    assert scan.scan(layout, ARM, SET, grid(2), verify=True).missing.sum() == N
-    rows = scan.rows(layout, ARM, SET)
+    assert reading.scan(layout, ARM, SET, grid(2), verify=True).missing.sum() == N
+    rows = reading.rows(layout, ARM, SET)
     assert rows.table.num_rows == N
     assert rows.skipped
 
 
 def test_a_column_that_does_not_exist_is_named(layout: Layout) -> None:
     with pytest.raises(Exception, match="column 'verdikt' does not exist; the columns are arm"):
-        scan.rows(layout, ARM, SET, ["verdikt"])
+        reading.rows(layout, ARM, SET, ["verdikt"])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.store import gc, journal, parts, scan, schema, seal
+from rlbhpc.store import gc, journal, schema, seal
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
-from tests.store import made
+from tests.store import made, reading
 from tests.store.made import ARM, SET
 from tests.store.test_scan import as_verdict, damage, damage_part, grid
 
@@ -109,9 +109,9 @@ def test_a_larger_n_adds_parts_and_rewrites_none(layout: Layout) -> None:
     after = files(layout)
     assert before.items() <= after.items()
     assert gc.gc(layout, ARM, SET).kept == ()
-    rows = scan.rows(layout, ARM, SET).table
+    rows = reading.rows(layout, ARM, SET).table
     assert rows.num_rows == PROBLEMS * (N + 3)
-    sealed = [parts.read(layout.parts(ARM, SET) / name).table.num_rows for name in after]
+    sealed = [reading.read_part(layout.parts(ARM, SET) / name).table.num_rows for name in after]
     assert sum(sealed) == rows.num_rows
 
 
@@ -119,7 +119,7 @@ def test_samples_that_nobody_planned_are_sealed_as_they_are(layout: Layout) -> N
     made.journal(layout, made.samples(range(2), 3), "imported")
     unplanned = Grid("model", (), (), 0).covering({Cell(0, made.problem(p), 7): 2 for p in (0, 1)})
     assert run(layout, unplanned).sealed == 1
-    assert scan.rows(layout, ARM, SET).table.num_rows == 6
+    assert reading.rows(layout, ARM, SET).table.num_rows == 6
 
 
 def test_a_damaged_sample_keeps_its_unit_open_until_it_is_drawn_again(
@@ -130,7 +130,7 @@ def test_a_damaged_sample_keeps_its_unit_open_until_it_is_drawn_again(
     damage(layout.journals(ARM, SET) / "one.journal", 3)
     done = run(layout)
     assert (done.sealed, done.open, done.damaged) == (2, 1, 1)
-    missing = scan.scan(layout, ARM, SET, grid(PROBLEMS, N)).missing
+    missing = reading.scan(layout, ARM, SET, grid(PROBLEMS, N)).missing
     assert [*zip(*missing.nonzero(), strict=True)] == [(0, 0, 3)]
     made.journal(layout, [wanted[3]], "two")
     run(layout)
@@ -148,9 +148,9 @@ def test_a_damaged_part_is_written_again_from_other_copies(
     (layout.journals(ARM, SET) / "one.journal").unlink()
     damage_part(part)
     asked = grid(PROBLEMS, N)
-    assert not scan.scan(layout, ARM, SET, asked).missing.any()
+    assert not reading.scan(layout, ARM, SET, asked).missing.any()
     assert seal.seal(layout, ARM, SET, asked, "sampled", verify=True).open == 1
-    missing = scan.scan(layout, ARM, SET, asked).missing
+    missing = reading.scan(layout, ARM, SET, asked).missing
     lost = [wanted[problem * N + i] for _, problem, i in zip(*missing.nonzero(), strict=True)]
     assert len(lost) == N
     made.journal(layout, lost, "two")
@@ -189,7 +189,7 @@ def test_policy_sampled_keeps_tokens_of_right_answers_to_rare_problems(layout: L
     ]
     made.journal(layout, rows, "one")
     run(layout, grid(3, N))
-    found = scan.rows(layout, ARM, SET, ["problem", "sample", "seed", "logprobs"])
+    found = reading.rows(layout, ARM, SET, ["problem", "sample", "seed", "logprobs"])
     for row in found.table.to_pylist():
         kept = row["logprobs"] is not None
         rare = row["problem"] == made.problem(1) and row["sample"] < 2
@@ -201,7 +201,7 @@ def test_read_back_samples_are_whole(layout: Layout) -> None:
     made.journal(layout, wanted, "one")
     seal.seal(layout, ARM, SET, grid(PROBLEMS, N), "all")
     gc.gc(layout, ARM, SET)
-    found = {s.key: s for s in schema.to_samples(scan.rows(layout, ARM, SET).table)}
+    found = {s.key: s for s in schema.to_samples(reading.rows(layout, ARM, SET).table)}
     assert found.keys() == {s.key for s in wanted}
     for sample in wanted:
         assert found[sample.key].text == sample.text

@@ -14,12 +14,12 @@ import pytest
 import rlbhpc
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
-from rlbhpc.store import scan
 from rlbhpc.store.compact import compact
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.presence import presence
 from tests.children import Child
+from tests.store import reading
 from tests.sweep.conftest import write_study
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -145,7 +145,7 @@ def whole_rows(study: Study) -> dict[tuple[object, ...], dict[str, object]]:
     """Every stored sample with all that is known of it; no key twice with different samples."""
     found: dict[tuple[object, ...], dict[str, object]] = {}
     for arm in study.arms:
-        rows = scan.rows(study.layout, arm, "countdown")
+        rows = reading.rows(study.layout, arm, "countdown")
         assert not rows.conflicts
         for row in rows.table.to_pylist():
             key = (row["arm"], row["step"], row["problem"], row["sample"])

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import journal, parts
+from rlbhpc.store import journal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.store.sample import Sample
@@ -35,6 +35,7 @@ from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.sweep.topup import TopUp
 from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
+from tests.store import reading
 from tests.sweep.conftest import write_study
 
 CONFIG = {"model_type": "qwen2", "max_position_embeddings": 512}
@@ -251,7 +252,7 @@ def test_sealing_keeps_the_tokens_that_the_study_says(
     store(study, [*rows, *(row(study, key) for key in others)])
     assert seal_run(study.layout)[Group("base", "countdown")].sealed == 1
     (part,) = study.layout.parts("base", "countdown").iterdir()
-    table = parts.read(part, ["problem", "token_ids"]).table
+    table = reading.read_part(part, ["problem", "token_ids"]).table
     mine = table.filter(pc.equal(table["problem"].cast("string"), block.problems[0]))
     assert sum(len(tokens or []) > 0 for tokens in mine["token_ids"].to_pylist()) == kept
 

@@ -16,8 +16,9 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.problems.prompts import render
-from rlbhpc.store import samples, tables
+from rlbhpc.store import samples
 from rlbhpc.store.compact import compact
+from rlbhpc.store.sources import Group, tables
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
@@ -90,7 +91,8 @@ def expected(study: Study, folder: Path, step: int, key: tuple[Any, ...]) -> tup
         prompt, text = GIVEN[int(problem.rpartition("/")[2]) - 1]
         ended = True
     else:
-        (found,) = samples.find(study.layout, source, problem, samples={sample}, steps={text_step})
+        group = Group(source, set_name)
+        (found,) = samples.find(study.layout, group, {problem: {sample}}, {text_step})
         template = study.prompts[study.arms[source].prompt]
         prompt = render(template, {p.id: p for p in study.problems(set_name)}[problem])
         text, ended = found.sample.text, found.sample.finish == 0

@@ -14,9 +14,9 @@ import pytest
 
 import rlbhpc
 from rlbhpc.errors import DONE, TRY_AGAIN
-from rlbhpc.store import scan
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from tests.store import reading
 from tests.store.test_faults import small_disk as small_disk  # a fixture
 from tests.sweep.conftest import write_study
 
@@ -50,7 +50,7 @@ def test_journals_are_sealed_by_the_policy_of_the_study(
         assert not [*layout.root.rglob("*.journal")]
         counts.append(len([*layout.root.rglob("*.parquet")]))
     assert max(counts) <= 4, "one part for each arm and time that its n was raised"
-    rows = scan.rows(layout, "base", "countdown", ("token_ids", "n_tokens")).table
+    rows = reading.rows(layout, "base", "countdown", ("token_ids", "n_tokens")).table
     kept = [ids is not None for ids in rows["token_ids"].to_pylist()]
     assert len(kept) == 6 * 12
     assert all(kept) if tokens == "all" else not any(kept)
@@ -79,7 +79,7 @@ def test_a_full_disk_under_sample_is_one_line_and_loses_nothing(
     assert "File too large (EFBIG)" in complaints[0]
     assert "samples are stored, good up to byte" in complaints[0]
     assert "free space" in complaints[0]
-    stored = scan.rows(load_study(study).layout, "base", "countdown", ("digest",)).table
+    stored = reading.rows(load_study(study).layout, "base", "countdown", ("digest",)).table
     assert stored.num_rows > 10
     # The same command, where there is room, goes on from there.
     assert sample(study, "--arm", "base")[0] == DONE

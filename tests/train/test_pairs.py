@@ -11,13 +11,13 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE
-from rlbhpc.store import scan
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
 from rlbhpc.train.pairs import learning_pairs
 from rlbhpc.train.recipes import settings_of
 from tests.children import Child
+from tests.store import reading
 
 pytestmark = pytest.mark.engine
 
@@ -69,7 +69,7 @@ def test_a_response_ends_with_the_tokenisers_own_end(study: Study) -> None:
 def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path: Path) -> None:
     assert Child("sample", str(tmp_path / "toy.yaml")).ended() == DONE
     tokens = Tokens(study.folder("base", 0))
-    table = scan.rows(study.layout, "base", "toy", ("problem", "sample", "finish", "text")).table
+    table = reading.rows(study.layout, "base", "toy", ("problem", "sample", "finish", "text")).table
     finishes = table["finish"].to_pylist()
     assert {Finish.EOS, Finish.LENGTH} <= set(finishes)
     pairs = learnt(study, "teaching")

@@ -181,7 +181,7 @@ def _responses(
         group = Group(arm.arm, arm.problem_set)
         if group not in layout.groups():
             continue
-        for sample, origin in samples.find_many(layout, group, arm.step, numbers[key]):
+        for sample, origin in samples.find(layout, group, numbers[key], {arm.step}):
             cut = max(0, len(sample.text) - CHARACTERS)
             text = sample.text[:CHARACTERS]
             response = Response(sample.key.sample, sample.answer, text, cut, origin)

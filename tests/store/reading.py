@@ -1,0 +1,126 @@
+"""What tests read of a store: which samples are there, and whole files by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rlbhpc.store import inventory, journal, parts, schema, snapshot
+from rlbhpc.store.bitmap import Bitmap
+from rlbhpc.store.grid import Grid
+from rlbhpc.store.left_out import Skipped
+from rlbhpc.store.view import Conflict, View
+from rlbhpc.study.layout import Layout
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What of a grid is there. Arrays have the shape (steps, problems[, n]) of the grid.
+
+    Attributes
+    ----------
+    asked, there, failed
+        Which samples the grid asks for, which exist, and which of those are but a row that says
+        they failed.
+    tokens, measured
+        Response tokens of the samples of a problem, and of how many.
+    stale
+        Samples of another request than the grid's.
+    """
+
+    asked: NDArray[np.bool_]
+    there: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+    tokens: NDArray[np.float64]
+    measured: NDArray[np.float64]
+    stale: int
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Samples that are asked for and not there, not even as a failure."""
+        return self.asked & ~self.there
+
+
+def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = False) -> Scan:
+    """Find out which of the samples that a grid asks for are there.
+
+    With ``verify`` every sample is read whole.
+    """
+    if verify:
+        bitmap = Bitmap()
+        now = snapshot.steady(lambda: snapshot.take(layout, arm, set_name, verify=True))
+        for file in (*now.parts, *now.journals):
+            bitmap.add(file)
+    else:
+        bitmap = inventory.take(layout, arm, set_name)
+    shape = (len(grid.steps), len(grid.problems), grid.n)
+    present, failed = np.zeros((2, *shape), np.bool_)
+    counts = np.zeros(shape[:2], np.int64)
+    tokens, measured = np.zeros((2, *shape[:2]))
+    stale = 0
+    for i, step in enumerate(grid.steps):
+        cells = [(step, problem) for problem in grid.problems]
+        required = np.array([grid.fingerprints.get(cell, -1) for cell in cells], np.int64)
+        counts[i] = [grid.counts.get(cell, 0) for cell in cells]
+        held = bitmap.of(step, grid.problems, required)
+        bits = np.unpackbits(held.bits, axis=1, bitorder="little")[:, : grid.n]
+        present[i, :, : bits.shape[1]] = bits
+        problem, sample = held.failed[held.failed[:, 1] < grid.n].T
+        failed[i, problem, sample] = True
+        tokens[i], measured[i] = held.tokens, held.measured
+        stale += held.stale
+    wanted = np.arange(grid.n) < counts[..., None]
+    return Scan(wanted, present, failed, tokens, measured, stale)
+
+
+class Read(NamedTuple):
+    """Rows of a file, and what was skipped."""
+
+    table: pa.Table
+    skipped: tuple[Skipped, ...]
+
+
+class Rows(NamedTuple):
+    """Rows of an arm and problem set, each once, and what the choice left out."""
+
+    table: pa.Table
+    skipped: list[Skipped]
+    conflicts: list[Conflict]
+
+
+def rows(
+    layout: Layout, arm: str, set_name: str, columns: Sequence[str] | None = None, **some: Any
+) -> Rows:
+    now = snapshot.steady(lambda: snapshot.take(layout, arm, set_name))
+    view = View(now, columns, **some)
+    table = view.read(np.arange(view.count), columns)
+    return Rows(table, view.skipped, view.conflicts)
+
+
+def read_journal(path: Path, columns: Sequence[str] | None = None) -> Read:
+    """Rows of a journal in the order they were appended; duplicates are kept."""
+    listed = journal.index(path)
+    whole = journal.whole_rows(listed, np.arange(len(listed.records)), columns)
+    return Read(whole.table.unify_dictionaries(), (*listed.skipped, *whole.skipped))
+
+
+def read_index(path: Path, columns: Sequence[str]) -> pa.Table:
+    """The same from the index blocks alone."""
+    return journal.rows(journal.index(path), columns)
+
+
+def read_part(
+    path: Path, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+) -> Read:
+    """Rows of a part, or of some of its row groups; damaged row groups are left out and named."""
+    wanted = schema.select(columns)
+    skipped: list[Skipped] = []
+    tables = [table for _, table in parts.tables_of(path, wanted, skipped, groups=groups)]
+    whole = pa.concat_tables([wanted.empty_table(), *tables]).unify_dictionaries()
+    return Read(whole, tuple(skipped))
