@@ -106,7 +106,7 @@ def test_edges_of_the_reward() -> None:
 
 def test_an_answer_that_is_opened_by_words_alone() -> None:
     scorer = Letters([0.5, 0.5], [0.25, 0.25])
-    out = reward_of(["so\nanswer: 9"], scorer, think=False, opening="answer:", closing="")
+    out = reward_of(["so\nanswer: 9"], scorer, think=False, opening="answer: ", closing="")
     assert out == pytest.approx([0.9 * 0.25 + 0.1], abs=1e-6)
     assert scorer.read == ["answer: 7", "so\nanswer: 7"]
 

@@ -128,7 +128,7 @@ class RLPR(GRPO):
         for i in rows:
             text = batch.texts[i][: places[i] + len(self.opening)]
             head = _ids_up_to(batch.scorer, batch.responses[i].token_ids.tolist(), text)
-            gold = batch.scorer.encode(f" {batch.golds[i]}" + " " * bool(self.closing))
+            gold = batch.scorer.encode(f" {batch.golds[i]} " if self.closing else batch.golds[i])
             lengths.append(len(gold))
             read.append(replace(batch.responses[i], token_ids=np.array([*head, *gold], np.int32)))
         logprobs = batch.scorer.logprobs(read).double()
