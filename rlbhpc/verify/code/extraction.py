@@ -27,6 +27,17 @@ _STATEMENT: Final = re.compile(
 )
 
 
+# What opens and closes a program where no fence of backticks does; two ways to write such a fence.
+_WRAPPER: Final = re.compile(
+    r"^[ \t]*(?:(?P<open>~~~+\w*|\[PYTHON\]|<code>|\\begin\{(?:lstlisting|verbatim|minted)\}.*)"
+    r"|~~~+|\[/PYTHON\]|</code>|\\end\{(?:lstlisting|verbatim|minted)\})[ \t]*$",
+    re.M,
+)
+_CODE_LINE: Final = re.compile(r"^[ \t]*[^#\s]", re.M)
+_LATE_FENCE: Final = re.compile(r"^([^`\n]*[^`\s][^`\n]*)```(python3?|py)[ \t]*$", re.M)
+_QUOTED: Final = re.compile(r"^[ \t]*>[ \t]*```", re.M)
+
+
 class Block(NamedTuple):
     """A fenced block: the word after the opening fence, in lower case, and the text."""
 
@@ -53,8 +64,8 @@ def blocks(response: str) -> list[Block]:
     may lack its closing fence. Without any fence the whole response is one block, if any line of it
     may be code: prompts that open a fence often stop at the closing one.
     """
-    lines = [line.removeprefix("\ufeff") for line in answer_part(response).split("\n")]
-    fences = [number for number, line in enumerate(lines) if line.lstrip().startswith(_FENCE)]
+    lines = [line.removeprefix("\ufeff") for line in _fenced(answer_part(response)).split("\n")]
+    fences = _fences(lines)
     if not fences:
         text = "\n".join(lines)
         return [Block("", text)] if _STATEMENT.search(text) else []
@@ -69,6 +80,30 @@ def blocks(response: str) -> list[Block]:
         if text.strip():
             code_blocks.append(Block(_language(lines[start]), text))
     return code_blocks
+
+
+def _fenced(text: str) -> str:
+    """Write other ways to set a program off as fences that stand alone on their lines."""
+    if _FENCE not in text:
+        return _WRAPPER.sub(lambda mark: "```python" if mark["open"] else _FENCE, text)
+    if _QUOTED.search(text) is not None:
+        text = re.sub(r"^[ \t]*> ?", "", text, flags=re.M)
+    return _LATE_FENCE.sub(r"\1\n```\2", text)
+
+
+def _fences(lines: list[str]) -> list[int]:
+    """Find the lines with fences; one indented within a block belongs to a docstring."""
+    fences: list[int] = []
+    opened: int | None = None  # the indentation of the fence that is open
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith(_FENCE):
+            continue
+        indent = len(line) - len(line.lstrip())
+        if opened is not None and indent >= opened + 4:
+            continue
+        opened = indent if opened is None else None
+        fences.append(number)
+    return fences
 
 
 def _outdented(lines: list[str], fence: str) -> list[str]:
@@ -105,11 +140,14 @@ def program(response: str, entry: str = "") -> str:
     code_blocks = blocks(response)
     if entry:
         definition = re.compile(
-            rf"^[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{re.escape(entry)}\b", re.M
+            rf"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{re.escape(entry)}\b"
+            rf"|{re.escape(entry)}[ \t]*=[ \t]*lambda\b)",
+            re.M,
         )
         defining = [block for block in code_blocks if definition.search(block.text)]
         if defining:
             return _flush_left(defining[-1].text)
+    code_blocks = [block for block in code_blocks if _CODE_LINE.search(block.text)]
     marked = [block for block in code_blocks if block.language in _PYTHON]
     unmarked = [block for block in code_blocks if not block.language]
     for kind in (marked, unmarked):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     FINGERPRINT: str
 
 # Raised whenever a verdict could come out otherwise than before.
-VERSION: Final = 2
+VERSION: Final = 3
 FORMATS: Final[dict[str, str]] = {
     "livecodebench": "rlbhpc.verify.code.livecodebench",
     "evalplus": "rlbhpc.verify.code.evalplus",

@@ -47,6 +47,20 @@ F = "def f(x):\n    return x"
         # The body of a function whose head stands in the prompt stays as it is.
         ("    return x", "    return x"),
         ("```python\n    return x\n```", "    return x"),
+        # A fence behind a sentence, of tildes, in a quotation; marks of other kinds.
+        (f"Here is the code: ```python\n{F}\n```", F),
+        (f"~~~python\n{F}\n~~~", F),
+        ("> ```python\n> def f(x):\n>     return x\n> ```", F),
+        (f"[PYTHON]\n{F}\n[/PYTHON]\nDone.", F),
+        (f"<code>\n{F}\n</code>", F),
+        (f"\\begin{{lstlisting}}[language=Python]\n{F}\n\\end{{lstlisting}}", F),
+        # A fence within a docstring ends nothing.
+        (
+            '```python\ndef f(x):\n    """\n    ```\n    f(1)\n    ```\n    """\n```',
+            'def f(x):\n    """\n    ```\n    f(1)\n    ```\n    """',
+        ),
+        # A function without a def.
+        ("```python\nf = lambda x: x\n```\n```python\nprint(f(3))\n```", "f = lambda x: x"),
         # A byte-order mark, of the response or of the program.
         (f"\ufeff```python\n\ufeff{F}\n```", F),
         (f"\ufeff{F}", F),
@@ -83,6 +97,7 @@ def test_program(response: str, expected: str) -> None:
 def test_without_an_entry_the_last_python_block_counts() -> None:
     response = "```python\nprint(1)\n```\n```python\nprint(2)\n```\nOutput:\n```\n2\n```"
     assert program(response) == "print(2)"
+    assert program(response + "\n```python\n# Input: 3\n# Output: 6\n```") == "print(2)"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +128,9 @@ def test_time_is_linear() -> None:
         "f(" * 500_000,
         "for x" * 200_000,
         "print " * 200_000,
+        "a ```py" * 200_000,
+        "~~~" * 300_000,
+        "> ```\n" * 200_000,
     ):
         program(response, "f")
         last_block(response)
