@@ -26,6 +26,8 @@ def other_letters(gold: Node, answer: Node) -> Iterator[Node]:
     (``A e^x``). The integer of a family of angles stands beside π (``\pi/3 + 2k\pi``).
     """
     gold_names, answer_names = symbols(gold), symbols(answer)
+    if not gold_names or not answer_names:
+        return
     ours = {name for name in gold_names & _CONSTANTS if _is_arbitrary(gold, name)}
     theirs = answer_names & _CONSTANTS - (gold_names - ours)
     variables = gold_names - ours

@@ -34,7 +34,7 @@ from rlbhpc.verify.answer.read_scalar import (
     split_choice,
 )
 from rlbhpc.verify.answer.tokens import Tokens, closes_at_end, cut, settle_commas, trim
-from rlbhpc.verify.answer.tree import Node, choose_signs, has
+from rlbhpc.verify.answer.tree import Node, choose_signs, has, num
 from rlbhpc.verify.answer.value import (
     Choice,
     Interval,
@@ -63,6 +63,8 @@ def read(text: str, listed: bool = False) -> Value:
     """
     if len(text) > MAX_CHARS:
         return Opaque(canonical(text))
+    if len(text) <= 18 and text.isdecimal() and text.isascii():
+        return Quantity(num(int(text)), None, text)  # most answers
     tokens = tokenize(text)
     try:
         if len(tokens) > MAX_TOKENS:
@@ -275,6 +277,8 @@ class _Reader:
 
     def _solutions(self, tokens: Tokens) -> Value | None:
         """``x=1, y=2 or x=2, y=1``: points whose coordinates are named."""
+        if ("w", "or") not in tokens and ("o", ";") not in tokens:
+            return None
         points, _ = cut(tokens, ("w", "or"), ("o", ";"))
         rows = [sorted(cut(point, ("o", ","), ("w", "and"))[0]) for point in points]
         names = [[chunk[:2] for chunk in row] for row in rows]

@@ -66,15 +66,19 @@ _DOMAIN: Final = re.compile(
 )
 
 
+_DOMAIN_WORDS: Final = frozenset((("r", "in"), ("w", "integer"), ("w", "integers")))
+
+
 def without_domain(tokens: Tokens) -> Tokens:
     r"""Cut ``, k \in \mathbb{Z}`` off a family of values, and ``L:`` before an equation."""
-    texts = [text for _, text in tokens]
-    if texts[0] == "all" and tokens[1:2] and tokens[1][0] == "s":
+    first = tokens[0][1]
+    if first == "all" and tokens[1:2] and tokens[1][0] == "s":
         return tokens[1:]
-    if texts[1:2] == [":"] and (texts[0] in _LINES) and "=" in texts:
+    if first in _LINES and tokens[1:2] == [("o", ":")] and ("r", "=") in tokens:
         return tokens[2:]
-    if "in" not in texts and "integer" not in texts:
+    if _DOMAIN_WORDS.isdisjoint(tokens):
         return tokens
+    texts = [text for _, text in tokens]
     domain = _DOMAIN.search(" ".join(texts))
     if domain is None:
         return tokens

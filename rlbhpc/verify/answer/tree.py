@@ -48,6 +48,8 @@ def symbols(node: Node) -> frozenset[str]:
 
 def has(node: Node, *ops: str) -> bool:
     """Whether any of these operations occurs."""
+    if not node.args:
+        return node.op in ops
     return any(n.op in ops for n in walk(node))
 
 
