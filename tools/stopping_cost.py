@@ -30,6 +30,13 @@ def study(rates: NDArray[np.float64], r: int, rng: np.random.Generator) -> Count
     return Counts.of(np.where(stopped, ends, N_MAX), np.where(stopped, r, right), r, N_MAX)
 
 
+def rounds_cost(rates: NDArray[np.float64], ends: list[int], rng: np.random.Generator) -> float:
+    """Samples per sample needed, if every open problem is drawn to the end of each round."""
+    needed = np.concatenate([study(rates, 16, rng).n for _ in range(STUDIES)])
+    drawn = np.array(ends)[np.searchsorted(ends, needed)]
+    return float(drawn.sum() / needed.sum())
+
+
 def main() -> None:
     """Simulate, print, draw."""
     rng = np.random.default_rng(0)
@@ -52,6 +59,8 @@ def main() -> None:
         cells = " | ".join(f"{100 * value:.2f}" for value in error)
         print(f"| {name} | {100 * share:.0f} % | {cells} |")
     print("| other problems | – | " + " | ".join(f"{100 * v:.2f}" for v in others) + " |")
+    for ends in ([16, 64, 256, 1024], [2**i for i in range(4, 11)]):
+        print(f"rounds up to {ends}: {rounds_cost(rates, ends, rng):.2f} times the samples needed")
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     for column, k in enumerate(K[:3].tolist()):
         values = 100 * np.array(errors)[:, column]

@@ -10,12 +10,14 @@ import click
 from rlbhpc.cli.cost import Cost
 from rlbhpc.cli.power import power_rows, print_power
 from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.until import look_rows, print_looks, tell_next
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.predict import Rates, measured
 from rlbhpc.launch.prepare import SHARD_TOKENS, reject_what_jobs_would
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from rlbhpc.sweep.looks import Taken, Until, Waiting
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 
@@ -44,11 +46,20 @@ START = 60.0
     "--preemptions", type=click.FloatRange(min=0), metavar="PER_DAY",
     help="Play the sweep through with so many preemptions of a worker per day.",
 )  # fmt: skip
+@click.option(
+    "--until", type=click.Choice([u.value for u in Until]), metavar="CONDITION",
+    help="Take a look at what is there, and ask for the samples that can decide it: "
+    + ", ".join(f'"{u.value}"' for u in Until) + ".",
+)  # fmt: skip
+@click.option(
+    "--budget", type=click.IntRange(min=1), metavar="SAMPLES",
+    help="With --until: most samples of the whole study.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def plan(
     study: Path, overrides: tuple[str, ...], shard_tokens: int, cluster: str | None,
     width: int | None, tokens_per_second: float | None, startup: float | None,
-    preemptions: float | None, as_json: bool,
+    preemptions: float | None, until: str | None, budget: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Show which samples of STUDY are missing, and the shards that would make them.
 
@@ -56,11 +67,23 @@ def plan(
     samples or from a typical base. With a rate, measured or given, also what they cost; with
     --preemptions, how that changes with the number of shards and the drain time. No plan is
     written. Exit code 4 says that nothing is missing.
+
+    With --until, a look is taken where all samples are there, and what it asks for is missing from
+    then on, for `sample` and `launch` too. Looks are kept, and their error holds at all of them
+    together, however many you take: see docs/stopping.md.
     """
+    if budget is not None and until is None:
+        raise click.UsageError("--budget goes with --until")
     resolved = load_study(study, overrides)
     reject_what_jobs_would(resolved)
     _, site = choose(cluster or resolved.file.cluster)
     present = presence(resolved.layout, list(resolved.blocks()))
+    looks: list[Taken | Waiting] = []
+    if until is not None:
+        from rlbhpc.sweep.until import take_looks  # loads SciPy
+
+        looks = take_looks(resolved, present, Until(until), budget)
+        present = presence(resolved.layout, list(resolved.blocks()))
     new_plan = make_plan(resolved, present, shard_tokens)
     rates = known_rates(resolved.layout, tokens_per_second, startup)
     decides = power_rows(resolved, present)
@@ -70,6 +93,7 @@ def plan(
         "blocks": [block_row(p) for p in present],
         **summary(new_plan),
         "decides": decides,
+        **({"looks": look_rows(looks)} if until is not None else {}),
     }
     if not as_json:
         print_blocks(present)
@@ -77,6 +101,9 @@ def plan(
             click.echo(f"{name}: {count:,} repeated records of its files are left out")
         print_summary(new_plan)
         print_power(decides)
+        if until is not None:
+            print_looks(looks)
+            tell_next(looks, str(study))
     if new_plan.samples and rates is not None:
         cost = Cost(
             new_plan, rates, site, width or len(new_plan.shards), resolved.file.engine.options

@@ -16,6 +16,7 @@ from rlbhpc.stats import Answer, Counts, extrapolate
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
+from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.priors import LEAST
 from rlbhpc.stats.sequential import Forecast, forecast
 
@@ -30,12 +31,16 @@ _LEAST_SAMPLES: Final = 20
 
 @dataclass(frozen=True)
 class Sides:
-    """The counts of a comparison, their problems, and how many comparisons share its error."""
+    """The counts of a comparison, their problems, and how many comparisons share its error.
+
+    ``looked`` is what looks at more samples say of lost and gained.
+    """
 
     base: Counts
     trained: Counts
     problems: tuple[str, ...]
     comparisons: int
+    looked: tuple[Finding, Finding] | None = None
 
 
 def answers_and_forecasts(
@@ -48,6 +53,7 @@ def answers_and_forecasts(
             difference_curve(side.base, side.trained, draws.of(side.problems), prob=settings.prob),
             settings.margin,
             comparisons=side.comparisons,
+            looked=side.looked,
         )
         for side in sides
     ]
@@ -73,7 +79,10 @@ def forecasts(
         rng = np.random.default_rng(draws.settings.seed)
         sizes = [times * have for times in SIZES]
         weights = draws.of(side.problems)
-        chances[number] = forecast(side.base, side.trained, weights, sizes, rng, studies)
+        chances[number] = forecast(
+            side.base, side.trained, weights, sizes, rng, studies,
+            draws.settings.margin, side.comparisons,
+        )  # fmt: skip
     return chances
 
 

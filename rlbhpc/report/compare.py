@@ -27,8 +27,10 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.decision import MARGIN, decide, supporting
 from rlbhpc.stats.efficiency_gap import LARGE_K
+from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.histogram import AccuracyShift, accuracy_shift
 from rlbhpc.stats.support import support_intervals
+from rlbhpc.sweep.looks import Taken, latest
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ class Comparison:
         steps of all comparisons; NaN for earlier steps.
     comparisons
         How many share the error of the answer.
+    look
+        The last look that ``plan --until`` took at this comparison; None where there was none, or
+        it asked for another k or margin.
     """
 
     base: Measured
@@ -79,11 +84,18 @@ class Comparison:
     p_moved_holm: float = float("nan")
     p_solved_holm: float = float("nan")
     comparisons: int = 1
+    look: Taken | None = None
 
     @property
     def title(self) -> str:
         """Name both sides and the problem set."""
         return f"{self.trained.label} against {self.base.label} on {self.base.problem_set}"
+
+    @property
+    def subject(self) -> tuple[tuple[str, int], tuple[str, int], str]:
+        """What a look at it is kept under."""
+        base, trained = self.base, self.trained
+        return (base.arm, base.step), (trained.arm, trained.step), base.problem_set
 
     @property
     def slug(self) -> str:
@@ -96,18 +108,35 @@ class Comparison:
         """The counts of both arms on the compared problems."""
         base, trained = self.rows
         return Sides(
-            self.base.counts[base], self.trained.counts[trained], self.problems, self.comparisons
+            self.base.counts[base],
+            self.trained.counts[trained],
+            self.problems,
+            self.comparisons,
+            self.looked,
         )
+
+    @property
+    def looked(self) -> tuple[Finding, Finding] | None:
+        """What the looks say of lost and gained."""
+        return None if self.look is None else (self.look.lost, self.look.gained)
 
     @cached_property
     def answer(self) -> Answer:
         """What was lost and gained. It takes a while, and few ask of an earlier checkpoint."""
-        return decide(self.curve, self.margin, comparisons=self.comparisons)
+        return decide(self.curve, self.margin, comparisons=self.comparisons, looked=self.looked)
 
     @property
     def words(self) -> tuple[str, ...]:
         """The answer in sentences."""
-        return self.answer.sentences()
+        sentences = self.answer.sentences()
+        if self.look is None:
+            return sentences
+        return (
+            *sentences,
+            f"Lost and gained are those of look {self.look.number} of `plan --until`, at all the "
+            "samples that it asked for; their intervals hold at all looks together. All else is of "
+            f"the first {self.reach:,} samples of each problem.",
+        )
 
     @property
     def net(self) -> Interval:
@@ -216,18 +245,28 @@ def compare(
     )
 
 
-def adjusted(final: list[Comparison]) -> list[Comparison]:
-    """Let some comparisons share the error: p-values by Holm, answers at an equal part."""
+def adjusted(final: list[Comparison], looks: Sequence[Taken] = ()) -> list[Comparison]:
+    """Let some comparisons share the error: p-values by Holm, answers at an equal part.
+
+    What a look has decided stands.
+    """
     if not final:
         return []
     moved = holm([c.curve.p_moved for c in final])
     cover = holm([1.0 if c.solved is None else c.solved.p_value for c in final])
+    last = latest(looks)
     return [
         replace(
             c,
+            look=_answering(last.get(c.subject), c),
             p_moved_holm=float(moved[i]),
             p_solved_holm=float(cover[i]) if c.solved is not None else float("nan"),
             comparisons=len(final),
         )
         for i, c in enumerate(final)
     ]
+
+
+def _answering(look: Taken | None, pair: Comparison) -> Taken | None:
+    """A look, where it answers the question of this comparison."""
+    return look if look is not None and look.asks_about(pair.reach, pair.margin) else None

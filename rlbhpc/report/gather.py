@@ -29,6 +29,7 @@ from rlbhpc.store.reader import open_cube
 from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
+from rlbhpc.sweep import looks
 from rlbhpc.sweep.remember import PROBE
 
 #: Replicates where no study says how many.
@@ -184,7 +185,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         study.arms if study else {},
         tuple(arms),
         tuple(lines),
-        tuple(adjusted(final)),
+        tuple(adjusted(final, looks.read(Layout(folder)))),
         tuple(notes),
         provenance,
         study.hash if study else "",
@@ -333,8 +334,8 @@ def _notes(arms: list[Measured]) -> list[str]:
             )
         if arm.topped_up:
             notes.append(
-                f"{name}: {several(arm.topped_up, 'problem')} with more samples, which a rule "
-                f"chose; the first {arm.depth:,} of each count."
+                f"{name}: {several(arm.topped_up, 'problem')} with more samples, which "
+                f"looks asked for; curves take the first {arm.depth:,} of each."
             )
     return notes
 

@@ -50,7 +50,7 @@ class Measured:
     counts
         Samples and right ones per problem; n = 0 where nothing has come yet.
     depth
-        Samples asked of each problem. Problems that a rule chose for more (top-ups) count with
+        Samples asked of each problem. Problems that looks asked more of count with
         their first ``depth`` samples here, since a rule that looks at results makes the rest of
         them no fair sample.
     topped_up

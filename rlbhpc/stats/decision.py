@@ -189,6 +189,7 @@ def decide(
     margin: float = MARGIN,
     left_out: tuple[int, ...] = (),
     comparisons: int = 1,
+    looked: tuple[Finding, Finding] | None = None,
 ) -> Answer:
     """Give the answer of a difference curve whose last k all its problems support.
 
@@ -202,16 +203,23 @@ def decide(
         Positions of problems that are not in the curve, to be told.
     comparisons
         How many share the error: each is decided at its share of it, while intervals keep theirs.
+    looked
+        What looks at more samples say of lost and gained (:mod:`rlbhpc.stats.sequential`): a
+        second decision beside theirs would have an error of its own.
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
     base, trained, k = curve.base, curve.trained, int(curve.k[-1])
-    joint = Joint(base, trained, k)
-    best = joint.fit()
     base_only, trained_only = _cells(base, trained, k)
     error = (1 - PROB) / comparisons
-    lost = finding(joint, best, joint.lost, curve.seeds, base_only, margin, error)
-    gained = finding(joint, best, joint.gained, curve.seeds, trained_only, margin, error)
+    if looked is not None:
+        lost = replace(looked[0], count=round(base_only))
+        gained = replace(looked[1], count=round(trained_only))
+    else:
+        joint = Joint(base, trained, k)
+        best = joint.fit()
+        lost = finding(joint, best, joint.lost, curve.seeds, base_only, margin, error)
+        gained = finding(joint, best, joint.gained, curve.seeds, trained_only, margin, error)
     net, efficiency = curve.pointwise[len(curve.k) - 1], _carried(curve)
     either = (base.solved | trained.solved).reshape(curve.seeds, -1)
     solved = int(either.any(axis=0).sum())

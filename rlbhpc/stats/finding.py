@@ -67,8 +67,12 @@ def finding(
     count: float,
     margin: float,
     error: float,
+    prob: float = PROB,
 ) -> Finding:
     """Decide by the likelihood ratio of "none", and put an interval around the share.
+
+    "None" is refuted at ``error``; the interval, which must end below the margin for a "no", holds
+    with ``prob``.
 
     With several trainings of one recipe the rows of the joint model are seeds × problems. None is
     lost on average only if none is lost in any of them, so that the test needs no spread between
@@ -80,7 +84,7 @@ def finding(
         return Finding(Verdict.UNDECIDED, 0.0, 0.0, 1.0, count_of_seed, problems)
     chances = joint.chances(best, group)[joint.row].reshape(seeds, problems)
     estimate = min(1.0, float(chances.mean()))
-    cut = float(special.ndtri((1 + PROB) / 2))
+    cut = float(special.ndtri((1 + prob) / 2))
     none = joint.fit(best.mass, group, 0.0)
     alike = _alike((joint.logs(best) - joint.logs(none))[joint.row].reshape(seeds, problems))
 
@@ -91,7 +95,7 @@ def finding(
     evidence = math.sqrt(2 * max(best.log_likelihood - none.log_likelihood, 0.0) / alike)
     threshold = float(special.ndtri(1 - error / 4))
     if evidence > threshold:
-        low, high = _shares(chances, estimate)
+        low, high = _shares(chances, estimate, prob)
         return Finding(Verdict.YES, estimate, low, high, count_of_seed, problems)
     high = 1.0 if estimate > 1 - 1e-6 else _bound(root_deviance, cut, estimate, 1.0)
     if high < margin:
@@ -112,7 +116,7 @@ def _alike(values: NDArray[np.float64]) -> float:
     return max(1.0, together / apart) if apart > 0 else float(len(values))
 
 
-def _shares(chances: NDArray[np.float64], share: float) -> tuple[float, float]:
+def _shares(chances: NDArray[np.float64], share: float, prob: float) -> tuple[float, float]:
     r"""Jeffreys interval of a share of problems of which one cannot be sure.
 
     With chances :math:`r_i` of belonging to the group, the information about its share s is that of
@@ -128,7 +132,7 @@ def _shares(chances: NDArray[np.float64], share: float) -> tuple[float, float]:
     if seeds > 1 and spread > 1e-12:
         trials = spread / (spread / trials + seed_variance(chances[:, :, None]).item())
     a, b = share * trials + 0.5, (1 - share) * trials + 0.5
-    low, high = special.betaincinv(a, b, [(1 - PROB) / 2, (1 + PROB) / 2]).tolist()
+    low, high = special.betaincinv(a, b, [(1 - prob) / 2, (1 + prob) / 2]).tolist()
     return float(low), float(high)
 
 

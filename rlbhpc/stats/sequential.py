@@ -1,15 +1,28 @@
-r"""More samples: how many until the answer is decided, and where to spend them.
+r"""Deciding step by step: looks at growing data whose error holds at every one of them.
 
-Both questions are answered by simulation from what is known: the two rates of each problem are
-drawn from what its counts leave open under the joint distribution (:mod:`rlbhpc.stats.joint`),
-further samples are drawn from the rates, and the grown data are answered again. The answer is a
-forecast, model-based as the fit is.
+Whoever looks again and again until something is significant finds it too often. The j-th look at a
+comparison therefore has the share
+
+.. math:: \frac{1}{j(j+1)}, \qquad \sum_{j=1}^\infty \frac{1}{j(j+1)} = 1
+
+of the error. Any number of looks, at any moment and whatever the earlier ones showed, errs no
+more often than one look at the end would; no number of looks and no budget must be fixed
+beforehand. Samples may go where they tell most, since the likelihood of the joint distribution
+(:mod:`rlbhpc.stats.joint`) does not depend on why a problem was sampled further.
+
+A forecast simulates what a larger study would say: the two rates of each problem are drawn from
+what its counts leave open, further samples from the rates, and the grown data are answered again.
+
+References
+----------
+Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +31,92 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.decision import MARGIN, Word, decide
 from rlbhpc.stats.difference import difference_curve
+from rlbhpc.stats.finding import Finding, finding
+from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.joint import Joint
-from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.weights import ProblemWeights
+
+#: A problem is worth more samples while its chance of being lost, or gained, lies between these.
+OPEN: Final = (0.02, 0.98)
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a comparison.
+
+    Attributes
+    ----------
+    lost, gained
+        What it decides; their intervals hold at all looks together.
+    error
+        Share of the error that this look used.
+    chances
+        Of every problem, the chance of being lost and of being gained, ``[2, problem]``.
+    """
+
+    lost: Finding
+    gained: Finding
+    error: float
+    chances: NDArray[np.float64]
+
+    def open_problems(self, lost: bool, gained: bool) -> NDArray[np.bool_]:
+        """Problems of which more samples can change what is not yet decided.
+
+        Parameters
+        ----------
+        lost, gained
+            Which of the two is still to be decided.
+        """
+        low, high = OPEN
+        unclear = (self.chances > low) & (self.chances < high)
+        return np.asarray((unclear[0] & lost) | (unclear[1] & gained))
+
+
+def look(
+    base: Counts,
+    trained: Counts,
+    k: int,
+    number: int,
+    margin: float = MARGIN,
+    comparisons: int = 1,
+) -> Look:
+    """Look at two arms for the ``number``-th time: was anything lost, was anything gained?
+
+    Parameters
+    ----------
+    base, trained
+        All samples so far of the same problems; each problem may have its own number.
+    k
+        Samples that the answer speaks about, whatever was drawn.
+    number
+        1 for the first look at this comparison, 2 for the second.
+    margin
+        Share of problems below which nothing is lost or gained.
+    comparisons
+        How many share the error.
+
+    Examples
+    --------
+    >>> base = Counts.of(64, [0, 30, 60] * 20)
+    >>> trained = Counts.of(64, [0, 0, 60] * 20)
+    >>> first = look(base, trained, 64, 1)
+    >>> str(first.lost.verdict), str(first.gained.verdict), first.error
+    ('yes', 'undecided', 0.5)
+    """
+    check_paired(base, trained)
+    share = 1 / (number * (number + 1))
+    prob = 1 - (1 - PROB) * share
+    joint = Joint(base, trained, k)
+    best = joint.fit()
+    findings, chances = [], []
+    for group, arms in ((joint.lost, (base, trained)), (joint.gained, (trained, base))):
+        count = float((arms[0].solved & ~arms[1].solved).sum())
+        result = finding(joint, best, group, 1, count, margin, (1 - prob) / comparisons, prob)
+        # Where next to nothing seems lost: which problems would be, if as many were as matter?
+        fit = best if result.estimate > margin else joint.fit(best.mass, group, margin)
+        findings.append(result)
+        chances.append(joint.chances(fit, group)[joint.row])
+    return Look(findings[0], findings[1], share, np.stack(chances))
 
 
 @dataclass(frozen=True)
@@ -50,6 +146,7 @@ def forecast(
     rng: np.random.Generator,
     studies: int = 50,
     margin: float = MARGIN,
+    comparisons: int = 1,
 ) -> list[Forecast]:
     """Simulate how a study would come out with more samples of the same problems.
 
@@ -67,6 +164,8 @@ def forecast(
         Simulated studies per size.
     margin
         What counts as the same.
+    comparisons
+        How many share the error.
     """
     check_paired(base, trained)
     have = int(max(base.n.max(), trained.n.max()))
@@ -86,7 +185,7 @@ def forecast(
                 for arm, rate in zip((base, trained), rates, strict=True)
             ]
             curve = difference_curve(grown[0], grown[1], weights)
-            drawn.append(decide(curve, margin).word)
+            drawn.append(decide(curve, margin, comparisons=comparisons).word)
         shares = {word: drawn.count(word) / studies for word in Word if word in drawn}
         decided = sum(not word.open for word in drawn) / studies
         result.append(Forecast(size, decided, shares))
@@ -97,24 +196,3 @@ def samples_until_decided(forecasts: Sequence[Forecast], chance: float = 0.8) ->
     """Give the least forecast n that is decided with a given chance; None where none is."""
     enough = [f.n for f in forecasts if f.decided >= chance]
     return min(enough) if enough else None
-
-
-def where_to_spend(counts: Counts, more: int) -> NDArray[np.float64]:
-    r"""Give the chance per problem that ``more`` samples solve it for the first time.
-
-    .. math:: 1 - E[(1-p_i)^m \mid c_i = 0], \qquad 0 \text{ where } c_i > 0
-
-    Coverage at large k gains by sampling the problems with the largest chance first; those solved
-    already gain nothing. Record what was done as the stopping rule of the row, or sample all
-    problems up to one n for unbiased pass@k.
-
-    Examples
-    --------
-    >>> chance = where_to_spend(Counts.of([64, 512, 64, 64], [0, 0, 3, 20]), 256)
-    >>> bool(chance[0] > chance[1] > 0), chance[2:]
-    (True, array([0., 0.]))
-    """
-    if more < 1:
-        raise UserError(f"{more} more samples solve nothing; ask about one at least")
-    prior = fit_prior(counts, zero_inflated=True)
-    return np.where(counts.solved, 0.0, 1 - prior.fail(counts.n, counts.c, more))

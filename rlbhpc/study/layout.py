@@ -25,9 +25,9 @@ class Layout:
         return self.root / "studies" / f"{study_hash}.json"
 
     @property
-    def topups(self) -> Path:
-        """More samples for chosen problems, with the rule that chose them."""
-        return self.root / "topups.json"
+    def looks(self) -> Path:
+        """What looks at the growing study decided, and the samples that they ask for."""
+        return self.root / "looks.json"
 
     @property
     def plans(self) -> Path:

@@ -140,7 +140,7 @@ def _begin(stored: Stored, into: Layout) -> None:
         shutil.rmtree(into.root / "parts", ignore_errors=True)
     into.root.mkdir(parents=True, exist_ok=True)
     _mark(stored, into, done=False)
-    for name in ("grids", "studies", "tables", "topups.json"):
+    for name in ("grids", "studies", "tables", "looks.json"):
         source = stored.layout.root / name
         if source.is_dir():
             shutil.copytree(source, into.root / name, dirs_exist_ok=True)

@@ -28,7 +28,7 @@ class Presence:
     Attributes
     ----------
     n
-        Samples that are requested of each problem; top-ups make it ragged. Of one that has enough
+        Samples that are requested of each problem; looks make it ragged. Of one that has enough
         right samples, those up to the last of them.
     stopped
         Problems that have enough right samples.

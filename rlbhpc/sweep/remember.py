@@ -16,7 +16,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import keep_contents
 from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
-from rlbhpc.sweep import topup
+from rlbhpc.sweep import looks
 from rlbhpc.sweep.plan import Plan
 from rlbhpc.sweep.requested import requested
 from rlbhpc.verify.registry import verifier
@@ -44,7 +44,7 @@ def remember(study: Study) -> None:
 
 def _plan_grids(study: Study) -> None:
     layout = study.layout
-    extra = [asdict(more) for more in topup.read(layout)]
+    taken = looks.read(layout)
     for arm in study.arms.values():
         for set_name in study.sets(arm.name):
             wanted = requested(layout, (study.block(arm.name, set_name, s) for s in arm.steps))
@@ -58,8 +58,15 @@ def _plan_grids(study: Study) -> None:
             for n, cells in sorted(by_n.items()):
                 grid = grid.grown(cells, n) if grid else Grid.plan(arm.model, cells, n)
             if grid is not None:
-                mine = [t for t in extra if (t["arm"], t["set_name"]) == (arm.name, set_name)]
-                provenance = {**_provenance(study, arm.name), "topups": mine}
+                provenance = _provenance(study, arm.name)
+                mine = [
+                    asdict(more)
+                    for look in taken
+                    for more in look.more
+                    if (more.arm, more.set_name) == (arm.name, set_name)
+                ]
+                if mine:
+                    provenance["looks"] = mine
                 if (probe := study.problem_sets[set_name].probe) is not None:
                     provenance[PROBE] = probe
                 if stop_after := study.stop_after(arm.name, set_name):

@@ -1,4 +1,4 @@
-"""What is requested in all: the study's blocks, with the n of each problem after top-ups."""
+"""What is requested in all: the study's blocks, with the n of each problem after looks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.study.block import Block
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep import topup
+from rlbhpc.sweep import looks
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,11 @@ class Requested:
 
 
 def requested(layout: Layout, blocks: Iterable[Block]) -> list[Requested]:
-    """Add the top-ups that are kept beside the results. They only ever raise an n."""
-    extra = topup.read(layout)
+    """Add what looks at the results ask for. They only ever raise an n."""
+    taken = looks.read(layout)
     requests = []
     for block in blocks:
-        n = np.full(len(block.problems), block.n, np.int64)
-        index = {name: i for i, name in enumerate(block.problems)}
-        for more in extra:
-            if (more.arm, more.set_name, more.step) == (block.arm, block.set_name, block.step):
-                places = [index[name] for name in more.problems if name in index]
-                n[places] = np.maximum(n[places], more.n)
-        requests.append(Requested(block, n))
+        raised = looks.raised(taken, block.arm, block.set_name, block.step)
+        n = [max(block.n, raised.get(problem, 0)) for problem in block.problems]
+        requests.append(Requested(block, np.array(n, np.int64)))
     return requests

@@ -33,7 +33,7 @@ from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.prompts import prompt_spread
 from rlbhpc.stats.rerun import flip_probability
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
-from rlbhpc.stats.sequential import forecast, samples_until_decided, where_to_spend
+from rlbhpc.stats.sequential import forecast, samples_until_decided
 from rlbhpc.stats.temperature import (
     envelope,
     envelope_difference,
@@ -78,12 +78,6 @@ def test_a_forecast_grows_more_certain_with_samples() -> None:
     assert samples_until_decided(found[:1], 0.99) is None
     with pytest.raises(UserError, match="ask for more"):
         forecast(arms[0], arms[1], weights, [32], rng())
-
-
-def test_the_next_samples_go_where_least_has_been_looked() -> None:
-    chance = where_to_spend(Counts.of([16, 256, 256, 64], [0, 0, 7, 30]), 512)
-    assert chance[0] > chance[1] > 0
-    assert chance[2:].tolist() == [0, 0]
 
 
 def test_a_single_success_may_well_not_come_again() -> None:

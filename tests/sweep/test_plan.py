@@ -26,13 +26,11 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import plan as plan_module
-from rlbhpc.sweep import topup
 from rlbhpc.sweep.load import engine_for
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import remember
 from rlbhpc.sweep.sealing import seal_run
-from rlbhpc.sweep.topup import TopUp
 from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
@@ -133,50 +131,6 @@ def test_raising_n_only_adds_and_lowering_it_deletes_nothing(study: Study) -> No
         arms = {**file.arms, "base": file.arms["base"].model_copy(update={"n": n})}
         changed = replace(study, file=file.model_copy(update={"arms": arms}))
         assert plan_of(changed).samples == missing
-
-
-def test_a_top_up_raises_n_for_its_problems_alone(study: Study) -> None:
-    store(study, [row(study, key) for key in study.keys()])
-    problem = study.problem_ids("countdown")[2]
-    more = TopUp("base", "countdown", 0, 11, "ids", (problem,))
-    topup.record(study.layout, [more])
-    topup.record(study.layout, [more])
-    assert topup.read(study.layout) == [more]
-    assert planned(plan_of(study)) == Counter(
-        SampleKey("base", 0, problem, index) for index in (8, 9, 10)
-    )
-
-
-@pytest.mark.parametrize(
-    ("rule", "mine", "theirs", "picked"),
-    [
-        ("unsolved", [0, 1, 2, 5], None, [0]),
-        ("thin", [0, 1, 2, 5], None, [1, 2]),
-        ("discordant", [0, 1, 0, 5], [3, 0, 0, 2], [0, 1]),
-    ],
-)
-def test_rules_of_top_ups(
-    study: Study, rule: str, mine: list[int], theirs: list[int] | None, picked: list[int]
-) -> None:
-    problems = study.problem_ids("countdown")
-
-    def rights(arm: str, counts: list[int]) -> list[Sample]:
-        return [
-            row(study, SampleKey(arm, 0, problems[p], s), Status(int(s < count)))
-            for p, count in enumerate(counts)
-            for s in range(6)
-        ]
-
-    store(study, rights("base", mine) + rights("hot", theirs or []))
-    base, hot = presence(study.layout, list(study.blocks()))
-    chosen = topup.choose(rule, base, hot if theirs else None, ())
-    assert chosen == tuple(problems[p] for p in picked)
-
-
-def test_discordant_needs_a_partner(study: Study) -> None:
-    base, _ = presence(study.layout, list(study.blocks()))
-    with pytest.raises(UserError, match=r"analysis\.compare"):
-        topup.choose("discordant", base, None, ())
 
 
 def test_a_plan_survives_its_file_and_tells_when_it_was_changed(

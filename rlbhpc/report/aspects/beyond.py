@@ -21,7 +21,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent, several
 from rlbhpc.stats.extrapolation import Extrapolation, HeldOut
-from rlbhpc.stats.sequential import Forecast, samples_until_decided, where_to_spend
+from rlbhpc.stats.sequential import Forecast, samples_until_decided
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,12 @@ class More:
         The least of these sizes that decides with a chance of 80 %; None where none does.
     studies
         Simulated studies of each size.
-    spend
-        Problems that the base is likeliest to solve for the first time, with that chance.
     """
 
     of: Comparison
     forecasts: tuple[Forecast, ...]
     until: int | None
     studies: int
-    spend: tuple[tuple[str, float], ...]
 
 
 @once
@@ -75,16 +72,9 @@ def more(report: Report) -> list[More]:
         chances = forecasts(sides, [pair.answer for pair in report.final], report.draws)
     studies = studies_of_each(len(chances))
     return [
-        _more(report.final[number], tuple(of_pair), studies) for number, of_pair in chances.items()
+        More(report.final[number], tuple(of_pair), samples_until_decided(of_pair), studies)
+        for number, of_pair in chances.items()
     ]
-
-
-def _more(pair: Comparison, chances: tuple[Forecast, ...], studies: int) -> More:
-    base, trained = pair.sides.base, pair.sides.trained
-    gain = where_to_spend(base, int(max(base.n.max(), trained.n.max())))
-    best = [i for i in np.argsort(-gain, kind="stable")[:10].tolist() if gain[i] > 0]
-    spend = tuple((pair.problems[i], float(gain[i])) for i in best)
-    return More(pair, chances, samples_until_decided(chances), studies, spend)
 
 
 def comparison(report: Report, pair: Comparison) -> list[Node]:
@@ -99,19 +89,15 @@ def _forecast(plan: More) -> list[Node]:
         if plan.until
         else "None of these sizes decides it with a chance of 80 %: more problems would."
     )
-    nodes: list[Node] = [
+    return [
         el("h4", "What would decide"),
         el(
             "p",
             f"Chance of a decision with more samples of each problem: {chances}, in "
-            f"{several(plan.studies, 'simulation')} of each size from fitted rates. {enough}",
+            f"{several(plan.studies, 'simulation')} of each size from fitted rates. {enough} "
+            "`rlbhpc plan --until` draws them where they can decide, for far fewer in all.",
         ),
     ]
-    if plan.spend:
-        rows: list[list[Cell]] = [[problem, percent(chance)] for problem, chance in plan.spend]
-        caption = "Unsolved problems that the base is likeliest to solve when its samples double"
-        nodes.append(table(caption, ["problem", "chance, %"], rows))
-    return nodes
 
 
 def section(report: Report) -> list[Node]:

@@ -1,0 +1,173 @@
+"""Looks at a growing study: what each decided, and the samples that it asked for.
+
+They are kept in one file beside the results, and written before anybody sees what they say: a look
+that was forgotten would make the error of the later ones a lie. What a look asks for raises n for
+some problems. Those were chosen by their results and are no random subset, so curves take the
+first n samples of every problem, and only the looks themselves take all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from rlbhpc.errors import UserError
+from rlbhpc.store import checked
+from rlbhpc.study.layout import Layout
+
+if TYPE_CHECKING:  # every task reads what looks ask for, and needs no SciPy for that
+    from rlbhpc.stats.finding import Finding
+
+_UNDECIDED: Final = "undecided"
+
+
+class Until(StrEnum):
+    """What is to be decided."""
+
+    LOST = "lost decided"
+    GAINED = "gained decided"
+    EITHER = "lost or gained decided"
+    BOTH = "lost and gained decided"
+
+    def still_open(self, lost: Finding, gained: Finding) -> tuple[bool, bool]:
+        """Which of the two is still to be decided."""
+        lost_open = lost.verdict == _UNDECIDED
+        gained_open = gained.verdict == _UNDECIDED
+        match self:
+            case Until.LOST:
+                return lost_open, False
+            case Until.GAINED:
+                return False, gained_open
+            case Until.EITHER:
+                return (lost_open and gained_open,) * 2
+            case Until.BOTH:
+                return lost_open, gained_open
+
+
+@dataclass(frozen=True)
+class More:
+    """``n`` samples instead of the study's n for some problems of one arm, set and step."""
+
+    arm: str
+    set_name: str
+    step: int
+    n: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A look that was taken.
+
+    Attributes
+    ----------
+    base, trained
+        Arm and step of either side.
+    set_name, k, margin
+        What was asked.
+    number
+        Of the look at this comparison, from 1.
+    data
+        Digest of the counts that it saw.
+    error
+        Share of the error that it used.
+    lost, gained
+        What is decided after it.
+    more
+        What to draw before the next one.
+    outcome
+        ``draw``, ``decided``, or why there is no next one: ``nothing open`` or ``budget``.
+    """
+
+    base: tuple[str, int]
+    trained: tuple[str, int]
+    set_name: str
+    k: int
+    margin: float
+    number: int
+    data: str
+    error: float
+    lost: Finding
+    gained: Finding
+    outcome: str
+    more: tuple[More, ...] = field(default=())
+
+    @property
+    def subject(self) -> tuple[tuple[str, int], tuple[str, int], str]:
+        """Which comparison it is a look at."""
+        return self.base, self.trained, self.set_name
+
+    def asks_about(self, k: int, margin: float) -> bool:
+        """Whether it answers this question."""
+        return (self.k, self.margin) == (k, margin)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A comparison of which samples are missing; ``last`` is the look before, if there was one."""
+
+    base: str
+    trained: str
+    set_name: str
+    missing: int
+    last: Taken | None
+
+
+def write(layout: Layout, looks: Sequence[Taken]) -> None:
+    """Keep all looks, whole and synced, in place of those that were kept."""
+    checked.write(layout.looks, {"looks": [as_row(taken) for taken in looks]})
+
+
+def read(layout: Layout) -> list[Taken]:
+    """All looks that were taken at a study, oldest first."""
+    try:
+        return [_taken(row) for row in checked.read(layout.looks)["looks"]]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{layout.looks}: damaged ({error}); restore it from a copy: without it nobody knows "
+            "how much of the error is used up"
+        ) from None
+
+
+def as_row(taken: Taken) -> dict[str, Any]:
+    """A look as JSON-ready values."""
+    row = asdict(taken)
+    for name in ("lost", "gained"):
+        row[name] = {key: None if value != value else value for key, value in row[name].items()}
+    return row
+
+
+def latest(looks: Sequence[Taken]) -> dict[tuple[tuple[str, int], tuple[str, int], str], Taken]:
+    """The last look at each comparison."""
+    return {taken.subject: taken for taken in looks}
+
+
+def _taken(row: dict[str, Any]) -> Taken:
+    sides = {name: (str(row[name][0]), int(row[name][1])) for name in ("base", "trained")}
+    findings = {name: _finding(row[name]) for name in ("lost", "gained")}
+    more = tuple(More(**{**m, "problems": tuple(m["problems"])}) for m in row["more"])
+    return Taken(**{**row, **sides, **findings, "more": more})
+
+
+def _finding(row: dict[str, Any]) -> Finding:
+    from rlbhpc.stats.finding import Finding, Verdict
+
+    values: dict[str, Any] = {
+        key: float("nan") if value is None else value for key, value in row.items()
+    }
+    values["verdict"] = Verdict(row["verdict"])
+    return Finding(**values)
+
+
+def raised(looks: Sequence[Taken], arm: str, set_name: str, step: int) -> dict[str, int]:
+    """Samples that looks ask for, by problem of one arm, set and step."""
+    n: dict[str, int] = {}
+    for taken in looks:
+        for more in taken.more:
+            if (more.arm, more.set_name, more.step) == (arm, set_name, step):
+                n |= {problem: max(more.n, n.get(problem, 0)) for problem in more.problems}
+    return n

@@ -1,0 +1,175 @@
+"""``plan --until``: take a look at each comparison, and ask for the samples that can decide it.
+
+A look is taken where all samples are there that were asked for before, so that it is a function of
+the samples and not of which worker was quick. What it decided stays decided. Twice as many samples
+are asked for of every problem that may yet be lost or gained; an arm that has ``ENOUGH`` right
+answers to it needs none, for its rate is then known to a quarter, and lost is ten times slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rlbhpc.stats.counts import Counts
+from rlbhpc.stats.finding import Verdict
+from rlbhpc.stats.sequential import Look, look
+from rlbhpc.store.checked import digest
+from rlbhpc.study.study import Study
+from rlbhpc.sweep import looks
+from rlbhpc.sweep.looks import More, Taken, Until, Waiting
+from rlbhpc.sweep.presence import Presence
+
+#: Right answers from which on a problem's rate is known well enough.
+ENOUGH: Final = 16
+
+#: Arm, set and step.
+Place = tuple[str, str, int]
+
+
+@dataclass
+class Wave:
+    """Samples that looks ask for together, within what the budget leaves."""
+
+    left: float
+    n: dict[tuple[Place, str], int]
+
+    def ask(self, place: Place, problem: str, before: int, after: int) -> bool:
+        """Ask for one problem's samples; False where the budget does not hold them."""
+        cost = after - max(before, self.n.get((place, problem), 0))
+        if cost > self.left:
+            return False
+        if cost > 0:
+            self.left -= cost
+            self.n[place, problem] = after
+        return True
+
+
+def take_looks(
+    study: Study, present: Sequence[Presence], until: Until, budget: int | None
+) -> list[Taken | Waiting]:
+    """Look at every comparison of a study, and keep what the looks say and ask for.
+
+    Parameters
+    ----------
+    study, present
+        The study, and what is there of each of its blocks.
+    until
+        What is to be decided.
+    budget
+        Most samples of the whole study; None for no limit.
+    """
+    cells = {(p.block.arm, p.block.set_name, p.block.step): p for p in present}
+    pairs = _pairs(study, cells)
+    taken = looks.read(study.layout)
+    before = looks.latest(taken)
+    requested = sum(p.requested for p in present)
+    wave = Wave(np.inf if budget is None else budget - requested, {})
+    results: list[Taken | Waiting] = []
+    for base, trained in pairs:
+        sides = cells[base], cells[trained]
+        last = before.get(((base[0], base[2]), (trained[0], trained[2]), base[1]))
+        missing = sum(p.missing for p in sides)
+        if missing:
+            results.append(Waiting(base[0], trained[0], base[1], missing, last))
+            continue
+        result = _look(study, sides, last, until, len(pairs), wave)
+        if result is last:
+            results.append(result)
+            continue
+        if last is not None and last.number == result.number:
+            taken.remove(last)  # the same data: the same look, which may ask for more
+        taken.append(result)
+        results.append(result)
+    looks.write(study.layout, taken)
+    return results
+
+
+def _pairs(study: Study, cells: Mapping[Place, Presence]) -> list[tuple[Place, Place]]:
+    """The comparisons of a study: a base's last checkpoint, and the last of what is compared."""
+    return [
+        ((base, set_name, study.arms[base].steps[-1]),
+         (trained, set_name, study.arms[trained].steps[-1]))
+        for base, trained in study.comparisons()
+        for set_name in study.sets(base)
+        if set_name in study.sets(trained)
+    ]  # fmt: skip
+
+
+def _look(
+    study: Study,
+    sides: tuple[Presence, Presence],
+    last: Taken | None,
+    until: Until,
+    comparisons: int,
+    wave: Wave,
+) -> Taken:
+    base, trained = sides[0].block, sides[1].block
+    k, margin = min(base.n, trained.n), study.file.analysis.margin
+    same_question = last is not None and last.asks_about(k, margin)
+    if last is not None and same_question and not any(until.still_open(last.lost, last.gained)):
+        return last
+    counts = [_counts(p) for p in sides]
+    columns = [column.tolist() for c in counts for column in (c.n, c.c)]
+    data = digest([k, margin, comparisons, columns])[:16]
+    number = 1 if last is None else last.number + (last.data != data)
+    view = look(counts[0], counts[1], k, number, margin, comparisons)
+    lost, gained = view.lost, view.gained
+    if last is not None and same_question:
+        lost = lost if last.lost.verdict is Verdict.UNDECIDED else last.lost
+        gained = gained if last.gained.verdict is Verdict.UNDECIDED else last.gained
+    still = until.still_open(lost, gained)
+    outcome = "decided"
+    more: tuple[More, ...] = ()
+    if any(still):
+        outcome, more = _next(sides, view, still, wave)
+    if last is not None and last.number == number:
+        more = (*last.more, *more)
+    return Taken(
+        (base.arm, base.step), (trained.arm, trained.step), base.set_name, k, margin, number, data,
+        view.error, lost, gained, outcome, more,
+    )  # fmt: skip
+
+
+def _counts(present: Presence) -> Counts:
+    """All samples of each problem that have a verdict; of one that stopped, those up to there."""
+    stop_after = present.block.stop_after
+    if not stop_after:
+        return Counts.of(present.count, present.right)
+    # Samples beyond the stop are left out: whether they exist is a matter of scheduling.
+    n = np.minimum(present.count, present.n)
+    return Counts.of(n, np.minimum(np.minimum(present.right, stop_after), n))
+
+
+def _next(
+    sides: tuple[Presence, Presence], view: Look, still: tuple[bool, bool], wave: Wave
+) -> tuple[str, tuple[More, ...]]:
+    """What to draw before the next look: the least clear problems first."""
+    chances = view.chances[np.array(still)]
+    unclear = np.abs(chances - 0.5).min(axis=0)
+    order = np.argsort(unclear, kind="stable")
+    open_problems = view.open_problems(*still)
+    refused = False
+    n: dict[Place, dict[int, list[str]]] = {}
+    for i in order[open_problems[order]].tolist():
+        for p in sides:
+            limit = min(p.block.stop_after or ENOUGH, ENOUGH)
+            if p.right[i] >= limit:
+                continue
+            place = p.block.arm, p.block.set_name, p.block.step
+            problem, after = p.block.problems[i], 2 * int(p.n[i])
+            if wave.ask(place, problem, int(p.n[i]), after):
+                n.setdefault(place, {}).setdefault(after, []).append(problem)
+            else:
+                refused = True
+    more = tuple(
+        More(*place, size, tuple(sorted(problems)))
+        for place, by_n in n.items()
+        for size, problems in sorted(by_n.items())
+    )
+    if more:
+        return "draw", more
+    return ("budget" if refused else "nothing open"), ()

@@ -1,0 +1,155 @@
+"""``plan --until``: looks that decide, ask for samples, and are never forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rlbhpc.cli.main import cli
+from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
+from rlbhpc.store import checked
+from rlbhpc.store.compact import compact
+from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.study import Study
+from rlbhpc.sweep import looks
+from tests.sweep.replay import Replay, look, make_study, swept
+
+ARMS = "\n  rl: {model: rl}"
+PROBLEMS, N = 64, 16
+LOST = "lost decided"
+
+
+def every(i: int, period: int) -> bool:
+    """Right in one sample of ``period``, evenly."""
+    return i % period == period - 1
+
+
+def verdict(arm: str, problem: int, index: int) -> bool:
+    """Most problems are easy; of the others the trained model is slower at half, and lost half."""
+    if problem >= 16:
+        return every(index, 2)
+    if arm == "base":
+        return every(index, 5)
+    return problem >= 8 and every(index, 12)
+
+
+@dataclass
+class Case:
+    """A study of which the first n samples are there."""
+
+    file: Path
+    study: Study
+    engine: Replay
+
+    def draw(self) -> int:
+        before = self.engine.drawn
+        swept(self.study, self.engine)
+        return self.engine.drawn - before
+
+    def call(self, *words: str) -> Result:
+        return CliRunner().invoke(cli, [*words, str(self.file)], standalone_mode=False)
+
+    def plan(self, until: str, *more: str) -> dict[str, Any]:
+        result = self.call("plan", "--json", "--until", until, *more)
+        return json.loads(result.stdout)["looks"][0] | {"code": result.return_value}
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    study = make_study(tmp_path, PROBLEMS, N, 0, ARMS)
+    right = {
+        sample_seed(study.seed, SampleKey(arm, 0, problem, i)): verdict(arm, p, i)
+        for arm in ("base", "rl")
+        for p, problem in enumerate(study.problem_ids("math500"))
+        for i in range(64 * N if p < 16 else N)
+    }
+    return Case(tmp_path / "replayed.yaml", study, Replay(right))
+
+
+def test_looks_draw_what_can_change_the_answer_until_it_is_decided(case: Case) -> None:
+    full = case.draw()
+    assert full == 2 * PROBLEMS * N
+    first = case.plan(LOST)
+    assert (first["number"], first["outcome"], first["k"]) == (1, "draw", N)
+    assert first["lost"]["verdict"] == "undecided"
+    asked = {problem for more in first["more"] for problem in more["problems"]}
+    assert asked <= set(case.study.problem_ids("math500")[:16]), "nobody doubts the easy ones"
+    # What a look asks for is missing for every verb, and drawn by the ordinary path.
+    assert first["code"] == DONE
+    assert "Nothing is missing" not in case.call("plan").output
+    looked = first
+    while looked["outcome"] == "draw":
+        assert case.draw() > 0
+        looked = case.plan(LOST)
+    assert looked["lost"]["verdict"] == "yes"
+    assert looked["code"] == NOTHING_TO_DO
+    assert case.engine.drawn < 1.6 * full
+    assert [taken.number for taken in looks.read(case.study.layout)] == list(
+        range(1, looked["number"] + 1)
+    )
+    # The report tells what the looks decided, and no second decision beside it.
+    compact(case.study.layout)
+    root = case.study.layout.root
+    CliRunner().invoke(cli, ["report", str(root)], catch_exceptions=False)
+    last = looks.read(case.study.layout)[-1]
+    page = next((root / "report").glob("*.html")).read_text()
+    assert f"those of look {last.number} of" in page
+    assert "shrinks" in page
+    assert f"{100 * last.lost.estimate:.1f} [{100 * last.lost.low:.1f}" in page
+
+
+def test_a_second_look_at_the_same_data_costs_nothing_and_none_is_forgotten(case: Case) -> None:
+    case.draw()
+    first = case.plan(LOST, "--budget", str(2 * PROBLEMS * N))
+    assert first["outcome"] == "budget"
+    # A larger budget, the same data: the same look.
+    again = case.plan(LOST, "--budget", str(2 * PROBLEMS * N + 100))
+    assert (again["number"], again["lost"]) == (1, first["lost"])
+    assert again["outcome"] == "draw"
+    assert sum(arm.missing for arm in look(case.study)) <= 100
+    # While samples are missing no look is taken, but the last one is shown.
+    waiting = case.plan(LOST)
+    assert waiting["outcome"] == "samples are missing"
+    assert waiting["last"]["number"] == 1
+    assert len(looks.read(case.study.layout)) == 1
+    case.draw()
+    assert case.plan(LOST)["number"] == 2
+
+
+def test_a_look_is_kept_before_anybody_sees_it(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.draw()
+    # Killed right after the look was written: the next call finds it.
+    write = checked.write
+
+    def dies(path: Path, values: Mapping[str, Any]) -> None:
+        write(path, values)
+        if path == case.study.layout.looks:
+            raise InterruptedError
+
+    monkeypatch.setattr(checked, "write", dies)
+    result = case.call("plan", "--until", LOST)
+    assert isinstance(result.exception, InterruptedError)
+    assert not result.stdout
+    monkeypatch.undo()
+    assert [taken.number for taken in looks.read(case.study.layout)] == [1]
+    assert case.plan(LOST)["outcome"] == "samples are missing"
+
+
+def test_damaged_looks_are_refused(case: Case) -> None:
+    case.draw()
+    case.plan(LOST)
+    path = case.study.layout.looks
+    path.write_text(path.read_text().replace('"number": 1', '"number": 0'))
+    with pytest.raises(UserError, match="how much of the error is used up"):
+        case.draw()
+
+
+def test_a_condition_or_budget_that_makes_no_sense_is_refused(case: Case) -> None:
+    assert "'lost or gained decided'" in str(case.call("plan", "--until", "soon").exception)
+    assert "goes with --until" in str(case.call("plan", "--budget", "9").exception)
