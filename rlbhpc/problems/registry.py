@@ -12,6 +12,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import ProblemSet
 from rlbhpc.problems.sets import (
     competition,
+    compose,
     countdown,
     dapo_math,
     evalplus,
@@ -60,6 +61,7 @@ SETS: Final[dict[str, ProblemSet]] = {
     "webinstruct-verified": webinstruct.SET,
     "rlpr-train": rlpr_train.SET,
     "countdown": countdown.SET,
+    "compose": compose.SET,
     "program-tasks": program_tasks.SET,
 }
 

@@ -29,7 +29,7 @@ def load(name: str, path: Path) -> list[Problem]:
 
 
 def test_every_registered_set_has_a_shape() -> None:
-    assert set(SHAPES) | {"countdown", "program-tasks"} == set(set_names())
+    assert set(SHAPES) | {"compose", "countdown", "program-tasks"} == set(set_names())
 
 
 @pytest.mark.parametrize("fmt", WRITERS)

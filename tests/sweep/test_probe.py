@@ -66,17 +66,17 @@ recipes:
   by-heart:
     algorithm: sft
     texts: texts.jsonl
-    architecture: {model_type: qwen2, hidden_size: 96, intermediate_size: 192,
+    architecture: {model_type: qwen2, hidden_size: 64, intermediate_size: 128,
                    num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 4}
     prompts_per_step: 50
-    learning_rate: 4e-3
+    learning_rate: 8e-3
     options: {warmup_steps: 10, save_every: 1000}
 problem_sets:
   taught: &set {path: taught.jsonl, fields: &fields {question: q, gold: a, id: i},
                 probe: [0.4, 0.6, 0.8]}
   unseen: {path: unseen.jsonl, fields: *fields, probe: 0.6}
 arms:
-  probe: {model: reader, prompt: bare, temperature: 0, n: 1, max_tokens: 90}
+  probe: {model: reader, prompt: bare, temperature: 0, n: 1, max_tokens: 64}
 engine: {name: hf, dtype: float32}
 """
 WORDS = (
@@ -91,7 +91,7 @@ def write_sets(folder: Path) -> None:
     for name in ("taught", "unseen"):
         records = []
         for number in range(50):
-            question = " ".join(rng.choices(WORDS, k=12)) + " ?"
+            question = " ".join(rng.choices(WORDS, k=9)) + " ?"
             record = {"q": question, "a": str(rng.randrange(100)), "i": str(number)}
             records.append(record)
             if name == "taught":
@@ -109,7 +109,7 @@ def write_sets(folder: Path) -> None:
 def test_it_finds_what_was_taught_by_heart_and_clears_what_was_not(tmp_path: Path) -> None:
     write_sets(tmp_path)
     path = tmp_path / "study.yaml"
-    path.write_text(STUDY.replace("STEPS", "300"))
+    path.write_text(STUDY.replace("STEPS", "150"))
     assert Child("train", str(path), "reader").ended() == DONE
     assert Child("sample", str(path)).ended() == DONE
     report = gather(load_study(path).layout.root)
