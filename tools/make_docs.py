@@ -14,6 +14,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from rlbhpc.launch.cluster import Cluster
+from rlbhpc.report.claim import claim_schema
 from rlbhpc.stats.docs import metrics_page
 from rlbhpc.store import cube_schema
 from rlbhpc.store.sample import COLUMNS
@@ -139,6 +140,7 @@ def _with_table(name: str, rows: list[str]) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "claim.schema.json": claim_schema,
     "study-file.md": study_file,
     "statistics.md": statistics,
     "clusters.md": clusters,

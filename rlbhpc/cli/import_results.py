@@ -40,7 +40,8 @@ def import_(
 
     \b
     Formats, told apart by ending and content; a folder stands for its files:
-      CSV             columns problem, n, c and possibly step: counts
+      CSV, JSON       tables of problem, n, c and possibly step: counts
+      HELM            per_instance_stats.json: counts of the metric that --metric names
       JSON Lines      one scored response per line: problem and correct, score or verdict
       lm-eval         samples_*.jsonl of --log_samples; repeats need --judge-again
       inspect         .eval and .json logs; an epoch is a sample

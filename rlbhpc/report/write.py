@@ -1,4 +1,4 @@
-"""Write a report: the page, and beside it its numbers as CSV, Parquet and LaTeX."""
+"""Write a report: the page, and beside it its numbers in three formats and its claim card."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
+from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.gather import Report
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import pages
@@ -27,6 +28,7 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
         folder = Layout(report.folder).report
     files = {name: text.encode() for name, text in pages(report).items()}
     files[LATEX] = latex(report).encode()
+    files[CLAIM] = claim_card(report)
     for name, frame in tables(report).items():
         files[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
         files[f"{name}.parquet"] = frame.to_parquet(index=False)

@@ -144,6 +144,8 @@ def test_export_to_every_format_and_back(run: Path, tmp_path: Path) -> None:
     assert {(r["step"], r["problem"]): (r["n"], r["right"]) for r in again} == {
         (r["step"], r["problem"]): (r["n"], r["c"]) for r in counts
     }
+    from_json = call("import", other, tmp_path / "out.json", "--arm", "json", "--set", "math")
+    assert from_json.exit_code == 0
     with pytest.raises(UserError, match=r"no format for this ending; there are \.parquet"):
         call("export", run, tmp_path / "out.xlsx")
 
@@ -303,3 +305,59 @@ def test_import_refuses_other_responses_under_the_same_number(tmp_path: Path) ->
         call("import", tmp_path / "in", other, "--arm", "theirs", "--set", "gsm8k")
     with pytest.raises(UserError, match=r"'\.\./x' is not a name"):
         call("import", tmp_path / "in", first, "--arm", "../x", "--set", "gsm8k")
+
+
+def test_datasets_opens_the_exported_folder(run: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    assert call("export", run, tmp_path / "out.dataset").output.endswith(": 96 rows\n")
+    loaded = datasets.load_from_disk(str(tmp_path / "out.dataset"))
+    assert len(loaded) == 4 * 12 * 2
+    assert loaded[0]["text"] == EVIL
+    assert loaded.features["step"].dtype == "int32"
+    with pytest.raises(UserError, match=r"out\.dataset exists; remove it, or choose another name"):
+        call("export", run, tmp_path / "out.dataset")
+
+
+def test_lm_eval_summaries_have_pass_at_k_with_its_error(run: Path, tmp_path: Path) -> None:
+    assert call("export", run, tmp_path / "out.lm-eval").exit_code == 0
+    names = sorted(path.name for path in (tmp_path / "out.lm-eval").iterdir())
+    assert names == ["base", "base-5"]
+    summary = json.loads((tmp_path / "out.lm-eval/base-5/results.json").read_text())
+    rates = rlbhpc.open_cube(run)["base/math"].to_dataset().rlb.pass_at_k(4).sel(step=5).values
+    scores = summary["results"]["math"]
+    assert scores["pass@4,none"] == pytest.approx(rates.mean())
+    assert scores["pass@4_stderr,none"] == pytest.approx(rates.std(ddof=1) / 2)
+    assert summary["n-samples"]["math"] == {"original": 4, "effective": 4}
+
+
+def test_every_eval_ever_gets_scores_and_samples(run: Path, tmp_path: Path) -> None:
+    """The keys are those that the public schema (0.3.0) requires; whole files were held to it."""
+    assert call("export", run, tmp_path / "out.eee").exit_code == 0
+    records = {}
+    for path in (tmp_path / "out.eee/data").glob("*/*/*/*.json"):
+        record = json.loads(path.read_text())
+        records[record["model_info"]["additional_details"]["step"]] = record
+    assert records.keys() == {"0", "5"}
+    record = records["5"]
+    assert {"schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata",
+            "model_info", "eval_library", "evaluation_results"} <= record.keys()  # fmt: skip
+    (first, *_) = record["evaluation_results"]
+    assert first["evaluation_name"] == "math pass@1"
+    assert first["metric_config"]["metric_parameters"] == {"k": 1}
+    rates = rlbhpc.open_cube(run)["base/math"].to_dataset().rlb.pass_at_k(1).sel(step=5).values
+    assert first["score_details"]["score"] == pytest.approx(rates.mean())
+    details = record["detailed_evaluation_results"]
+    lines = (tmp_path / "out.eee" / details["file_path"]).read_text().splitlines()
+    judged = [s for s in samples(range(4), 12, (5,)) if 0 <= s.verdict <= 3]
+    assert len(lines) == details["total_rows"] == len(judged)
+    assert sum(json.loads(line)["evaluation"]["is_correct"] for line in lines) == sum(
+        s.verdict == 1 for s in judged
+    )
+
+
+def test_a_folder_that_cannot_be_filled_leaves_nothing(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "locked").write_text("a file")
+    with pytest.raises(UserError, match="no such folder"):
+        call("export", run, tmp_path / "none" / "out.dataset")
+    with pytest.raises(UserError):
+        call("export", run, tmp_path / "locked" / "out.dataset")

@@ -218,6 +218,32 @@ def test_lm_eval_repeats_are_judged_one_by_one(tmp_path: Path) -> None:
     assert verdicts(cube_of(tmp_path / "run"), "3") == [RIGHT, WRONG, RIGHT]
 
 
+# --- tables of counts ---------------------------------------------------------------------------
+
+
+def helm_row(instance: str, trial: int, right: float, count: int = 1) -> dict[str, Any]:
+    stats = [
+        {"name": {"name": name, "split": "test"}, "count": count, "sum": value, "mean": value}
+        for name, value in (("exact_match", right), ("num_output_tokens", 17.0))
+    ]
+    return {"instance_id": instance, "train_trial_index": trial, "stats": stats}
+
+
+def test_helm_statistics_are_added_up_over_trials(tmp_path: Path) -> None:
+    path = tmp_path / "per_instance_stats.json"
+    rows = [helm_row("id1", 0, 1.0), helm_row("id1", 1, 0.0), helm_row("id2", 0, 3.0, 4)]
+    perturbed = {**helm_row("id1", 0, 0.0), "perturbation": {"name": "robustness"}}
+    path.write_text(json.dumps([*rows, perturbed]))
+    with pytest.raises(UserError, match="--metric which score decides; its scores are exact_match"):
+        take_in(tmp_path / "run", path)
+    assert take_in(tmp_path / "run", path, metric="exact_match").counts == 2
+    cube = cube_of(tmp_path / "run")
+    assert cube.n.sel(problem=["set/id1", "set/id2"]).values.ravel().tolist() == [2, 4]
+    assert cube.c.sel(problem=["set/id1", "set/id2"]).values.ravel().tolist() == [1, 3]
+    with pytest.raises(UserError, match="num_output_tokens has the sum 17 over 1; allowed is"):
+        take_in(tmp_path / "other", path, metric="num_output_tokens")
+
+
 # --- whatever else comes ------------------------------------------------------------------------
 
 
@@ -294,6 +320,10 @@ def originals() -> dict[str, str]:
         "x_eval_results.json": json.dumps(evalplus),
         "x_eval_all.json": json.dumps(livecodebench),
         "log.json": json.dumps(inspect),
+        "counts.json": json.dumps([{"problem": "a", "n": 4, "c": 2}]),
+        "per_instance_stats.json": json.dumps(
+            [{"instance_id": "id1", "stats": [{"name": {"name": "m"}, "count": 1, "sum": 1.0}]}]
+        ),
     }
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlbhpc.exchange.formats.counts import CountsCsv
+from rlbhpc.exchange.formats.counts import CountsCsv, CountsJson
 from rlbhpc.exchange.formats.evalplus import EvalPlusResults
 from rlbhpc.exchange.formats.form import Form
+from rlbhpc.exchange.formats.helm import HelmStats
 from rlbhpc.exchange.formats.inspect_log import InspectLog
 from rlbhpc.exchange.formats.limit_of_rlvr import LimitOfRlvr
 from rlbhpc.exchange.formats.livecodebench import LiveCodeBenchResults
@@ -21,6 +22,8 @@ from rlbhpc.exchange.formats.verl import VerlRollouts
 #: Formats in the order in which they are tried on a file.
 FORMATS: Final[tuple[Form, ...]] = (
     CountsCsv(),
+    CountsJson(),
+    HelmStats(),
     InspectLog(),
     EvalPlusResults(),
     LiveCodeBenchResults(),

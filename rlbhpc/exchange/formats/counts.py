@@ -1,14 +1,14 @@
-"""CSV with the columns problem, n, c and possibly step."""
+"""Tables of problem, n, c and possibly step, as CSV or as a JSON list of objects."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import ImportedCounts
+from rlbhpc.exchange.formats.form import ImportedCounts, row_of, whole_json
 
 _COLUMNS: Final = ("problem", "n", "c")
 
@@ -33,14 +33,40 @@ class CountsCsv:
                     "problem, n, c and, where there are several, step"
                 )
             for row in rows:
-                yield self._counts(row, f"{path}:{rows.line_num}")
+                yield _counts(row, f"{path}:{rows.line_num}")
 
-    @staticmethod
-    def _counts(row: dict[str, str], place: str) -> ImportedCounts:
-        try:
-            n, c, step = int(row["n"]), int(row["c"]), int(row.get("step") or 0)
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{place}: n, c and step are whole numbers ({error})") from error
-        if not 0 <= c <= n:
-            raise UserError(f"{place}: n={n}, c={c}; allowed is 0 <= c <= n")
-        return ImportedCounts(row["problem"], n, c, step)
+
+class CountsJson:
+    """A list of objects with ``problem``, ``n``, ``c`` and possibly ``step``."""
+
+    name = "JSON of counts (a list of objects with problem, n, c)"
+
+    def fits(self, path: Path) -> bool:
+        """By the ending and the fields of the first object."""
+        if path.suffix.lower() != ".json":
+            return False
+        rows = whole_json(path)
+        return (
+            isinstance(rows, list)
+            and bool(rows)
+            and isinstance(rows[0], dict)
+            and set(_COLUMNS) <= rows[0].keys()
+        )
+
+    def read(self, path: Path, metric: str | None) -> Iterator[ImportedCounts]:
+        """Read the objects."""
+        for number, row in enumerate(whole_json(path)):
+            place = f"{path}: object {number}"
+            with row_of(self.name, place):
+                counts = _counts(row, place)
+            yield counts
+
+
+def _counts(row: dict[str, Any], place: str) -> ImportedCounts:
+    try:
+        n, c, step = int(row["n"]), int(row["c"]), int(row.get("step") or 0)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{place}: n, c and step are whole numbers ({error})") from error
+    if not 0 <= c <= n:
+        raise UserError(f"{place}: n={n}, c={c}; allowed is 0 <= c <= n")
+    return ImportedCounts(str(row["problem"]), n, c, step)

@@ -27,24 +27,24 @@ def conditions(report: Report, pair: Comparison) -> str:
     """
     sides = pair.trained, pair.base
     steps = _both([f"step {side.step:,}" for side in sides])
-    conditions_of = [_asked(report, side) for side in sides]
+    both_asked = [asked_of(report, side) for side in sides]
     parts = [
         f"Checkpoint: {steps}",
-        f"temperature: {_both([_value(a, 'temperature') for a in conditions_of])}",
-        f"top-p: {_both([_value(a, 'top_p') for a in conditions_of])}",
+        f"temperature: {_both([_value(a, 'temperature') for a in both_asked])}",
+        f"top-p: {_both([_value(a, 'top_p') for a in both_asked])}",
         *(
-            f"{name.replace('_', ' ')}: {_both([_value(a, name) for a in conditions_of])}"
+            f"{name.replace('_', ' ')}: {_both([_value(a, name) for a in both_asked])}"
             for name in MoreSampling.model_fields
-            if any(name in a for a in conditions_of)
+            if any(name in a for a in both_asked)
         ),
-        f"prompt: {_both([_value(a, 'prompt') for a in conditions_of])}",
-        f"grader: {_both([_value(a, 'grader') for a in conditions_of])}",
+        f"prompt: {_both([_value(a, 'prompt') for a in both_asked])}",
+        f"grader: {_both([_value(a, 'grader') for a in both_asked])}",
         f"K = {pair.reach:,}",
     ]
     return "; ".join(parts) + "."
 
 
-def _asked(report: Report, side: Measured) -> dict[str, object]:
+def asked_of(report: Report, side: Measured) -> dict[str, Any]:
     """How an arm was sampled and judged, as its study says, else as its samples do."""
     stored = report.provenance.get(f"{side.arm}/{side.problem_set}", {})
     sampling = {**stored.get("sampling", {}), "prompt": stored.get("prompt")}

@@ -1,0 +1,93 @@
+"""Write results in formats that other tools read: one small file per format, and their registry.
+
+To add one, write a function that fills a file or a folder and add it to :data:`FORMATS`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rlbhpc.errors import UserError
+from rlbhpc.exchange.exports.counts import write_csv, write_json
+from rlbhpc.exchange.exports.dataset import write_dataset
+from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
+from rlbhpc.exchange.exports.lm_eval import write_lm_eval
+from rlbhpc.exchange.exports.netcdf import write_netcdf
+from rlbhpc.exchange.exports.samples import write_parquet
+from rlbhpc.store import files
+from rlbhpc.study.layout import Layout
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """One file; ``write`` gives how many ``things`` went into it."""
+
+    write: Callable[[Layout, files.Sink], int]
+    what: str
+    things: str = "rows"
+
+
+@dataclass(frozen=True)
+class FolderFormat:
+    """A folder of files; ``write`` fills it and gives how many ``things`` went into it."""
+
+    write: Callable[[Layout, Path], int]
+    what: str
+    things: str = "rows"
+
+
+#: Formats by the ending that names them.
+FORMATS: Final[Mapping[str, FileFormat | FolderFormat]] = {
+    ".parquet": FileFormat(write_parquet, "every sample with its text and per-token values"),
+    ".dataset": FolderFormat(write_dataset, "the same as a folder for datasets.load_from_disk"),
+    ".csv": FileFormat(write_csv, "n and c per problem and step (rlbhpc import reads it)"),
+    ".json": FileFormat(write_json, "the same as a list of objects"),
+    ".nc": FileFormat(write_netcdf, "the cube as netCDF-4, one group per arm and set", "groups"),
+    ".eee": FolderFormat(write_every_eval_ever, "a folder in the schema of Every Eval Ever"),
+    ".lm-eval": FolderFormat(write_lm_eval, "a folder of summaries as lm-eval writes", "results"),
+}
+
+
+def export(layout: Layout, path: Path) -> str:
+    """Write a run's results to a file or folder whose ending names the format; how much it was.
+
+    What is written appears whole or not at all. Empty where the run has no results.
+    """
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise UserError(f"{path}: no format for this ending; there are {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise UserError(f"{path.parent}: no such folder; make it first")
+    try:
+        if isinstance(form, FolderFormat):
+            count = _folder(form, layout, path)
+        else:
+            with files.making(path.parent) as partial:
+                with files.Sink(partial) as sink:
+                    count = form.write(layout, sink)
+                files.publish(partial, path)
+    except FileNotFoundError:
+        raise  # a journal that was read for this went away
+    except OSError as error:
+        if error.filename is not None and not Path(error.filename).is_relative_to(path.parent):
+            raise  # it is one of the files that are read
+        raise files.explain(error, path) from error
+    return f"{count:,} {form.things}" if count else ""
+
+
+def _folder(form: FolderFormat, layout: Layout, path: Path) -> int:
+    if path.exists():
+        raise UserError(f"{path} exists; remove it, or choose another name")
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    partial.mkdir()
+    try:
+        count = form.write(layout, partial)
+        partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return count

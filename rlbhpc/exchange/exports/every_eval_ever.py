@@ -1,0 +1,238 @@
+"""The schema of Every Eval Ever: a file per model with its scores, and one with its samples.
+
+References
+----------
+github.com/evaleval/every_eval_ever, ``eval.schema.json`` and ``instance_level_eval.schema.json``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import time
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from rlbhpc import __version__
+from rlbhpc.errors import UserError
+from rlbhpc.exchange.exports.measurements import (
+    Measurement,
+    Score,
+    measurements,
+    model_source,
+    study_of,
+)
+from rlbhpc.exchange.exports.samples import whole_rows
+from rlbhpc.problems.problem import Problem
+from rlbhpc.stats.interval import PROB
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.study import Study
+from rlbhpc.verify.verdict import Status
+
+_VERSION: Final = "0.3.0"
+# What of a sampling setting has a place of its own in the schema.
+_ARGUMENTS: Final = ("temperature", "top_p", "top_k", "max_tokens")
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """An arm at a step, as the schema names it: a file below ``data/``."""
+
+    benchmark: str
+    model: str
+    evaluation: str
+    number: str
+
+    @property
+    def path(self) -> str:
+        developer, _, name = self.model.rpartition("/")
+        return f"data/{self.benchmark}/{developer or 'unknown'}/{name}/{self.number}"
+
+
+def write_every_eval_ever(layout: Layout, folder: Path) -> int:
+    """Write ``data/STUDY/DEVELOPER/MODEL/UUID.json`` and its samples beside it.
+
+    Failed generations and verifications are no samples there.
+    """
+    study = study_of(layout)
+    now = f"{time.time():.0f}"
+    benchmark = study.name if study else layout.root.resolve().name
+    of_arm: dict[str, list[Measurement]] = defaultdict(list)
+    for measured in measurements(layout):
+        of_arm[measured.name].append(measured)
+    subjects = {
+        name: _Subject(
+            benchmark, model_source(study, parts[0].model), f"{benchmark}/{name}/{now}",
+            str(uuid.uuid4()),
+        )
+        for name, parts in of_arm.items()
+    }  # fmt: skip
+    for subject in subjects.values():
+        (folder / subject.path).parent.mkdir(parents=True, exist_ok=True)
+    rows = _write_samples(layout, folder, study, subjects)
+    for name, parts in of_arm.items():
+        subject = subjects[name]
+        record = {
+            "schema_version": _VERSION,
+            "evaluation_id": subject.evaluation,
+            "retrieved_timestamp": now,
+            "source_metadata": {
+                "source_type": "evaluation_run",
+                "source_organization_name": "unknown",
+                "evaluator_relationship": "other",
+            },
+            "eval_library": {"name": "rlbhpc", "version": __version__},
+            "model_info": _model_info(parts[0], subject.model),
+            "evaluation_results": [result for part in parts for result in _results(part)],
+        }
+        if name in rows:
+            file = folder / f"{subject.path}_samples.jsonl"
+            record["detailed_evaluation_results"] = _file(file, folder, rows[name])
+        (folder / f"{subject.path}.json").write_text(json.dumps(record, indent=2) + "\n")
+    return sum(rows.values()) or len(of_arm)
+
+
+def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
+    digest = measured.stands_on.get("model_digests", {}).get(str(measured.step))
+    details = {
+        "deployment_type": "unknown",
+        "model_availability": "unknown",
+        "step": str(measured.step),
+    }
+    if digest:
+        details["content_digest"] = digest
+    info = {"name": measured.model, "id": source, "additional_details": details}
+    if "engine" in measured.stands_on:
+        info["inference_engine"] = {"name": measured.stands_on["engine"]}
+    return info
+
+
+def _results(measured: Measurement) -> list[dict[str, Any]]:
+    sampling = measured.stands_on.get("sampling", {})
+    details = {k: json.dumps(v) for k, v in sampling.items() if k not in _ARGUMENTS}
+    if "prompt" in measured.stands_on:
+        details["prompt_digest"] = str(measured.stands_on["prompt"])
+    arguments = {name: sampling[name] for name in _ARGUMENTS if name in sampling}
+    return [
+        {
+            "evaluation_name": f"{measured.problem_set} pass@{score.k}",
+            "source_data": {"dataset_name": measured.problem_set, "source_type": "other"},
+            "metric_config": {
+                "evaluation_description": f"share of problems solved at least once in {score.k}",
+                "metric_id": "pass_at_k",
+                "metric_name": f"pass@{score.k}",
+                "metric_unit": "proportion",
+                "metric_parameters": {"k": score.k},
+                "lower_is_better": False,
+                "score_type": "continuous",
+                "min_score": 0.0,
+                "max_score": 1.0,
+            },
+            "score_details": {
+                "score": score.value,
+                "uncertainty": _uncertainty(score, measured.problems),
+            },
+            "generation_config": {"generation_args": arguments, "additional_details": details},
+        }
+        for score in measured.scores
+    ]
+
+
+def _uncertainty(score: Score, problems: int) -> dict[str, Any]:
+    if math.isnan(score.standard_error) or math.isnan(score.lower + score.upper):
+        return {"num_samples": problems}
+    return {
+        "standard_error": {"value": score.standard_error, "method": "analytic"},
+        "confidence_interval": {
+            "lower": score.lower,
+            "upper": score.upper,
+            "confidence_level": PROB,
+            "method": "over problems like these",
+        },
+        "num_samples": problems,
+    }
+
+
+def _write_samples(
+    layout: Layout, folder: Path, study: Study | None, subjects: dict[str, _Subject]
+) -> dict[str, int]:
+    """Write the samples of every arm and step into a file of its own; how many each has."""
+    problems = _problems(study)
+    streams: dict[str, IO[str]] = {}
+    rows: dict[str, int] = defaultdict(int)
+    with contextlib.ExitStack() as stack:
+        for table in whole_rows(layout):
+            for row in table.to_pylist():
+                if Status(row["verdict"]) in (Status.FAILED, Status.ERROR):
+                    continue
+                name = f"{row['arm']}-{row['step']}" if row["step"] else row["arm"]
+                subject = subjects[name]
+                if name not in streams:
+                    file = (folder / f"{subject.path}_samples.jsonl").open("w", encoding="utf-8")
+                    streams[name] = stack.enter_context(file)
+                record = _sample(row, problems.get(row["problem"]), subject)
+                streams[name].write(json.dumps(record) + "\n")
+                rows[name] += 1
+    return dict(rows)
+
+
+def _problems(study: Study | None) -> dict[str, Problem]:
+    """The problems of the study, as far as their files are where they were."""
+    problems: dict[str, Problem] = {}
+    for name in study.problem_sets if study else ():
+        assert study is not None
+        try:
+            problems |= {problem.id: problem for problem in study.problems(name)}
+        except (UserError, OSError):
+            continue
+    return problems
+
+
+def _sample(row: dict[str, Any], problem: Problem | None, subject: _Subject) -> dict[str, Any]:
+    is_right = row["verdict"] == Status.RIGHT
+    question = problem.fields["question"] if problem else ""
+    reference = [problem.gold] if problem and problem.gold else []
+    seen = hashlib.sha256((question + "".join(reference)).encode(errors="replace"))
+    return {
+        "schema_version": f"instance_level_eval_{_VERSION}",
+        "evaluation_id": subject.evaluation,
+        "model_id": subject.model,
+        "evaluation_name": row["problem"].partition("/")[0],
+        "sample_id": row["problem"],
+        "sample_hash": seen.hexdigest() if problem else None,
+        "interaction_type": "single_turn",
+        "input": {"raw": question, "reference": reference},
+        "output": {"raw": [row["text"]]},
+        "answer_attribution": [
+            {
+                "turn_idx": 0,
+                "source": "output.raw",
+                "extracted_value": row["answer"],
+                "extraction_method": row["rule"] or "custom",
+                "is_terminal": True,
+            }
+        ],
+        "evaluation": {"score": float(is_right), "is_correct": is_right},
+        "metadata": {
+            "sample": str(row["sample"]),
+            "verdict": Status(row["verdict"]).name.lower(),
+            "response_tokens": str(row["n_tokens"]),
+        },
+    }
+
+
+def _file(path: Path, folder: Path, rows: int) -> dict[str, Any]:
+    with path.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    return {
+        "format": "jsonl",
+        "file_path": path.relative_to(folder).as_posix(),
+        "hash_algorithm": "sha256",
+        "checksum": checksum,
+        "total_rows": rows,
+    }

@@ -1,0 +1,198 @@
+"""The claim card: the answer of a report with all that it holds for, as `claim.json`.
+
+Its shape is versioned: a key may be added under one version, never changed or taken away.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from rlbhpc import __version__
+from rlbhpc.report.aspects.conclusions import asked_of
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.gather import Report
+from rlbhpc.report.measured import Measured
+from rlbhpc.stats import Interval
+from rlbhpc.stats.finding import Finding
+
+CLAIM: Final = "claim.json"
+
+
+def _or_null(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+#: A number, or null where there is none.
+Number = Annotated[float | None, BeforeValidator(_or_null)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Bounds(_Part):
+    """An estimate with its interval."""
+
+    estimate: Number
+    lower: Number
+    upper: Number
+
+    @classmethod
+    def of(cls, value: Interval) -> Bounds:
+        """Take a single number."""
+        return cls(estimate=float(value.estimate), lower=value.low, upper=value.high)
+
+
+class Found(_Part):
+    """Whether problems were lost, or gained."""
+
+    verdict: Literal["yes", "no", "undecided"]
+    share: Bounds
+    """Share of problems like these."""
+    count: int
+    """Problems that only this side solved in K samples."""
+
+    @classmethod
+    def of(cls, value: Finding) -> Found:
+        """Take a finding."""
+        share = Bounds(estimate=value.estimate, lower=value.low, upper=value.high)
+        return cls(verdict=value.verdict.value, share=share, count=value.count)
+
+
+class Side(_Part):
+    """One of the two models, and how it was asked and judged."""
+
+    arm: str
+    model: str
+    step: int
+    model_digest: str | None
+    samples_per_problem: int
+    stop_after: int
+    """Right samples at which a problem ended; 0 where none did."""
+    sampling: dict[str, Any]
+    """Temperature, top-p, longest response and all else that decides a draw."""
+    prompt: str | None
+    prompt_digest: str | None
+    grader: str | None
+    """What judged the answers; null where it is not known."""
+    engine: str | None
+    failed: int | None
+    """Samples that are neither right nor wrong and count in nothing."""
+    missing: int
+    truncated: int | None
+
+
+class Claim(_Part):
+    """What one comparison says."""
+
+    answer: str
+    """The answer in a word, by the rule of docs/statistics.md."""
+    sentences: list[str]
+    problem_set: str
+    problems: int
+    problems_left_out: list[str]
+    K: int
+    """Samples of each problem that the answer speaks about."""
+    base: Side
+    trained: Side
+    net: Bounds
+    """Trained − base pass@K."""
+    first: Bounds
+    """Trained − base pass@1."""
+    lost: Found
+    gained: Found
+    crossings: list[int]
+    p_moved_holm: Number
+    p_mcnemar_holm: Number
+    comparisons: int
+    """Comparisons that share the error of this answer."""
+    contamination: dict[str, Any] | None = None
+    """What a probe says of how well the models know the problems; null where none was made."""
+
+
+class Card(_Part):
+    """The file."""
+
+    schema_name: Literal["rlbhpc.claim"] = "rlbhpc.claim"
+    schema_version: Literal[1] = 1
+    rlbhpc: str
+    study: str
+    study_hash: str
+    question: str
+    interval_probability: float
+    bootstrap_replicates: int
+    bootstrap_seed: int
+    margin: float
+    """Difference that counts as the same."""
+    claims: list[Claim]
+    notes: list[str]
+
+
+def claim_card(report: Report) -> bytes:
+    """Give the claim card of a report."""
+    settings = report.settings
+    card = Card(
+        rlbhpc=__version__,
+        study=report.name,
+        study_hash=report.study_hash,
+        question=report.question,
+        interval_probability=settings.prob,
+        bootstrap_replicates=settings.replicates,
+        bootstrap_seed=settings.seed,
+        margin=settings.margin,
+        claims=[_claim(report, pair) for pair in report.final],
+        notes=list(report.notes),
+    )
+    return (card.model_dump_json(indent=2) + "\n").encode()
+
+
+def claim_schema() -> str:
+    """Give the JSON schema of the claim card, for whoever reads it."""
+    return json.dumps(Card.model_json_schema(), indent=2) + "\n"
+
+
+def _claim(report: Report, pair: Comparison) -> Claim:
+    answer = pair.answer
+    return Claim(
+        answer=str(answer.word),
+        sentences=list(pair.words),
+        problem_set=pair.base.problem_set,
+        problems=len(pair.problems),
+        problems_left_out=list(pair.left_out),
+        K=pair.reach,
+        base=_side(report, pair.base),
+        trained=_side(report, pair.trained),
+        net=Bounds.of(pair.net),
+        first=Bounds.of(pair.curve.pointwise[0]),
+        lost=Found.of(answer.lost),
+        gained=Found.of(answer.gained),
+        crossings=pair.crossing.first_k.tolist(),
+        p_moved_holm=pair.p_moved_holm,
+        p_mcnemar_holm=pair.p_solved_holm,
+        comparisons=pair.comparisons,
+    )
+
+
+def _side(report: Report, side: Measured) -> Side:
+    stored = report.provenance.get(f"{side.arm}/{side.problem_set}", {})
+    asked = asked_of(report, side)
+    return Side(
+        arm=side.arm,
+        model=side.model,
+        step=side.step,
+        model_digest=stored.get("model_digests", {}).get(str(side.step)),
+        samples_per_problem=side.depth,
+        stop_after=side.stop_after,
+        sampling={k: v for k, v in asked.items() if k not in ("prompt", "grader")},
+        prompt=asked["prompt"],
+        prompt_digest=stored.get("prompt"),
+        grader=asked["grader"],
+        engine=stored.get("engine"),
+        failed=side.tally.failed,
+        missing=side.tally.missing,
+        truncated=side.tally.truncated,
+    )

@@ -1,0 +1,51 @@
+"""The claim card: it says what the report says, and stays in its schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from rlbhpc.report.claim import claim_card, claim_schema
+from rlbhpc.report.gather import Report
+
+
+@pytest.fixture
+def card(report: Report) -> dict[str, Any]:
+    return json.loads(claim_card(report))
+
+
+def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, Any]) -> None:
+    (pair,) = report.final
+    (claim,) = card["claims"]
+    assert (card["schema_name"], card["schema_version"]) == ("rlbhpc.claim", 1)
+    assert claim["answer"] == str(pair.answer.word)
+    assert claim["sentences"] == list(pair.words)
+    assert claim["K"] == pair.reach
+    assert claim["net"] == {
+        "estimate": float(pair.net.estimate), "lower": pair.net.low, "upper": pair.net.high
+    }  # fmt: skip
+    assert claim["lost"]["count"] == pair.answer.lost.count
+    arm = report.arms[pair.trained.arm]
+    trained = claim["trained"]
+    assert trained["arm"] == pair.trained.arm
+    assert trained["sampling"]["temperature"] == arm.sampling.temperature
+    assert trained["prompt"] == arm.prompt
+    assert trained["missing"] == pair.trained.tally.missing == 64
+    assert claim["contamination"] is None
+    assert card["notes"] == list(report.notes)
+
+
+def test_it_stays_in_its_schema(card: dict[str, Any]) -> None:
+    schema = json.loads(claim_schema())
+    jsonschema.validate(card, schema)
+    del card["claims"][0]["K"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(card, schema)
+
+
+def test_it_is_written_beside_the_page_in_the_same_bytes(report: Report) -> None:
+    assert claim_card(report) == claim_card(report)
+    assert b"NaN" not in claim_card(report)
