@@ -33,8 +33,12 @@ SIGNS: Final = (
      ACTIONS["TIMEOUT"]),
     (r"parent: .* is not there", "what it needs was not made",
      "see the job before it in this list, then launch again"),
+    (r"Unsupported CPU attention|head_size.* not supported|head size .* not supported",
+     "vLLM cannot run this model here", "`engine: hf` in the study, then launch again"),
+    (r"Bus error", "memory that a file backs was gone",
+     "see whether /dev/shm or the scratch disk of the node is full, then launch again"),
     (r"^rlbhpc: .*", "rlbhpc refused", "do what the line says, then launch again"),
-    (r"^\w*(?:Error|Exception): .*", "the work failed", ACTIONS["FAILED"]),
+    (r"^(?:\[rank\d+\]: )?[\w.]*(?:Error|Exception): .*", "the work failed", ACTIONS["FAILED"]),
 )  # fmt: skip
 TAIL_BYTES: Final = 64_000
 
@@ -68,15 +72,19 @@ def _of_job(
     launches: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure
 ) -> Diagnosis:
     """What ended one job: what its log shows, else what its parent or Slurm said."""
+    last_line = ""
     for log in _logs(launches, job):
         text = _tail(log)
         for pattern, cause, action in SIGNS:
             # The last run is the one that counts.
             lines = [line for line in text.splitlines() if re.search(pattern, line)]
             if lines:
-                last_line = f"{log.name}: {lines[-1].strip()}"
-                return Diagnosis(cause, (job,), last_line, action.format(run=layout.root))
-    return Diagnosis(failure.cause, (job,), "", failure.action)
+                evidence = f"{log.name}: {lines[-1].strip()}"
+                return Diagnosis(cause, (job,), evidence, action.format(run=layout.root))
+        of_the_work = [line for line in text.splitlines() if " parent: " not in line]
+        if of_the_work:
+            last_line = f"{log.name}: {of_the_work[-1].strip()}"
+    return Diagnosis(failure.cause, (job,), last_line, failure.action)
 
 
 def _logs(launches: Iterable[LaunchFolder], job: str) -> list[Path]:

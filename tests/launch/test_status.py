@@ -198,9 +198,13 @@ def test_only_the_owner_of_a_held_job_is_told_to_release_it(
         ("FATAL:   While checking image: could not open image /i.sif", "image", "image verify"),
         ("/usr/bin/python3: No module named rlbhpc", "a module is missing", "`rlbhpc`"),
         ("rlbhpc: study.json: no such problem set", "rlbhpc refused", "what the line says"),
+        ("/tmp/rlbhpc-3: line 5: 38 Bus error", "a file backs was gone", "/dev/shm"),
+        ("[rank0]: RuntimeError: Unsupported CPU attention configuration: head_dim=16",
+         "vLLM cannot run", "`engine: hf`"),
+        ("[rank1]: ValueError: broken", "the work failed", "log"),
         ("nothing that is known", "died of signal 11", "log"),
     ],
-)
+)  # fmt: skip
 def test_doctor_names_the_cause_the_line_and_the_next_step(
     run: tuple[Path, Study], log: str, cause: str, action: str
 ) -> None:
@@ -216,9 +220,8 @@ def test_doctor_names_the_cause_the_line_and_the_next_step(
     assert cause in found["cause"]
     assert action in found["action"]
     assert found["jobs"] == ["1_0"]
-    assert found["evidence"] in ("", f"sampled-x-0001-sample-1_0.log: {log.splitlines()[-1]}") or (
-        "memory limit" in found["evidence"]
-    )
+    last_line = f"sampled-x-0001-sample-1_0.log: {log.splitlines()[-1]}"
+    assert found["evidence"] == last_line or "memory limit" in found["evidence"]
     assert f"next: {found['action']}" in call("doctor", path)[1].stdout
 
 
