@@ -33,8 +33,11 @@ Span = Annotated[
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 Seconds = Annotated[int, Field(ge=1, le=65_535)]
 
-# The built-in table of a checkout; a site's own files go before it.
-BUILT_IN: Final = Path(__file__).parents[2] / "configs" / "clusters"
+# The table that comes along, of a checkout or of an installed wheel; a site's own files go first.
+BUILT_IN: Final = (
+    Path(__file__).parents[2] / "configs" / "clusters",
+    Path(sys.prefix) / "share" / "rlbhpc" / "clusters",
+)
 DEFAULT: Final = "generic"
 # Names that stand for this machine: processes of their own, or this very process.
 HERE: Final = ("local", "debug")
@@ -169,7 +172,7 @@ def folders() -> list[Path]:
     named = os.environ.get("RLBHPC_CLUSTERS", "")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
     own = [Path(folder) for folder in named.split(os.pathsep) if folder]
-    return [*own, config / "rlbhpc" / "clusters", BUILT_IN]
+    return [*own, config / "rlbhpc" / "clusters", *BUILT_IN]
 
 
 def here() -> Cluster:
