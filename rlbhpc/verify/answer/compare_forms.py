@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from rlbhpc.verify.answer.compare_scalar import NO, Tolerance, compare_numbers
+from rlbhpc.verify.answer.exact import exact
 from rlbhpc.verify.answer.tree import Node
-from rlbhpc.verify.answer.value import Clock, Quantity, Ratio
+from rlbhpc.verify.answer.value import Clock, Quantity, Ratio, Residue
+
+
+def compare_residues(gold: Residue, answer: Residue | Quantity, _: Tolerance) -> str:
+    """Return the rule by which two are one class; a modulus may be left out, but not changed."""
+    if isinstance(answer, Residue):
+        if not compare_numbers(gold.modulus, answer.modulus):
+            return NO
+        gap = exact(Node("add", (gold.tree, Node("neg", (answer.tree,)))))
+        size = exact(gold.modulus)
+        if gap is not None and size:
+            return "congruent" if (gap / size).denominator == 1 else NO
+    return compare_numbers(gold.tree, answer.tree) and "residue"
 
 
 def compare_clocks(gold: Clock, answer: Clock, _: Tolerance) -> str:

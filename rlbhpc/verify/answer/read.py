@@ -21,7 +21,7 @@ from rlbhpc.verify.answer.intervals import (
 from rlbhpc.verify.answer.lexer import MAX_CHARS, Token, canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.read_prose import after_label, after_prose, exception, without_domain
-from rlbhpc.verify.answer.read_relation import read_relation
+from rlbhpc.verify.answer.read_relation import read_relation, read_residue
 from rlbhpc.verify.answer.read_scalar import (
     add_up,
     is_plain,
@@ -120,6 +120,8 @@ class _Reader:
             return self._several(pieces, separators)
         if words is not None:
             return words
+        if (residue := read_residue(tokens)) is not None:
+            return residue
         relations = tuple({token for token in tokens if token[0] == "r"})
         sides, ops = cut(tokens, *relations)
         if ops:

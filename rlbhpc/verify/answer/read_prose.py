@@ -66,7 +66,13 @@ _DOMAIN: Final = re.compile(
 )
 
 
-_DOMAIN_WORDS: Final = frozenset((("r", "in"), ("w", "integer"), ("w", "integers")))
+_DOMAIN_WORDS: Final = frozenset((("r", "in"), ("r", "!="), ("w", "integer"), ("w", "integers")))
+
+
+# ", x != -1" and the like behind a function of x.
+_HOLE: Final = re.compile(
+    r" (?:[,;(] )*(?:(?:for|where|with) )*(?P<name>[a-z]) != [-\d./{} ]+(?: \))?$"
+)
 
 
 def without_domain(tokens: Tokens) -> Tokens:
@@ -79,6 +85,10 @@ def without_domain(tokens: Tokens) -> Tokens:
     if _DOMAIN_WORDS.isdisjoint(tokens):
         return tokens
     texts = [text for _, text in tokens]
+    if texts[1:2] == ["("] and texts[3:5] == [")", "="] and "!=" in texts:
+        hole = _HOLE.search(" ".join(texts))
+        if hole is not None and hole["name"] == texts[2]:
+            return tokens[: len(" ".join(texts)[: hole.start()].split(" "))]
     domain = _DOMAIN.search(" ".join(texts))
     if domain is None:
         return tokens

@@ -22,12 +22,27 @@ from rlbhpc.verify.answer.value import (
     Quantity,
     Region,
     Relation,
+    Residue,
     Value,
 )
 
 Read = Callable[[Tokens], Value]
 
 _ORDERS: Final = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
+
+
+def read_residue(tokens: Tokens) -> Residue | None:
+    r"""``x \equiv 7 \pmod{12}``, ``7 (mod 12)`` and ``7 \bmod 12``, if that is what it is."""
+    words = [place for place, token in enumerate(tokens) if token == ("w", "mod")]
+    if len(words) != 1:
+        return None
+    before, after = list(tokens[: words[0]]), list(tokens[words[0] + 1 :])
+    if before[-1:] == [("o", "(")] and after[-1:] == [("o", ")")]:
+        before, after = before[:-1], after[:-1]
+    for sign in (("r", "mod="), ("r", "=")):
+        if sign in before:
+            before = before[before.index(sign) + 1 :]
+    return Residue(parse(before), parse(after))
 
 
 def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
@@ -120,7 +135,7 @@ def _tree(side: Tokens) -> Node | None:
 
 
 # What begins with one of these is measured or computed, and is never the answer itself.
-_LABELS: Final = frozenset(("int", "lim", "deg", "||", "#"))
+_LABELS: Final = frozenset(("int", "lim", "deg", "||", "#", "mathbb"))
 _DERIVATIVE: Final = [("f", "frac"), ("o", "{"), ("s", "d"), ("o", "}"), ("o", "{"), ("s", "d")]
 
 

@@ -106,6 +106,14 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Residue:
+    """``7 (mod 12)``: a class of integers."""
+
+    tree: Node
+    modulus: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
     """Text, lower case, without articles and punctuation."""
 
@@ -138,6 +146,7 @@ Value: TypeAlias = (
     | Based
     | Clock
     | Ratio
+    | Residue
     | Words
     | Choice
     | Opaque
