@@ -24,19 +24,20 @@ PROBLEMS = {
     "olympiadbench": 675, "aime24": 30, "aime25": 30, "amc23": 40, "omni-math-rule": 2821,
     "humaneval+": 164, "mbpp+": 378, "livecodebench": 280, "geometry3k": 601, "mathvista": 460,
     "mathvision": 114, "mmlu-pro": 12_032, "gpqa": 198, "theoremqa": 750,
-    "webinstruct-verified": 2000, "rlpr-train": 2000,
+    "aime26": 30, "hmmt26": 33, "webinstruct-verified": 2000, "rlpr-train": 2000,
 }  # fmt: skip
 #: Mean response tokens that the table assumes.
 LENGTHS = {
     "ablations": 800, "algorithms": 800, "code": 800, "distillation": 4000, "magistral": 12000,
-    "absolute-zero": 400, "controls": 800, "exploration": 800, "rlpr": 600, "ttrl": 800,
+    "absolute-zero": 400, "absolute-zero-table": 800, "olmo3": 6000,
+    "controls": 800, "exploration": 800, "rlpr": 600, "ttrl": 800,
     "math": 800, "math_stopped": 800, "perplexity": 800, "recipes": 800, "temperature": 800,
     "vision": 400,
 }  # fmt: skip
 RATE, START, SHARD, WIDTH = 3000.0, 120.0, 50_000_000, 64
 TEXTS, NAMES = (
     ("problem", "question", "Question", "prompt", "question_content"),
-    ("id", "pid", "unique_id", "idx", "Record ID"),
+    ("id", "pid", "unique_id", "idx", "problem_idx", "Record ID"),
 )
 ROOT = Path(__file__).parents[1]
 

@@ -35,6 +35,9 @@ def records(name: str) -> list[dict[str, Any]]:
     match name:
         case "omni-math-rule":  # its cut is a matter of counts
             return [{**found[0], "problem": f"What is {i}?"} for i in range(2821)]
+        case "math":  # enough of them to be examples
+            more = [{**found[0], "problem": f"{i}?", "unique_id": f"more/{i}"} for i in range(8)]
+            return [*found, *more]
         case "livecodebench":  # the benchmark's window, and older problems to train on
             older = {"question_id": "2977", "contest_date": "2024-03-02T00:00:00"}
             return [*found, {**found[0], **older}]
@@ -75,8 +78,12 @@ def widen(model: Path) -> None:
     """Let a tiny model say that it holds as many tokens as the real one."""
     config = json.loads((model / "config.json").read_text())
     text = config.get("text_config", config)
-    text["max_position_embeddings"] = 4096 if "Math" in model.name else 131_072
+    text["max_position_embeddings"] = 4096 if "-Math-7B" in model.name else 131_072
     (model / "config.json").write_text(json.dumps(config))
+    if "RL-Zero" in model.name:
+        path = model / "tokenizer_config.json"
+        chat = "{% for m in messages %}{{ m.content }}\n{% endfor %}Answer:"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": chat}))
 
 
 def small_recipe(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -91,14 +98,18 @@ def canary(path: Path) -> Path:
     """The same study in minutes: every model, arm, recipe and score, at the smallest sizes."""
     tree: dict[str, Any] = {}
     for part in reversed([yaml.safe_load(file.read_text()) for file in files_of(path)]):
-        for key in ("models", "problem_sets", "arms", "recipes", "scores"):
+        for key in ("models", "problem_sets", "prompts", "arms", "recipes", "scores"):
             tree.setdefault(key, {}).update(part.get(key) or {})
     lines = {name for name, entry in tree["models"].items() if entry and "steps" in entry}
     there = {key: [name for name, one in tree[key].items() if one] for key in tree}
+    prompts = tree["prompts"].values()
+    examples = {prompt["shots"]["from"] for prompt in prompts if "shots" in prompt}
     small: dict[str, Any] = {
         "include": path.name,
         "models": {name: {"steps": [1, 2]} for name in lines},
-        "problem_sets": {name: {"limit": 2, "n": 2} for name in there["problem_sets"]},
+        "problem_sets": {
+            name: {"limit": 2, "n": 2} for name in there["problem_sets"] if name not in examples
+        },
         "arms": {name: {"max_tokens": 24, "n": 2} for name in there["arms"]},
         "recipes": {name: small_recipe(tree["recipes"][name]) for name in there["recipes"]},
         "scores": {name: {"per_problem": 2} for name in there["scores"]},

@@ -106,6 +106,7 @@ def write_sets(folder: Path) -> None:
 
 @pytest.mark.engine
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_it_finds_what_was_taught_by_heart_and_clears_what_was_not(tmp_path: Path) -> None:
     write_sets(tmp_path)
     path = tmp_path / "study.yaml"
