@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rlbhpc.verify.answer.compare_scalar import NO, Tolerance, compare_numbers
 from rlbhpc.verify.answer.exact import exact
-from rlbhpc.verify.answer.tree import Node
+from rlbhpc.verify.answer.tree import Node, num
 from rlbhpc.verify.answer.value import Clock, Quantity, Ratio, Residue
+from rlbhpc.verify.answer.witness import claim_equal
 
 
 def compare_residues(gold: Residue, answer: Residue | Quantity, _: Tolerance) -> str:
@@ -16,7 +17,12 @@ def compare_residues(gold: Residue, answer: Residue | Quantity, _: Tolerance) ->
         gap = exact(Node("add", (gold.tree, Node("neg", (answer.tree,)))))
         size = exact(gold.modulus)
         if gap is not None and size:
-            return "congruent" if (gap / size).denominator == 1 else NO
+            count = gap / size
+            if count.denominator != 1:
+                return NO
+            turned = Node("mul", (num(count), gold.modulus))
+            claim_equal(gold.tree, Node("add", (answer.tree, turned)))
+            return "congruent"
     return compare_numbers(gold.tree, answer.tree) and "residue"
 
 
