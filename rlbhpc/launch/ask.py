@@ -5,6 +5,7 @@ Each stage looks at what is there, so the same call after an interruption does w
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import time
 from collections.abc import Callable
@@ -87,6 +88,8 @@ def make_results(file: Path, say: Say) -> Layout:
     study = load_study(file)
     cluster = study.file.cluster or _usual_cluster()
     is_here = cluster in HERE
+    if is_here:
+        _reject_lacking(study)
     before: tuple[int, list[str]] | None = None
     while True:
         if is_here:
@@ -102,6 +105,18 @@ def make_results(file: Path, say: Say) -> Layout:
         if remaining == before and any(remaining):
             raise _stuck(study)
         before = remaining
+
+
+def _reject_lacking(study: Study) -> None:
+    """Refuse what this environment cannot draw; jobs of a cluster have one of their own."""
+    needed = {"hf": "torch", "vllm": "vllm"}
+    for engine in {study.engine(arm) for arm in study.arms}:
+        if engine in needed and importlib.util.find_spec(needed[engine]) is None:
+            extra = "train" if engine == "hf" else "vllm"
+            raise UserError(
+                f"engine {engine} needs {needed[engine]}, which is not installed here: pip install"
+                f" 'rlbhpc[{extra}]', or send the work to a cluster with --cluster NAME"
+            )
 
 
 def _launch(prepared: Prepared, is_here: bool, say: Say) -> None:

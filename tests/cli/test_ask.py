@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
-from rlbhpc.launch.ask import draft
+from rlbhpc.launch.ask import draft, make_results
 from rlbhpc.study.draft import ON_CPUS, ON_GPUS, Draft, ModelSource, write_study
 from rlbhpc.study.load import load_study
 from tests.problems import shapes
@@ -113,6 +113,17 @@ def test_ask_goes_on_with_its_own_study_alone(folder: Path) -> None:
     assert file.read_text() == edited
     with pytest.raises(UserError, match="exists"):
         write_study(draft("models/base", "models/rl", "countdown", "local"), go_on=True)
+
+
+def test_a_machine_without_torch_says_so_before_it_begins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch of jobs that cannot start took two minutes to say less."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    file = write_study(draft("models/base", "models/rl", None, "local"))
+    with pytest.raises(UserError, match=r"engine hf needs torch, .* pip install 'rlbhpc.train.'"):
+        make_results(file, print)
+    assert not (folder / "runs").exists()
 
 
 @pytest.mark.core
