@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256
 # The path of the virtual environment's python is all that the recipes rely on.
 RUN    := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help install test test-all lint bench soak mutants docs quickstart cluster-up cluster-test cluster-down constraints clean
+.PHONY: help install test test-all lint bench soak mutants docs site quickstart cluster-up cluster-test cluster-down constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,11 @@ mutants: $(STAMP) ## put 100 small faults into the code and count those that tes
 docs: $(STAMP) ## regenerate the generated pages of docs/
 	$(RUN) python tools/make_docs.py
 	$(RUN) python -m tools.sizing
+
+site: ## build the documentation as a site into build/site, every link checked
+	@[ -x build/site-env/bin/mkdocs ] || { "$(PYTHON)" -m venv build/site-env && \
+	    build/site-env/bin/pip install --quiet --disable-pip-version-check mkdocs-material; }
+	build/site-env/bin/mkdocs build --strict
 
 quickstart: $(STAMP) ## the most that exists, end to end
 	$(RUN) tools/quickstart.sh

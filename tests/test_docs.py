@@ -132,3 +132,9 @@ def test_every_pitfall_names_a_test_that_exists_or_says_why_not() -> None:
     for test in named:
         path, _, name = test.partition("::")
         assert f"def {name}(" in (ROOT / path).read_text(), test
+
+
+def test_the_site_lists_every_page() -> None:
+    """`make site` refuses a page that its navigation leaves out; this says so without building."""
+    listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")}

@@ -41,7 +41,10 @@ def _table() -> Iterator[str]:
 
 
 def _sections() -> Iterator[str]:
-    for entry in METRICS:
+    for entry, anchor in zip(METRICS, _anchors(), strict=True):
+        if anchor[-1].isdigit():  # a renderer may number repeats in another way
+            yield f'<a id="{anchor}"></a>'
+            yield ""
         yield f"### {entry.name}"
         yield ""
         yield _summary(entry)
