@@ -53,6 +53,7 @@ def with_chains(
     if rows_of_arm.empty or not rows:
         return None
     counts = arm.counts[np.array(rows, np.int64)]
+    counts.refuse_stopped("CoT-Pass@k")
     chains = np.array([valid.get(arm.problems[i], 0) for i in rows])
     k = k_grid(counts.reach)
     values = cot_pass_at_k(counts.n, counts.c, chains, k, ppv, npv)

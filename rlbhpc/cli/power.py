@@ -57,7 +57,8 @@ def _rates(present: Presence) -> NDArray[np.float64] | None:
     """Success rates of a base that has enough samples of every problem."""
     if not len(present.count) or present.count.min() < _ENOUGH:
         return None
-    return np.asarray(present.right / present.count)
+    n, c = present.counts().places
+    return np.asarray(c / np.maximum(n, 1))
 
 
 def print_power(rows: Sequence[dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
@@ -47,12 +48,20 @@ class Stored:
             raise UserError(f"{self.layout.root}: no samples of arm {self.arm!r}; there are {arms}")
         return chosen
 
-    def records(self, group: Group) -> Iterator[tuple[int, list[Record]]]:
-        """Read the samples of a group by step: those of one problem at a time."""
-        for table in cells(self.layout, group, _COLUMNS):
-            step = table["step"][0].as_py()
-            if self.step in {None, step}:
-                yield step, self._records(group, table)
+    def records(
+        self, group: Group, before: int | None = None
+    ) -> Iterator[tuple[int, list[Record]]]:
+        """Read the samples of a group by step: those of one problem at a time.
+
+        ``before`` leaves out those whose index is not below it.
+        """
+        for stored in cells(self.layout, group, _COLUMNS):
+            early = stored
+            if before is not None:
+                early = stored.filter(pc.less(stored["sample"], before))
+            step = stored["step"][0].as_py()
+            if len(early) and self.step in {None, step}:
+                yield step, self._records(group, early)
 
     def judged(
         self, group: Group, judge: Callable[[Sequence[Record]], list[Verdict]], into: Layout

@@ -59,11 +59,15 @@ def _audited(
     audit = ArmAudit(listed)
     problems = len(stored.study.problems(cell.problem_set))
     per_problem = max(1, -(-responses // max(1, problems)))
+    # Only samples that every problem was asked for: what stops at a right one ends in a right one.
+    asked_of_each = stored.study.n(cell.arm, cell.problem_set)
+    if stop_after := stored.study.stop_after(cell.arm, cell.problem_set):
+        asked_of_each = min(asked_of_each, stop_after)
     waiting: list[Record] = []
     for group in stored.groups():
         if group.problem_set != cell.problem_set:
             continue
-        for _, records in stored.records(group):
+        for _, records in stored.records(group, asked_of_each):
             waiting += _drawn(records, per_problem, seed)
             if len(waiting) >= _CHUNK:
                 judge.judge(waiting, audit)

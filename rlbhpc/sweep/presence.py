@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc.stats.counts import Counts
 from rlbhpc.store import inventory, left_out
 from rlbhpc.store.bitmap import Holding
 from rlbhpc.store.left_out import Note
@@ -78,6 +79,17 @@ class Presence:
         """Requested samples of which there is only a failure."""
         problem, sample = self.failures.T
         return int(np.count_nonzero(sample < self.n[problem]))
+
+    def counts(self) -> Counts:
+        """All samples of each problem that have a verdict; of one that stopped, those up to there.
+
+        Samples beyond the stop are left out: whether they exist is a matter of scheduling.
+        """
+        stop_after = self.block.stop_after
+        if not stop_after:
+            return Counts.of(self.count, self.right)
+        n = np.minimum(self.count, self.n)
+        return Counts.of(n, np.minimum(self.right, np.minimum(n, stop_after)), stop_after, self.n)
 
     @property
     def there(self) -> NDArray[np.bool_]:

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.finding import Verdict
 from rlbhpc.stats.sequential import Look, look
 from rlbhpc.store.checked import digest
@@ -112,7 +111,7 @@ def _look(
     same_question = last is not None and last.asks_about(k, margin)
     if last is not None and same_question and not any(until.still_open(last.lost, last.gained)):
         return last
-    counts = [_counts(p) for p in sides]
+    counts = [p.counts() for p in sides]
     columns = [column.tolist() for c in counts for column in (c.n, c.c)]
     data = digest([k, margin, comparisons, columns])[:16]
     number = 1 if last is None else last.number + (last.data != data)
@@ -132,16 +131,6 @@ def _look(
         (base.arm, base.step), (trained.arm, trained.step), base.set_name, k, margin, number, data,
         view.error, lost, gained, outcome, more,
     )  # fmt: skip
-
-
-def _counts(present: Presence) -> Counts:
-    """All samples of each problem that have a verdict; of one that stopped, those up to there."""
-    stop_after = present.block.stop_after
-    if not stop_after:
-        return Counts.of(present.count, present.right)
-    # Samples beyond the stop are left out: whether they exist is a matter of scheduling.
-    n = np.minimum(present.count, present.n)
-    return Counts.of(n, np.minimum(np.minimum(present.right, stop_after), n))
 
 
 def _next(

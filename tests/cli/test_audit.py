@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,14 @@ def test_a_record_of_another_format_is_one_clear_line(study: Study) -> None:
     report = gather(study.layout.root, [("base", "rl")])
     with pytest.raises(UserError, match="make it anew: rlbhpc audit"):
         audited(report)
+
+
+def test_of_problems_that_stop_only_what_all_were_asked_for_is_audited(study: Study) -> None:
+    arms = {n: arm.model_copy(update={"stop_after": 3}) for n, arm in study.file.arms.items()}
+    remember(replace(study, file=study.file.model_copy(update={"arms": arms})))
+    root = study.layout.root
+    call("audit", root, "--compare", "base:rl", "--responses", 24 * 8)
+    record = json.loads(study.layout.audit.read_text())
+    # All have 8 samples; the third right one is the fourth.
+    assert all(set(cell["n"]) == {3} for cell in record["cells"])
+    assert all(set(cell["right"][REFERENCE]) == {2} for cell in record["cells"])

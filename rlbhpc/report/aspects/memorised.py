@@ -57,7 +57,8 @@ def memorised(report: Report) -> list[Memorised]:
 
 def _memorised(report: Report, arm: Measured, ids: NDArray[np.int64]) -> Memorised:
     rows = arm.rows
-    counts = arm.counts[rows]
+    # Of the samples that every problem is asked for: up to its last right one, right ones abound.
+    counts = arm.equal_counts(rows)
     completed = counts.c / counts.n
     right_answers = np.isin(ids[rows], [answer_id(BOTH), answer_id(ANSWERED)])
     answered = right_answers.sum(axis=1) / counts.n
