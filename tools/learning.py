@@ -1,221 +1,211 @@
-"""Write docs/learning.md: what each algorithm learnt in runs of ``configs/learning.yaml``.
+"""Put the tables and the figure of ``configs/learning*.yaml`` into docs/learning.md.
 
-Example: python -m tools.learning runs/learning/*/
+Seeds that are not whole yet are left out; a recipe of which none is whole has no row. What stands
+around the tables is written by hand.
+
+Example: python -m tools.learning runs/learning runs/learning-programs
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
+import xarray as xr
 
+from rlbhpc.stats.counts import Counts
+from rlbhpc.stats.decision import Answer, answer
+from rlbhpc.stats.interval import Interval
 from rlbhpc.store.reader import open_cube
 
-ROOT = Path(__file__).parents[1]
-BASE = "base"
-SETS = {"learnt": "640 problems to train on", "taught": "400 that the base was taught"}
-PAGE = """# What each algorithm learns
-
-Nine algorithms train the quickstart's distilled model on the same 640 Countdown problems with one
-budget (`configs/learning.yaml`: {steps} steps of 32 prompts × 16 responses, two epochs in two
-mini-batches each, a learning rate of 1e-4 that halves every 30 steps), with {seeds} seeds of the
-rollouts each. The base had not been taught these problems; 400 that it had been taught tell what
-it forgets. Greedy answers (temperature 0) tell what came of it. Made by `make quickstart` and
-`tools/learning.sh {names}`.
-
-![Greedy accuracy over steps](learning.png)
-
-## Greedy accuracy after {steps} steps, percent
-
-{accuracy}
-
-Lift: points above the base, mean over seeds, each seed in brackets. Noise: standard deviation of
-the lift between seeds. The base has {base_learnt:.1f} % on the problems to train on and
-{base_taught:.1f} % on those that it was taught, of which RL trains on none.
-
-## What moved inside
-
-{inside}
-
-The first two pairs are of one critic while the policy is held (`critic_warmup`): the rewards stay
-as they are, and the loss tells of the critic alone. In PPO itself rewards grow, and with them the
-loss of any critic; the share of the rewards' variance that the critic foresaw tells what it knows.
-Critics start at 0. DAPO may refill a step {refills} times, and throws no group away that has a
-signal; it samples more prompts for as many updates.
-
-## What it says
-
-{verdict}
-
-These are not the first problems. On 1,500 that the base had been taught, at a constant rate and
-for 100 steps, three of the nine (`dr_grpo`, `rloo`, `remax`) ended within the noise: the base knew
-some answers by heart, all algorithms made it forget them, and greedy accuracy told of both. Then
-problems and rate were chosen in a trial of those three with another seed, and the budget that had
-been planned at first, 50 steps, was run with the seeds above. What RL does for problems that it
-was not trained on is told by [the quickstart](quickstart.md).
-"""
+DOCS: Final = Path(__file__).parents[1] / "docs"
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Algorithms": ("ppo", "grpo", "dr_grpo", "reinforce++", "reinforce++_baseline", "rloo",
+                   "remax", "dapo", "maxrl"),
+    "Exploration and after": ("clip-cov", "kl-cov", "cispo", "gspo", "pass-at-k", "negative",
+                              "unlikeliness", "success-gate", "prorl", "credit", "distillation"),
+    "Without a verifier, or gold": ("rlpr", "ttrl"),
+    "Trained on the held-out problems": ("ttrl-test", "oracle"),
+    "Controls": ("random", "inverted", "format", "likelihood", "noisy"),
+}  # fmt: skip
+PROGRAMS: Final = ("absolute-zero", "chance")
+KINDS: Final = ("deduction", "abduction", "induction")
 
 
-def accuracies(runs: list[Path]) -> pd.DataFrame:
-    """Share of greedy answers that are right: seed, arm, step, set, accuracy."""
-    rows = []
-    for run in runs:
-        tree = open_cube(run)
-        for path in tree.groups:
-            arm, _, name = path.strip("/").partition("/")
-            if name not in SETS:
-                continue
-            counts = tree[path].dataset.rlb.counts()
-            right = (counts["c"] / counts["n"]).mean("problem")
-            rows += [
-                (run.name, arm, int(step), name, float(value))
-                for step, value in zip(right["step"].values, right.values, strict=True)
-            ]
-    return pd.DataFrame(rows, columns=["seed", "arm", "step", "set", "accuracy"])
+@dataclass(frozen=True)
+class Row:
+    """All whole seeds of one recipe against the base."""
+
+    recipe: str
+    answer: Answer
+    entropy: float
+    reward: tuple[float, float]
+
+    @property
+    def clears(self) -> bool:
+        """Whether the difference at k = 1 is beyond chance."""
+        return beyond(self.answer.efficiency)
 
 
-def dynamics(runs: list[Path], model: str) -> list[pd.DataFrame]:
-    """What a trainer logged of a model, a frame per run."""
-    files = [run / "training" / model / "dynamics.jsonl" for run in runs]
-    return [pd.DataFrame(map(json.loads, f.read_text().splitlines())) for f in files]
+def beyond(interval: Interval) -> bool:
+    """Whether an interval leaves 0 out."""
+    return bool(interval.low > 0 or interval.high < 0)
 
 
-def at_end(frame: pd.DataFrame, arm: str, name: str) -> pd.Series:
-    """Accuracy of each seed at the last step of an arm."""
-    chosen = frame[(frame["arm"] == arm) & (frame["set"] == name)]
-    return chosen[chosen["step"] == chosen["step"].max()].set_index("seed")["accuracy"]
+def counts_of(samples: xr.Dataset, where: Any = slice(None)) -> Counts:
+    """Counts of the chosen problems of a group of the cube."""
+    both = samples.rlb.counts().isel(step=-1, problem=where)
+    return Counts.of(both["n"].values, both["c"].values)
 
 
-def lifts(frame: pd.DataFrame, arm: str, name: str) -> pd.Series:
-    """Points of each seed above the base."""
-    return 100 * (at_end(frame, arm, name) - at_end(frame, BASE, name))
+def entropy_of(samples: xr.Dataset) -> float:
+    """Mean entropy of a response token, nat."""
+    last = samples.isel(step=-1)
+    return float(last["entropy_sum"].sum() / last["n_tokens"].where(last["n_tokens"] > 0).sum())
 
 
-def accuracy_table(frame: pd.DataFrame, arms: list[str]) -> str:
-    """One line per algorithm."""
-    of_set = ("lift", "noise", "lift / noise")
-    heads = ("algorithm", "to train on", *of_set, "taught before", *of_set)
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for arm in arms:
-        cells = [f"`{arm}`"]
-        for name in SETS:
-            lift = lifts(frame, arm, name)
-            noise = float(lift.std(ddof=1))
-            each = ", ".join(f"{value:+.1f}" for value in lift)
-            cells += [f"{100 * at_end(frame, arm, name).mean():.1f}"]
-            ratio = f"{lift.mean() / noise:.1f}" if noise else "–"
-            cells += [f"{lift.mean():+.1f} ({each})", f"{noise:.1f}", ratio]
-        lines.append("| " + " | ".join(cells) + " |")
+def row_of(
+    tree: xr.DataTree, recipe: str, problem_set: str, where: Any = slice(None)
+) -> Row | None:
+    """Compare the seeds that have as many samples as the base with it; None where none has."""
+    base = counts_of(tree[f"base/{problem_set}"].dataset, where)
+    groups = {
+        f"{recipe}-s{seed}": tree[f"{recipe}-s{seed}/{problem_set}"].dataset
+        for seed in range(9)
+        if f"/{recipe}-s{seed}/{problem_set}" in tree.groups
+    }
+    groups = {arm: group for arm, group in groups.items()
+              if (counts_of(group, where).n == base.n).all()}  # fmt: skip
+    if not groups:
+        return None
+    rewards = [tree[f"training/{arm}"].dataset["critic.score.mean"].values for arm in groups]
+    return Row(
+        recipe,
+        answer(base, [counts_of(group, where) for group in groups.values()]),
+        float(np.mean([entropy_of(group) for group in groups.values()])),
+        tuple(float(np.mean([r[part] for r in rewards]))
+              for part in (slice(4), slice(-4, None))),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def points(interval: Interval) -> str:
+    """An interval of a difference in points."""
+    value = f"{100 * float(interval.estimate):+.1f}"
+    if np.isnan(interval.low):
+        return value
+    return f"{value} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+
+
+def countdown_table(tree: xr.DataTree, rows: Mapping[str, list[Row]]) -> str:
+    """One line per recipe."""
+    base = tree["base/held-out"].dataset
+    first, last = counts_of(base).pass_at_k([1, 256]).mean(0)
+    lines = [
+        "| | seeds | pass@1, points | lost | gained | pass@256, points | entropy | in a word |",
+        "|---|---|---|---|---|---|---|---|",
+        f"| **base** | | {100 * first:.1f} % | | | {100 * last:.1f} % | {entropy_of(base):.2f} | |",
+    ]
+    for group, members in rows.items():
+        lines += [f"| **{group}** | | | | | | | |"] if members else []
+        for row in members:
+            found = row.answer
+            name = f"**`{row.recipe}`**" if row.clears else f"`{row.recipe}`"
+            lines.append(
+                f"| {name} | {found.seeds} | {points(found.efficiency)} | {found.lost.count} | "
+                f"{found.gained.count} | {points(found.net)} | {row.entropy:.2f} | {found.word} |"
+            )
     return "\n".join(lines)
 
 
-def verdict(frame: pd.DataFrame, arms: list[str]) -> str:
-    """Which algorithms move greedy accuracy by more than twice the noise of one seed."""
-    lines = []
-    for name, words in SETS.items():
-        far = "by more than twice the noise"
-        ways = [f"lifted {far}", f"lowered {far}", "within twice the noise"]
-        moved: dict[str, list[str]] = {way: [] for way in ways}
-        for arm in arms:
-            lift = lifts(frame, arm, name)
-            clear = abs(lift.mean()) > 2 * lift.std(ddof=1)
-            way = ways[int(lift.mean() < 0) if clear else 2]
-            moved[way].append(f"`{arm}`")
-        parts = [f"{_which(found, len(arms))} {way}" for way, found in moved.items() if found]
-        lines.append(f"- On {words}: {'; '.join(parts)}.")
+def labels_table(tree: xr.DataTree) -> str:
+    """What the votes of TTRL were worth, by seed: first and last eight steps."""
+    names = ("ttrl.label_accuracy", "ttrl.reward_accuracy", "ttrl.majority_ratio")
+    lines = ["| run | label accuracy | reward accuracy | majority ratio |", "|---|---|---|---|"]
+    for arm in (f"{recipe}-s{seed}" for recipe in ("ttrl", "ttrl-test") for seed in range(9)):
+        if f"/{arm}/held-out" in tree.groups and f"/training/{arm}" in tree.groups:
+            curves = [tree[f"training/{arm}"].dataset[name].values for name in names]
+            cells = [f"{c[:8].mean():.2f} → {c[-8:].mean():.2f}" for c in curves]
+            lines.append(f"| `{arm}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _which(found: list[str], of: int) -> str:
-    if len(found) == of:
-        return f"all {of}"
-    return f"{len(found)} of {of} ({', '.join(found)})"
+def programs_table(tree: xr.DataTree) -> str:
+    """Absolute Zero beside its control, by type of task."""
+    lines = [
+        "| | tasks | seeds | base | pass@1, points | lost | gained | in a word |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    base = tree["base/program-tasks"].dataset
+    ids = base["problem"].values.astype(str)
+    for recipe in PROGRAMS:
+        for kind in KINDS:
+            where = np.flatnonzero([f"/{kind}" in i for i in ids])
+            row = row_of(tree, recipe, "program-tasks", where)
+            if row is not None:
+                start, found = counts_of(base, where).pass_at_k(1).mean(), row.answer
+                lines.append(
+                    f"| `{recipe}` | {kind} | {found.seeds} | {100 * start:.1f} % | "
+                    f"{points(found.efficiency)} | {found.lost.count} | {found.gained.count} | "
+                    f"{found.word} |"
+                )
+    return "\n".join(lines)
 
 
-def inside_table(runs: list[Path]) -> str:
-    """Value loss and explained variance of critics, refills of DAPO: a line per seed."""
-    heads = (
-        "seed",
-        "critic alone: value loss, first five and last five steps",
-        "variance explained",
-        "PPO: value loss, first five and last five",
-        "variance explained",
-        "DAPO: refills, mean and most",
-        "prompts drawn for 32",
+def draw(rows: Mapping[str, list[Row]], path: Path) -> None:
+    """Differences at k = 1 and at k = 256 with their intervals, a line per recipe."""
+    members = [(group, row) for group, found in rows.items() for row in found]
+    figure, axes = plt.subplots(1, 2, figsize=(9, 0.9 + 0.24 * len(members)), sharey=True)
+    colours = dict(zip(rows, ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#7f7f7f"), strict=True))
+    sides: tuple[tuple[str, Callable[[Answer], Interval]], ...] = (
+        ("pass@1, points", lambda found: found.efficiency),
+        ("pass@256, points", lambda found: found.net),
     )
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    frames = (dynamics(runs, model) for model in ("critic", "ppo", "dapo"))
-    for run, critic, ppo, dapo in zip(runs, *frames, strict=True):
-        cells = [run.name]
-        for each in (critic, ppo):
-            loss, share = each["critic/vf_loss"], each["critic/vf_explained_var"]
-            cells += [f"{loss[:5].mean():.3f}, {loss[-5:].mean():.3f}"]
-            cells += [f"{share[:5].mean():.2f}, {share[-5:].mean():.2f}"]
-        refills = dapo["rollout/refills"]
-        cells += [
-            f"{refills.mean():.1f} and {refills.max():.0f}",
-            f"{dapo['rollout/prompts'].mean():.0f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def draw(frame: pd.DataFrame, arms: list[str], path: Path) -> None:
-    """Greedy accuracy over steps: a panel per algorithm, a line per seed and problem set."""
-    columns = 3
-    rows = -(-len(arms) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(9, 2.4 * rows), sharex=True, sharey=True)
-    colours = {"learnt": "#0072b2", "taught": "#d55e00"}
-    for arm, ax in zip(arms, axes.flat, strict=False):
-        for name, colour in colours.items():
-            start = at_end(frame, BASE, name)
-            ax.axhline(100 * start.mean(), color=colour, lw=0.8, ls=":")
-            chosen = frame[(frame["arm"] == arm) & (frame["set"] == name)]
-            for i, (seed, part) in enumerate(chosen.groupby("seed")):
-                label = SETS[name] if i == 0 and arm == arms[0] else None
-                values = np.concatenate([[start[seed]], part["accuracy"]])
-                ax.plot([0, *part["step"]], 100 * values, color=colour, lw=1.2, label=label)
-        ax.set_title(arm, fontsize=9)
+    for ax, (title, pick) in zip(axes, sides, strict=True):
+        ax.axvline(0, color="#444444", lw=0.8)
+        for y, (group, row) in enumerate(members):
+            found = pick(row.answer)
+            bounds = 100 * np.array([found.low, found.high])
+            ax.plot(bounds, [y, y], color=colours[group], lw=1.4)
+            ax.plot(100 * float(found.estimate), y, "o", color=colours[group], ms=4)
+        ax.set_title(title, fontsize=9)
         ax.tick_params(labelsize=8)
-    figure.supxlabel("training step", fontsize=9)
-    figure.supylabel("greedy answers right, %", fontsize=9)
-    figure.legend(loc="upper center", ncols=2, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0, 1, 0.96))
+    axes[0].set_yticks(range(len(members)), [row.recipe for _, row in members])
+    axes[0].invert_yaxis()
+    for group, colour in colours.items():
+        axes[1].plot([], [], color=colour, label=group)
+    figure.legend(loc="lower center", ncols=3, fontsize=7, frameon=False)
+    figure.tight_layout(rect=(0, 1.1 / (0.9 + 0.24 * len(members)) / 2, 1, 1))
     figure.savefig(path, dpi=130)
 
 
-def main(folders: list[str]) -> None:
-    """Write page and figure from the runs in ``folders``."""
-    runs = [Path(folder) for folder in folders]
-    if len(runs) < 2:
-        raise SystemExit("the noise between seeds takes two seeds: tools/learning.sh 0 1 2")
-    frame = accuracies(runs)
-    arms = [arm for arm in dict.fromkeys(frame["arm"]) if arm != BASE]
-    draw(frame, arms, ROOT / "docs" / "learning.png")
-    page = PAGE.format(
-        steps=frame["step"].max(),
-        seeds=len(runs),
-        names=" ".join(run.name for run in runs),
-        accuracy=accuracy_table(frame, arms),
-        inside=inside_table(runs),
-        base_learnt=100 * at_end(frame, BASE, "learnt").mean(),
-        base_taught=100 * at_end(frame, BASE, "taught").mean(),
-        refills=max_refills(),
-        verdict=verdict(frame, arms),
-    )
-    (ROOT / "docs" / "learning.md").write_text(page)
-
-
-def max_refills() -> int:
-    """How often DAPO may refill a step."""
-    from rlbhpc.train.algorithms.dapo import DAPO
-
-    return DAPO().max_refills
+def main(countdown: Path, programs: Path | None = None) -> None:
+    """Write page and figure."""
+    tree = open_cube(countdown)
+    found = {
+        group: [row for recipe in recipes if (row := row_of(tree, recipe, "held-out")) is not None]
+        for group, recipes in GROUPS.items()
+    }
+    draw(found, DOCS / "learning.png")
+    tables = {
+        "countdown": countdown_table(tree, found),
+        "labels": labels_table(tree),
+    }
+    if programs is not None:
+        tables["programs"] = programs_table(open_cube(programs))
+    page = DOCS / "learning.md"
+    text = page.read_text()
+    for name, table in tables.items():
+        mark = f"<!-- {name} -->"
+        before, _, rest = text.partition(mark)
+        after = rest.partition(mark)[2]
+        text = f"{before}{mark}\n{table}\n{mark}{after}"
+    page.write_text(text)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*map(Path, sys.argv[1:]))

@@ -1,23 +1,33 @@
 #!/usr/bin/env bash
-# Train the distilled model of the quickstart with every algorithm, a seed each time, and write
-# docs/learning.md: tools/learning.sh 0 1 2. Killed at any moment, the same command goes on.
+# The study behind docs/learning.md: every way to train, seed after seed, and Absolute Zero on
+# programs: tools/learning.sh 0 1 2. Killed at any moment, the same command goes on; the page is
+# written from the seeds that are finished.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # A shell that has activated no environment gets that of `make install`.
 command -v rlbhpc > /dev/null || PATH="$PWD/.venv/bin:$PATH"
 
-study=configs/learning.yaml
+step() {
+    local code=0
+    rlbhpc "$@" || code=$?
+    # Exit code 4 says that there was nothing to do.
+    [ $code -eq 0 ] || [ $code -eq 4 ] || exit $code
+}
+
+# The arms of a study that are one seed of a recipe, in the study's order.
+arms() { grep -oP "^  \K[^ ]+(?=: \{model: )" "$1" | grep -vx base | sed "s/\$/-s$2/"; }
+
+step train configs/quickstart.yaml
+lessons=runs/learning-programs/lessons.jsonl
+[ -f $lessons ] || python -m tools.program_traces $lessons
+step train configs/learning-programs.yaml base
 for seed in "$@"; do
-    sets=(--set "output=runs/learning/$seed" --set "seed=$seed")
-    for recipe in ppo critic grpo dr_grpo reinforce++ reinforce++_baseline rloo remax dapo maxrl; do
-        sets+=(--set "recipes.$recipe.seed=$seed")
+    for study in learning learning-programs; do
+        mapfile -t names < <(arms configs/$study.yaml "$seed")
+        step train configs/$study.yaml "${names[@]}"
+        step sample configs/$study.yaml --arm base "${names[@]/#/--arm=}"
     done
-    for verb in train sample; do
-        code=0
-        rlbhpc $verb $study "${sets[@]}" || code=$?
-        # Exit code 4 says that there was nothing to do.
-        [ $code -eq 0 ] || [ $code -eq 4 ] || exit $code
-    done
-    rlbhpc compact "runs/learning/$seed"
 done
-python -m tools.learning "${@/#/runs/learning/}"
+rlbhpc compact runs/learning
+rlbhpc compact runs/learning-programs
+python -m tools.learning runs/learning runs/learning-programs

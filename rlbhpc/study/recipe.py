@@ -75,3 +75,8 @@ class Recipe(Entry):
     """Weight of the KL term; 0 loads no reference model."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Settings of this one algorithm. A list is a value here; to sweep write `{sweep: [1, 2]}`."""
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether it learns from responses that are given, and not from its own."""
+        return self.algorithm == "sft"

@@ -41,7 +41,7 @@ def check_recipes(study: Study) -> None:
             continue
         recipe = study.file.recipes[entry.train.recipe]
         try:
-            if recipe.algorithm != "sft":
+            if not recipe.is_supervised:
                 check_algorithm(recipe.algorithm)
             _refuse_images(study, model, recipe)
             _check_material(recipe)
@@ -63,7 +63,7 @@ def check_recipes(study: Study) -> None:
 def _check_material(recipe: Recipe) -> None:
     """Refuse a recipe that has nothing to learn from."""
     has_traces = "traces" in recipe.options
-    if recipe.algorithm != "sft" or has_traces:
+    if not recipe.is_supervised or has_traces:
         for key in ("problems", "prompt"):
             if getattr(recipe, key) is None:
                 subject = "traces" if has_traces else recipe.algorithm
@@ -87,7 +87,7 @@ def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
     """A policy that is not shown the figure of a question learns to guess."""
     if recipe.problems is None or not (problem_id := study.first_shown(recipe.problems)):
         return
-    if recipe.algorithm == "sft":
+    if recipe.is_supervised:
         raise UserError(f"{problem_id} has images, and supervised training shows none")
     start = model
     while (training := study.models[start].train) is not None and training.from_ is not None:
@@ -102,7 +102,7 @@ def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
 
 def algorithm_of(recipe: Recipe) -> Algorithm | None:
     """The algorithm with those options that are its own; None for supervised training."""
-    if recipe.algorithm == "sft":
+    if recipe.is_supervised:
         return None
     own = _own_options(recipe)
     chosen = {name: value for name, value in recipe.options.items() if name in own}
@@ -118,7 +118,7 @@ def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
     given |= {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
     if recipe.kl is not None:
         given["kl_loss"] = recipe.kl
-    own = {"traces"} if recipe.algorithm == "sft" else _own_options(recipe)
+    own = {"traces"} if recipe.is_supervised else _own_options(recipe)
     options = {name: value for name, value in recipe.options.items() if name not in own}
     return from_options(Settings, {**given, "steps": steps, **options}, "training")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,17 @@ def test_an_edited_recipe_never_puts_its_name_on_old_weights(tmp_path: Path) -> 
     assert weights(retired / "checkpoints" / "step-2") == old
     assert Child("train", str(path), "--retrain").ended() == NOTHING_TO_DO
     assert Child("sample", str(path)).ended() == DONE
+
+
+@pytest.mark.timeout(300)
+def test_a_prompt_of_another_chat_format_is_refused_where_the_model_is_loaded(
+    tmp_path: Path,
+) -> None:
+    make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    (tmp_path / "llama.txt").write_text("<|start_header_id|>user<|end_header_id|>{question}")
+    path = tmp_path / "toy.yaml"
+    arms = "  rl: {model: base, prompt: llama.txt, temperature: 1.0, max_tokens: 4, n: 2}"
+    path.write_text(re.sub(r"  rl: \{model: rl.*", arms, STUDY))
+    assert Child("sample", str(path)).ended() == USAGE
+    path.write_text(STUDY.replace("prompt: countdown\n", "prompt: llama.txt\n"))
+    assert Child("train", str(path)).ended() == USAGE

@@ -164,6 +164,19 @@ def test_no_file_of_the_room_knows_an_algorithm_by_name() -> None:
     for path in [*ROOM.glob("*.py"), ROOM / "algorithms" / "algorithm.py"]:
         code = re.sub(r'"""(.|\n)*?"""|#.*', "", path.read_text())
         assert not names & set(re.findall(r"\w+", code)), path.name
+        assert '"sft"' not in code, path.name
+
+
+def test_a_model_of_another_run_is_never_written_over_nor_mixed_with(
+    model: Path, tmp_path: Path
+) -> None:
+    run = run_in(tmp_path, model, make_algorithm("grpo"), make_reward({"correct": 1.0}))
+    older = tmp_path / "out"
+    older.mkdir()
+    (older / "model-00002-of-00002.safetensors").write_bytes(b"older")
+    with pytest.raises(UserError, match=r"out: a model of another training .* move it away"):
+        ended(run)
+    assert [path.name for path in older.iterdir()] == ["model-00002-of-00002.safetensors"]
 
 
 def test_the_loss_is_the_algorithms_own(model: Path, tmp_path: Path) -> None:
