@@ -13,7 +13,7 @@ from rlbhpc.cli.table import print_table
 from rlbhpc.cli.terminal import visible
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.store.browse import Browser, Choice, ProblemRow, SampleRow
+from rlbhpc.report.browse import Browser, Choice, ProblemRow, SampleRow
 from rlbhpc.store.samples import Found
 from rlbhpc.verify.verdict import Status
 

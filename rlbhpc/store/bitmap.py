@@ -287,18 +287,12 @@ class Bitmap:
             ensure_ascii=False,
             separators=(",", ":"),
         ).encode()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with files.making(path.parent) as partial:
-                with files.Sink(partial) as sink:
-                    sink.write(_START.pack(_MAGIC, len(head), zlib.crc32(head)))
-                    sink.write(head)
-                    sink.write(cells)
-                    sink.write(struct.pack("<I", zlib.crc32(cells)))
-                    sink.write(np.ascontiguousarray(rows).data.cast("B"))
-                files.publish(partial, path)
-        except OSError as error:
-            raise files.explain(error, path) from error
+        with files.writing(path) as sink:
+            sink.write(_START.pack(_MAGIC, len(head), zlib.crc32(head)))
+            sink.write(head)
+            sink.write(cells)
+            sink.write(struct.pack("<I", zlib.crc32(cells)))
+            sink.write(np.ascontiguousarray(rows).data.cast("B"))
 
     @classmethod
     def load(cls, path: Path, wanted: Callable[[int, str], bool] | None = None) -> Bitmap:

@@ -18,17 +18,8 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
 
 def put(path: Path, data: bytes) -> None:
     """Write a file whole: synced, under its name in one step."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with files.making(path.parent) as partial:
-            fd = files.create(partial)
-            try:
-                files.write_at(fd, data, 0)
-            finally:
-                files.sync_and_close(fd)
-            files.publish(partial, path)
-    except OSError as error:
-        raise files.explain(error, path) from error
+    with files.writing(path) as sink:
+        sink.write(data)
 
 
 def read(path: Path) -> dict[str, Any]:

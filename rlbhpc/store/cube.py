@@ -132,12 +132,16 @@ def create_arrays(
 def write(group: zarr.Group, name: str, values: Any) -> None:
     """Write an array whole."""
     dtype = group[name].dtype  # type: ignore[union-attr]
-    _write(group, name, ..., np.asarray(values, dtype))
+    write_region(group, name, ..., np.asarray(values, dtype))
 
 
 def write_region(group: zarr.Group, name: str, region: Any, values: NDArray[Any]) -> None:
     """Write a part of an array."""
-    _write(group, name, region, values)
+    import zarr
+
+    with zarr.config.set(_CONFIG):
+        array: Any = group[name]
+        array[region] = values
 
 
 def write_band(
@@ -151,7 +155,7 @@ def write_band(
     first = row * grid.chunk.problems
     for name, values in arrays.items():
         region = (slice(first, first + len(values)), ..., slice(step, step + 1))
-        _write(group, name, region, values)
+        write_region(group, name, region, values)
 
 
 def band_files(store: Path, arm: str, problem_set: str, row: int, step: int) -> Iterator[Path]:
@@ -265,14 +269,6 @@ def metadata_checksum(attributes: Mapping[str, Any], nodes: Mapping[str, Any]) -
     """SHA-256 over the root's attributes, without this one, and the metadata of all nodes."""
     rest = {name: value for name, value in attributes.items() if name != CHECKSUM}
     return checked.digest([rest, nodes])
-
-
-def _write(group: zarr.Group, name: str, region: Any, values: NDArray[Any]) -> None:
-    import zarr
-
-    with zarr.config.set(_CONFIG):
-        array: Any = group[name]
-        array[region] = values
 
 
 def _values(group: zarr.Group, name: str) -> NDArray[Any]:

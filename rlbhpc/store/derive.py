@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, cube, cube_schema
-from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.versions import Version
+from rlbhpc.store.view import View
 
 if TYPE_CHECKING:
     import zarr
@@ -64,6 +64,10 @@ class Base:
         """What was left out of a band."""
         bands = self.sources.get("left_out", {}).get(str(group), {})
         return [Note(*note) for note in bands.get(_name(place), [])]
+
+    def samples(self, group: str) -> int:
+        """How many samples a group has."""
+        return int(_present(self.root.get(group), slice(None)).sum())
 
     def all_notes(self) -> list[Note]:
         """What was left out of the whole version."""
@@ -113,8 +117,7 @@ class Derivation:
                 else:
                     self._derive(target, place)
                     self.derived.add(place)
-        if self._gone and self._old:
-            self._count_lost_cells(self._old)
+        self._count_lost(target)
 
     @property
     def notes(self) -> dict[str, list[Note]]:
@@ -137,12 +140,17 @@ class Derivation:
         grid = self.grid
         problems = grid.row(row)
         required = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
-        rows = self._rows.read(band.COLUMNS, problems=set(problems), steps={grid.steps[step]})
-        self._notes[_name(place)] = rows.notes
-        arrays = band.build(rows.table, problems, required, grid.n, grid.chunk.samples)
+        view = View(
+            self._rows.now,
+            band.COLUMNS,
+            problems=set(problems),
+            steps={grid.steps[step]},
+            verify=True,
+        )
+        table = view.read(np.arange(view.count), band.COLUMNS)
+        self._notes[_name(place)] = view.notes
+        arrays = band.build(table, problems, required, grid.n, grid.chunk.samples)
         cube.write_band(target, grid, row, step, arrays)
-        if self._gone and self._old:
-            self._count_lost(self._old, place, arrays["verdict"][..., 0])
 
     def _untouched(self) -> set[Place]:
         """Bands of the base that no new source touches."""
@@ -168,39 +176,37 @@ class Derivation:
         touched |= {k for k, v in grid.fingerprints.items() if old.fingerprints.get(k) != v}
         return bands - {(row_of[problem], step_at[step]) for step, problem in touched}
 
-    def _count_lost(self, old: Grid, place: Place, verdict: NDArray[np.int8]) -> None:
-        """Count samples of a band that the base has and that came out missing."""
-        row, position = place
-        step = self.grid.steps[position]
-        if step not in old.steps:
+    def _count_lost(self, target: zarr.Group) -> None:
+        """Count samples that the base has and that no file holds any more, by problem."""
+        old, grid = self._old, self.grid
+        if not self._gone or old is None or self._base is None:
             return
-        old_row = {problem: i for i, problem in enumerate(old.problems)}
-        for i, problem in enumerate(self.grid.row(row)):
-            required = self.grid.fingerprints.get((step, problem))
-            if problem in old_row and required == old.fingerprints.get((step, problem)):
-                before = self._before(old_row[problem], old.steps.index(step))
-                missing = verdict[i, : len(before)] < 0
-                self._lose(problem, int(np.count_nonzero((before >= 0) & missing)))
+        row_of = {problem: i for i, problem in enumerate(grid.problems)}
+        for j, step in enumerate(old.steps):
+            before = _present(self._base.root[str(self._rows.group)], j)
+            position = grid.steps.index(step) if step in grid.steps else -1
+            after = _present(target, position) if position >= 0 else np.zeros((0, 0), bool)
+            for problem, there_before in zip(old.problems, before, strict=False):
+                i = row_of.get(problem, -1)
+                same = grid.fingerprints.get((step, problem)) in {
+                    None,
+                    old.fingerprints.get((step, problem)),
+                }
+                if same and (i // grid.chunk.problems, position) not in self.kept:
+                    there_after = np.zeros_like(there_before)
+                    if i >= 0 and position >= 0:
+                        length = min(len(there_before), after.shape[1])
+                        there_after[:length] = after[i, :length]
+                    if samples := int(np.count_nonzero(there_before & ~there_after)):
+                        self.lost[problem] = self.lost.get(problem, 0) + samples
 
-    def _count_lost_cells(self, old: Grid) -> None:
-        """Count samples of problems and steps that left the grid with their files."""
-        for step, problem in old.fingerprints:
-            if (step, problem) not in self.grid.fingerprints:
-                before = self._before(old.problems.index(problem), old.steps.index(step))
-                self._lose(problem, int(np.count_nonzero(before >= 0)))
 
-    def _before(self, problem: int, step: int) -> NDArray[np.int8]:
-        """Verdicts of a problem in the base; none where its chunk cannot be read."""
-        assert self._base is not None
-        verdict: Any = self._base.root[f"{self._rows.group}/verdict"]
-        try:
-            return np.asarray(verdict[problem, :, step])
-        except Exception:  # every layer down to the disk has its own exception for damaged bytes
-            return np.empty(0, np.int8)
-
-    def _lose(self, problem: str, samples: int) -> None:
-        if samples:
-            self.lost[problem] = self.lost.get(problem, 0) + samples
+def _present(group: Any, step: int | slice) -> NDArray[np.bool_]:
+    """Which samples a group of a cube has; none where a chunk cannot be read."""
+    try:
+        return np.asarray(group["verdict"][:, :, step]) >= 0
+    except Exception:  # every layer down to the disk has its own exception for damaged bytes
+        return np.zeros((0, 0), bool)
 
 
 def derive(
@@ -259,7 +265,7 @@ def _refuse_purged(
         if group in derivations:
             lost |= {f"{group.arm}: {p}": n for p, n in derivations[group].lost.items()}
             gone += derivations[group].gone if derivations[group].lost else []
-        elif group not in sources.groups and (samples := _samples(base, name)):
+        elif group not in sources.groups and (samples := base.samples(name)):
             lost[f"{group.arm}: all of {group.problem_set}"] = samples
             gone += files
     if not lost:
@@ -273,14 +279,6 @@ def _refuse_purged(
         "`rlbhpc sample` draw the samples again; to go on without them, remove this cube first",
         sum(lost.values()),
     )
-
-
-def _samples(base: Base, group: str) -> int:
-    verdict: Any = base.root.get(f"{group}/verdict")
-    try:
-        return 0 if verdict is None else int(np.count_nonzero(np.asarray(verdict[...]) >= 0))
-    except Exception:  # as above
-        return 0
 
 
 def _name(place: Place) -> str:

@@ -157,6 +157,19 @@ def making(folder: Path) -> Iterator[Path]:
             path.unlink()
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[Sink]:
+    """Write a file whole: synced, under its name in one step, or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with making(path.parent) as partial_path:
+            with Sink(partial_path) as sink:
+                yield sink
+            publish(partial_path, path)
+    except OSError as error:
+        raise explain(error, path) from error
+
+
 def publish(partial_path: Path, final: Path) -> None:
     """Give a finished, synced file its final name.
 

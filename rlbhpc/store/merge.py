@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import attempts, files, parts, snapshot
 from rlbhpc.store.frames import FILE_HEADER_SIZE, Cell, DamagedError
-from rlbhpc.store.grid import Cell as GridCell
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.snapshot import Snapshot
@@ -274,33 +273,19 @@ def _has(here: Path, theirs_path: Path, size: int) -> bool:
     return own_size >= size
 
 
-def _copy(source: Path, here: Path, size: int | None = None) -> Path:
+def _copy(source_path: Path, here: Path, size: int | None = None) -> Path:
     """Copy a file under its name: whole, synced, and read back if it is a part."""
-    try:
-        here.parent.mkdir(parents=True, exist_ok=True)
-        with files.making(here.parent) as partial:
-            _copy_bytes(source, partial, size)
-            if here.suffix == parts.ENDING and (damage := parts.verify(partial, name=here.name)):
-                raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
-            files.publish(partial, here)
-    except OSError as error:
-        raise files.explain(error, here) from error
+    with files.reading(source_path) as source, files.writing(here) as sink:
+        stop = os.fstat(source).st_size if size is None else size
+        while sink.tell() < stop:
+            data = files.read_at(source, min(_CHUNK, stop - sink.tell()), sink.tell())
+            if not data:
+                raise OSError(errno.EIO, f"{source_path} became shorter while it was copied")
+            sink.write(data)
+    if here.suffix == parts.ENDING and (damage := parts.verify(here)):
+        files.remove(here)
+        raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
     return here
-
-
-def _copy_bytes(source_path: Path, target_path: Path, size: int | None) -> None:
-    with files.reading(source_path) as source:
-        fd = files.create(target_path)
-        try:
-            stop, offset = os.fstat(source).st_size if size is None else size, 0
-            while offset < stop:
-                data = files.read_at(source, min(_CHUNK, stop - offset), offset)
-                if not data:
-                    raise OSError(errno.EIO, f"{source_path} became shorter while it was copied")
-                files.write_at(fd, data, offset)
-                offset += len(data)
-        finally:
-            files.sync_and_close(fd)
 
 
 def _plan(pair: _Pair, into: Layout, source: Layout) -> None:
@@ -310,20 +295,10 @@ def _plan(pair: _Pair, into: Layout, source: Layout) -> None:
         return
     path = into.grid(pair.arm, pair.set_name)
     ours = Grid.load(path)
-    grid = _asking_for_both(ours, theirs) if ours else theirs
+    counts = {cell: theirs.counts[cell.step, cell.problem] for cell in theirs.cells()}
+    grid = ours.grown(counts, counts) if ours else theirs
     if grid != ours:
         grid.save(path)
-
-
-def _asking_for_both(ours: Grid, theirs: Grid) -> Grid:
-    """Let our grid ask for what theirs asks for as well; new problems keep their order."""
-    grid = ours.grown(theirs.cells(), 0)
-    by_count: defaultdict[int, list[GridCell]] = defaultdict(list)
-    for cell in theirs.cells():
-        by_count[theirs.counts[cell.step, cell.problem]].append(cell)
-    for count, cells in by_count.items():
-        grid = grid.grown(cells, count)
-    return grid
 
 
 def _copy_attempts(into: Layout, source: Layout) -> Iterator[Path]:

@@ -5,14 +5,13 @@ A list is a snapshot. Parts never change; a journal grows, and its size says how
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
@@ -43,13 +42,6 @@ def of_run(layout: Layout) -> list[Group]:
     return groups
 
 
-class Band(NamedTuple):
-    """Rows of some problems and steps, and what had to be left out of them."""
-
-    table: pa.Table
-    notes: list[Note]
-
-
 class Rows:
     """Samples of one group, in parts and journals.
 
@@ -73,14 +65,10 @@ class Rows:
         self.files = {name: _usable(file) for name, file in self._holds.items()}
         self.notes = [skipped.note for skipped in self.now.skipped]
 
-    def planned(self) -> Grid | None:
-        """Load what was planned, if anything was."""
-        return Grid.load(self._layout.grid(*self.group))
-
     @cached_property
     def grid(self) -> Grid:
         """The axes: what was planned, then what is there beside it."""
-        planned = self.planned() or Grid(self.group.arm, (), (), 0)
+        planned = Grid.load(self._layout.grid(*self.group)) or Grid(self.group.arm, (), (), 0)
         return planned.covering(self.cells(self.files))
 
     def counted(self, view: View) -> dict[frames.Cell, NDArray[np.intp]]:
@@ -122,18 +110,6 @@ class Rows:
             for cell, last in _last(self._holds[name]):
                 highest[cell] = max(highest.get(cell, 0), last)
         return highest
-
-    def read(
-        self,
-        columns: Sequence[str],
-        *,
-        problems: Collection[str] | None = None,
-        steps: Collection[int] | None = None,
-    ) -> Band:
-        """Read rows, each sample once: all, or those of some problems and steps; none damaged."""
-        view = View(self.now, columns, problems=problems, steps=steps, verify=True)
-        table = view.read(np.arange(view.count), columns)
-        return Band(table, view.notes)
 
 
 def _usable(file: Index | Sealed) -> int:

@@ -20,6 +20,7 @@ rest from parts and journals, and the next compaction holds all.
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import time
@@ -92,14 +93,13 @@ def settle(version: Path, old: Path | None) -> None:
         for name in names:
             file = Path(path, name)
             twin = old / file.relative_to(version) if old else None
-            if twin and _linked(file, twin):
-                continue
-            if twin and _same(file, twin):
+            if twin and twin.exists() and filecmp.cmp(file, twin, shallow=False):
                 other = files.partial(file.parent)
-                if link(twin, other):
+                if not file.samefile(twin) and link(twin, other):
                     other.rename(file)
                 continue
-            _sync(file)
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
     for folder in folders:
         files.sync_folder(folder)
 
@@ -165,24 +165,3 @@ def sweep(layout: Layout, keep: Version) -> None:
 
 def _abandoned(path: Path) -> bool:
     return time.time() - path.lstat().st_mtime > _ABANDONED_SECONDS
-
-
-def _same(file: Path, other: Path) -> bool:
-    try:
-        return (
-            file.stat().st_size == other.stat().st_size and file.read_bytes() == other.read_bytes()
-        )
-    except FileNotFoundError:
-        return False
-
-
-def _linked(file: Path, other: Path) -> bool:
-    try:
-        return file.samefile(other)
-    except FileNotFoundError:
-        return False
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
