@@ -102,9 +102,9 @@ def since_last_run(study: Study) -> Difference | None:
     if not stored.is_file():
         return None
     try:
-        return diff(Study.from_json(stored.read_text()), study)
-    except (UserError, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{stored}: {error}; move it away to go on without it") from None
+        return diff(Study.read(stored), study)
+    except (UserError, OSError) as error:
+        raise UserError(f"{error}; or move it away to go on without it") from None
 
 
 def expansion(study: Study) -> dict[str, Any]:

@@ -273,7 +273,7 @@ def layout_of(run: Path) -> Layout:
 
 def study_of(layout: Layout) -> Study:
     """The study as it was last planned."""
-    return Study.from_json(layout.study.read_text())
+    return Study.read(layout.study)
 
 
 def launches(layout: Layout) -> list[LaunchFolder]:

@@ -204,7 +204,7 @@ def read_pair(text: str) -> Pair:
 def read_study(folder: Path) -> Study | None:
     """Read the study that a run was made for; None for a run without one."""
     try:
-        return Study.from_json(Layout(folder).study.read_text())
+        return Study.read(Layout(folder).study)
     except (FileNotFoundError, NotADirectoryError):
         return None
 

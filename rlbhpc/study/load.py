@@ -54,7 +54,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     if path.suffix == ".json" and path.is_file():
         if overrides:
             raise UserError(f"{path}: a study as it was launched takes no --set")
-        return Study.from_json(path.read_text())
+        return Study.read(path)
     tree = expand(load_tree(path, overrides))
     file = validated(tree)
     _check_references(tree)

@@ -82,7 +82,7 @@ class Stored:
     def study(self) -> Study:
         """The study as it was last run."""
         try:
-            return Study.from_json(self.layout.study.read_text())
+            return Study.read(self.layout.study)
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"{self.layout.study}: no such file; give the folder of a run that was sampled, "

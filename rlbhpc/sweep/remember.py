@@ -103,4 +103,4 @@ def recall(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study
     snapshot = layout.snapshot(plan.study)
     if not snapshot.is_file():
         raise UserError(f"{plan_path}: its study is not at {snapshot}; make a new plan")
-    return Study.from_json(snapshot.read_text()), plan
+    return Study.read(snapshot), plan

@@ -14,10 +14,9 @@ from rlbhpc.study.study import Study
 def token_policy(layout: Layout) -> TokenPolicy:
     """Whose per-token values the study of a run keeps; the default where samples were imported."""
     try:
-        study = layout.study.read_text()
+        return Study.read(layout.study).file.storage.tokens
     except FileNotFoundError:
         return Storage().tokens
-    return Study.from_json(study).file.storage.tokens
 
 
 def seal_run(

@@ -93,12 +93,12 @@ def damageable(layout: Layout) -> dict[str, list[Path]]:
     return kinds
 
 
-def arrays(path: Path) -> Any:
+def arrays(path: Path, problem_set: str = SET) -> Any:
     tree = rlbhpc.open_cube(path)
     return {
         node.path: {name: str(node[name].values.tolist()) for name in node.data_vars}
         for node in tree.subtree
-        if node.path in {f"/{arm}/{SET}" for arm in ARMS}
+        if node.path in {f"/{arm}/{problem_set}" for arm in ARMS}
     }
 
 

@@ -1,0 +1,125 @@
+"""Seeded damages over every kind of file of a sampled study: every verb that reads it tells why."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.store import schema
+from rlbhpc.store.sources import Group
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.layout import Layout
+from tests.store import reading
+from tests.store.test_damages import DAMAGES, arrays, damageable, delete
+from tests.study.test_mutations import called
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+STUDY = """
+name: damaged
+models:
+  base: {path: BASE}
+  rl: {path: RL, base: base, steps: [1]}
+problem_sets:
+  countdown: {subset: test, limit: 4}
+sampling: {prompt: countdown, temperature: 0.9, max_tokens: 8, n: 4}
+arms:
+  base: {model: base}
+  rl: {model: rl}
+storage: {tokens: all}
+scores:
+  base-of-rl: {model: base, responses: rl, per_problem: 2}
+engine: {name: hf, dtype: float32, options: {rows: 32}}
+"""
+#: What the command prints of a damage may be the count of what is missing now.
+COUNTING = {"plan", "status"}
+REFUSED_OR_TOLD = {3, 64, 75}
+LASTING = re.compile(r"\d+(\.\d+)? (s|ms|min)\b|[0-9a-f]{8,}")
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose base stands in journals, whose other arm is sealed, with scores and a cube."""
+    folder = tmp_path_factory.mktemp("models")
+    for seed, name in enumerate(("base", "rl/step-1")):
+        make_tiny_model(folder / name, seed=seed, hidden_size=32, initializer_range=0.1)
+    study = tmp_path_factory.mktemp("intact") / "study.yaml"
+    text = STUDY.replace("BASE", str(folder / "base"))
+    study.write_text(text.replace("RL", f'"{folder}/rl/step-{{step}}"'))
+    assert called("sample", str(study))[0] == DONE
+    layout = Layout(study.parent / "runs" / "damaged")
+    group = Group("base", "countdown")
+    samples = list(schema.to_samples(reading.rows(layout, *group).table))
+    shutil.rmtree(layout.parts(*group))
+    for attempt, own in (("first", samples[::2]), ("second", samples[1::2])):
+        with JournalWriter(layout.journals(*group), attempt) as writer:
+            for sample in own:
+                writer.append(sample)
+    assert called("score", str(study))[0] == DONE
+    assert called("compact", str(layout.root))[0] == DONE
+    return study.parent
+
+
+def results(study: Path) -> dict[str, tuple[object, str, int]]:
+    """What each verb gives, what it says beside it, and its exit code; ``sample`` comes last."""
+    run = study.parent / "runs" / "damaged"
+    lines: dict[str, tuple[object, str, int]] = {}
+    for verb, *words in (
+        ("status", str(run)),
+        ("plan", str(study)),
+        ("report", str(run), "--terminal", "--verbose"),
+        ("audit", str(run)),
+        ("score", str(study)),
+        ("sample", str(study)),
+    ):
+        code, out, err = called(verb, *words)
+        lines[verb] = LASTING.sub("", out.replace(str(study.parent), "")), err, code
+    return lines
+
+
+def copied(intact: Path, target: Path) -> Path:
+    shutil.rmtree(target, ignore_errors=True)
+    return Path(shutil.copytree(intact, target, symlinks=True)) / "study.yaml"
+
+
+@pytest.mark.timeout(7_200)
+def test_every_verb_tells_and_sampling_goes_on(intact: Path, tmp_path: Path, soak: bool) -> None:
+    expected = results(copied(intact, tmp_path / "study"))
+    codes = {verb: code for verb, (_, _, code) in expected.items()}
+    assert codes["sample"] == codes["plan"] == NOTHING_TO_DO
+    assert results(copied(intact, tmp_path / "study")) == expected
+    cube = arrays(intact / "runs" / "damaged", "countdown")
+    rng = random.Random(11)
+    changed = 0
+    for number in range(300 if soak else 4):
+        study = copied(intact, tmp_path / "study")
+        layout = Layout(study.parent / "runs" / "damaged")
+        kinds = damageable(layout)
+        path = rng.choice(kinds[rng.choice(sorted(kinds))])
+        damage = rng.choice(DAMAGES)
+        damage(rng, path, layout.root)
+        note = f"{number}: {damage.__name__} {path.relative_to(layout.root)}"
+        verbs = results(study)
+        for verb, (content, text, code) in verbs.items():
+            assert "Traceback" not in text, f"{note}, {verb}: {text}"
+            if (content, code) == (expected[verb][0], codes[verb]):
+                continue
+            changed += 1
+            if code in {DONE, NOTHING_TO_DO}:
+                # Missing samples are counted, drawn or scored again, and that is said.
+                assert content or text.strip(), f"{note}: {verb} says nothing"
+                assert verb in {*COUNTING, "sample", "score"} or damage is delete, f"{note}: {verb}"
+            else:
+                assert code in REFUSED_OR_TOLD, f"{note}: {verb} exits with {code}"
+                assert content if verb in COUNTING else text.strip(), f"{note}: {verb}"
+        if verbs["sample"][2] in {DONE, NOTHING_TO_DO} and damage is not delete:
+            called("seal", str(layout.root), "--verify")
+            called("sample", str(study))
+            again = arrays(layout.root, "countdown")
+            assert again == cube, f"{note}: the samples that were drawn again differ"
+    assert changed > 0
