@@ -68,15 +68,15 @@ def test_arrays_are_plotted(tree: xr.DataTree) -> None:
 def test_a_dataset_is_saved_and_read_back(tree: xr.DataTree, tmp_path: Path) -> None:
     for arm in STEPS:
         found = dataset(tree, arm)
-        found.to_netcdf(tmp_path / f"{arm}.nc")
-        with xr.open_dataset(tmp_path / f"{arm}.nc") as read:
+        found.to_netcdf(tmp_path / f"{arm}.nc", engine="h5netcdf")
+        with xr.open_dataset(tmp_path / f"{arm}.nc", engine="h5netcdf") as read:
             xr.testing.assert_equal(read.load(), found.load())
             assert read.attrs["kind"] == "samples"
 
 
 def test_a_whole_tree_is_saved_and_read_back(tree: xr.DataTree, tmp_path: Path) -> None:
-    tree.to_netcdf(tmp_path / "run.nc")
-    with xr.open_datatree(tmp_path / "run.nc") as read:
+    tree.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "run.nc", engine="h5netcdf") as read:
         for arm in STEPS:
             xr.testing.assert_equal(dataset(read, arm).load(), dataset(tree, arm).load())
         assert read.attrs["left_out"] == tree.attrs["left_out"] == "{}"
