@@ -17,7 +17,7 @@ from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.lineage import untrained
-from rlbhpc.study.load import load_study, longest
+from rlbhpc.study.load import load_study, longest, stored_study
 from rlbhpc.study.plugin_check import brought
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
@@ -102,7 +102,7 @@ def since_last_run(study: Study) -> Difference | None:
     if not stored.is_file():
         return None
     try:
-        return diff(Study.read(stored), study)
+        return diff(stored_study(stored), study)
     except (UserError, OSError) as error:
         raise UserError(f"{error}; or move it away to go on without it") from None
 

@@ -26,7 +26,7 @@ from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import load_study
+from rlbhpc.study.load import load_study, stored_study
 from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 
@@ -273,7 +273,7 @@ def layout_of(run: Path) -> Layout:
 
 def study_of(layout: Layout) -> Study:
     """The study as it was last planned."""
-    return Study.read(layout.study)
+    return stored_study(layout.study)
 
 
 def launches(layout: Layout) -> list[LaunchFolder]:

@@ -28,6 +28,7 @@ from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.remember import PROBE
@@ -204,7 +205,7 @@ def read_pair(text: str) -> Pair:
 def read_study(folder: Path) -> Study | None:
     """Read the study that a run was made for; None for a run without one."""
     try:
-        return Study.read(Layout(folder).study)
+        return stored_study(Layout(folder).study)
     except (FileNotFoundError, NotADirectoryError):
         return None
 

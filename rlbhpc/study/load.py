@@ -39,6 +39,14 @@ KINDS: Final = {
 }
 
 
+def stored_study(path: Path) -> Study:
+    """Read a study as a run keeps it; a file that was damaged since is named."""
+    try:
+        return Study.from_json(path.read_text("utf-8"))
+    except (UserError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {error}; run `rlbhpc plan` or `sample` again") from None
+
+
 def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Load a study file and look up everything that it names.
 
@@ -54,7 +62,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     if path.suffix == ".json" and path.is_file():
         if overrides:
             raise UserError(f"{path}: a study as it was launched takes no --set")
-        return Study.read(path)
+        return stored_study(path)
     tree = expand(load_tree(path, overrides))
     file = validated(tree)
     _check_references(tree)

@@ -299,14 +299,6 @@ class Study:
         return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
 
     @classmethod
-    def read(cls, path: Path) -> Study:
-        """Read a file that `to_json` made; one that was damaged since is named."""
-        try:
-            return cls.from_json(path.read_text("utf-8"))
-        except (UserError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: {error}; run `rlbhpc plan` or `sample` again") from None
-
-    @classmethod
     def from_json(cls, text: str) -> Study:
         """Return a study from the text that `to_json` made."""
         try:

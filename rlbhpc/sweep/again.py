@@ -18,6 +18,7 @@ from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.rewrite import cells, rewrite
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import deciding
 from rlbhpc.verify.audit.second_look import Comparison, Record, Regrader
@@ -82,7 +83,7 @@ class Stored:
     def study(self) -> Study:
         """The study as it was last run."""
         try:
-            return Study.read(self.layout.study)
+            return stored_study(self.layout.study)
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"{self.layout.study}: no such file; give the folder of a run that was sampled, "

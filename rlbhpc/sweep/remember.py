@@ -14,6 +14,7 @@ from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import keep_contents
+from rlbhpc.study.load import stored_study
 from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
@@ -103,4 +104,4 @@ def recall(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study
     snapshot = layout.snapshot(plan.study)
     if not snapshot.is_file():
         raise UserError(f"{plan_path}: its study is not at {snapshot}; make a new plan")
-    return Study.read(snapshot), plan
+    return stored_study(snapshot), plan

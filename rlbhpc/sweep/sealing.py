@@ -7,14 +7,14 @@ from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.seal import Sealing, seal
 from rlbhpc.store.sources import Group, Rows, of_run
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import stored_study
 from rlbhpc.study.schema import Storage
-from rlbhpc.study.study import Study
 
 
 def token_policy(layout: Layout) -> TokenPolicy:
     """Whose per-token values the study of a run keeps; the default where samples were imported."""
     try:
-        return Study.read(layout.study).file.storage.tokens
+        return stored_study(layout.study).file.storage.tokens
     except FileNotFoundError:
         return Storage().tokens
 
