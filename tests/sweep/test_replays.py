@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy import special
 
@@ -120,6 +121,7 @@ def math_like(problems: int, n: int) -> tuple[NDArray[np.bool_], NDArray[np.int6
     return right, np.where(right, 2, 3)
 
 
+@pytest.mark.timeout(7200)
 def test_replays_agree_with_their_full_study(tmp_path: Path, soak: bool) -> None:
     right, tokens = math_like(32 if soak else 16, 1024)
     outcome = replays(tmp_path, right, tokens, 16, 200 if soak else 20, 256)
