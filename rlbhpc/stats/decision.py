@@ -10,21 +10,20 @@ Both are likelihood-ratio tests of the joint distribution of the two rates
 quicker, loses and gains nothing.
 
 *Net?* Is pass@k of the two different at the k of the answer? McNemar's exact test, or a paired
-interval over problems. *Quicker?* Is pass@1 different? A sign-flip test, with what the exact test,
-whose p-values leap, leaves of the error.
+interval over problems, at four fifths of the error. *Quicker?* Is pass@1 different? A sign-flip
+test, at the last fifth and at what the exact test, whose p-values leap, leaves of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.answer_text import answer_sentences
@@ -32,11 +31,11 @@ from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.crossings import crossing
 from rlbhpc.stats.curve import k_grid
 from rlbhpc.stats.difference import DifferenceCurve, difference_curve
+from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
 from rlbhpc.stats.finding import Finding, Verdict, finding
 from rlbhpc.stats.interval import PROB, Interval, Target
 from rlbhpc.stats.joint import Joint
 from rlbhpc.stats.mcnemar import attained_level, mcnemar_exact
-from rlbhpc.stats.paired import FEW
 from rlbhpc.stats.seeds import Spread, seeds_curve, spread
 from rlbhpc.stats.weights import ProblemWeights
 
@@ -44,8 +43,8 @@ from rlbhpc.stats.weights import ProblemWeights
 MARGIN: Final = 0.02
 #: Share of the problems that must support the k of an answer.
 SUPPORT: Final = 0.98
-# Sign flips of the test at k = 1.
-_FLIPS: Final = 9_999
+#: Share of the error that the test of the net may use up; the rest is always that of k = 1.
+NET: Final = 0.8
 # Of the curve that finds the crossing; its intervals do not depend on them.
 REPLICATES: Final = 500
 
@@ -84,7 +83,7 @@ class Answer:
         Problems that need ten times the samples, or a tenth of them.
     net, efficiency
         Trained minus base pass@k at this k, and at k = 1; there without bounds, which are NaN,
-        where fewer than ten problems carry the difference.
+        where a handful of problems may carry the difference.
     crossing
         The last k at which the curves cross, with its interval; None where they do not.
     left_out
@@ -209,6 +208,49 @@ def decide(
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
+    case = _case(curve, margin, comparisons, looked)
+    lost, gained = case.lost, case.gained
+    either = (curve.base.solved | curve.trained.solved).reshape(curve.seeds, -1)
+    return Answer(
+        int(curve.k[-1]),
+        lost,
+        gained,
+        case.net,
+        interval_at_one(curve),
+        _last_crossing(curve),
+        left_out,
+        margin,
+        case.p_mcnemar,
+        int(either.any(axis=0).sum()),
+        case.word,
+        _spread(curve),
+        curve.seeds,
+    )
+
+
+def decide_word(curve: DifferenceCurve, margin: float = MARGIN, comparisons: int = 1) -> Word:
+    """Give the word alone, for simulations: it takes half as long."""
+    return _case(curve, margin, comparisons, bounds=False).word
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What a word rests on."""
+
+    lost: Finding
+    gained: Finding
+    net: Interval
+    p_mcnemar: float
+    word: Word
+
+
+def _case(
+    curve: DifferenceCurve,
+    margin: float,
+    comparisons: int,
+    looked: tuple[Finding, Finding] | None = None,
+    bounds: bool = True,
+) -> _Case:
     base, trained, k = curve.base, curve.trained, int(curve.k[-1])
     base_only, trained_only = _cells(base, trained, k)
     error = (1 - PROB) / comparisons
@@ -218,33 +260,24 @@ def decide(
     else:
         joint = Joint(base, trained, k)
         best = joint.fit()
-        lost = finding(joint, best, joint.lost, curve.seeds, base_only, margin, error)
-        gained = finding(joint, best, joint.gained, curve.seeds, trained_only, margin, error)
-    net, efficiency = curve.pointwise[len(curve.k) - 1], _carried(curve)
-    either = (base.solved | trained.solved).reshape(curve.seeds, -1)
-    solved = int(either.any(axis=0).sum())
+        lost, gained = (
+            finding(joint, best, group, curve.seeds, cells, margin, error, bounds=bounds)
+            for group, cells in ((joint.lost, base_only), (joint.gained, trained_only))
+        )
+    net = curve.pointwise[len(curve.k) - 1]
     exact = bool((base.limit == k).all() and (trained.limit == k).all())
     counted = curve.seeds == 1 and exact
     p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
-    # Both verdicts "no": the net is not asked for, and the whole error is left for k = 1.
-    same = lost.verdict is gained.verdict is Verdict.NO
-    remainder = error if same else error - _spent(lost, gained, p_mcnemar, error)
-    quicker = _first_sign(curve, efficiency, remainder)
-    return Answer(
-        k,
+    of_net = NET * error
+    remainder = error - _spent(lost, gained, p_mcnemar, of_net)
+    word = _word(
         lost,
         gained,
-        net,
-        efficiency,
-        _last_crossing(curve),
-        left_out,
-        margin,
-        p_mcnemar,
-        solved,
-        _word(lost, gained, _net_sign(net, p_mcnemar, error), quicker, solved),
-        _spread(curve),
-        curve.seeds,
+        _net_sign(net, p_mcnemar, of_net, curve.seeds),
+        lambda: sign_at_one(curve, remainder),
+        bool(base.solved.any() or trained.solved.any()),
     )
+    return _Case(lost, gained, net, p_mcnemar, word)
 
 
 def _spread(curve: DifferenceCurve) -> Spread | None:
@@ -261,19 +294,10 @@ def _cells(base: Counts, trained: Counts, k: int) -> tuple[float, float]:
     return float((ours * (1 - theirs)).sum()), float((theirs * (1 - ours)).sum())
 
 
-def _carried(curve: DifferenceCurve) -> Interval:
-    """Difference at k = 1, without bounds where a handful of problems carry it."""
-    first = curve.pointwise[0]
-    if curve.carriers[0] >= FEW:
-        return first
-    nothing = np.asarray(np.nan)
-    return replace(first, lower=nothing, upper=nothing, sound=np.asarray(False))
-
-
-def _net_sign(net: Interval, p_mcnemar: float, error: float) -> int:
+def _net_sign(net: Interval, p_mcnemar: float, error: float, seeds: int) -> int:
     """Sign of the net that is claimed: by the exact test where there is one."""
     if math.isnan(p_mcnemar):
-        return _sign(net, error)
+        return claimed_sign(net, error, seeds)
     return int(np.sign(net.estimate)) if p_mcnemar < error else 0
 
 
@@ -281,34 +305,6 @@ def _spent(lost: Finding, gained: Finding, p_mcnemar: float, error: float) -> fl
     """How much of the error the test of the net can use up."""
     exact = not math.isnan(p_mcnemar)
     return attained_level(lost.count + gained.count, error) if exact else error
-
-
-def _first_sign(curve: DifferenceCurve, efficiency: Interval, error: float) -> int:
-    """Sign at k = 1 that is claimed."""
-    if curve.seeds > 1:  # flips of problems know nothing of what differs between trainings
-        return _sign(efficiency, error) if error > 0 else 0
-    return int(np.sign(efficiency.estimate)) if _p_first(curve) < error else 0
-
-
-def _p_first(curve: DifferenceCurve) -> float:
-    """Sign-flip p-value of a difference at k = 1: exact where nothing moved, however few differ."""
-    first = (curve.trained.pass_at_k(1) - curve.base.pass_at_k(1))[:, 0]
-    first = first[first != 0]
-    if not len(first):
-        return 1.0
-    bits = np.random.default_rng(0).bytes(_FLIPS * (len(first) // 8 + 1))
-    flips = np.unpackbits(np.frombuffer(bits, np.uint8).reshape(_FLIPS, -1), axis=1)
-    sums = first.sum() - 2 * flips[:, : len(first)] @ first
-    hits = int((np.abs(sums) >= abs(first.sum()) * (1 - 1e-9)).sum())
-    return (1 + hits) / (1 + _FLIPS)
-
-
-def _sign(interval: Interval, error: float) -> int:
-    """Sign of an estimate whose interval, widened to this error, leaves 0 out."""
-    wider = float(special.ndtri(1 - error / 2) / special.ndtri((1 + interval.prob) / 2))
-    half = (interval.high - interval.low) / 2 * wider
-    estimate = float(interval.estimate)
-    return int(np.sign(estimate)) if abs(estimate) > half else 0
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
@@ -332,8 +328,10 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     return None
 
 
-def _word(lost: Finding, gained: Finding, net: int, efficiency: int, solved: int) -> Word:
-    """Say it in a word: lost and gained first, then the net, then the speed."""
+def _word(
+    lost: Finding, gained: Finding, net: int, efficiency: Callable[[], int], solved: bool
+) -> Word:
+    """Say it in a word: lost and gained first, then the net, then the speed where it is asked."""
     if not solved:
         return Word.NOTHING_SOLVED
     fell = lost.verdict is Verdict.YES
@@ -343,7 +341,7 @@ def _word(lost: Finding, gained: Finding, net: int, efficiency: int, solved: int
     if fell or rose:
         return Word.SHRINKS if fell else Word.EXPANDS
     if lost.verdict is gained.verdict is Verdict.NO:
-        return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency + 1]
+        return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency() + 1]
     if net:
         return Word.AHEAD if net > 0 else Word.BEHIND
-    return (Word.SLOWER, Word.UNDECIDED, Word.QUICKER)[efficiency + 1]
+    return (Word.SLOWER, Word.UNDECIDED, Word.QUICKER)[efficiency() + 1]

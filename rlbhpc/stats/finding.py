@@ -68,6 +68,7 @@ def finding(
     margin: float,
     error: float,
     prob: float = PROB,
+    bounds: bool = True,
 ) -> Finding:
     """Decide by the likelihood ratio of "none", and put an interval around the share.
 
@@ -76,7 +77,9 @@ def finding(
 
     With several trainings of one recipe the rows of the joint model are seeds × problems. None is
     lost on average only if none is lost in any of them, so that the test needs no spread between
-    seeds; but the rows of one problem are alike, and count as fewer.
+    seeds; but the rows of one problem are alike, and count as fewer. Without ``bounds`` the
+    verdict alone is worked out: that the bound lies below the margin takes one fit, where it lies
+    takes several.
     """
     problems = len(joint.row) // seeds
     count_of_seed = round(count / seeds)
@@ -94,6 +97,12 @@ def finding(
 
     evidence = math.sqrt(2 * max(best.log_likelihood - none.log_likelihood, 0.0) / alike)
     threshold = float(special.ndtri(1 - error / 4))
+    if not bounds:
+        below = estimate < margin and root_deviance(margin) > cut
+        verdict = Verdict.NO if below else Verdict.UNDECIDED
+        if evidence > threshold:
+            verdict = Verdict.YES
+        return Finding(verdict, estimate, math.nan, math.nan, count_of_seed, problems)
     if evidence > threshold:
         low, high = _shares(chances, estimate, prob)
         return Finding(Verdict.YES, estimate, low, high, count_of_seed, problems)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
-from rlbhpc.stats.decision import MARGIN, Word, decide
+from rlbhpc.stats.decision import MARGIN, Word, decide_word
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.finding import Finding, finding
 from rlbhpc.stats.interval import PROB
@@ -185,7 +185,7 @@ def forecast(
                 for arm, rate in zip((base, trained), rates, strict=True)
             ]
             curve = difference_curve(grown[0], grown[1], weights)
-            drawn.append(decide(curve, margin, comparisons=comparisons).word)
+            drawn.append(decide_word(curve, margin, comparisons))
         shares = {word: drawn.count(word) / studies for word in Word if word in drawn}
         decided = sum(not word.open for word in drawn) / studies
         result.append(Forecast(size, decided, shares))
