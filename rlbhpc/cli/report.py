@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from rich.console import Console
 from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.cli.table import WIDTH_OF_A_PIPE
 from rlbhpc.errors import DONE, INCOMPLETE
-from rlbhpc.report.ahead import work_ahead
+from rlbhpc.report.ahead import second_process, work_ahead
 from rlbhpc.report.aspects.regraded import lay_beside
 from rlbhpc.report.gather import Report, gather, read_pair
 from rlbhpc.report.phrases import several
@@ -57,14 +58,17 @@ def report(
     pairs = [read_pair(text) for text in compare]
     if as_json and regraded is not None:
         raise click.UsageError("--regraded has nothing to add to --json; leave one of them out")
-    gathered = gather(_folder(run), pairs)
-    if regraded is not None:
-        lay_beside(gathered, regraded, pairs)
+    folder = _folder(run)
+    writes = not as_json and (out is not None or not terminal)
+    with second_process(folder) if writes else nullcontext() as pool:
+        gathered = gather(folder, pairs)
+        if regraded is not None:
+            lay_beside(gathered, regraded, pairs)
+        if writes:
+            work_ahead(gathered, pool)
     if as_json:
         click.echo(as_records(gathered))
         return exit_code(gathered)
-    if out is not None or not terminal:
-        work_ahead(gathered)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_A_PIPE
@@ -72,7 +76,7 @@ def report(
         print_report(gathered, console, verbose=verbose)
     else:
         print_answer(gathered, console)
-    if out is not None or not terminal:
+    if writes:
         paths = write_report(gathered, out)
         click.echo(f"{paths[0]} and {several(len(paths) - 1, 'file')} beside it.")
     return exit_code(gathered)

@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
-from rlbhpc.report.apart import answers_and_forecasts, forecasts, predictions
+from rlbhpc.report.apart import answers_and_forecasts, forecasts, predictions, studies_of_each
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.gather import Report
+from rlbhpc.study.layout import Layout
 
-# Fewer comparisons take less time than a process takes to start.
-_LEAST: Final = 8
+# Fewer arms on problem sets take less time than a process takes to start.
+_LEAST: Final = 9
 
 
-def work_ahead(report: Report) -> None:
-    """Fill a report with its answers and its tables, on two processors where it is large.
+@contextmanager
+def second_process(folder: Path) -> Iterator[Executor | None]:
+    """Start another process for a large run, which gets ready while this one reads; else None."""
+    if (os.cpu_count() or 1) < 2 or len(Layout(folder).groups()) < _LEAST:
+        yield None
+        return
+    # A fresh process: a copy of this one would copy the threads of its readers.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        with suppress(OSError, BrokenProcessPool):
+            pool.submit(studies_of_each, 1)
+        yield pool
+
+
+def work_ahead(report: Report, pool: Executor | None) -> None:
+    """Fill a report with its answers and its tables, with the other process where there is one.
 
     Afterwards the report is as without this, sooner: what the other process does not deliver is
     worked out when it is asked for.
     """
-    if len(report.final) < _LEAST or (os.cpu_count() or 1) < 2:
+    if pool is None:
         return
-    # A fresh process: a copy of this one would copy the threads of its readers.
-    context = multiprocessing.get_context("spawn")
     counts = [arm.counts[arm.rows] for arm in report.compared]
     sides = [pair.sides for pair in report.final]
-    with suppress(OSError, BrokenProcessPool), ProcessPoolExecutor(1, mp_context=context) as pool:
+    with suppress(OSError, BrokenProcessPool):
         decided = pool.submit(answers_and_forecasts, sides, report.settings)
         predicted = pool.submit(predictions, counts, report.settings)
         for aspect in aspects_of(report):

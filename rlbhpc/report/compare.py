@@ -28,7 +28,7 @@ from rlbhpc.stats import (
 from rlbhpc.stats.decision import MARGIN, decide, supporting
 from rlbhpc.stats.efficiency_gap import LARGE_K
 from rlbhpc.stats.finding import Finding
-from rlbhpc.stats.histogram import AccuracyShift, accuracy_shift
+from rlbhpc.stats.histogram import never_solved_shift
 from rlbhpc.stats.support import support_intervals
 from rlbhpc.sweep.looks import Taken, latest
 
@@ -56,8 +56,6 @@ class Comparison:
         ``problems``. None where imported counts cannot be cut to the same number.
     gap, gap_k
         Sampling-efficiency gap, pass@``gap_k`` of the base − pass@1 of the trained model.
-    shift
-        Where each problem's accuracy went.
     p_moved_holm, p_solved_holm
         p-values of "moved at all" and of McNemar's test, adjusted by Holm's method over the last
         steps of all comparisons; NaN for earlier steps.
@@ -80,7 +78,6 @@ class Comparison:
     solved_in: int
     gap: Interval
     gap_k: int
-    shift: AccuracyShift
     p_moved_holm: float = float("nan")
     p_solved_holm: float = float("nan")
     comparisons: int = 1
@@ -142,6 +139,12 @@ class Comparison:
     def net(self) -> Interval:
         """Trained minus base pass@k at the largest k."""
         return self.curve.pointwise[len(self.curve.k) - 1]
+
+    @cached_property
+    def never_solved(self) -> Interval:
+        """Change in the share of problems never solved."""
+        curve = self.curve
+        return never_solved_shift(curve.base, curve.trained, curve.weights, self.gap.prob)
 
     @cached_property
     def crossing(self) -> Crossing:
@@ -241,7 +244,6 @@ def compare(
         reach,
         delta_se_interval(a, b, weights, gap_k, prob),
         gap_k,
-        accuracy_shift(a, b, weights, prob),
     )
 
 

@@ -6,6 +6,7 @@ cannot disagree.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +25,6 @@ from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
-from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
@@ -171,7 +171,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
             "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
             "--compare BASE:TRAINED."
         )
-    provenance = _provenance(Layout(folder))
+    provenance = _provenance(tree)
     # Whether one model remembers more of a set than another is no boundary of reasoning.
     answered = [arm for arm in arms if PROBE not in provenance.get(arm.group, {})]
     lines = _lines(answered, _pairs(names, study, pairs), notes)
@@ -362,6 +362,9 @@ def _comparison_notes(pair: Comparison) -> list[str]:
     return notes
 
 
-def _provenance(layout: Layout) -> dict[str, dict[str, Any]]:
-    grids = {f"{arm}/{name}": Grid.load(layout.grid(arm, name)) for arm, name in layout.groups()}
-    return {name: dict(grid.provenance) for name, grid in grids.items() if grid is not None}
+def _provenance(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
+    return {
+        node.path.strip("/"): json.loads(node.attrs["provenance"])
+        for node in tree.subtree
+        if node.attrs.get("kind") in {"samples", "counts"}
+    }

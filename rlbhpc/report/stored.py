@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -10,8 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rlbhpc.report.gather import Report
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
+from rlbhpc.report.gather import Report, read_study
 from rlbhpc.report.measured import Measured, at_step, rows_at, take_rows
+from rlbhpc.report.memo import once
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
@@ -33,10 +37,35 @@ def cells(
         yield arm, [take_rows(at_step(group, name, step), rows)[:, : arm.width] for name in names]
 
 
+@once
+def problems_of(report: Report) -> dict[str, list[Problem]]:
+    """Problems by set; none where a set is not where the study found it."""
+    study = read_study(report.folder)
+    problems: dict[str, list[Problem]] = {name: [] for name in report.problem_sets}
+    for set_name in problems:
+        if study is not None and set_name in study.problem_sets:
+            with suppress(UserError, OSError):
+                problems[set_name] = study.problems(set_name)
+    return problems
+
+
+@once
+def stored_groups(report: Report) -> set[tuple[str, str]]:
+    """Arms and problem sets with whole samples in files, and not just in the cube."""
+    layout = Layout(report.folder)
+    return {
+        group
+        for group in layout.groups()
+        if any(
+            folder.is_dir() and any(folder.iterdir())
+            for folder in (layout.parts(*group), layout.journals(*group))
+        )
+    }
+
+
 def has_samples(report: Report, arm: Measured) -> bool:
     """Whether whole samples of an arm are stored, and not just its counts or its cube."""
-    groups = Layout(report.folder).groups()
-    return arm.verdicts is not None and (arm.arm, arm.problem_set) in groups
+    return arm.verdicts is not None and (arm.arm, arm.problem_set) in stored_groups(report)
 
 
 def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int = TOKENS) -> list[str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rlbhpc.stats.extrapolation import extrapolate
     from rlbhpc.stats.finding import Finding, Verdict
     from rlbhpc.stats.fixed import fixed_curve
-    from rlbhpc.stats.histogram import accuracy_histogram, accuracy_shift
+    from rlbhpc.stats.histogram import accuracy_histogram
     from rlbhpc.stats.interval import Interval, Target
     from rlbhpc.stats.majority import maj_at_k_by_votes
     from rlbhpc.stats.mcnemar import mcnemar_exact
@@ -52,7 +52,7 @@ _HOME = {
     "extrapolation": ("extrapolate",),
     "finding": ("Finding", "Verdict"),
     "fixed": ("fixed_curve",),
-    "histogram": ("accuracy_histogram", "accuracy_shift"),
+    "histogram": ("accuracy_histogram",),
     "interval": ("Interval", "Target"),
     "majority": ("maj_at_k_by_votes",),
     "mcnemar": ("mcnemar_exact",),
@@ -68,7 +68,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Answer", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Finding",
     "Interval", "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "Verdict",
-    "Word", "accuracy_histogram", "accuracy_shift", "answer", "bayes_at_n", "clopper_pearson",
+    "Word", "accuracy_histogram", "answer", "bayes_at_n", "clopper_pearson",
     "coverage", "crossing", "crossing_points", "delta_se", "delta_se_interval",
     "detection_threshold", "difference_curve", "extrapolate", "fixed_curve", "g_pass_at_k", "holm",
     "k_grid", "log_fail_at_k", "maj_at_k_by_votes", "mcnemar_exact", "mg_pass_at_k", "pass_at_k",

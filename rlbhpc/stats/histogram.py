@@ -2,7 +2,6 @@ r"""Accuracy histograms: how many problems are never, sometimes and always solve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -55,36 +54,10 @@ def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     return np.bincount(accuracy_bin(n, c), minlength=len(BINS))
 
 
-@dataclass(frozen=True)
-class AccuracyShift:
-    """Where each problem went, from the base's bins (rows) to the trained model's (columns).
-
-    Attributes
-    ----------
-    moves
-        12 × 12 counts of problems.
-    never_solved
-        Change in the share of problems never solved, trained minus base.
-    mean
-        Change of the mean accuracy, trained minus base.
-    """
-
-    moves: NDArray[np.int64]
-    never_solved: Interval
-    mean: Interval
-
-
-def accuracy_shift(
+def never_solved_shift(
     base: Counts, trained: Counts, weights: ProblemWeights, prob: float = PROB
-) -> AccuracyShift:
-    """Follow every problem from the base's bin to the trained model's."""
+) -> Interval:
+    """Change in the share of problems never solved, trained minus base, paired over problems."""
     check_paired(base, trained)
-    moves = np.zeros((len(BINS), len(BINS)), np.int64)
-    np.add.at(moves, (accuracy_bin(*base.places), accuracy_bin(*trained.places)), 1)
     lost = (~trained.solved).astype(np.float64) - ~base.solved
-    rise = trained.pass_at_k(1)[:, 0] - base.pass_at_k(1)[:, 0]
-    return AccuracyShift(
-        moves,
-        paired_interval(lost[:, None], weights, prob)[0],
-        paired_interval(rise[:, None], weights, prob)[0],
-    )
+    return paired_interval(lost[:, None], weights, prob)[0]

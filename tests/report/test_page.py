@@ -248,11 +248,13 @@ def test_answers_worked_out_ahead_are_the_same(
     """A large report has them from a second process; a small one is made large here."""
     monkeypatch.setattr(ahead, "_LEAST", 1)
     report = gather(run)
-    ahead.work_ahead(report)
+    with ahead.second_process(run) as pool:
+        ahead.work_ahead(report, pool)
     assert "answer" in vars(report.final[0]), "the other process delivered it"
     assert page(report) == html
     # Also where many comparisons share the error, so that little is certain.
     shared = tuple(replace(pair, comparisons=10**6) for pair in report.final)
-    ahead.work_ahead(replace(report, final=shared))
+    with ahead.second_process(run) as pool:
+        ahead.work_ahead(replace(report, final=shared), pool)
     for pair in shared:
         assert repr(vars(pair)["answer"]) == repr(replace(pair).answer)

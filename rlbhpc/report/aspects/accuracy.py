@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, linear_axis
 from rlbhpc.report.draw.chart import Chart, Key, Panel
@@ -24,7 +25,7 @@ def comparison(report: Report, pair: Comparison) -> list[Node]:
     caption = (
         "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
         f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
-        f"minus base: {bounds(pair.shift.never_solved, sign=True)} points."
+        f"minus base: {bounds(pair.never_solved, sign=True)} points."
     )
     return [figure(caption, histogram_chart(pair, report.colours))]
 
@@ -67,8 +68,8 @@ def histogram_frame(pair: Comparison) -> pd.DataFrame:
             "bin": BINS,
             "problems": accuracy_histogram(*counts.places),
         }
-        parts.append(pd.DataFrame(columns))
-    return pd.concat(parts, ignore_index=True)
+        parts.append(columns)
+    return stacked(parts)
 
 
 def _tables(report: Report) -> dict[str, pd.DataFrame]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from rlbhpc.report.apart import forecasts, predictions, studies_of_each
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Panel
@@ -167,8 +168,8 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
             "check_passed": check.passed if check else False,
             "notes": "; ".join(band.notes),
         }
-        parts.append(pd.DataFrame(columns))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        parts.append(columns)
+    return stacked(parts)
 
 
 def _checks(arms: list[Beyond], set_name: str) -> Node:

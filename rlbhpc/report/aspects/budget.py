@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.draw.axes import log_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Panel
 from rlbhpc.report.draw.palette import Colours
@@ -145,22 +146,19 @@ def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
 
 def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
     """pass@budget with its interval, one row per arm and budget."""
-    frames = [
-        pd.DataFrame(
-            {
-                "problem_set": curve.of.problem_set,
-                "arm": curve.of.arm,
-                "step": curve.of.step,
-                "unit": curve.unit,
-                "budget": curve.spent,
-                "pass_at_budget": curve.interval.estimate,
-                "lower": curve.interval.lower,
-                "upper": curve.interval.upper,
-            }
-        )
+    return stacked(
+        {
+            "problem_set": curve.of.problem_set,
+            "arm": curve.of.arm,
+            "step": curve.of.step,
+            "unit": curve.unit,
+            "budget": curve.spent,
+            "pass_at_budget": curve.interval.estimate,
+            "lower": curve.interval.lower,
+            "upper": curve.interval.upper,
+        }
         for curve in curves
-    ]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    )
 
 
 def _bought(curves: list[Budget], set_name: str) -> Node:

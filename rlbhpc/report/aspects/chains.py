@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import powers_of_two
@@ -152,22 +153,19 @@ def reviewed_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:
 
 def cot_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:
     """CoT-pass@k beside pass@k on hard problems whose chains were read, one row per sheet and k."""
-    parts = [
-        pd.DataFrame(
-            {
-                "of": sheet.of,
-                "problems": sheet.chains.problems,
-                "k": sheet.chains.k,
-                "cot_pass_at_k": sheet.chains.valid.estimate,
-                "lower": sheet.chains.valid.lower,
-                "upper": sheet.chains.valid.upper,
-                "pass_at_k": sheet.chains.any_right.estimate,
-            }
-        )
+    return stacked(
+        {
+            "of": sheet.of,
+            "problems": sheet.chains.problems,
+            "k": sheet.chains.k,
+            "cot_pass_at_k": sheet.chains.valid.estimate,
+            "lower": sheet.chains.valid.lower,
+            "upper": sheet.chains.valid.upper,
+            "pass_at_k": sheet.chains.any_right.estimate,
+        }
         for sheet in sheets
         if sheet.chains
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    )
 
 
 ASPECT = Aspect(

@@ -73,8 +73,8 @@ def _of_line(report: Report, line: Line) -> list[Chosen]:
     width = min(arm.width for arm in every)
     if len(problems) < 2 or width < 2:
         return []
-    base, *checkpoints = (_halves(report, arm, problems, width) for arm in every)
-    reach = min(half.reach for halves in (base, *checkpoints) for half in halves)
+    base, *checkpoints = (halves(report, arm, problems, width) for arm in every)
+    reach = min(half.reach for arm in (base, *checkpoints) for half in arm)
     if not reach:
         return []
     weights = report.draws.of(problems)
@@ -98,16 +98,16 @@ def _of_line(report: Report, line: Line) -> list[Chosen]:
     return choices
 
 
-def _halves(
+def halves(
     report: Report, arm: Measured, problems: tuple[str, ...], width: int
 ) -> tuple[Counts, Counts]:
-    """Even and odd samples of an arm; a base is compared with several."""
-    key = (_halves, id(arm), problems, width)
+    """Count even and odd samples of an arm once; a base is compared with several."""
+    key = (halves, id(arm), problems, width)
     if key not in report.memo:
         assert arm.verdicts is not None
         report.memo[key] = even_odd(arm.verdicts[arm.rows_of(problems), :width])
-    halves: tuple[Counts, Counts] = report.memo[key]
-    return halves
+    of_arm: tuple[Counts, Counts] = report.memo[key]
+    return of_arm
 
 
 def _mean(counts: Counts, k: int) -> float:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.aspects.evidence import case_links
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, row_axis
 from rlbhpc.report.draw.chart import INK, Chart, Panel
@@ -162,8 +163,8 @@ def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "trained_n": trained.n[order],
             "trained_right": trained.c[order],
         }
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        frames.append(columns)
+    return stacked(frames)
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, linear_axis
 from rlbhpc.report.draw.chart import DOTTED, INK, Chart, Panel
@@ -77,30 +78,27 @@ def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
 
 def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Trained − base with both intervals, one row per comparison and k."""
-    frames = [
-        pd.DataFrame(
-            {
-                "problem_set": pair.base.problem_set,
-                "base": pair.base.arm,
-                "base_step": pair.base.step,
-                "trained": pair.trained.arm,
-                "step": pair.trained.step,
-                "k": pair.curve.k,
-                "base_pass_at_k": pair.rates[0],
-                "trained_pass_at_k": pair.rates[1],
-                "difference": pair.curve.pointwise.estimate,
-                "lower": pair.curve.pointwise.lower,
-                "upper": pair.curve.pointwise.upper,
-                "band_lower": pair.curve.band.lower,
-                "band_upper": pair.curve.band.upper,
-                "sound": pair.curve.pointwise.sound,
-                "problems": pair.curve.support,
-                "at_most_quarter_n": pair.curve.informative,
-            }
-        )
+    return stacked(
+        {
+            "problem_set": pair.base.problem_set,
+            "base": pair.base.arm,
+            "base_step": pair.base.step,
+            "trained": pair.trained.arm,
+            "step": pair.trained.step,
+            "k": pair.curve.k,
+            "base_pass_at_k": pair.rates[0],
+            "trained_pass_at_k": pair.rates[1],
+            "difference": pair.curve.pointwise.estimate,
+            "lower": pair.curve.pointwise.lower,
+            "upper": pair.curve.pointwise.upper,
+            "band_lower": pair.curve.band.lower,
+            "band_upper": pair.curve.band.upper,
+            "sound": pair.curve.pointwise.sound,
+            "problems": pair.curve.support,
+            "at_most_quarter_n": pair.curve.informative,
+        }
         for pair in pairs
-    ]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    )
 
 
 def _table(report: Report, pair: Comparison) -> ET.Element:

@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.gather import Report, read_study
+from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import several
+from rlbhpc.report.stored import has_samples, problems_of
 from rlbhpc.stats.coverage_table import rarest_first
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
@@ -121,7 +121,9 @@ def evidence(report: Report) -> list[Evidence]:
     number = 0
     for side in sides:
         cases: list[Case] = []
-        questions = _questions(report)[side.solver.problem_set]
+        questions = {
+            p.id: p.fields["question"] for p in problems_of(report)[side.solver.problem_set]
+        }
         for i in side.rarest:
             problem = side.pair.problems[i]
             case = Case(
@@ -141,7 +143,6 @@ def evidence(report: Report) -> list[Evidence]:
 
 
 def _sides(report: Report) -> list[_Side]:
-    stored = set(Layout(report.folder).groups())
     sides = []
     for pair in report.final:
         if pair.solved is None:
@@ -150,7 +151,7 @@ def _sides(report: Report) -> list[_Side]:
             (pair.base, pair.trained, pair.solved.base_only, pair.rows[0]),
             (pair.trained, pair.base, pair.solved.trained_only, pair.rows[1]),
         ):
-            if solver.verdicts is not None and (solver.arm, solver.problem_set) in stored:
+            if has_samples(report, solver):
                 right = solver.counts[rows].c
                 rarest = tuple(rarest_first(cell, right)[:PROBLEMS].tolist())
                 sides.append(_Side(pair, solver, other, rarest, right, len(cell) - len(rarest)))
@@ -178,31 +179,15 @@ def _responses(
     texts: dict[tuple[int, str], dict[Status, list[Response]]] = {}
     layout = Layout(report.folder)
     for key, arm in arms.items():
-        group = Group(arm.arm, arm.problem_set)
-        if group not in layout.groups():
+        if not has_samples(report, arm):
             continue
+        group = Group(arm.arm, arm.problem_set)
         for sample, origin in samples.find(layout, group, numbers[key], {arm.step}):
             cut = max(0, len(sample.text) - CHARACTERS)
             text = sample.text[:CHARACTERS]
             response = Response(sample.key.sample, sample.answer, text, cut, origin)
             by_verdict = texts.setdefault((key, sample.key.problem), {})
             by_verdict.setdefault(Status(sample.verdict), []).append(response)
-    return texts
-
-
-@once
-def _questions(report: Report) -> dict[str, dict[str, str]]:
-    """Texts of the problems by set; nothing where a set is not where the study found it."""
-    study = read_study(report.folder)
-    texts: dict[str, dict[str, str]] = {name: {} for name in report.problem_sets}
-    for set_name in texts:
-        if study is None or set_name not in study.problem_sets:
-            continue
-        try:
-            problems = study.problems(set_name)
-            texts[set_name] = {problem.id: problem.fields["question"] for problem in problems}
-        except (UserError, OSError):
-            continue
     return texts
 
 

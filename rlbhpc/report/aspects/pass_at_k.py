@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Key, Panel
 from rlbhpc.report.draw.palette import Colours
@@ -74,25 +75,22 @@ def _panel(set_name: str, arms: list[Measured], reach: int, colours: Colours) ->
 
 def curves_frame(measured: Sequence[Measured]) -> pd.DataFrame:
     """pass@k with its interval, one row per arm, step, set and k."""
-    parts = [
-        pd.DataFrame(
-            {
-                "problem_set": arm.problem_set,
-                "arm": arm.arm,
-                "step": arm.step,
-                "k": arm.curve.k,
-                "pass_at_k": arm.curve.interval.estimate,
-                "lower": arm.curve.interval.lower,
-                "upper": arm.curve.interval.upper,
-                "sound": arm.curve.interval.sound,
-                "problems": arm.curve.support,
-                "at_most_quarter_n": arm.curve.informative,
-            }
-        )
+    return stacked(
+        {
+            "problem_set": arm.problem_set,
+            "arm": arm.arm,
+            "step": arm.step,
+            "k": arm.curve.k,
+            "pass_at_k": arm.curve.interval.estimate,
+            "lower": arm.curve.interval.lower,
+            "upper": arm.curve.interval.upper,
+            "sound": arm.curve.interval.sound,
+            "problems": arm.curve.support,
+            "at_most_quarter_n": arm.curve.informative,
+        }
         for arm in measured
         if arm.curve is not None
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"k": np.empty(0, int)})
+    )
 
 
 def section(report: Report) -> list[Node]:

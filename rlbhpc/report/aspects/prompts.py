@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Panel
@@ -170,25 +171,22 @@ def prompts_chart(models: Sequence[Prompts], colours: Colours) -> Chart:
 
 def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:
     """pass@k by prompt, one row per model, step, prompt and k, with the spread at that k."""
-    parts = [
-        pd.DataFrame(
-            {
-                "problem_set": model.problem_set,
-                "model": model.model,
-                "step": model.step,
-                "prompt": name,
-                "k": model.spread.k,
-                "pass_at_k": values,
-                "best_minus_worst": model.spread.spread.estimate,
-                "lower": model.spread.spread.lower,
-                "upper": model.spread.spread.upper,
-                "sound": model.spread.spread.sound,
-            }
-        )
+    return stacked(
+        {
+            "problem_set": model.problem_set,
+            "model": model.model,
+            "step": model.step,
+            "prompt": name,
+            "k": model.spread.k,
+            "pass_at_k": values,
+            "best_minus_worst": model.spread.spread.estimate,
+            "lower": model.spread.spread.lower,
+            "upper": model.spread.spread.upper,
+            "sound": model.spread.spread.sound,
+        }
         for model in models
         for name, values in zip(model.spread.prompts, model.spread.values, strict=True)
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    )
 
 
 def _reach(model: Prompts) -> str:

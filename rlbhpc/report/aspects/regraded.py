@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Panel
@@ -196,25 +197,22 @@ def regraded_chart(arms: Sequence[Regraded], colours: Colours) -> Chart:
 
 def regraded_frame(arms: Sequence[Regraded]) -> pd.DataFrame:
     """pass@k under both graders and their difference, one row per arm and k."""
-    parts = [
-        pd.DataFrame(
-            {
-                "problem_set": arm.of.problem_set,
-                "arm": arm.of.arm,
-                "step": arm.of.step,
-                "k": arm.k,
-                "own": arm.rates[0],
-                "other": arm.rates[1],
-                "difference": arm.difference.estimate,
-                "lower": arm.difference.lower,
-                "upper": arm.difference.upper,
-                "own_grader": arm.graders[0],
-                "other_grader": arm.graders[1],
-            }
-        )
+    return stacked(
+        {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "k": arm.k,
+            "own": arm.rates[0],
+            "other": arm.rates[1],
+            "difference": arm.difference.estimate,
+            "lower": arm.difference.lower,
+            "upper": arm.difference.upper,
+            "own_grader": arm.graders[0],
+            "other_grader": arm.graders[1],
+        }
         for arm in arms
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    )
 
 
 def _graders(arms: Sequence[Regraded]) -> str:

@@ -25,15 +25,13 @@ from rlbhpc.stats import (
     mg_pass_at_k,
     pass_hat_k,
 )
-from rlbhpc.stats.cover import cover_at
 from rlbhpc.stats.fixed import FixedCurve, fixed_curve
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.priors import LEAST
 from rlbhpc.verify.verdict import Status
 
-#: Draws of the metrics that ask for all or most of them to be right, and levels of Cover@τ.
+#: Draws of the metrics that ask for all or most of them to be right.
 DRAWS: Final = 8
-LEVELS: Final = (0.1, 0.5, 0.9)
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class Reliability:
     k
         Draws of the metrics, at most ``DRAWS``.
     values
-        By name: pass@1, pass^k, G-Pass@k at τ = .5, mG-Pass@k and Cover@τ, with intervals for
-        problems like these; and Bayes@N of exactly these, where samples are known by themselves
+        By name: pass@1, pass^k, G-Pass@k at τ = .5 and mG-Pass@k, with intervals for problems
+        like these; and Bayes@N of exactly these, where samples are known by themselves
         and of all problems equally many.
     fixed
         pass@k of exactly these problems, with the noise of sampling alone.
@@ -77,19 +75,18 @@ def _of(report: Report, arm: Measured, k: int) -> Reliability:
     counts = arm.counts[arm.rows]
     weights = report.draws.of(arm.sampled_problems)
     equal = arm.equal_counts(arm.rows)
-    n, c = equal.n, equal.c
+    alike, row, _ = equal.alike()
+    n, c = alike.n, alike.c
     means = {
         "pass@1": counts.pass_at_k(1)[:, 0],
-        f"pass^{k}": pass_hat_k(n, c, k),
-        f"G-Pass@{k}, τ = .5": g_pass_at_k(n, c, k, 0.5),
-        f"mG-Pass@{k}": mg_pass_at_k(n, c, k),
+        f"pass^{k}": pass_hat_k(n, c, k)[row],
+        f"G-Pass@{k}, τ = .5": g_pass_at_k(n, c, k, 0.5)[row],
+        f"mG-Pass@{k}": mg_pass_at_k(n, c, k)[row],
     }
     values = {
         name: mean_interval(value, weights, prob, "problem bootstrap")
         for name, value in means.items()
     }
-    cover = cover_at(counts, weights, LEVELS, prob)
-    values |= {f"Cover@{level:g}": cover[i] for i, level in enumerate(LEVELS)}
     outcomes = _outcomes(arm, arm.rows)
     if outcomes is not None:
         values["Bayes@N"] = bayes_at_n(outcomes).interval(prob=prob)
@@ -125,8 +122,7 @@ def section(report: Report) -> list[Node]:
         return []
     words = (
         "pass^k: all of k right. G-Pass: at least half of them. mG-Pass: the mean over shares "
-        "above a half. Cover@τ: share of problems whose success rate is at least τ, from a fitted "
-        "distribution. Bayes@N: pass@1 of exactly these problems under a flat prior on each rate. "
+        "above a half. Bayes@N: pass@1 of exactly these problems under a flat prior on each rate. "
         "Intervals of exactly these problems hold the noise of sampling alone, not the choice of "
         "problems. *: from fitted distributions, since no unbiased variance exists for k above "
         "n/2. Problems with a success rate below the one under “hidden below” may look unsolvable."
@@ -175,6 +171,6 @@ ASPECT = Aspect(
     section,
     tables=lambda report: {"reliability": reliability_frame(reliability(report))},
     metrics=(
-        "pass^k", "G-Pass@k", "mG-Pass@k", "Cover@tau", "Bayes@N", "detection threshold",
+        "pass^k", "G-Pass@k", "mG-Pass@k", "Bayes@N", "detection threshold",
     ),
 )  # fmt: skip

@@ -97,14 +97,14 @@ def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
     pairs = sum(problem.pairs for problem in repeated)
     expected = sum(problem.expected for problem in repeated)
     copies = sum(problem.copies for problem in repeated)
-    if not _as_stored(report, arm) or frame["logprob_sum"].isna().any():
+    if not as_stored(report, arm) or frame["logprob_sum"].isna().any():
         expected, copies = float("nan"), 0
     return Repeats(
         arm, distinct, effective, longest, len(frame), len(each), pairs, expected, copies
     )
 
 
-def _as_stored(report: Report, arm: Measured) -> bool:
+def as_stored(report: Report, arm: Measured) -> bool:
     """Whether the samples were drawn at temperature 1 from all tokens, as log-probabilities are."""
     entry = report.arms.get(arm.arm)
     return entry is not None and entry.sampling.temperature == 1 and entry.sampling.top_p == 1

@@ -76,6 +76,8 @@ def responses(report: Report) -> list[Responses]:
 
 def _sums(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Sum the values of each problem's masked samples."""
+    if mask.all():
+        return np.asarray(values.sum(axis=1, dtype=np.float64))
     return np.asarray(np.where(mask, values, 0).sum(axis=1, dtype=np.float64))
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.aspects.responses import responses
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis
 from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Key, Panel
@@ -248,23 +249,20 @@ def temperature_frame(comparison: Temperatures) -> pd.DataFrame:
 
 def matched_frame(matches: Sequence[Matched]) -> pd.DataFrame:
     """Differences at equal entropy, one row per base arm, trained model and k."""
-    parts = [
-        pd.DataFrame(
-            {
-                "problem_set": match.base.problem_set,
-                "base": match.base.arm,
-                "trained": match.trained,
-                "entropy": match.entropy,
-                "temperature": match.temperature,
-                "k": match.k,
-                "difference": match.difference.estimate,
-                "lower": match.difference.lower,
-                "upper": match.difference.upper,
-            }
-        )
+    return stacked(
+        {
+            "problem_set": match.base.problem_set,
+            "base": match.base.arm,
+            "trained": match.trained,
+            "entropy": match.entropy,
+            "temperature": match.temperature,
+            "k": match.k,
+            "difference": match.difference.estimate,
+            "lower": match.difference.lower,
+            "upper": match.difference.upper,
+        }
         for match in matches
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    )
 
 
 def _best(comparison: Temperatures) -> Node:
