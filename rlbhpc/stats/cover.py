@@ -16,34 +16,27 @@ from scipy import special
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-from rlbhpc.stats.interval import PROB, Interval
-from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.priors import RatePrior, fit_prior
-from rlbhpc.stats.weights import ProblemWeights
 
 
-def cover_at(
-    counts: Counts, weights: ProblemWeights, tau: ArrayLike, prob: float = PROB
-) -> Interval:
-    """Cover@τ from posterior probabilities, with a population interval at each τ.
+def posterior_above(
+    counts: Counts, tau: ArrayLike, prior: RatePrior | None = None
+) -> NDArray[np.float64]:
+    """Posterior probability that a problem's rate is at least τ, ``[problem, tau]``.
 
-    Model-based in the choice of the fitted distribution (Beta with zeros), which matters for τ
-    below about 3/n.
+    Its mean over problems is Cover@τ. Model-based in the choice of the fitted distribution (Beta
+    with zeros where none is given), which matters for τ below about 3/n.
 
     References
     ----------
     Dragoi et al. (2025), arXiv:2510.08325.
     """
-    above = posterior_above(counts, fit_prior(counts, zero_inflated=True), tau)
-    return mean_interval(above, weights, prob, "posterior Cover, problem bootstrap")
-
-
-def posterior_above(counts: Counts, prior: RatePrior, tau: ArrayLike) -> NDArray[np.float64]:
-    """Posterior probability that a problem's rate is at least τ, ``[problem, tau]``."""
     level = _levels(tau)
-    n, c = counts.n[:, None], counts.c[:, None]
-    beta = special.betaincc(prior.a + c, prior.b + n - c, level)
-    return np.where(level <= 0, 1.0, (1 - prior.never(n, c)) * beta)
+    fitted = prior or fit_prior(counts, zero_inflated=True)
+    alike, row, _ = counts.alike()
+    n, c = alike.n[:, None], alike.c[:, None]
+    beta = special.betaincc(fitted.a + c, fitted.b + n - c, level)
+    return np.where(level <= 0, 1.0, (1 - fitted.never(n, c)) * beta)[row]
 
 
 def _levels(tau: ArrayLike) -> NDArray[np.float64]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
+from rlbhpc.stats.area import log_area
 from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.binomial import detection_threshold
 from rlbhpc.stats.budget import pass_at_budget
 from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.cover import cover_at
+from rlbhpc.stats.cover import posterior_above
 from rlbhpc.stats.coverage_table import coverage
 from rlbhpc.stats.crossings import crossing
 from rlbhpc.stats.difference import difference_curve
@@ -25,6 +26,7 @@ from rlbhpc.stats.perplexities import perplexity
 from rlbhpc.stats.registry import Better, Metric, find
 from rlbhpc.stats.reliability import avg_at_k, g_pass_at_k, mg_pass_at_k, pass_hat_k
 from rlbhpc.stats.rerun import flip_probability
+from rlbhpc.stats.sharpening import sharpened
 from rlbhpc.stats.support import support_metrics
 from rlbhpc.stats.verifier_floor import verifier_floor
 
@@ -107,8 +109,18 @@ METRICS: Final = (
         ("cons@k", "majority"), samples_per_k=1, advised_per_k=4,
     ),
     Metric(
-        "Cover@tau", cover_at, r"\tfrac1P \sum_i \Pr[p_i \ge \tau \mid c_i]",
+        "Cover@tau", posterior_above, r"\tfrac1P \sum_i \Pr[p_i \ge \tau \mid c_i]",
         Better.HIGHER, 0, 1, _COUNTS, "Dragoi et al. (2025), arXiv:2510.08325", ("cover",),
+    ),
+    Metric(
+        "area", log_area, r"\tfrac{1}{\log K} \int_1^K \text{pass@}k \; d \log k",
+        Better.HIGHER, 0, 1, _COUNTS, "mean of pass@k over log k", ("AUC",), samples_per_k=1,
+        advised_per_k=4,
+    ),
+    Metric(
+        "sharpening", sharpened, r"\sum_s p_s^{\alpha-1} r_s \big/ \sum_s p_s^{\alpha-1}",
+        Better.HIGHER, 0, 1, ("verdict", "logprob_sum"),
+        "self-normalised importance sampling; Huang et al. (2024), arXiv:2412.01951",
     ),
     Metric(
         "Bayes@N", bayes_at_n, r"\tfrac1P \sum_i \sum_j \tfrac{\nu_{ij}}{T} w_j",

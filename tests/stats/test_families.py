@@ -9,9 +9,10 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
+from rlbhpc.stats.area import log_area
 from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.cover import cover_at, posterior_above
+from rlbhpc.stats.cover import posterior_above
 from rlbhpc.stats.coverage_table import coverage, coverage_of, rarest_first
 from rlbhpc.stats.decision import Word
 from rlbhpc.stats.diversity import collisions, duplicates
@@ -22,7 +23,9 @@ from rlbhpc.stats.entropy import (
 )
 from rlbhpc.stats.examples import pythia
 from rlbhpc.stats.extrapolation import held_out_check
-from rlbhpc.stats.histogram import accuracy_shift
+from rlbhpc.stats.histogram import never_solved_shift
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.perplexities import (
     perplexity,
     perplexity_by_position,
@@ -34,6 +37,7 @@ from rlbhpc.stats.prompts import prompt_spread
 from rlbhpc.stats.rerun import flip_probability
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
 from rlbhpc.stats.sequential import forecast, samples_until_decided
+from rlbhpc.stats.sharpening import sharpened
 from rlbhpc.stats.temperature import (
     envelope,
     envelope_difference,
@@ -117,14 +121,57 @@ def test_posterior_cover_is_less_noisy_than_counting() -> None:
     counts = Counts.of(32, rng(8).binomial(32, rates))
     weights = ProblemWeights.draw(300, rng())
     tau = [0.0, 0.05, 0.5]
-    found = cover_at(counts, weights, tau)
+    found = mean_interval(posterior_above(counts, tau), weights, 0.95, "Cover")
     assert found.estimate[0] == 1
     assert found.estimate == pytest.approx(
         [1, (rates >= 0.05).mean(), (rates >= 0.5).mean()], abs=0.04
     )
     assert found.covers([1, (rates >= 0.05).mean(), (rates >= 0.5).mean()]).all()
-    above = posterior_above(counts, fit_prior(counts, False), tau)
+    above = posterior_above(counts, tau, fit_prior(counts, False))
     assert (np.diff(above, axis=1) <= 0).all()
+
+
+def test_differences_of_cover_hold_the_truth() -> None:
+    ours = rng(7).beta(0.5, 2, 300)
+    theirs = np.minimum(3 * ours, 1)
+    base, trained = (Counts.of(64, rng(8).binomial(64, rates)) for rates in (ours, theirs))
+    tau = [0.1, 0.5, 0.9]
+    apart = posterior_above(trained, tau) - posterior_above(base, tau)
+    found = paired_interval(apart, ProblemWeights.draw(300, rng()), 0.95)
+    assert found.covers([(theirs >= t).mean() - (ours >= t).mean() for t in tau]).all()
+
+
+def test_an_area_is_the_mean_of_the_curve_over_orders_of_magnitude() -> None:
+    counts = Counts.of(256, [0, 1, 30, 256])
+    area = log_area(counts, 256)
+    assert area[0] == 0 and area[-1] == pytest.approx(1)
+    k = np.arange(1, 257)
+    exact = np.trapezoid(counts.pass_at_k(k), np.log(k), axis=1) / np.log(256)
+    assert area == pytest.approx(exact, abs=0.005)
+    with pytest.raises(UserError, match="2 or more"):
+        log_area(counts, 1)
+
+
+def test_reweighted_samples_are_those_of_the_sharpened_distribution() -> None:
+    # Four responses of known probability, two of them right: p² / Σ p² is exact.
+    chance = np.array([0.4, 0.3, 0.2, 0.1])
+    drawn = rng(3).choice(4, p=chance, size=(1, 200_000))
+    right, logs = np.isin(drawn, (0, 3)), np.log(chance)[drawn]
+    found = sharpened(right, logs, np.ones_like(right), [1, 2, 4])
+    exact = [(chance**a)[[0, 3]].sum() / (chance**a).sum() for a in (1, 2, 4)]
+    assert found.value[0] == pytest.approx(exact, abs=0.01)
+    share = (chance**2).sum() ** 2 / (chance**3).sum()  # E[w]² / E[w²] under p, with w = p
+    assert found.effective_n[0, 1] / 200_000 == pytest.approx(share, abs=0.01)
+
+
+def test_samples_that_say_nothing_are_not_reweighted() -> None:
+    right, judged = [[1, 0, 1], [0, 0, 0]], [[1, 1, 0], [0, 0, 0]]
+    logs = [[-5.0, -3.0, -1.0], [-1.0, np.nan, -2.0]]
+    found = sharpened(right, logs, judged, [1, 2])
+    assert found.value[0] == pytest.approx([0.5, np.exp(-2) / (1 + np.exp(-2))])
+    assert np.isnan(found.value[1]).all() and found.effective_n[1].tolist() == [0, 0]
+    with pytest.raises(UserError, match="or more"):
+        sharpened(right, logs, judged, [0.5])
 
 
 def test_bayes_says_when_its_prior_decides() -> None:
@@ -134,13 +181,12 @@ def test_bayes_says_when_its_prior_decides() -> None:
     assert bayes_at_n(mixed).interval().sound
 
 
-def test_accuracy_shift_follows_problems() -> None:
+def test_what_is_never_solved_is_counted_on_both_sides() -> None:
     base, trained = Counts.of(10, [0, 0, 1, 10] * 10), Counts.of(10, [0, 5, 0, 10] * 10)
-    shift = accuracy_shift(base, trained, ProblemWeights.draw(40, rng()))
-    assert shift.moves.sum() == 40
-    assert (shift.moves[0, 5], shift.moves[1, 0], shift.moves[11, 11]) == (10, 10, 10)
-    assert shift.never_solved.estimate == 0
-    assert shift.mean.estimate == pytest.approx(0.1)
+    weights = ProblemWeights.draw(40, rng())
+    assert never_solved_shift(base, trained, weights).estimate == 0
+    assert never_solved_shift(base, Counts.of(10, [0, 5] * 20), weights).estimate == 0
+    assert never_solved_shift(base, Counts.of(10, [0, 1, 1, 1] * 10), weights).estimate == -0.25
 
 
 def test_gap_notes_when_k_is_near_n() -> None:

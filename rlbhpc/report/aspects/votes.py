@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Panel
 from rlbhpc.report.draw.palette import Colours
@@ -97,6 +98,9 @@ def first_judged(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Answers and verdicts of the first ``reach`` judged samples of each sampled problem."""
     assert arm.verdicts is not None
+    if arm.judged[rows, :reach].all():
+        right = arm.verdicts[rows, :reach] == Status.RIGHT
+        return answers[rows, :reach].astype(np.int64), right
     order = np.argsort(~arm.judged[rows], axis=1, kind="stable")[:, :reach]
     ids = np.take_along_axis(answers[rows], order, axis=1).astype(np.int64)
     right = np.take_along_axis(arm.verdicts[rows], order, axis=1) == Status.RIGHT
@@ -141,22 +145,37 @@ def majority_chart(arms: Sequence[Votes], colours: Colours) -> Chart:
 
 def majority_frame(arms: Sequence[Votes]) -> pd.DataFrame:
     """maj@k with its interval and pass@k, one row per arm and k."""
-    frames = [
-        pd.DataFrame(
-            {
-                "problem_set": arm.of.problem_set,
-                "arm": arm.of.arm,
-                "step": arm.of.step,
-                "k": arm.k,
-                "maj_at_k": arm.majority.estimate,
-                "lower": arm.majority.lower,
-                "upper": arm.majority.upper,
-                "pass_at_k": arm.any_right.estimate,
-            }
-        )
+    return stacked(
+        {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "k": arm.k,
+            "maj_at_k": arm.majority.estimate,
+            "lower": arm.majority.lower,
+            "upper": arm.majority.upper,
+            "pass_at_k": arm.any_right.estimate,
+        }
         for arm in arms
-    ]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    )
+
+
+def answers_frame(arms: Sequence[Votes]) -> pd.DataFrame:
+    """Entropy of a problem's answers and how many differ, one row per arm."""
+    return pd.DataFrame(
+        {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "samples": arm.samples,
+        }
+        | {
+            f"{name}{end}": float(getattr(value, side))
+            for name, value in (("answer_entropy", arm.entropy), ("distinct", arm.distinct))
+            for end, side in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper"))
+        }
+        for arm in arms
+    )
 
 
 def _majorities(arms: list[Votes], set_name: str) -> Node:
@@ -190,6 +209,9 @@ def charts(report: Report) -> Iterator[tuple[str, Chart]]:
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {"majority": majority_frame(votes(report))},
+    tables=lambda report: {
+        "majority": majority_frame(votes(report)),
+        "answers": answers_frame(votes(report)),
+    },
     metrics=("maj@k", "answer entropy"),
 )

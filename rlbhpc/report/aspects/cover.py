@@ -1,0 +1,216 @@
+"""The whole distribution of success rates: Cover@τ as a curve, and the area under pass@k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import stacked
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis
+from rlbhpc.report.draw.chart import Chart, Key, Panel
+from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds
+from rlbhpc.stats import Interval
+from rlbhpc.stats.area import log_area
+from rlbhpc.stats.cover import posterior_above
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.paired import paired_interval
+from rlbhpc.stats.priors import LEAST
+
+#: Thresholds of the curve, and those that the table shows.
+LEVELS: Final = np.round(np.linspace(0.05, 0.95, 19), 2)
+_COLUMNS: Final = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Cover@τ and the area of an arm; where it is compared, the differences to its base too."""
+
+    of: Measured
+    cover: Interval
+    area: Interval | None
+    pair: Comparison | None = None
+    cover_difference: Interval | None = None
+    area_difference: Interval | None = None
+
+
+@once
+def covered(report: Report) -> list[Covered]:
+    """Work out both for the compared arms."""
+    last = {id(pair.trained): pair for pair in report.final}
+    return [
+        _of(report, arm, last.get(id(arm))) for arm in report.compared if arm.sampled.sum() >= LEAST
+    ]
+
+
+def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
+    prob, weights = report.settings.prob, report.draws.of(arm.sampled_problems)
+    counts = arm.counts[arm.rows]
+    cover = mean_interval(_above(report, arm)[arm.rows], weights, prob, "posterior Cover")
+    area = None
+    if counts.reach > 1:
+        values = log_area(counts, counts.reach)
+        area = mean_interval(values, weights, prob, "problem bootstrap")
+    if pair is None or pair.base.sampled.sum() < LEAST:
+        return Covered(arm, cover, area)
+    weights = report.draws.of(pair.problems)
+    apart = _above(report, arm)[pair.rows[1]] - _above(report, pair.base)[pair.rows[0]]
+    cover_difference = paired_interval(apart, weights, prob)
+    if pair.reach < 2:
+        return Covered(arm, cover, area, pair, cover_difference)
+    areas = log_area(pair.sides.trained, pair.reach) - log_area(pair.sides.base, pair.reach)
+    area_difference = paired_interval(areas[:, None], weights, prob)[0]
+    return Covered(arm, cover, area, pair, cover_difference, area_difference)
+
+
+def _above(report: Report, arm: Measured) -> NDArray[np.float64]:
+    """Chance of every problem to have a rate of at least τ; a base is compared with several."""
+    key = (_above, id(arm))
+    if key not in report.memo:
+        above = np.full((len(arm.problems), len(LEVELS)), np.nan)
+        above[arm.rows] = posterior_above(arm.counts[arm.rows], LEVELS)
+        report.memo[key] = above
+    of_arm: NDArray[np.float64] = report.memo[key]
+    return of_arm
+
+
+def section(report: Report) -> list[Node]:
+    """Curves, differences and areas, problem set by problem set."""
+    nodes: list[Node] = []
+    for set_name in report.problem_sets:
+        arms = [arm for arm in covered(report) if arm.of.problem_set == set_name]
+        if arms:
+            caption = (
+                "Left: share of problems that are solved with a probability of at least τ. "
+                "Right: trained minus base, paired over problems, with an interval at each τ."
+            )
+            nodes += [
+                el("h3", f"{set_name}: rates and areas"),
+                figure(caption, cover_chart(arms, report.colours)),
+                _table(arms, set_name),
+                _areas(arms, set_name),
+            ]
+    if not nodes:
+        return []
+    words = (
+        "Cover@τ is the share of problems with a success rate of at least τ, from a fitted "
+        "distribution of rates. The area is that under pass@k over log k from 1 to K, as a share "
+        "of the largest possible: the mean of pass@k over all orders of magnitude."
+    )
+    return [*nodes, el("p", words, class_="soft")]
+
+
+def cover_chart(arms: Sequence[Covered], colours: Colours) -> Chart:
+    """Draw the curves of all arms, and the differences to their bases."""
+    ticks = tuple((v, f"{v:g}") for v in (0.0, 0.25, 0.5, 0.75, 1.0))
+    x = Axis(0, 1, "τ (success rate of a problem)", ticks)
+    curves = Panel(x, percent_axis("Cover@τ, %"))
+    apart = [arm.cover_difference for arm in arms if arm.cover_difference is not None]
+    limits = [100 * side for interval in apart for side in (interval.lower, interval.upper)]
+    differences = Panel(x, linear_axis(limits, "trained − base, points", zero=True))
+    differences.level(0)
+    for arm in arms:
+        name, colour = arm.of.arm, colours[arm.of.arm]
+        value = 100 * arm.cover.estimate
+        curves.line(LEVELS, value, colour, name=name, dash=colours.dash(name))
+        curves.end(float(value[-1]), name, colour)
+        interval = arm.cover_difference
+        if interval is not None:
+            differences.band(LEVELS, 100 * interval.lower, 100 * interval.upper, colour, 0.1)
+            differences.line(LEVELS, 100 * interval.estimate, colour, name=name)
+    names = dict.fromkeys(arm.of.arm for arm in arms)
+    legend = tuple(Key(name, colours[name], colours.dash(name)) for name in names)
+    panels = [curves, differences] if apart else [curves]
+    return Chart(panels, cover_frame(arms), legend)
+
+
+def cover_frame(arms: Sequence[Covered]) -> pd.DataFrame:
+    """Cover@τ and the difference to the base, one row per arm and τ."""
+    nothing = np.full(len(LEVELS), np.nan)
+    frames = []
+    for arm in arms:
+        apart = arm.cover_difference
+        columns = {
+            "problem_set": arm.of.problem_set,
+            "arm": arm.of.arm,
+            "step": arm.of.step,
+            "tau": LEVELS,
+            "cover": arm.cover.estimate,
+            "lower": arm.cover.lower,
+            "upper": arm.cover.upper,
+            "base": arm.pair.base.arm if arm.pair else "",
+            "difference": nothing if apart is None else apart.estimate,
+            "difference_lower": nothing if apart is None else apart.lower,
+            "difference_upper": nothing if apart is None else apart.upper,
+        }
+        frames.append(columns)
+    return stacked(frames)
+
+
+def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
+    """Area under pass@k over log k and the difference to the base, one row per arm."""
+    rows = []
+    for arm in arms:
+        values: dict[str, float] = {}
+        for name, interval in (("area", arm.area), ("difference", arm.area_difference)):
+            if interval is not None:
+                values |= {name: float(interval.estimate), f"{name}_lower": interval.low,
+                           f"{name}_upper": interval.high}  # fmt: skip
+        reach = arm.of.counts[arm.of.rows].reach
+        rows.append(
+            {"problem_set": arm.of.problem_set, "arm": arm.of.arm, "step": arm.of.step,
+             "k": reach, "base": arm.pair.base.arm if arm.pair else "", **values}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _table(arms: Sequence[Covered], set_name: str) -> Node:
+    places = [int(np.argmin(np.abs(LEVELS - level))) for level in _COLUMNS]
+    rows: list[list[Cell]] = []
+    for arm in arms:
+        apart = arm.cover_difference
+        cells: list[Cell] = []
+        for place in places:
+            cells += [bounds(arm.cover, place), bounds(apart, place, sign=True) if apart else "–"]
+        rows.append([arm.of.label, *cells])
+    heads = ["arm"]
+    for level in _COLUMNS:
+        heads += [f"Cover@{level:g}", "− base"]
+    return table(f"Cover@τ on {set_name}, percent", heads, rows)
+
+
+def _areas(arms: Sequence[Covered], set_name: str) -> Node:
+    rows: list[list[Cell]] = [
+        [
+            arm.of.label,
+            arm.of.counts[arm.of.rows].reach,
+            bounds(arm.area) if arm.area else "–",
+            bounds(arm.area_difference, sign=True) if arm.area_difference else "–",
+        ]
+        for arm in arms
+    ]
+    caption = f"Area under pass@k over log k on {set_name}, percent"
+    return table(caption, ["arm", "K", "area", "− base"], rows)
+
+
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {
+        "cover": cover_frame(covered(report)),
+        "area": area_frame(covered(report)),
+    },
+    metrics=("Cover@tau", "area"),
+)

@@ -1,0 +1,212 @@
+"""How much of a gain at k = 1 is sharpening: the base's own samples, likely ones weighing more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.repeats import as_stored
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, percent, signed
+from rlbhpc.report.stored import cells
+from rlbhpc.stats import Interval
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.paired import paired_interval
+from rlbhpc.stats.sharpening import sharpened
+from rlbhpc.verify.verdict import Status
+
+#: Powers of the probability, and samples of a problem that must still count for one to be chosen.
+POWERS: Final = (1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
+LEAST_EFFECTIVE: Final = 8.0
+
+
+@dataclass(frozen=True)
+class Sharpening:
+    """pass@1 of a reweighted base against a trained arm.
+
+    Attributes
+    ----------
+    value, rest
+        Of the base at each power, and trained minus that, paired over problems.
+    effective_n
+        Samples of a problem that still count, the median over problems.
+    chosen
+        The power with the highest value on even samples among those with enough of them.
+    on_odd, rest_on_odd
+        Its value, and trained minus that, on the odd samples of the base, which had no part in it.
+    """
+
+    of: Comparison
+    value: Interval
+    rest: Interval
+    effective_n: NDArray[np.float64]
+    chosen: int
+    on_odd: Interval
+    rest_on_odd: Interval
+
+
+@dataclass(frozen=True)
+class _Halves:
+    """Per problem of an arm and power: all samples, even ones, odd ones; and samples that count."""
+
+    every: NDArray[np.float64]
+    even: NDArray[np.float64]
+    odd: NDArray[np.float64]
+    effective_n: NDArray[np.float64]
+    effective_even: NDArray[np.float64]
+
+
+@once
+def sharpenings(report: Report) -> list[Sharpening]:
+    """Reweight the base of every last comparison; nothing where no log-probabilities are stored."""
+    bases = {id(pair.base): pair.base for pair in report.final}
+    halves = {}
+    for arm, (logprob,) in cells(report, list(bases.values()), ("logprob_sum",)):
+        if np.isfinite(logprob[arm.judged]).any():
+            halves[id(arm)] = _reweighted(arm, logprob)
+    found = (
+        _against(report, pair, halves[id(pair.base)])
+        for pair in report.final
+        if id(pair.base) in halves
+    )
+    return [each for each in found if each is not None]
+
+
+def _reweighted(arm: Measured, logprob: NDArray[np.float32]) -> _Halves:
+    assert arm.verdicts is not None
+    right, judged = arm.verdicts == Status.RIGHT, arm.judged
+    every = sharpened(right, logprob, judged, POWERS)
+    even, odd = (
+        sharpened(right[:, start::2], logprob[:, start::2], judged[:, start::2], POWERS)
+        for start in (0, 1)
+    )
+    return _Halves(every.value, even.value, odd.value, every.effective_n, even.effective_n)
+
+
+def _against(report: Report, pair: Comparison, halves: _Halves) -> Sharpening | None:
+    rows = pair.rows[0]
+    every, even, odd = halves.every[rows], halves.even[rows], halves.odd[rows]
+    has_value = np.flatnonzero(np.isfinite(every + even + odd).all(axis=1))
+    if len(has_value) < 2:
+        return None
+    problems = tuple(pair.problems[i] for i in has_value.tolist())
+    weights, prob = report.draws.of(problems), report.settings.prob
+    trained = pair.sides.trained.pass_at_k(1)[has_value]
+    still = np.median(halves.effective_n[rows][has_value], axis=0)
+    enough = np.median(halves.effective_even[rows][has_value], axis=0) >= LEAST_EFFECTIVE
+    enough[0] = True
+    scores = np.where(enough, even[has_value].mean(axis=0), -np.inf)
+    chosen = int(scores.argmax())
+    how = "problem bootstrap"
+    values, of_odd = every[has_value], odd[has_value][:, chosen]
+    return Sharpening(
+        pair,
+        mean_interval(values, weights, prob, how),
+        paired_interval(trained - values, weights, prob),
+        still,
+        chosen,
+        mean_interval(of_odd, weights, prob, how),
+        paired_interval(trained - of_odd[:, None], weights, prob)[0],
+    )
+
+
+def comparison(report: Report, pair: Comparison) -> list[Node]:
+    """What sharpening the base reaches beside what training reached."""
+    for sharpening in sharpenings(report):
+        if sharpening.of is pair:
+            return _nodes(report, sharpening)
+    return []
+
+
+def _nodes(report: Report, sharpening: Sharpening) -> list[Node]:
+    base = sharpening.of.base
+    rows: list[list[Cell]] = [
+        [power, round(still), bounds(sharpening.value, i),
+         bounds(sharpening.rest, i, sign=True)]
+        for i, (power, still) in enumerate(
+            zip(POWERS, sharpening.effective_n.tolist(), strict=True)
+        )
+    ]  # fmt: skip
+    heads = ["power", "samples that still count", "pass@1 of the base, %", "trained − that, points"]
+    exact = as_stored(report, base)
+    drawn = (
+        ""
+        if exact
+        else " These samples were not drawn at temperature 1 from all tokens, so what is sharpened "
+        "is the distribution that they were drawn from."
+    )
+    return [
+        el("h4", "How much is sharpening"),
+        el("p", _words(sharpening)),
+        table("The base reweighted to powers of its probability", heads, rows),
+        el(
+            "p",
+            "The stored samples of the base, weighted by a power of their own probability: no "
+            "new sample, no training. Where few samples still count, a value is little more than "
+            f"that of the likeliest one.{drawn}",
+            class_="soft",
+        ),
+    ]
+
+
+def _words(sharpening: Sharpening) -> str:
+    """Split the difference at k = 1 into what reweighting reaches and the rest."""
+    plain, reached = float(sharpening.value.estimate[0]), float(sharpening.on_odd.estimate)
+    power = POWERS[sharpening.chosen]
+    gain = signed(float(sharpening.rest.estimate[0]))
+    if sharpening.chosen == 0:
+        return (
+            f"Trained minus base at k = 1 is {gain} points. No power of the base's probability "
+            "with enough samples left does better than the base as it was sampled."
+        )
+    return (
+        f"Trained minus base at k = 1 is {gain} points. Reweighting the base's own samples to "
+        f"power {power:g}, chosen on even samples, reaches {percent(reached)} % on odd ones, "
+        f"{signed(reached - plain)} points; the trained model is "
+        f"{bounds(sharpening.rest_on_odd, sign=True)} points from there."
+    )
+
+
+def sharpening_frame(sharpenings: list[Sharpening]) -> pd.DataFrame:
+    """One row per comparison and power; ``odd`` stands for the chosen one on odd samples."""
+    rows = []
+    for sharpening in sharpenings:
+        pair = sharpening.of
+        parts = [("all", i, sharpening.value[i], sharpening.rest[i]) for i in range(len(POWERS))]
+        parts.append(("odd", sharpening.chosen, sharpening.on_odd, sharpening.rest_on_odd))
+        for which, i, value, rest in parts:
+            rows.append(
+                {
+                    "problem_set": pair.base.problem_set,
+                    "base": pair.base.arm,
+                    "trained": pair.trained.arm,
+                    "step": pair.trained.step,
+                    "samples": which,
+                    "power": POWERS[i],
+                    "effective_n": float(sharpening.effective_n[i]),
+                    "base_pass_at_1": float(value.estimate),
+                    "lower": value.low,
+                    "upper": value.high,
+                    "trained_minus_that": float(rest.estimate),
+                    "rest_lower": rest.low,
+                    "rest_upper": rest.high,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+ASPECT = Aspect(
+    Part.COMPARISONS,
+    comparison=comparison,
+    tables=lambda report: {"sharpening": sharpening_frame(sharpenings(report))},
+    metrics=("sharpening",),
+)

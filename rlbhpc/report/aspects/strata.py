@@ -1,0 +1,191 @@
+"""Where it moved: a comparison by level, by subject, and by how often the base is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects.checkpoints import halves
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.gather import Report
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.memo import once
+from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.report.stored import problems_of
+from rlbhpc.stats import Counts, Interval, ProblemWeights
+from rlbhpc.stats.difference import difference_curve
+
+#: What problem sets call their strata, and what a stratum is by when nothing of them is known.
+NAMES: Final = ("level", "difficulty", "subject")
+BY_RATE: Final = "base pass@1"
+# More strata than these are ids and no groups; fewer problems have no mean worth showing.
+_MOST: Final = 16
+_LEAST: Final = 2
+_PARTS: Final = 4
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A comparison on some of its problems.
+
+    Attributes
+    ----------
+    by, name
+        What splits the problems, and which of its values these have.
+    problems, k
+        How many problems, and the largest k of the samples used.
+    base
+        pass@1 of the base.
+    first, last
+        Trained minus base at k = 1 and at the largest k.
+    lost, gained
+        Problems that only the base, and only the trained model, solves in k samples.
+    """
+
+    of: Comparison
+    by: str
+    name: str
+    problems: int
+    k: int
+    base: float
+    first: Interval
+    last: Interval
+    lost: int
+    gained: int
+
+
+@once
+def strata(report: Report) -> list[Stratum]:
+    """Split the last comparisons, one after the other."""
+    return [
+        stratum
+        for pair in report.final
+        for stratum in (*_by_value(report, pair), *_by_rate(report, pair))
+    ]
+
+
+def _by_value(report: Report, pair: Comparison) -> Iterator[Stratum]:
+    """By what the problem set says of its problems."""
+    extras = {problem.id: problem.extras for problem in problems_of(report)[pair.base.problem_set]}
+    for by in NAMES:
+        values = np.array([str(extras.get(p, {}).get(by, "")) for p in pair.problems])
+        names = np.unique(values[values != ""]).tolist()
+        if 1 < len(names) <= _MOST:
+            sides = pair.sides
+            for name in names:
+                yield from _stratum(
+                    report, pair, (by, name), values == name, (sides.base, sides.trained)
+                )
+
+
+def _by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:
+    """By quarters of the base's success rate in even samples; odd ones of both arms are compared.
+
+    The samples that sort the problems would favour the trained model where the base had bad luck.
+    """
+    width = min(pair.base.width, pair.trained.width)
+    if pair.base.verdicts is None or pair.trained.verdicts is None or width < 2:
+        return
+    even, odd = halves(report, pair.base, pair.problems, width)
+    _, theirs = halves(report, pair.trained, pair.problems, width)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = even.c / even.n
+    if np.isnan(rate).any():
+        return
+    edges = np.unique(np.quantile(rate, np.linspace(0, 1, _PARTS + 1)))
+    part = np.searchsorted(edges[1:-1], rate)
+    for number in np.unique(part).tolist():
+        which = part == number
+        low, high = percent(float(rate[which].min())), percent(float(rate[which].max()))
+        name = f"{low} %" if low == high else f"{low} to {high} %"
+        yield from _stratum(report, pair, (BY_RATE, name), which, (odd, theirs))
+
+
+def _stratum(
+    report: Report,
+    pair: Comparison,
+    names: tuple[str, str],
+    which: NDArray[np.bool_],
+    sides: tuple[Counts, Counts],
+) -> Iterator[Stratum]:
+    base, trained = (side[which] for side in sides)
+    reach = min(base.reach, trained.reach) if which.any() else 0
+    if which.sum() < _LEAST or not reach:
+        return
+    # The intervals need no replicates.
+    weights = ProblemWeights.draw(len(base), np.random.default_rng(0), 1)
+    curve = difference_curve(base, trained, weights, np.unique([1, reach]), report.settings.prob)
+    ours, theirs = base.pass_at_k(reach)[:, 0], trained.pass_at_k(reach)[:, 0]
+    yield Stratum(
+        pair,
+        *names,
+        len(base),
+        reach,
+        float(base.pass_at_k(1).mean()),
+        curve.pointwise[0],
+        curve.pointwise[len(curve.k) - 1],
+        round(float((ours * (1 - theirs)).sum())),
+        round(float((theirs * (1 - ours)).sum())),
+    )
+
+
+def comparison(report: Report, pair: Comparison) -> list[Node]:
+    """The strata of one comparison."""
+    rows: list[list[Cell]] = [
+        [f"{stratum.by}: {stratum.name}", stratum.problems, percent(stratum.base),
+         bounds(stratum.first, sign=True), stratum.lost, stratum.gained, stratum.k,
+         bounds(stratum.last, sign=True)]
+        for stratum in strata(report)
+        if stratum.of is pair
+    ]  # fmt: skip
+    if not rows:
+        return []
+    heads = ["stratum", "problems", "base pass@1, %", "− base at k = 1, points", "lost", "gained",
+             "K", "− base at K, points"]  # fmt: skip
+    words = (
+        "Quarters of the base's success rate: even samples of the base sort the problems, odd "
+        "samples of both arms are compared, so that luck in the one is not seen in the other."
+    )
+    by_rate = any(str(row[0]).startswith(BY_RATE) for row in rows)
+    return [
+        table("Where it moved", heads, rows, last=True),
+        *([el("p", words, class_="soft")] if by_rate else []),
+    ]
+
+
+def strata_frame(parts: list[Stratum]) -> pd.DataFrame:
+    """One row per comparison and stratum."""
+    return pd.DataFrame(
+        {
+            "problem_set": part.of.base.problem_set,
+            "base": part.of.base.arm,
+            "trained": part.of.trained.arm,
+            "step": part.of.trained.step,
+            "by": part.by,
+            "stratum": part.name,
+            "problems": part.problems,
+            "base_pass_at_1": part.base,
+            "lost": part.lost,
+            "gained": part.gained,
+            "k": k,
+            "difference": float(interval.estimate),
+            "lower": interval.low,
+            "upper": interval.high,
+            "sound": bool(interval.sound),
+        }
+        for part in parts
+        for k, interval in ((1, part.first), (part.k, part.last))
+    )
+
+
+ASPECT = Aspect(
+    Part.COMPARISONS,
+    comparison=comparison,
+    tables=lambda report: {"strata": strata_frame(strata(report))},
+)

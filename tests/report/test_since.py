@@ -1,0 +1,115 @@
+"""What the field measures since: strata, Cover@τ with its difference, the area, sharpening."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlbhpc.problems.problem import Problem
+from rlbhpc.report.aspects import cover, sharpening, strata
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.stored import problems_of
+from rlbhpc.report.tables import tables
+from rlbhpc.stats.area import log_area
+from rlbhpc.stats.cover import posterior_above
+from rlbhpc.stats.paired import paired_interval
+from rlbhpc.verify.verdict import Status
+from tests.report.rich import make_rich
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return gather(make_rich(tmp_path_factory.mktemp("since") / "run").layout.root)
+
+
+def words(nodes: list[object]) -> str:
+    return " ".join(text for node in nodes if hasattr(node, "itertext") for text in node.itertext())
+
+
+def test_quarters_are_sorted_by_even_samples_and_compared_on_odd_ones(report: Report) -> None:
+    (pair,) = report.final
+    parts = [p for p in strata.strata(report) if p.by == strata.BY_RATE]
+    assert sum(part.problems for part in parts) == len(pair.problems)
+    assert [part.base for part in parts] == sorted(part.base for part in parts)
+    ours, theirs = (
+        side.verdicts[rows] for side, rows in zip((pair.base, pair.trained), pair.rows, strict=True)
+        if side.verdicts is not None
+    )  # fmt: skip
+    judged = (ours >= Status.WRONG) & (ours <= Status.TIMEOUT)
+    right = ours == Status.RIGHT
+    rate = right[:, ::2].sum(axis=1) / judged[:, ::2].sum(axis=1)
+    lowest = rate <= np.quantile(rate, 0.25)
+    assert parts[0].problems == lowest.sum()
+    odd = right[:, 1::2].sum(axis=1) / judged[:, 1::2].sum(axis=1)
+    trained = (theirs == Status.RIGHT)[:, 1::2].mean(axis=1)
+    assert parts[0].base == pytest.approx(odd[lowest].mean())
+    assert float(parts[0].first.estimate) == pytest.approx((trained - odd)[lowest].mean())
+    solved = odd > 0
+    assert parts[0].lost == (solved & ~(trained > 0))[lowest].sum()
+
+
+def test_the_words_of_a_problem_set_are_strata(rich: Report) -> None:
+    (set_name,) = rich.problem_sets
+    pair = rich.final[0]
+    rich.memo.pop(strata.strata.__wrapped__, None)  # type: ignore[attr-defined]
+    problems = problems_of(rich)
+    assert problems == {set_name: []}, "the set is not where the study found it"
+    problems[set_name] += [
+        Problem(p, {"question": "?"}, "1", "math", {"level": str(i % 2), "subject": str(i)})
+        for i, p in enumerate(pair.problems)
+    ]
+    parts = [part for part in strata.strata(rich) if part.of is pair]
+    levels = [part for part in parts if part.by == "level"]
+    assert [part.name for part in levels] == ["0", "1"]
+    assert not [part for part in parts if part.by == "subject"], "an id of each is no stratum"
+    difference = pair.sides.trained.c - pair.sides.base.c
+    assert float(levels[0].first.estimate) == pytest.approx(difference[::2].mean() / 32)
+    cells = sum(part.lost for part in levels), sum(part.gained for part in levels)
+    assert pair.solved is not None
+    assert cells == (len(pair.solved.base_only), len(pair.solved.trained_only))
+    assert "level: 1" in words(strata.comparison(rich, pair))
+    assert set(tables(rich)["strata"]["by"]) == {"level", strata.BY_RATE}
+
+
+def test_a_power_of_one_is_the_base_as_it_was_sampled(rich: Report) -> None:
+    for found in sharpening.sharpenings(rich):
+        sides = found.of.sides
+        assert float(found.value.estimate[0]) == pytest.approx(sides.base.pass_at_k(1).mean())
+        assert float(found.rest.estimate[0]) == pytest.approx(
+            float(found.of.curve.pointwise.estimate[0])
+        )
+        assert found.effective_n[0] == 32
+        assert (np.diff(found.effective_n) <= 0).all(), "the sharper, the fewer samples count"
+        assert found.effective_n[found.chosen] >= sharpening.LEAST_EFFECTIVE / 2
+    assert {found.of.base.arm for found in sharpening.sharpenings(rich)} >= {"base"}
+    assert "samples that still count" in words(sharpening.comparison(rich, rich.final[0]))
+    assert set(tables(rich)["sharpening"]["samples"]) == {"all", "odd"}
+
+
+def test_nothing_is_sharpened_of_counts_alone(rich: Report) -> None:
+    pair: Comparison = rich.final[0]
+    assert sharpening.comparison(replace(rich, final=()), pair) == []
+
+
+def test_cover_and_area_stand_beside_their_differences(rich: Report) -> None:
+    found = cover.covered(rich)
+    trained = next(arm for arm in found if arm.pair is not None and arm.of.arm == "grpo")
+    assert trained.pair is not None and trained.cover_difference is not None
+    assert (np.diff(trained.cover.estimate) <= 0).all()
+    sides = trained.pair.sides
+    weights = rich.draws.of(trained.pair.problems)
+    above = [posterior_above(side, cover.LEVELS) for side in (sides.base, sides.trained)]
+    again = paired_interval(above[1] - above[0], weights, 0.95)
+    assert trained.cover_difference.lower.tolist() == again.lower.tolist()
+    assert trained.area is not None and trained.area_difference is not None
+    areas = log_area(sides.trained, 32) - log_area(sides.base, 32)
+    assert float(trained.area_difference.estimate) == pytest.approx(areas.mean())
+    base = next(arm for arm in found if arm.of.arm == "base")
+    assert base.pair is None and base.cover_difference is None
+    frames = tables(rich)
+    assert set(frames["cover"]["tau"]) == set(cover.LEVELS.tolist())
+    assert {"area", "area_lower", "difference"} <= set(frames["area"])
+    assert {"answer_entropy", "answer_entropy_lower"} <= set(frames["answers"])
