@@ -122,7 +122,7 @@ def train(
                 collected = collect(run, engine, scorer, step + 1, cursor, draft, drain)
             except Interrupted:  # nothing of the step was learnt: the weights are the last one's
                 if step:
-                    _save(learner, run, step, cursor, store)
+                    _save(learner, run, record, step, cursor, store)
                 return TRY_AGAIN
             rollouts, cursor, store = collected.chosen, collected.cursor, draft
             engine.rest()
@@ -144,11 +144,7 @@ def train(
                 checkpoint.export_model(learner, run.base, run.exports[step])
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
-                if record is not None:
-                    record.flush()
-                _save(learner, run, step, cursor, store)
-                if record is not None:
-                    record.settle(step)
+                _save(learner, run, record, step, cursor, store)
             clock.lap("save")
             if logs is not None:
                 logs.times(step, clock, collected.sampled)
@@ -162,9 +158,16 @@ def train(
     return DONE
 
 
-def _save(learner: Learner, run: Run, step: int, cursor: int, store: Store) -> None:
+def _save(
+    learner: Learner, run: Run, record: Record | None, step: int, cursor: int, store: Store
+) -> None:
+    """Save the state of a step; the rows of its rollouts first, which a state says are there."""
+    if record is not None:
+        record.flush()
     state = {"identity": run.identity, "cursor": cursor, "store": store}
     checkpoint.save_state(learner, run.folder / "state", step, state)
+    if record is not None:
+        record.settle(step)
 
 
 def refuse_a_mixture(run: Run) -> None:

@@ -19,6 +19,7 @@ from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from rlbhpc.problems.problem import Problem
+from rlbhpc.store import rollouts
 from rlbhpc.study.arm import Sampling
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train import dynamics
@@ -97,6 +98,9 @@ def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) 
         assert torch.equal(learnt(warned)[name], weight), name
     curves = [dynamics.read(run.folder / "dynamics.jsonl") for run in (straight, warned)]
     assert curves[0] == curves[1]
+    rows = [rollouts.read(run.folder / "rollouts") for run in (straight, warned)]
+    assert rows[0].equals(rows[1])
+    assert set(rows[0]["train_step"].to_pylist()) == {1, 2, 3, 4}
 
 
 def start_ranks(folder: Path, *words: str) -> subprocess.Popen[str]:
