@@ -250,13 +250,17 @@ def consolidate(root: Path) -> None:
     """
     paths = {path.parent.relative_to(root).as_posix(): path for path in root.rglob(METADATA)}
     top = json.loads(paths.pop(".").read_bytes())
-    nodes = {name: json.loads(paths[name].read_bytes()) for name in sorted(paths)}
+    nodes = {name: json.loads(path.read_bytes()) for name, path in paths.items()}
     text = json.dumps(consolidated(top, nodes), indent=1, ensure_ascii=False)
     (root / METADATA).write_text(text)
 
 
 def consolidated(top: dict[str, Any], nodes: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata of a root with that of all nodes in it."""
+    """Metadata of a root with that of all nodes in it.
+
+    Sorted: Zarr loses nodes whose siblings do not stand side by side.
+    """
+    nodes = dict(sorted(nodes.items()))
     checksum = metadata_checksum(top["attributes"], nodes)
     whole = {"kind": "inline", "must_understand": False, "metadata": nodes}
     return top | {

@@ -109,3 +109,14 @@ def test_rollouts_are_a_group_of_the_cube(tmp_path: Path, monkeypatch: pytest.Mo
     assert contents(layout.cube) == before
     rollouts.add(layout.rollouts("rl"), rows(range(8, 9)))
     assert compact(layout).new, "a grown training is a new version"
+
+
+def test_several_trainings_are_read_before_they_are_compacted(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    for model in ("ppo", "grpo"):
+        put_training(layout, model, range(1, 3), {"critic/rewards/mean": np.arange(2.0)})
+        rollouts.add(layout.rollouts(model), rows(range(1, 3)))
+    live = rlbhpc.open_cube(layout.root)
+    assert set(live["rollouts"]) == set(live["training"]) == {"ppo", "grpo"}
+    compact(layout)
+    assert live.identical(rlbhpc.open_cube(layout.root))
