@@ -14,9 +14,9 @@ from rlbhpc.errors import DONE
 from rlbhpc.report.aspects.best_prompt import best_prompt_frame, best_prompts
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
-from rlbhpc.store import scan
 from rlbhpc.study.load import load_study
 from tests.children import Child
+from tests.store import reading
 
 STUDY = """
 name: arms
@@ -60,7 +60,7 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     assert Child("sample", str(path)).ended() == DONE
     study = load_study(path)
     for arm in study.arms:
-        rows = scan.rows(study.layout, arm, "countdown", ("n_tokens", "logprobs")).table
+        rows = reading.rows(study.layout, arm, "countdown", ("n_tokens", "logprobs")).table
         assert rows.num_rows == 4 * study.arms[arm].n
         if arm == "long":
             assert set(rows["n_tokens"].to_pylist()) == {8}
