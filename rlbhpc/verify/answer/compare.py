@@ -46,6 +46,7 @@ from rlbhpc.verify.answer.value import (
     Value,
     Words,
 )
+from rlbhpc.verify.answer.witness import claim_alike
 
 
 def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
@@ -57,7 +58,7 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
         If neither could be established; :class:`Unread` where a side could not be read.
     """
     if isinstance(gold, Based) and isinstance(answer, Opaque):
-        return "digits, base left out" if answer.text.replace(" ", "") == gold.digits else NO
+        return _alike(gold.digits, answer.text.replace(" ", "")) and "digits, base left out"
     if isinstance(gold, Opaque) or isinstance(answer, Opaque):
         raise Unread("unread")
     if isinstance(answer, Choice) or isinstance(gold, Choice):
@@ -286,26 +287,37 @@ def _vector(matrix: Matrix) -> tuple[Quantity, ...] | None:
 
 
 def _based(gold: Based, answer: Based, _: Tolerance) -> str:
-    return "digits and base" if gold == answer else NO
+    return (
+        _alike(*(f"{side.digits} in base {side.base}" for side in (gold, answer)))
+        and "digits and base"
+    )
 
 
 def _base_dropped(gold: Based, answer: Quantity, _: Tolerance) -> str:
     # The base may be left out, as a unit may; the digits must be the same.
-    plain = answer.unit is None and answer.digits.lstrip("0") == gold.digits
+    plain = answer.unit is None and _alike(gold.digits, answer.digits.lstrip("0"))
     return "digits, base left out" if plain else NO
 
 
 def _words(gold: Words, answer: Words, _: Tolerance) -> str:
-    return "text" if gold.text == answer.text else NO
+    return _alike(gold.text, answer.text) and "text"
 
 
 def _words_letters(gold: Words, answer: Quantity, _: Tolerance) -> str:
     r"""Compare a text with the letters of a product: ``\text{ab}`` beside ``ab``."""
-    return "text" if gold.text and gold.text == _letters(answer) else NO
+    return gold.text and _alike(gold.text, _letters(answer)) and "text"
 
 
 def _letters_words(gold: Quantity, answer: Words, _: Tolerance) -> str:
-    return "text" if answer.text and _letters(gold) == answer.text else NO
+    return answer.text and _alike(_letters(gold), answer.text) and "text"
+
+
+def _alike(gold: str, answer: str) -> str:
+    """Compare what was read as text."""
+    if gold != answer:
+        return NO
+    claim_alike(gold, answer)
+    return "alike"
 
 
 def _letters(quantity: Quantity) -> str:
@@ -324,7 +336,7 @@ def _choice(gold: Value, answer: Value, tolerance: Tolerance) -> str:
     if ours and theirs:
         texts = {side.rest for side in (gold, answer) if isinstance(side, Choice)}
         texts = {text for text in texts if isinstance(text, Words)}
-        return "choice" if ours == theirs and len(texts) < 2 else NO
+        return "choice" if len(texts) < 2 and _alike(ours, theirs) else NO
     ours_rest = gold.rest if isinstance(gold, Choice) else gold
     theirs_rest = answer.rest if isinstance(answer, Choice) else answer
     if ours_rest is None or theirs_rest is None:

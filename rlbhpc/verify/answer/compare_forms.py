@@ -31,11 +31,23 @@ def compare_clocks(gold: Clock, answer: Clock, _: Tolerance) -> str:
     if (gold.minute, gold.second) != (answer.minute, answer.second):
         return NO
     if bool(gold.half) == bool(answer.half):
-        return "time of day" if _hour(gold) == _hour(answer) else NO
-    halved, bare = (gold, answer) if gold.half else (answer, gold)
-    # Without a.m. or p.m. an hour up to 12 means either half of the day.
-    hour = _hour(halved) if bare.hour > 12 or bare.hour == 0 else halved.hour
-    return "time of day" if hour == bare.hour else NO
+        equal = _hour(gold) == _hour(answer)
+    else:
+        halved, bare = (gold, answer) if gold.half else (answer, gold)
+        # Without a.m. or p.m. an hour up to 12 means either half of the day.
+        hour = _hour(halved) if bare.hour > 12 or bare.hour == 0 else halved.hour
+        equal = hour == bare.hour
+    if not equal:
+        return NO
+    ours, theirs = _seconds(gold), _seconds(answer)
+    # What is left open, half a day, is written as a term of its own.
+    turned = Node("add", (num(theirs), num(ours - theirs))) if ours != theirs else num(theirs)
+    claim_equal(num(ours), turned)
+    return "time of day"
+
+
+def _seconds(clock: Clock) -> int:
+    return (_hour(clock) * 60 + clock.minute) * 60 + clock.second
 
 
 def _hour(clock: Clock) -> int:

@@ -10,13 +10,14 @@ from rlbhpc.verify.answer.compare_scalar import (
     compare_numbers,
     compare_quantities,
 )
-from rlbhpc.verify.answer.exact import Undecided
+from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.intervals import order_key, region_parts
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tree import Node, num, rename, symbols
 from rlbhpc.verify.answer.value import Interval, Items, Quantity, Region, Relation, Value
+from rlbhpc.verify.answer.witness import claim_alike, claim_equal
 
 
 def compare_regions(gold: Value, answer: Value) -> str:
@@ -31,12 +32,27 @@ def compare_regions(gold: Value, answer: Value) -> str:
     ours, theirs = _joined(ours), _joined(theirs)
     if len(ours) != len(theirs):
         return NO
+    matched = []
     for part in ours:
         match = next((other for other in theirs if _same_part(part, other)), None)
         if match is None:
             return NO
         theirs.remove(match)
+        matched.append(match)
+    claim_alike(_shape(ours), _shape(matched))
     return "region"
+
+
+def _shape(parts: list[Interval | Quantity]) -> str:
+    """Write which ends are closed and which infinite: ``(-oo, b] u {a}``."""
+    return " u ".join(map(_brackets, parts)) or "{}"
+
+
+def _brackets(part: Interval | Quantity) -> str:
+    if isinstance(part, Quantity):
+        return "{a}"
+    low = "(["[part.low_closed] + ("-oo" if part.low is None else "a")
+    return f"{low}, {'oo' if part.high is None else 'b'}{')]'[part.high_closed]}"
 
 
 def _parts(value: Value) -> tuple[Interval | Quantity, ...]:
@@ -119,17 +135,36 @@ def compare_relations(gold: Relation, answer: Relation) -> str:
     if len(gold.sides) == len(answer.sides) and all(
         compare_numbers(a, b) for a, b in zip(gold.sides, answer.sides, strict=True)
     ):
+        claim_alike(" ".join(gold.ops), " ".join(answer.ops))
         return "side by side"
     if len(gold.ops) > 1:
         return NO
     if symbols(_difference(gold)) != symbols(_difference(answer)):
         return NO
-    factor = _factor(_difference(gold), _difference(answer))
+    ours, theirs = _difference(gold), _difference(answer)
+    factor = _factor(ours, theirs)
     if factor is None:
         return NO
-    if gold.ops[0] in ("=", "!="):
-        return "proportional"
-    return "proportional" if factor > 0 else NO
+    ordered = gold.ops[0] not in ("=", "!=")
+    if ordered and factor < 0:
+        return NO
+    _claim_proportional(ours, theirs, ordered)
+    claim_alike(gold.ops[0], answer.ops[0])
+    return "proportional"
+
+
+def _claim_proportional(a: Node, b: Node, ordered: bool) -> None:
+    """Note that a = c b, with c as a number; of inequalities also that c is positive."""
+    values = {name: num(value) for name, value in _point(a).items()}
+    factor = Node("div", (rename(a, values), rename(b, values)))
+    try:
+        ratio = exact(factor)
+    except Undecided:
+        ratio = None
+    factor = factor if ratio is None else num(ratio)
+    claim_equal(a, Node("mul", (factor, b)))
+    if ordered:
+        claim_equal(Node("abs", (factor,)), factor)
 
 
 def _difference(relation: Relation) -> Node:
@@ -139,8 +174,7 @@ def _difference(relation: Relation) -> Node:
 
 def _factor(a: Node, b: Node) -> float | None:
     """Return the real constant c with a = c·b, or None if there is none."""
-    names = symbols(a)
-    point = {name: Fraction(3 + 2 * i, 7) + Fraction(i, 13) for i, name in enumerate(sorted(names))}
+    point = _point(a)
     try:
         above, below = numeric(a, point), numeric(b, point)
     except Undecided:
@@ -151,3 +185,9 @@ def _factor(a: Node, b: Node) -> float | None:
     values = {name: num(value) for name, value in point.items()}
     crossed = (Node("mul", (a, rename(b, values))), Node("mul", (b, rename(a, values))))
     return (above / below).real if same(*crossed) else None
+
+
+def _point(node: Node) -> dict[str, Fraction]:
+    """Return the point at which the factor is found."""
+    names = sorted(symbols(node))
+    return {name: Fraction(3 + 2 * i, 7) + Fraction(i, 13) for i, name in enumerate(names)}

@@ -47,7 +47,7 @@ def same(a: Node, b: Node) -> bool:
             return left == right
         return agree(a, b, {})
     steps = has(a, *_STEPS) or has(b, *_STEPS)
-    counts = _INTEGER_LETTERS.issuperset(names)
+    counts = only_counts(names)
     if not about_integers(a, b):
         decided = _agreements(a, b, general_points(names))
         if decided is None:
@@ -67,7 +67,12 @@ def same(a: Node, b: Node) -> bool:
 def about_integers(a: Node, b: Node) -> bool:
     """Whether a comparison is about integers alone: steps, and only letters that count."""
     steps = has(a, *_STEPS) or has(b, *_STEPS)
-    return steps and _INTEGER_LETTERS.issuperset(symbols(a) | symbols(b))
+    return steps and only_counts(symbols(a) | symbols(b))
+
+
+def only_counts(names: Iterable[str]) -> bool:
+    """Whether all names are letters that count."""
+    return _INTEGER_LETTERS.issuperset(names)
 
 
 def general_points(names: list[str]) -> list[Point]:

@@ -4,13 +4,16 @@ A witness is a line of claims, separated by ``;``::
 
     (div $x 2) = (mul 1/2 $x) @ $x=3/7 | $x=-5/9
     4.51 ~ 4.5 +- 1/20
+    "204 in base 5" = "204 in base 5"
     "east"
 
 Expressions stand in prefix form: ``(op argument …)`` with the operations of
 :class:`~rlbhpc.verify.answer.tree.Node`, numbers as exact fractions, variables with a ``$``,
 unknown functions as ``(app:f …)``, and the constants ``pi``, ``e``, ``i`` and ``oo``. Both sides of
 ``=`` have one value at each point after ``@``; both of ``~`` differ by at most what follows ``+-``.
-Of a list every item has a claim, of two texts their common form in quotes.
+Of a list every item has a claim. Texts stand in quotes: digits, letters of choices, brackets of
+intervals and signs of relations, of the gold answer on the left and of the answer on the right. An
+answer that is spelled like the gold answer has their common form alone.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from rlbhpc.verify.answer.identity import (
     about_integers,
     general_points,
     integer_points,
+    only_counts,
     signed_points,
 )
 from rlbhpc.verify.answer.numeric import Point
@@ -54,6 +58,8 @@ def claim_equal(a: Node, b: Node) -> None:
     points = [*general_points(names)[:2], *signed_points(names)[:3]]
     if about_integers(a, b):
         points = integer_points(names)[:5]
+    elif names and only_counts(names):
+        points += integer_points(names)[:2]  # (-1)^n is real there and nowhere else
     places = " | ".join(map(_point, points)) if names else ""
     claims.append(f"{_written(a)} = {_written(b)}" + (f" @ {places}" if places else ""))
 
@@ -63,6 +69,18 @@ def claim_near(a: Node, b: Node, margin: Fraction) -> None:
     claims = _claims.get()
     if claims is not None:
         claims.append(f"{_written(a)} ~ {_written(b)} +- {margin}")
+
+
+def claim_alike(a: str, b: str) -> None:
+    """Note that what was read of both sides is spelled alike."""
+    claims = _claims.get()
+    if claims is not None:
+        claims.append(f"{quoted(a)} = {quoted(b)}")
+
+
+def quoted(text: str) -> str:
+    """Return a text as a claim writes it."""
+    return '"' + text.replace('"', "'") + '"'
 
 
 def joined(claims: list[str]) -> str:

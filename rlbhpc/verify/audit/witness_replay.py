@@ -23,7 +23,8 @@ _CLOSE: Final = _MP.mpf(10) ** -25
 # What decimal notation of a margin may lose.
 _ROUNDING: Final = 1 + _MP.mpf(10) ** -6
 _LARGEST_FACTORIAL: Final = 10_000
-_CLAIM: Final = re.compile(r'"[^"]*"|[^;"]+')
+_CLAIM: Final = re.compile(r'(?:"[^"]*"|[^;"])+')
+_TEXTS: Final = re.compile(r'"([^"]*)"(?: = "([^"]*)")?')
 _WORD: Final = re.compile(r"[()]|[^\s()]+")
 
 Point = Mapping[str, Any]
@@ -36,17 +37,19 @@ class _UndefinedError(Exception):
 def replay(witness: str) -> str:
     """Say whether every claim of a witness holds.
 
-    A text in quotes claims that gold and answer read alike; there is nothing to compute in it.
+    Two texts in quotes must be one. A single one claims that gold and answer read alike; there is
+    nothing to compute in it.
     """
     results = [_replay(claim.strip()) for claim in _CLAIM.findall(witness) if claim.strip()]
     return next((word for word in (FAILS, UNKNOWN, HOLDS, TEXT) if word in results), UNKNOWN)
 
 
 def _replay(claim: str) -> str:
-    if claim.startswith('"'):
+    texts = _TEXTS.fullmatch(claim)
+    if texts and texts[2] is None:
         return TEXT
     try:
-        holds = _near(claim) if " ~ " in claim else _equal(claim)
+        holds = texts[1] == texts[2] if texts else (_near if " ~ " in claim else _equal)(claim)
     except (_UndefinedError, ValueError, ArithmeticError, TypeError, LookupError):
         return UNKNOWN
     return HOLDS if holds else FAILS
@@ -68,7 +71,7 @@ def _equal(claim: str) -> bool:
     for point in _points(places):
         try:
             pair = value(left, point), value(right, point)
-        except (_UndefinedError, ZeroDivisionError):
+        except (_UndefinedError, ZeroDivisionError, ValueError):
             continue
         if point and not complex_numbers and any(_MP.im(side) for side in pair):
             continue  # roots and logarithms of negative numbers: another branch is as good
@@ -81,9 +84,7 @@ def _equal(claim: str) -> bool:
 
 
 def _same(left: Any, right: Any) -> bool:
-    if left == right:
-        return True
-    return bool(abs(left - right) <= _CLOSE * max(1, abs(left), abs(right)))
+    return bool(left == right or abs(left - right) < _CLOSE * max(1, abs(left), abs(right)))
 
 
 def _points(places: str) -> Iterator[Point]:

@@ -23,7 +23,7 @@ from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit
 from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Items, Quantity, Value
-from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined
+from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined, quoted
 from rlbhpc.verify.verdict import Status, Verdict
 
 FINGERPRINT: Final = f"math-5 mpmath-{importlib.metadata.version('mpmath')}"
@@ -70,7 +70,7 @@ def _decision(gold: str, answer: str, form: str, hint: Hints) -> tuple[Status, s
         return Status.NO_ANSWER, "empty", ""
     gold_form = _gold_form(gold)
     if form == gold_form:
-        return Status.RIGHT, "text", f'"{form[:MAX_CHARS]}"'
+        return Status.RIGHT, "text", quoted(form[:MAX_CHARS])
     if form.isdecimal() and gold_form.isdecimal():
         return Status.WRONG, "rational", ""
     if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
