@@ -34,8 +34,12 @@ def hf(tiny: Path) -> Iterator[Engine]:
     engine.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def vllm(tiny: Path) -> Iterator[Engine]:
+    """An engine for one file: when a later one of the same process ends, it takes this one along.
+
+    vLLM keeps its groups of devices in global variables.
+    """
     engine = make_engine("vllm", tiny, rows=64)
     yield engine
     engine.close()
