@@ -14,7 +14,7 @@ from typing import Any
 from rlbhpc.verify.sandbox import scratch
 from rlbhpc.verify.sandbox.job import Cause
 from rlbhpc.verify.sandbox.program import Confinement, Descriptors, enter
-from rlbhpc.verify.sandbox.run_queue import waited
+from rlbhpc.verify.sandbox.run_queue import Waiting
 
 # Seconds between looks at a running program: often enough for a budget to be kept to a few
 # hundredths, seldom enough to cost nothing.
@@ -29,7 +29,8 @@ class Watch:
         self._control = control
         self._confinement = confinement
         self._name = ""
-        self._sees_waiting = True
+        self._waiting = Waiting("")
+        self._held_up: float | None = None
         self._wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # Without a handler of its own a signal wakes nobody.
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -47,6 +48,7 @@ class Watch:
         try:
             # Waits until the child is confined, or dead.
             self._name = os.read(ready, 20).decode()
+            self._waiting = Waiting(self._name, self._confinement.proc)
             cause, status, usage = self._supervise(child, request, start)
             if not self._name:
                 return {"run": request["run"], "failed": "the child could not be confined"}
@@ -103,7 +105,7 @@ class Watch:
     ) -> tuple[Cause, int, Any]:
         if killed is None and usage.ru_utime + usage.ru_stime > request["cpu"]:
             killed = Cause.CPU
-        if killed is Cause.WALL and not self._sees_waiting:
+        if killed is Cause.WALL and self._held_up is None:
             # Where a site hides processes from each other: what others push from the processor
             # loses it more often than it gives it up to sleep.
             killed = Cause.STARVED if usage.ru_nivcsw > usage.ru_nvcsw + 10 else Cause.WALL
@@ -124,11 +126,9 @@ class Watch:
         elapsed = time.monotonic() - start
         if elapsed > request["longest_wall"]:
             return Cause.STARVED
-        if elapsed > request["wall"]:
-            held_up = waited(self._name, self._confinement.proc)
-            self._sees_waiting = held_up is not None
-            if elapsed > request["wall"] + (held_up or 0.0):
-                return Cause.WALL
+        self._held_up = self._waiting.seconds()
+        if elapsed > request["wall"] + (self._held_up or 0.0):
+            return Cause.WALL
         with suppress(OSError):
             # The clock of another process; see clock_getcpuclockid(3).
             if time.clock_gettime((~child << 3) | 2) > request["cpu"]:
