@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import ProblemSet
+from rlbhpc.problems.problemset import ProblemSet, Selection
 from rlbhpc.problems.sets.countdown import SET as COUNTDOWN
 from rlbhpc.verify.kinds import countdown
 from rlbhpc.verify.verdict import Verdict
@@ -16,18 +15,9 @@ from rlbhpc.verify.verdict import Verdict
 class Targets(ProblemSet):
     """The same problems; what a response should end with is all that the gold answer tells."""
 
-    def load(
-        self,
-        name: str,
-        path: Path | None,
-        subset: str | None,
-        limit: int | None,
-        seed: int,
-        dropped: list[str] | None = None,
-    ) -> list[Problem]:
+    def load(self, selection: Selection) -> list[Problem]:
         """Countdown's problems of the same names."""
-        problems = COUNTDOWN.load(name, path, subset, limit, seed, dropped)
-        return [replace(p, gold=str(p.extras["target"])) for p in problems]
+        return [replace(p, gold=str(p.extras["target"])) for p in COUNTDOWN.load(selection)]
 
 
 SET = Targets()

@@ -34,22 +34,46 @@ class Source:
     urls: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Which problems of a set are meant.
+
+    ``name`` begins the ids of the problems. ``path`` is a data file (JSONL, gzipped JSONL, JSON,
+    Parquet, Arrow) or a folder of them: one that ``rlbhpc stage`` filled, one that ``datasets``
+    saved to disk, or a snapshot of the hub. ``subset`` is a split of the files (``train``,
+    ``test``), a subset that the set defines (a date window of LiveCodeBench), a hash split
+    (``train[2000]`` and its complement ``holdout[2000]``, with another seed ``train[2000,7]``), or
+    a chain of these: ``train/holdout[500]``. ``limit`` problems are chosen by ``seed``, and a
+    smaller limit gives a subset of a larger one. The seed does not move hash splits, so that two
+    studies with different seeds can't train on each other's holdout. ``dropped`` gets the place of
+    every record that repeats another whole; without it such a record is refused.
+    """
+
+    name: str
+    path: Path | None
+    subset: str | None = None
+    limit: int | None = None
+    seed: int = 0
+    dropped: list[str] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many problems a set is to generate."""
+        if self.limit is None or self.limit < 1:
+            raise UserError(
+                f"problem set {self.name!r} is generated: say how many problems with `limit`"
+            )
+        return self.limit
+
+
 class ProblemSet(ABC):
     """A problem set of the registry."""
 
     source: Source | None = None
 
     @abstractmethod
-    def load(
-        self,
-        name: str,
-        path: Path | None,
-        subset: str | None,
-        limit: int | None,
-        seed: int,
-        dropped: list[str] | None = None,
-    ) -> list[Problem]:
-        """Problems of the set; see :func:`rlbhpc.problems.registry.load_set`."""
+    def load(self, selection: Selection) -> list[Problem]:
+        """Problems of the set, each id once."""
 
 
 Parse = Callable[[str, Record], Problem | None]
@@ -64,23 +88,10 @@ def _no_subset(problems: Sequence[Problem], subset: str) -> None:
 class FileSet(ProblemSet):
     """A set that is read from files.
 
-    Attributes
-    ----------
-    parse
-        Set name and record to problem, or ``None`` where the record is not part of the set.
-    source
-        Where to fetch it.
-    splits
-        Names that tell its files apart (``test``, ``train``); the first is read by default.
-    narrow
-        Problems and the name of a subset of the set's own to that subset, ``None`` for a name
-        that is not its.
-    subsets
-        The names that ``narrow`` knows, for messages.
-    subset_needed
-        Why a study must name a subset; empty if it need not.
-    big
-        Fields that stay in their file until they are read; see :mod:`rlbhpc.problems.deferred`.
+    ``parse`` gives None for a record that is not part of the set. The first of ``splits`` is read
+    by default. ``narrow`` gives the set's own subset of a name, None for a name that is not its;
+    ``subsets`` are those names, for messages, and ``subset_needed`` says why a study must give
+    one. ``big`` fields stay in their file until they are read (:mod:`rlbhpc.problems.deferred`).
     """
 
     parse: Parse
@@ -91,16 +102,9 @@ class FileSet(ProblemSet):
     subset_needed: str = ""
     big: tuple[str, ...] = ()
 
-    def load(
-        self,
-        name: str,
-        path: Path | None,
-        subset: str | None,
-        limit: int | None,
-        seed: int,
-        dropped: list[str] | None = None,
-    ) -> list[Problem]:
-        """Read, narrow and limit. A subset is a chain such as ``train/holdout[500]``."""
+    def load(self, selection: Selection) -> list[Problem]:
+        """Read, narrow and limit, in the order of the files."""
+        name, path, subset = selection.name, selection.path, selection.subset
         if path is None:
             raise UserError(
                 f"problem set {name!r} needs a path: a file, or a folder that "
@@ -111,7 +115,7 @@ class FileSet(ProblemSet):
         steps = subset.split("/") if subset else []
         wanted = steps.pop(0) if steps and steps[0] in self.splits else None
         files = _of_split(path, self.splits, wanted)
-        problems = _distinct(self._parsed(name, files), path, dropped)
+        problems = _distinct(self._parsed(name, files), path, selection.dropped)
         for step in steps:
             chosen = split_by_name(problems, step)
             chosen = self.narrow(problems, step) if chosen is None else chosen
@@ -121,7 +125,7 @@ class FileSet(ProblemSet):
                     + ", ".join((*self.splits, *self.subsets, "train[N]", "holdout[N]"))
                 )
             problems = chosen
-        return limited(problems, limit, seed)
+        return limited(problems, selection.limit, selection.seed)
 
     def _parsed(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
         for file in files:

@@ -9,7 +9,7 @@ from typing import Final
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import ProblemSet
+from rlbhpc.problems.problemset import ProblemSet, Selection
 from rlbhpc.problems.sets import (
     competition,
     compose,
@@ -96,35 +96,6 @@ def load_set(
     subset: str | None = None,
     limit: int | None = None,
     seed: int = 0,
-    dropped: list[str] | None = None,
 ) -> list[Problem]:
-    """Load a problem set.
-
-    Parameters
-    ----------
-    name
-        One of :func:`set_names`, or a file of the study's own.
-    path
-        A data file (JSONL, gzipped JSONL, JSON, Parquet, Arrow), or a folder of them: one that
-        ``rlbhpc stage`` filled, one that ``datasets`` saved to disk, or a snapshot of the hub.
-        Countdown is generated where this is ``None``.
-    subset
-        A split of the files (``train``, ``test``), a subset that the set defines (a date window
-        of LiveCodeBench), a hash split (``train[2000]`` and its complement ``holdout[2000]``,
-        with another seed ``train[2000,7]``), or a chain of these: ``train/holdout[500]``.
-    limit
-        At most so many problems: a subset chosen by ``seed``, not the first of the file. A
-        smaller limit with the same seed is a subset of a larger one.
-    seed
-        Seed of ``limit`` (and of Countdown's generator). It does not move hash splits, so that
-        two studies with different seeds can't train on each other's holdout.
-    dropped
-        Gets the place of every record that repeats another whole, which is left out; without it
-        such a record is refused.
-
-    Returns
-    -------
-    list of Problem
-        In the order of the files, each id once.
-    """
-    return get_set(name).load(name, path, subset, limit, seed, dropped)
+    """Load a problem set: one of :func:`set_names`, or a file of the study's own."""
+    return get_set(name).load(Selection(name, path, subset, limit, seed))

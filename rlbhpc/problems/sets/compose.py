@@ -11,14 +11,13 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import ProblemSet, make_problem
+from rlbhpc.problems.problemset import ProblemSet, Selection, make_problem
 
 MODULUS: Final = 100
 DEPTHS: Final = range(1, 17)
@@ -69,16 +68,9 @@ def half_of(problem: Problem) -> str:
 class Compose(ProblemSet):
     """The halves ``train`` and ``test`` (the default), with ``depth[D]`` or ``depth[LOW-HIGH]``."""
 
-    def load(
-        self,
-        name: str,
-        path: Path | None,
-        subset: str | None,
-        limit: int | None,
-        seed: int,
-        dropped: list[str] | None = None,
-    ) -> list[Problem]:
+    def load(self, selection: Selection) -> list[Problem]:
         """``limit`` problems of a half, depths in turn."""
+        name, path, subset = selection.name, selection.path, selection.subset
         match = _SUBSET.fullmatch(subset or "test")
         low = int(match[2] or 1) if match else 0
         high = int(match[3] or match[2] or 4) if match else 0
@@ -87,14 +79,10 @@ class Compose(ProblemSet):
                 f"problem set {name!r} is generated: give no path, and a subset such as test,"
                 f" train or test/depth[2-4], depths from 1 to {DEPTHS[-1]}; found {path or subset}"
             )
-        if limit is None:
-            raise UserError(
-                f"problem set {name!r} is generated: say how many problems with `limit`"
-            )
-        rng = np.random.Generator(np.random.Philox(key=[seed, 0xC0]))
+        rng = np.random.Generator(np.random.Philox(key=[selection.seed, 0xC0]))
         problems: dict[str, Problem] = {}
         barren = 0
-        while len(problems) < limit:
+        while len(problems) < selection.count:
             problem = compose(name, low + len(problems) % (high - low + 1), rng)
             barren = barren + 1 if problem.id in problems else 0
             if barren > _BARREN:

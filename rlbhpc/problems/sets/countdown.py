@@ -11,7 +11,7 @@ import yaml
 from rlbhpc.errors import UserError
 from rlbhpc.problems.countdown import OPERATIONS, Half, Rules, generate, make_problem
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import FileSet, ProblemSet, Source
+from rlbhpc.problems.problemset import FileSet, ProblemSet, Selection, Source
 from rlbhpc.problems.record import Record
 
 
@@ -66,27 +66,16 @@ class Countdown(ProblemSet):
 
     files: FileSet
 
-    def load(
-        self,
-        name: str,
-        path: Path | None,
-        subset: str | None,
-        limit: int | None,
-        seed: int,
-        dropped: list[str] | None = None,
-    ) -> list[Problem]:
+    def load(self, selection: Selection) -> list[Problem]:
         """``limit`` problems of the half ``train`` or ``test`` (the default)."""
+        name, path = selection.name, selection.path
         if path is not None and path.suffix not in (".yaml", ".yml"):
-            return self.files.load(name, path, subset, limit, seed, dropped)
-        half = subset or "test"
+            return self.files.load(selection)
+        half = selection.subset or "test"
         if half not in ("train", "test"):
             raise UserError(f"problem set {name!r} has no subset {half!r}; allowed: train, test")
-        if limit is None or limit < 1:
-            raise UserError(
-                f"problem set {name!r} is generated: say how many problems with `limit`"
-            )
         rules = Rules() if path is None else read_rules(path)
-        return generate(name, rules, cast(Half, half), limit, seed)
+        return generate(name, rules, cast(Half, half), selection.count, selection.seed)
 
 
 SET = Countdown(

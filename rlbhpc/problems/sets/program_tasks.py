@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import ProblemSet
+from rlbhpc.problems.problemset import ProblemSet, Selection
 from rlbhpc.problems.programs import IDENTITY, KINDS, generated, solving
 
 
@@ -15,17 +14,10 @@ from rlbhpc.problems.programs import IDENTITY, KINDS, generated, solving
 class ProgramTasks(ProblemSet):
     """The halves ``train`` and ``test`` (the default) of a grammar, or ``identity``."""
 
-    def load(
-        self,
-        name: str,
-        path: Path | None,
-        subset: str | None,
-        limit: int | None,
-        seed: int,
-        dropped: list[str] | None = None,
-    ) -> list[Problem]:
+    def load(self, selection: Selection) -> list[Problem]:
         """``limit`` problems of a half, or one of each kind about the identity."""
-        half = subset or "test"
+        name, path = selection.name, selection.path
+        half = selection.subset or "test"
         if path is not None or half not in ("train", "test", "identity"):
             raise UserError(
                 f"problem set {name!r} is generated: give no path, and of the subsets train, test "
@@ -40,11 +32,7 @@ class ProgramTasks(ProblemSet):
                                      "outputs": values[: size[kind]]})
                 for kind in KINDS
             ]  # fmt: skip
-        if limit is None or limit < 1:
-            raise UserError(
-                f"problem set {name!r} is generated: say how many problems with `limit`"
-            )
-        return generated(name, half, limit, seed)
+        return generated(name, half, selection.count, selection.seed)
 
 
 SET = ProgramTasks()
