@@ -12,15 +12,7 @@ _PICTURES: Final = 0x2400  # Unicode has a picture for each of the first 32 cont
 
 
 def visible(text: str, *, lines: bool = True) -> str:
-    """Replace characters that act on a terminal by ones that show them.
-
-    Parameters
-    ----------
-    text
-        Text of unknown origin.
-    lines
-        Keep line ends and tabs; otherwise they are shown too.
-    """
+    """Replace characters that act on a terminal by ones that show them; ``lines`` may stay."""
     kept = {"\n", "\t"} if lines else set()
     if text.isprintable():
         return text

@@ -38,18 +38,12 @@ def needs_base(folder: Path) -> bool:
 
 
 def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
-    """Return a checkpoint as a model folder.
+    """Return a checkpoint as a model folder; a folder that is one is returned as it is.
 
-    Parameters
-    ----------
-    folder
-        A model folder (returned as it is), a DeepSpeed checkpoint of any ZeRO stage, an FSDP
-        checkpoint of verl or TRL, or a LoRA adapter. DeepSpeed's and verl's files are pickles,
-        which can run code: convert those you trust.
-    base
-        Model folder that the weights belong to, for what the checkpoint lacks.
-    made
-        Where a converted one is kept; taken as it is if it is there already.
+    ``folder`` may also be a DeepSpeed checkpoint of any ZeRO stage, an FSDP checkpoint of verl or
+    TRL, or a LoRA adapter; ``base`` gives what it lacks. DeepSpeed's and verl's files are pickles,
+    which can run code: convert those you trust. What is converted stays in ``target``, and is taken
+    as it is if it is there already.
     """
     adapter, zero = (folder / ADAPTER).is_file(), _zero_tag(folder)
     parts = None if adapter or zero else sharded_weights(folder)

@@ -43,17 +43,9 @@ class Score:
 class Engine(Protocol):
     """Prompts in, tokens with log-probs out.
 
-    Attributes
-    ----------
-    tokens
-        Tokeniser of the model: encode a prompt once, detokenise, end-of-text ids.
-    max_length
-        Prompt and response tokens together that the model can hold.
-    sees
-        Whether the model is shown the images of a request.
-    deterministic
-        Whether a sample's bits depend only on (model, prompt, seed, sampling), whatever runs
-        beside it in the batch.
+    ``max_length`` counts prompt and response together. An engine that ``sees`` shows the model the
+    images of a request. It is ``deterministic`` if a sample's bits depend only on (model, prompt,
+    seed, sampling), whatever runs beside it in the batch.
     """
 
     tokens: Tokens

@@ -42,18 +42,9 @@ PIXELS = {"min_pixels": 28 * 28, "max_pixels": 16 * 28 * 28}
 def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes: Any) -> Path:
     """Write a random causal model with a byte tokeniser into ``folder`` and return the folder.
 
-    Parameters
-    ----------
-    folder
-        Where to write; made if it does not exist.
-    family
-        A transformers model type: ``qwen2``, ``llama``, ``mistral``, ``gpt2``, …; or
-        ``qwen2_5_vl``, which sees.
-    seed
-        Seed of the weights: the same seed gives the same bytes.
-    sizes
-        Configuration values that replace those of :data:`SIZES`. ``initializer_range`` sets how
-        peaked the random distributions are.
+    ``family`` is a transformers model type: ``qwen2``, ``llama``, ``mistral``, ``gpt2``, …; or
+    ``qwen2_5_vl``, which sees. The same seed gives the same bytes. ``sizes`` replace those of
+    :data:`SIZES`; ``initializer_range`` sets how peaked the random distributions are.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText

@@ -15,11 +15,8 @@ from rlbhpc.problems.prompts import Prompt, check_tokens
 class Tokens:
     """The tokeniser of one model folder.
 
-    Attributes
-    ----------
-    eos
-        Every id that ends a response: those of ``generation_config.json`` (there may be several,
-        and chat models need all of them), of ``config.json`` and of the tokeniser.
+    ``eos`` is every id that ends a response: those of ``generation_config.json`` (chat models need
+    all of them), of ``config.json`` and of the tokeniser.
     """
 
     def __init__(self, folder: Path) -> None:

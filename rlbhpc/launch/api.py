@@ -52,17 +52,9 @@ def write(
 ) -> Launch:
     """Write the scripts of what is missing of a study; nothing is submitted.
 
-    Parameters
-    ----------
-    study
-        The study file.
-    cluster
-        A name of the cluster table, a path of one of its files, ``local`` or ``debug``.
-    sbatch
-        Options of sbatch, such as ``["-p", "gpu"]``.
-    more
-        ``overrides``, ``only``, ``width``, ``throttle``, ``shard_tokens``, ``retry_failed`` as the
-        options of `rlbhpc launch`.
+    ``cluster`` is a name of the cluster table, a path of one of its files, ``local`` or ``debug``;
+    ``sbatch`` are options such as ``["-p", "gpu"]``; ``more`` are ``overrides``, ``only``,
+    ``width``, ``throttle``, ``shard_tokens`` and ``retry_failed``, as of `rlbhpc launch`.
     """
     prepared = prepare(Path(study), cluster=cluster, options=read_options(sbatch), **more)
     if not prepared.jobs:

@@ -194,15 +194,7 @@ def table() -> dict[str, Path]:
 
 
 def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
-    """Name and entry of the cluster to launch on.
-
-    Parameters
-    ----------
-    wanted
-        A name of the table, or a path that ends in .yaml; None leaves it to the host's name.
-    host
-        The host's name; this host's when left out.
-    """
+    """Name and entry of the cluster to launch on: a name, a path that ends in .yaml, or by host."""
     if wanted in HERE:
         return wanted, here()
     clusters = table()

@@ -11,18 +11,10 @@ from typing import Any
 class Efficiency:
     """What the devices of all attempts that ended did; a worker without a GPU counts as one.
 
-    Attributes
-    ----------
-    gpu_hours
-        Hours of these devices.
-    tokens_per_gpu_second
-        Response tokens that were stored, by seconds of a device.
-    loading
-        Share of the time that went into loading models.
-    again
-        Share that went into loading a model once more for a shard, after a preemption or a failure.
-    killed
-        Attempts without an end whose shard was begun again; their time is in no other number.
+    ``tokens_per_gpu_second`` counts response tokens that were stored. ``loading`` is the share of
+    the time that went into loading models, ``again`` the share of loading one once more for a
+    shard, after a preemption or a failure. ``killed`` attempts have no end, and their shard was
+    begun again; their time is in no other number.
     """
 
     gpu_hours: float

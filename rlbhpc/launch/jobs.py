@@ -19,26 +19,12 @@ Kind = Literal["train", "sample", "light"]
 class Job:
     """One batch script.
 
-    Attributes
-    ----------
-    name
-        Name of its script, and what others call it in ``after``.
-    words
-        Arguments of ``rlbhpc``; paths are those of the launch's folder or absolute.
-    after
-        Jobs that must have ended, well or not: each job looks itself at what is there.
-    tasks
-        Shards of each array task; empty for a job that is no array.
-    model
-        The model that it trains.
-    needs
-        A checkpoint (model, step) without which the job has nothing to do.
-    releases
-        Checkpoints that other jobs need and that appear while this one runs: (model, step, job).
-    gpu
-        Whether it needs one; a job that asks a server does not.
-    grows
-        Patterns of the files that grow, or appear, when it makes something new.
+    ``words`` are the arguments of ``rlbhpc``. The jobs in ``after`` must have ended, well or not:
+    each job looks itself at what is there. ``tasks`` are the shards of each array task, empty for a
+    job that is no array. ``model`` is the model that it trains. Without the checkpoint (model,
+    step) that it ``needs`` it has nothing to do; it ``releases`` checkpoints that other jobs need
+    and that appear while it runs: (model, step, job). A job that asks a server needs no ``gpu``.
+    ``grows`` are patterns of the files that grow, or appear, when it makes something new.
     """
 
     name: str
@@ -68,16 +54,8 @@ def jobs_of(
 ) -> list[Job]:
     """All jobs of one launch, each after those that it waits for.
 
-    Parameters
-    ----------
-    study, plan
-        What is to be made, and what of it is missing.
-    cluster
-        The limits of the site.
-    width
-        Most array tasks in all; a task then works several shards, one after the other.
-    shards
-        Those of the plan that are to be worked; all when left out.
+    ``width`` is the most array tasks in all; a task then works several shards, one after the other.
+    ``shards`` are those of the plan that are to be worked; all when left out.
     """
     chosen = plan.shards if shards is None else shards
     training = untrained(study, study.models)

@@ -22,17 +22,7 @@ FIXED_FILES: Final = 12
 
 @dataclass(frozen=True)
 class Rates:
-    """How fast one worker is.
-
-    Attributes
-    ----------
-    tokens
-        Response tokens per second once the model is loaded.
-    start
-        Seconds until it is loaded.
-    source
-        Where that is known from.
-    """
+    """How fast one worker is: response tokens per second once loaded, and seconds until loaded."""
 
     tokens: float
     start: float

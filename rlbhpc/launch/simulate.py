@@ -22,22 +22,11 @@ MOST_ATTEMPTS = 1_000
 
 @dataclass(frozen=True)
 class Site:
-    """What a worker meets.
+    """What a worker meets: ``preemptions`` per hour, and times in seconds.
 
-    Attributes
-    ----------
-    preemptions
-        Per hour of one worker.
-    limit
-        Time limit of a job, in seconds.
-    drain
-        Seconds between a warning and the end.
-    pause
-        Seconds that a requeued job waits.
-    response
-        Seconds that one response takes; those in flight are half-made on average.
-    in_flight
-        Response tokens that are lost when nothing in flight can be finished.
+    ``limit`` is a job's time limit, ``drain`` lies between a warning and the end, ``pause`` is what
+    a requeued job waits, and ``response`` what one response takes; those in flight are half-made on
+    average. ``in_flight`` response tokens are lost when nothing in flight can be finished.
     """
 
     preemptions: float

@@ -50,25 +50,13 @@ class Failure:
 class Status:
     """How far a run is.
 
-    Attributes
-    ----------
-    blocks
-        What is there of each arm, problem set and step.
-    launches
-        Those whose shards are shown: all that have jobs in the queue, and the newest.
-    shards
-        Their shards by launch and state: ``done``, ``running``, ``waiting``, ``stopped`` and,
-        without an answer of Slurm, ``begun``: a worker took it and has not ended it.
-    queue
-        Jobs in Slurm's queue by state and by the reason why they wait; None without an answer.
-    rate
-        Response tokens per second of one worker, by the attempts that have ended.
-    left
-        Seconds until all these shards are done, as far as that can be told.
-    behind
-        What follows the samples and is not up to date, once all samples are there.
-    efficiency
-        What the time on the devices went into; None before an attempt has ended.
+    ``launches`` are those whose shards are shown: all that have jobs in the queue, and the newest.
+    ``shards`` are counted by launch and state: ``done``, ``running``, ``waiting``, ``stopped`` and,
+    without an answer of Slurm, ``begun``: a worker took it and has not ended it. ``queue`` counts
+    Slurm's jobs by state and by the reason why they wait; None without an answer. ``rate`` is in
+    response tokens per second of one worker, ``left`` in seconds until all these shards are done.
+    ``behind`` is what follows the samples and is not up to date, once all samples are there.
+    ``efficiency`` is None before an attempt has ended.
     """
 
     blocks: list[Presence]

@@ -28,16 +28,8 @@ Half = Literal["train", "test"]
 class Rules:
     """What a Countdown problem may be.
 
-    Attributes
-    ----------
-    counts
-        How many numbers a problem may have; each problem draws one of these.
-    low, high
-        Range of the numbers, both ends included. They are drawn with replacement.
-    operations
-        Some of ``+ - * /``.
-    targets
-        Lowest and highest target.
+    Each problem draws one of ``counts`` (how many numbers it has), then numbers from ``low`` to
+    ``high``, both included, with replacement. ``targets`` are the lowest and the highest target.
     """
 
     counts: tuple[int, ...] = (4,)
@@ -139,19 +131,6 @@ def work_traces(set_name: str, rules: Rules, count: int, hit: float, seed: int) 
     any beginning of the stream the fraction ``hit`` reaches the target (to within one trace); the
     others are written just as neatly and end elsewhere. Hits and misses draw their problems from
     the same distribution, that of the values of random traces. ``hit`` 1 gives a teacher.
-
-    Parameters
-    ----------
-    set_name
-        Name of the set that the problems belong to.
-    rules
-        Numbers, operations, targets.
-    count
-        How many traces.
-    hit
-        Fraction that reaches the target, 0 to 1.
-    seed
-        Seed of everything.
     """
     if not 0 <= hit <= 1:
         raise UserError(f"countdown: fraction of hits {hit}; allowed: 0 to 1")

@@ -16,11 +16,8 @@ _PLACES = (_QUESTION, "gold", "id", "solution")
 def own_set(fields: Mapping[str, str]) -> FileSet:
     """A set whose records have these fields.
 
-    Parameters
-    ----------
-    fields
-        ``question``, and possibly ``gold``, ``id`` and ``solution``, each with the name of its
-        field in the file. Any other name becomes an extra of the problem.
+    ``fields`` maps ``question``, and possibly ``gold``, ``id`` and ``solution``, to the names of
+    the fields in the file. Any other name becomes an extra of the problem.
     """
     if _QUESTION not in fields:
         raise UserError("`fields` says not which field holds the question: {question: NAME, …}")

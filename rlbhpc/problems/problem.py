@@ -18,25 +18,13 @@ from rlbhpc.problems.deferred import Deferred
 class Problem:
     """One problem of a problem set.
 
-    Attributes
-    ----------
-    id
-        ``"<set>/<local id>"``. The set name is what stands before the first slash, so an id is
-        unique across all sets of a study.
-    fields
-        The strings that a prompt template may use; ``question`` is always among them.
-    gold
-        The reference answer as the set states it (empty where tests decide, as in code).
-    verifier
-        Name in the verifier registry (``math``, ``code``, ``countdown``, ``visual``, ``choice``),
-        or a file of the study's own, ``/folder/mine.py``.
-    extras
-        What only the verifier or the analysis needs (answer type, unit, tests, level): JSON
-        values, and :class:`~rlbhpc.problems.deferred.Deferred` for what is too big to hold.
-    images
-        Paths or raw bytes of the images that belong to the prompt.
-    solution
-        A worked solution, where the set has one, for examples in prompts. No sample depends on it.
+    ``id`` is ``"<set>/<local id>"``, unique across all sets of a study. ``fields`` are the strings
+    that a prompt template may use; ``question`` is always among them. ``gold`` is the reference
+    answer as the set states it, empty where tests decide, as in code. ``verifier`` is a name of
+    the verifier registry, or a file of the study's own. ``extras`` hold what only the verifier or
+    the analysis needs: JSON values, and :class:`~rlbhpc.problems.deferred.Deferred` for what is too
+    big to hold. ``images`` are paths or raw bytes. ``solution`` is a worked solution for examples
+    in prompts; no sample depends on it.
     """
 
     id: str

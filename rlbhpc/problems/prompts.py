@@ -36,16 +36,8 @@ _MARK: Final = re.compile(
 class Prompt:
     """A prompt template.
 
-    Attributes
-    ----------
-    name
-        Its name in a study file.
-    text
-        The template itself.
-    digest
-        16 hex digits of SHA-256 over the template's UTF-8 bytes.
-    without
-        Texts for the questions that are examples in ``text``, by :func:`same_question`.
+    ``digest`` is 16 hex digits of SHA-256 over the template's UTF-8 bytes. ``without`` holds texts
+    for the questions that are examples in ``text``, by :func:`same_question`.
     """
 
     name: str
@@ -85,15 +77,7 @@ def prompt_names() -> list[str]:
 
 
 def get_prompt(name: str, folder: Path = Path()) -> Prompt:
-    """Find a template by name, or read a study's own.
-
-    Parameters
-    ----------
-    name
-        A name of :func:`prompt_names`, or the path of a study's own template, ending in ``.txt``.
-    folder
-        What a relative path starts from: the folder of the study file.
-    """
+    """Find a template by name, or read a study's own (``.txt``), relative to the study's folder."""
     if name.endswith(".txt"):
         return _read(folder / name)
     if name not in prompt_names():
@@ -159,18 +143,7 @@ def check_tokens(
 
     Two mistakes show only as lower scores: a beginning-of-sequence token that both the template
     and the tokenizer have written, and a chat format that is not this model's, whose control
-    tokens then fall apart into ordinary ones.
-
-    Parameters
-    ----------
-    prompt
-        The template.
-    ids
-        The rendered prompt as it will be given to the engine.
-    bos_id
-        The tokenizer's beginning-of-sequence token, ``None`` if it has none.
-    encode
-        The tokenizer's text-to-ids function, without added special tokens.
+    tokens then fall apart into ordinary ones. ``encode`` adds no special tokens.
     """
     # Further on it may be part of the format: SmolLM2 begins a text and every turn with one token.
     if bos_id is not None and list(ids[:2]) == [bos_id, bos_id]:

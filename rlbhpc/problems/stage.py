@@ -40,16 +40,8 @@ _TIMEOUT: Final = 30.0
 class Manifest:
     """What a staged folder holds.
 
-    Attributes
-    ----------
-    set
-        Name of the problem set.
-    source
-        ``repo`` and ``revision`` on the hub, or ``urls``.
-    files
-        Path in the folder to ``bytes`` and ``sha256``.
-    problems
-        Subset to ``count`` and ``digest`` of its problems.
+    ``source`` is ``repo`` and ``revision`` on the hub, or ``urls``; ``files`` map a path in the
+    folder to ``bytes`` and ``sha256``, ``problems`` a subset to ``count`` and ``digest``.
     """
 
     set: str
@@ -65,19 +57,8 @@ class _UnreachableError(Exception):
 def stage(name: str, to: Path, revision: str | None = None) -> tuple[Manifest, bool]:
     """Fetch one set into ``to/<name>`` unless it is there already, unchanged.
 
-    Parameters
-    ----------
-    name
-        Name of the set.
-    to
-        Folder that holds one folder per set.
-    revision
-        Branch, tag or commit on the hub; the newest if missing. Stored as a commit.
-
-    Returns
-    -------
-    tuple of Manifest and bool
-        The manifest, and whether anything was fetched.
+    The manifest stores ``revision`` (branch, tag or commit; the newest if missing) as a commit. The
+    second value says whether anything was fetched.
     """
     source = _file_set(name).source
     folder = to / name

@@ -50,14 +50,8 @@ def stored_study(path: Path) -> Study:
 def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Load a study file and look up everything that it names.
 
-    Parameters
-    ----------
-    path
-        The study file.
-    overrides
-        ``key.path=value`` texts that win over the file (``--set``).
-
-    A file that ends in ``.json`` is a study as it was launched, with all that was looked up then.
+    ``overrides`` are ``key.path=value`` texts that win over the file (``--set``). A file that ends
+    in ``.json`` is a study as it was launched, with all that was looked up then.
     """
     if path.suffix == ".json" and path.is_file():
         if overrides:

@@ -25,14 +25,9 @@ SHORT = 12
 class Origin:
     """A record beside weights or training state.
 
-    Attributes
-    ----------
-    made_by
-        Digest of what they are made from: base, recipe, data and, of a checkpoint, step.
-    run
-        The training run, which has a name of its own each time that it starts from nothing.
-    files
-        The checkpoint's files when they were whole; empty for training state.
+    ``made_by`` is the digest of what they are made from: base, recipe, data and, of a checkpoint,
+    step. A training that starts from nothing gets a new name, ``run``. ``files`` are those of the
+    checkpoint when they were whole; empty for training state.
     """
 
     made_by: str

@@ -19,13 +19,7 @@ PATIENCE: Final = 120
 
 
 def brought(study: Path, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Names that each file of a study holds, by the file's path.
-
-    Raises
-    ------
-    UserError
-        For a file that raises, ends the interpreter, or takes longer than :data:`PATIENCE`.
-    """
+    """Names that each file of a study holds; refused if it raises, exits or outlasts `PATIENCE`."""
     if study.suffix == ".json":
         return {}
     references = plugins.references(expand(load_tree(study, overrides)).plain())

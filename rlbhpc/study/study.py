@@ -42,22 +42,11 @@ _UNSET: Final = [(key, None) for key in ("stop_after", *MoreSampling.model_field
 class Study:
     """A study with everything that it names looked up.
 
-    Attributes
-    ----------
-    file
-        The study file after includes, overrides and sweeps; all paths absolute.
-    digests
-        Content digest of each model at each step that exists or will be trained.
-    prompts
-        The prompt templates, under the names that arms and recipes give.
-    problem_hashes
-        Per problem set the content hash of each problem, in the order of the set.
-    text_digests
-        Content digest of each file of texts that recipes and scores name.
-    plugins
-        Each Python file that the study brings, as it names it, with its identity by content.
-    duplicates
-        Per problem set how many repeated records of its files were left out, where any were.
+    ``file`` is the study file after includes, overrides and sweeps, all paths absolute. ``digests``
+    are of the content of each model at each step that exists or will be trained, ``text_digests``
+    of each file of texts. ``prompts`` have the names that arms and recipes give. ``problem_hashes``
+    keep the order of each set; ``duplicates`` count the repeated records that were left out.
+    ``plugins`` map each Python file that the study brings to its identity by content.
     """
 
     file: StudyFile

@@ -134,16 +134,9 @@ def read_tree(path: Path) -> Node:
 
 
 def parse(text: str, file: str, line: int | None = None) -> Node:
-    """Parse YAML text.
+    """Parse one YAML document; messages name ``file`` as its place.
 
-    Parameters
-    ----------
-    text
-        One YAML document.
-    file
-        The name that messages give as its place.
-    line
-        Used for all nodes instead of the true line; 0 leaves lines out (``--set`` has none).
+    ``line`` replaces the true line of all nodes; 0 leaves lines out (``--set`` has none).
     """
     # The C parser is in every PyYAML wheel; the other one is the same, only slower.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -24,17 +24,11 @@ SPREAD = 1.5
 
 @dataclass(frozen=True)
 class Shown:
-    """Images of a prompt.
+    """Images of a prompt, as files in the order in which the prompt shows them.
 
-    Attributes
-    ----------
-    images
-        As files, in the order in which the prompt shows them.
-    places
-        Which of the prompt's tokens stand for them. Only these: a response may well sample the
-        token that marks an image, and then it is a token like any other.
-    positions
-        Where all tokens of the prompt stand in time, height and width, shape (3, tokens).
+    ``places`` are the prompt's tokens that stand for them. Only these: a response may well sample
+    the token that marks an image, and then it is a token like any other. ``positions`` say where
+    all tokens of the prompt stand in time, height and width, shape (3, tokens).
     """
 
     images: tuple[bytes, ...]
@@ -68,28 +62,13 @@ class Response:
 class MicroBatch:
     """One line of prompts and responses, and where in it each response's tokens are predicted.
 
-    Attributes
-    ----------
-    index
-        Which responses of the batch stand here, shape (b,).
-    input_ids, positions
-        What the model reads, shape (1, cells); positions (3, 1, cells) where there are images.
-    cells
-        The cell that predicts each response token, one response after the other, shape (sum of
-        lengths,). Responses to one prompt share the cell of its last token.
-    targets
-        The response tokens themselves, in the same order.
-    lengths
-        Response length of each of the b responses.
-    rows
-        Cells that attention sees together: one tensor (responses, width) for each group of
-        responses of similar size, a row being a whole prompt with one response. What fills a row
-        up on the right is seen by nothing.
-    home
-        For each cell, its place in ``rows`` laid end to end.
-    images, seen
-        Of all prompts, in the order in which they stand in the line; and the cells that stand for
-        them.
+    ``index`` says which b responses of the batch stand here. The model reads ``input_ids`` and
+    ``positions``, shape (1, cells), or (3, 1, cells) where there are images. ``cells`` predict the
+    response tokens ``targets``, one response after the other; responses to one prompt share the
+    cell of its last token. ``rows`` are cells that attention sees together: one tensor (responses,
+    width) for each group of responses of similar size, a row being a whole prompt with one
+    response; what fills a row up on the right is seen by nothing. ``home`` is each cell's place in
+    ``rows`` laid end to end. ``images`` stand in the line in this order, at the cells ``seen``.
     """
 
     index: Tensor

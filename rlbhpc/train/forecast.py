@@ -39,24 +39,12 @@ FAKE = FakeTensorMode(allow_non_fake_inputs=True)
 class Forecast:
     """One training run, before it starts.
 
-    Attributes
-    ----------
-    work
-        What is sampled and updated, by name: counts over the whole run.
-    memory
-        Bytes that one rank holds, by part.
-    flop
-        Operations of the whole run at most: 2 per parameter and token that is read or sampled, 6
-        that is trained on (Kaplan et al. 2020, arXiv 2001.08361), 4 where the parameter stands
-        still, attention left out. None for supervised training, whose texts have the length that
-        they have.
-    share
-        Share of a device's memory that is left to training while vLLM samples; while the learner
-        works it has all of it.
-    handed, largest
-        Bytes of the weights that vLLM has of its own, and of the largest of them.
-    settings
-        What the loop is given: the recipe's settings and the defaults of the device.
+    ``work`` counts what is sampled and updated over the whole run; ``memory`` is in bytes of one
+    rank, by part. ``flop`` are at most 2 per parameter and token that is read or sampled, 6 that is
+    trained on (Kaplan et al. 2020, arXiv 2001.08361), 4 where the parameter stands still, attention
+    left out; None for supervised training, whose texts have the length that they have. ``share`` of
+    a device's memory is left to training while vLLM samples. ``handed`` are the bytes of the
+    weights that vLLM has of its own, ``largest`` those of the largest of them.
     """
 
     model: str

@@ -41,20 +41,10 @@ from rlbhpc.train.settings import Settings
 class Run:
     """One training run.
 
-    Attributes
-    ----------
-    name
-        The model of the study that comes out of it; enters the seeds of its rollouts.
-    base
-        Folder of the model that training starts from.
-    folder
-        Where training state and dynamics are kept.
-    exports
-        Training step -> where the model at that step goes.
-    reference
-        Folder of the model that a penalty is measured against; None for ``base``.
-    ask
-        Puts a problem that an algorithm makes itself into the recipe's prompt.
+    ``name`` is the model of the study that comes out of it, and enters the seeds of its rollouts.
+    It starts from ``base``, keeps training state and dynamics in ``folder``, and puts the model at
+    each step where ``exports`` says. A penalty is measured against ``reference``, None for
+    ``base``. ``ask`` puts a problem that an algorithm makes itself into the recipe's prompt.
     """
 
     name: str

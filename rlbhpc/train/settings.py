@@ -48,45 +48,22 @@ class Traces:
 class Settings:
     """What an RL run does, apart from its algorithm.
 
-    Attributes
-    ----------
-    prompts_per_step, samples_per_prompt
-        One rollout is their product.
-    mini_batch
-        Responses per optimiser step; 0 means the whole rollout, which is then exactly on-policy.
-    epochs
-        Passes over one rollout.
-    temperature, max_tokens
-        Of the rollouts. top-p is always 1: the trainer's log-probs are those of the full
-        distribution, and a nucleus would bias every ratio by the mass it drops.
-    rollouts, rollout_memory
-        Engine of the rollouts: ``hf`` repeats itself bit for bit on the CPU, ``vllm`` is faster for
-        models of more than some millions of parameters; and the share of a GPU that vLLM may take
-        beside the learner.
-    kl_loss, kl_kind
-        Weight and estimator of a reference penalty in the loss (the penalty in the reward belongs
-        to the algorithm).
-    entropy_bonus
-        Weight of the mean token entropy in the loss.
-    sampler_cap
-        Upper bound of the importance weight that corrects the sampler's numbers towards the
-        trainer's; 0 switches the correction off.
-    mask_truncated
-        Leave responses that hit ``max_tokens`` out of the loss.
-    micro_tokens
-        Tokens of one micro-batch, a prompt counted with each of its responses: the memory knob.
-        The result does not depend on it.
-    recompute
-        Keep the hidden states between layers alone, and compute a layer again when its gradient is
-        due: a quarter more work, and a small part of the memory. The result does not depend on it.
-    lora_rank
-        Rank of the adapters that learn in place of the weights; 0 for none. Their learning rate is
-        about ten times as large.
-    half_life
-        Steps in which the learning rate halves once it is warm; 0 keeps it constant. A decay that
-        does not look at the last step lets a run be prolonged without changing what it has done.
-    save_every
-        Steps between saves of the training state. A kill loses at most this many steps.
+    A rollout is prompts_per_step × samples_per_prompt responses; ``mini_batch`` of them are one
+    optimiser step, 0 for all, which is then exactly on-policy. Its top-p is always 1: the trainer's
+    log-probs are those of the full distribution, and a nucleus would bias every ratio by the mass
+    it drops. ``rollouts`` by ``hf`` repeat themselves bit for bit on the CPU, ``vllm`` is faster
+    for models of more than some millions of parameters and takes ``rollout_memory`` of a GPU beside
+    the learner. ``kl_loss`` weighs a reference penalty in the loss (the penalty in the reward
+    belongs to the algorithm), ``entropy_bonus`` the mean token entropy. ``sampler_cap`` bounds the
+    importance weight that corrects the sampler's numbers towards the trainer's; 0 switches it off.
+    ``mask_truncated`` leaves responses that hit ``max_tokens`` out of the loss.
+
+    ``micro_tokens``, a prompt counted with each of its responses, is the memory knob, and
+    ``recompute`` computes layers again when their gradient is due: a quarter more work, a small
+    part of the memory. The result depends on neither. ``lora_rank`` 0 trains the weights
+    themselves; adapters want a learning rate about ten times as large. The learning rate halves
+    every ``half_life`` steps once it is warm; a decay that does not look at the last step lets a
+    run be prolonged without changing what it has done. A kill loses at most ``save_every`` steps.
     """
 
     steps: Count

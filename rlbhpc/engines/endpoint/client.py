@@ -44,18 +44,9 @@ class StoppedError(Exception):
 class Client:
     """One connection to a server, reused and renewed as needed.
 
-    Parameters
-    ----------
-    url
-        Base address, up to and with ``/v1``.
-    key
-        Sent as a bearer token; None sends none. It never enters a message.
-    tries
-        How often one request is sent.
-    timeout
-        Seconds without a byte after which a try is given up.
-    stop
-        Set from outside: waiting ends.
+    ``url`` goes up to and with ``/v1``. ``key`` is sent as a bearer token and never enters a
+    message. A try is given up after ``timeout`` seconds without a byte. ``stop`` is set from
+    outside and ends waiting.
     """
 
     def __init__(

@@ -48,29 +48,12 @@ class EndpointEngine:
     """A model behind a server.
 
     Log-probs are those that the server reports (as a rule at temperature 1, whatever the sampling
-    temperature), and entropies are lower bounds from the likeliest tokens' log-probs: a server
-    tells no full distribution. Whether a seed is honoured, it decides as well.
-
-    Parameters
-    ----------
-    model
-        The model's name at the server.
-    url
-        Base address, up to and with ``/v1``.
-    chat
-        Send the prompt as a user's message.
-    key_env
-        Environment variable with the key.
-    context
-        Tokens, prompt and response together, that the model holds, where that is known.
-    concurrency
-        Requests under way at a time.
-    tries
-        How often a request is sent before it counts as failed.
-    timeout
-        Seconds without a byte after which a try is given up.
-    top_logprobs
-        How many of the likeliest tokens to ask for; 0 asks for no log-probs at all.
+    temperature), and entropies are lower bounds from the ``top_logprobs`` likeliest tokens: a
+    server tells no full distribution. Whether a seed is honoured, it decides as well.
+    ``url`` goes up to and with ``/v1``; ``chat`` sends the prompt as a user's message; ``key_env``
+    names the environment variable with the key; ``context`` is what the model holds, prompt and
+    response together; ``concurrency`` requests are under way at a time. The rest is the
+    :class:`Client`'s.
     """
 
     deterministic = False

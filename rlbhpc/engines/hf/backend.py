@@ -35,21 +35,9 @@ def attend(
 
     Written as two batched matrix products, because these sum over a row's columns in order, so
     that masked columns at the end (exact zeros) leave the bits as they are; the fused kernels cut
-    the columns by the shape of the whole batch.
-
-    Parameters
-    ----------
-    query
-        ``[rows, heads, head dim]``.
-    key, value
-        ``[rows, kv heads, width, head dim]``.
-    mask
-        Additive, ``[rows × kv heads, 1, width]``.
-
-    Returns
-    -------
-    torch.Tensor
-        ``[rows, heads, value dim]``.
+    the columns by the shape of the whole batch. ``query`` is [rows, heads, head dim], ``key`` and
+    ``value`` [rows, kv heads, width, head dim], ``mask``, which is added, [rows × kv heads, 1,
+    width]; the result is [rows, heads, value dim].
     """
     rows, heads, dim = query.shape
     kv_heads = key.shape[1]

@@ -40,18 +40,7 @@ class HfEngine:
     On the CPU in float32 a sample's tokens, log-probs and entropies depend only on (model,
     prompt, seed, sampling): cached columns are left-aligned, masked columns add exact zeros,
     batches are whole multiples of sixteen rows, and each row draws from a counter-based stream
-    keyed by its seed.
-
-    Parameters
-    ----------
-    model
-        Model folder.
-    rows
-        Responses that run side by side.
-    dtype
-        A torch floating-point type by name.
-    device
-        A torch device by name.
+    keyed by its seed. ``rows`` responses run side by side.
     """
 
     def __init__(

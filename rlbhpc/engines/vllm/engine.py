@@ -40,23 +40,11 @@ NO_LIBNUMA = (
 class VllmEngine:
     """vLLM's own engine in this process.
 
-    Parameters
-    ----------
-    model
-        Model folder.
-    rows
-        Responses that run side by side (``max_num_seqs``).
-    dtype
-        ``auto`` takes the checkpoint's own on a GPU and float32 on the CPU.
-    max_length
-        Room for prompt and response together; less than the model's own leaves memory for more
-        rows.
-    tensor_parallel, data_parallel
-        Devices that one copy of the model is spread over, and copies.
-    memory
-        Share of the device's memory that vLLM may take.
-    options
-        Further engine arguments of vLLM by their own names.
+    ``rows`` responses run side by side (``max_num_seqs``). ``dtype`` ``auto`` is the checkpoint's
+    own on a GPU and float32 on the CPU. ``max_length`` is room for prompt and response together;
+    less than the model's own leaves memory for more rows. ``tensor_parallel`` devices hold one
+    copy of the model; ``data_parallel`` are the copies. ``memory`` is the share of the device's
+    memory that vLLM may take, ``options`` are further engine arguments by vLLM's own names.
     """
 
     # The same kernels on other shapes round differently, so a sample depends on its batch.

@@ -51,24 +51,11 @@ class Scorer(Protocol):
 class Batch:
     """What was sampled and judged, before anything of it is learnt: B responses, group by group.
 
-    Attributes
-    ----------
-    rewards
-        The recipe's reward of each response, shape (B,); NaN where it could not be scored.
-    correct
-        Whether the verifier found each response right, by the gold answer, shape (B,).
-    answers
-        The canonical answer of each response; empty where it has none.
-    groups, lengths
-        As in :class:`Signals`.
-    max_tokens
-        The length at which a response is cut off.
-    problems, golds, texts
-        Id and reference answer of each response's problem, and what was answered.
-    responses, sampler
-        Its tokens, and the sampler's log-probs of them, shape (B, T).
-    scorer
-        The policy, to be asked for log-probs of anything.
+    All per-response arrays have shape (B,). ``rewards`` are the recipe's, NaN where a response
+    could not be scored; ``correct`` is the verifier's word by the gold answer; ``answers`` are
+    canonical, empty where there is none; ``groups`` and ``lengths`` are as in :class:`Signals`.
+    ``responses`` are its tokens, ``sampler`` the sampler's log-probs of them, shape (B, T).
+    ``scorer`` is the policy, to be asked for log-probs of anything.
     """
 
     rewards: Tensor
@@ -94,23 +81,11 @@ class Batch:
 class Signals:
     """Everything about one batch of B responses that an advantage may depend on.
 
-    Attributes
-    ----------
-    rewards
-        Outcome reward of each response, shape (B,).
-    groups
-        Prompt index of each response, shape (B,); responses to one prompt share it.
-    lengths
-        Number of response tokens, end-of-text included, shape (B,).
-    greedy
-        Reward of the greedy response to the same prompt, shape (B,); ReMax only.
-    values
-        Critic's value before each token, shape (B, T); PPO only.
-    kl
-        log π − log π_ref of each sampled token (the k1 estimate), shape (B, T); only where the
-        reference penalty is part of the reward.
-    parts
-        Which part of the batch each response belongs to, shape (B,), where it has several.
+    ``rewards`` of the outcomes, ``groups`` (responses to one prompt share an index), ``lengths`` in
+    tokens with end-of-text, ``greedy`` (reward of the greedy response to the same prompt; ReMax)
+    and ``parts`` of the batch have shape (B,). ``values`` (the critic's, before each token; PPO)
+    and ``kl`` have shape (B, T). kl is log π − log π_ref of each sampled token, the k1 estimate,
+    and is there only where the reference penalty is part of the reward.
     """
 
     rewards: Tensor
@@ -175,19 +150,11 @@ class Cells:
 class Algorithm:
     """What makes one RL algorithm differ from another, everything else being equal.
 
-    Attributes
-    ----------
-    clip_low, clip_high
-        The ratio is held in [1 − clip_low, 1 + clip_high].
-    dual_clip
-        Bound c on the loss of negative advantages at ratios above c; None switches it off.
-    ratio
-        ``token``: one ratio a token; ``sequence``: their product over the response;
-        ``geometric``: its length-normalised form.
-    aggregation
-        How per-token losses become one number, see :func:`rlbhpc.train.losses.row_weights`.
-    kl_beta
-        Weight of the reference penalty in the reward; 0 means that no reference is loaded.
+    The ratio is held in [1 − clip_low, 1 + clip_high]. ``dual_clip`` bounds the loss of negative
+    advantages at ratios above it. ``ratio`` is one of a ``token``, of a ``sequence`` (their
+    product) or ``geometric`` (its length-normalised form). ``aggregation`` says how per-token
+    losses become one number, see :func:`rlbhpc.train.losses.row_weights`. ``kl_beta`` weighs the
+    reference penalty in the reward; at 0 no reference is loaded.
     """
 
     clip_low: Weight = 0.2
