@@ -14,7 +14,7 @@ from rlbhpc.stats.power import CHANCE, smallest_loss
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.presence import Presence
 
-# Samples of every problem from which the rates of the base are taken.
+# Samples of every problem, and right ones where it stops, from which a base's rates are taken.
 _ENOUGH: Final = 8
 
 
@@ -57,8 +57,10 @@ def _rates(present: Presence) -> NDArray[np.float64] | None:
     """Success rates of a base that has enough samples of every problem."""
     if not len(present.count) or present.count.min() < _ENOUGH:
         return None
+    if 0 < present.block.stop_after < _ENOUGH:
+        return None  # a rate from fewer right samples is mostly noise
     n, c = present.counts().places
-    return np.asarray(c / np.maximum(n, 1))
+    return np.asarray(c / n)
 
 
 def print_power(rows: Sequence[dict[str, Any]]) -> None:

@@ -37,3 +37,21 @@ def test_first_samples_of_the_base_say_more(tmp_path: Path) -> None:
     assert sure["smallest_count"] <= power_rows(study, [base, trained])[0]["smallest_count"]
     (hopeless,) = power_rows(study, [never, trained])
     assert hopeless["smallest_count"] is None, "a base that solves nothing loses nothing"
+
+
+def test_of_a_base_that_stops_only_fair_samples_are_its_rates(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", 60, 64)
+    base, trained = presence(study.layout, list(study.blocks()))
+    fixed = replace(base, count=np.full(60, 56), right=np.full(60, 7))
+    # The 57th sample is the eighth right one by construction; those beyond it are luck.
+    stopped = replace(
+        base,
+        block=replace(base.block, stop_after=8),
+        n=np.full(60, 57),
+        count=np.full(60, 64),
+        right=np.full(60, 15),
+    )
+    assert power_rows(study, [stopped, trained]) == power_rows(study, [fixed, trained])
+    # One right sample tells no rate: without its last place nothing is left of it.
+    once = replace(stopped, block=replace(base.block, stop_after=1))
+    assert power_rows(study, [once, trained])[0]["rates"] == "a typical base"

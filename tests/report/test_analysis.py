@@ -18,6 +18,8 @@ from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
 from tests.report.made import make_study, put_counts
 from tests.report.rich import PROBLEMS, STEPS, make_rich
+from tests.sweep.replay import Replay, full_samples, swept
+from tests.sweep.replay import make_study as make_stopped
 
 FOLDER = Path(__file__).parents[2] / "analysis"
 SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
@@ -113,6 +115,19 @@ def test_chains_that_were_judged(tmp_path: Path, start: Run) -> None:
     first = frame[frame["k"] == 1].iloc[0]
     assert first["pass_at_k"] == pytest.approx((4 + 4 + 0 + 0) / 32)
     assert first["problems"] == 4
+
+
+def test_chains_of_problems_that_stop_are_refused(
+    tmp_path: Path, start: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = make_stopped(tmp_path, 4, 8, stop_after=2)
+    swept(study, Replay(full_samples(study, 8)[1]))
+    rows = {"arm": "base", "step": 0, "problem": study.problem_ids("math500"), "valid": 0}
+    pd.DataFrame(rows).to_csv(tmp_path / "chains.csv")
+    with pytest.raises(SystemExit) as caught:
+        start("cot_pass_at_k", study.layout.root, "--judged", tmp_path / "chains.csv")
+    assert caught.value.code == 64
+    assert "CoT-Pass@k needs a fixed number of samples" in capsys.readouterr().err
 
 
 def test_published_gaps_are_worked_out_anew(start: Run) -> None:

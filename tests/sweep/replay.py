@@ -112,13 +112,18 @@ def math_like(problems: int, seed: int) -> NDArray[np.float64]:
 FULL_RL = "\n  rl: {model: rl, stop_after: 0}"
 
 
+def write_model(folder: Path) -> None:
+    """Write the files of a model that nothing loads."""
+    folder.mkdir(exist_ok=True)
+    config = {"model_type": "qwen2", "max_position_embeddings": 512}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(folder.name.encode())
+
+
 def make_study(folder: Path, problems: int, n: int, stop_after: int, more: str = "") -> Study:
     """Write the study's files and load it."""
     for model in ("model", "trained"):
-        (folder / model).mkdir(exist_ok=True)
-        config = {"model_type": "qwen2", "max_position_embeddings": 512}
-        (folder / model / "config.json").write_text(json.dumps(config))
-        (folder / model / "model.safetensors").write_bytes(model.encode())
+        write_model(folder / model)
     (folder / "answer.txt").write_text("{question}")
     records = [
         {"problem": f"What is {i}?", "answer": "7", "unique_id": f"p{i}"} for i in range(problems)

@@ -16,10 +16,16 @@ from rlbhpc.problems.probe import probed, whole_problem
 from rlbhpc.problems.problem import Problem
 from rlbhpc.report.aspects.memorised import memorised, memorised_frame
 from rlbhpc.report.gather import gather
+from rlbhpc.store.sample import Sample
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
+from rlbhpc.sweep.judge import deciding
+from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 from tests.children import Child
+from tests.sweep.replay import write_model
 
 QUESTION = "Ann has 3 red\n and 4 blue balls. How many balls has she?"
 
@@ -56,6 +62,43 @@ def test_completion_and_answer_are_told_apart(response: str, status: Status, out
     probe = probed(problem(), 0.45)
     verdict = verify("probe", probe.gold, response, probe)
     assert (verdict.status, verdict.canonical) == (status, outcome)
+
+
+SAMPLED = """
+name: stopped
+models:
+  base: {path: model}
+problem_sets:
+  math500: {path: set.jsonl, probe: 0.45}
+arms:
+  probe: {model: base, prompt: bare, temperature: 1, n: 8, max_tokens: 64, stop_after: 2}
+"""
+
+
+def test_of_problems_that_stop_only_what_all_were_asked_for_is_counted(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    record = {"problem": QUESTION, "answer": "7", "unique_id": "1"}
+    (tmp_path / "set.jsonl").write_text(json.dumps(record))
+    (tmp_path / "study.yaml").write_text(SAMPLED)
+    study = load_study(tmp_path / "study.yaml")
+    remember(study)
+    (name,) = study.sets("probe")
+    (probe,) = study.problems(name)
+    by_heart = " blue balls. How many balls has she? \\boxed{7}"
+    asked = study.request_fingerprint("probe", 0, probe.id)
+    with JournalWriter(study.layout.journals("probe", name), "one") as writer:
+        # It ends with the sixth sample, and so two of six are right; of the first two none is.
+        for i, text in enumerate(["?", "?", "?", by_heart, "?", by_heart]):
+            verdict = verify("probe", probe.gold, text, probe)
+            writer.append(
+                Sample(
+                    SampleKey("probe", 0, probe.id, i), asked, i, int(verdict.status), 0, 3,
+                    -1.0, 1.0, verdict.canonical, deciding(verdict.rule), verdict.grader, text,
+                )
+            )  # fmt: skip
+    (result,) = memorised(gather(study.layout.root))
+    assert result.of.counts.n.tolist() == [6] and result.of.counts.stopped.all()
+    assert (result.completed.tolist(), result.answered.tolist()) == ([0.0], [0.0])
 
 
 STUDY = """
