@@ -4,7 +4,7 @@ The bits are derived and may be deleted at any time. They are kept in one file p
 set, so that a resume opens one file instead of ten thousand journals, and reads no more of it than
 the problems that concern it::
 
-    magic "rlbhpcB2", length of the head u32, crc32 of the head u32
+    magic "rlbhpcB3", length of the head u32, crc32 of the head u32
     head   JSON: the files that were merged, the problems, the width of a row in bytes
     cells  one CELL per (step, problem, fingerprint) with samples; then their crc32
     rows   of each cell ``width`` bytes, a bit per sample, least first; as many for the right ones
@@ -36,7 +36,7 @@ from rlbhpc.store.listing import FAILED
 from rlbhpc.store.snapshot import Sealed
 from rlbhpc.verify.verdict import Status
 
-_MAGIC: Final = b"rlbhpcB2"
+_MAGIC: Final = b"rlbhpcB3"
 _START: Final = struct.Struct("<8sII")
 #: What is known of a cell beside its bits; ``check`` is the crc32 of these.
 CELL: Final = np.dtype(
@@ -45,8 +45,6 @@ CELL: Final = np.dtype(
         ("tokens", "<f8"),
         ("step", "<i4"),
         ("problem", "<u4"),
-        ("right", "<u4"),
-        ("measured", "<u4"),
         ("check", "<u4"),
     ]
 )
@@ -75,9 +73,9 @@ class Holding(NamedTuple):
     bits: NDArray[np.uint8]
     right_bits: NDArray[np.uint8]
     failed: NDArray[np.int64]
-    right: NDArray[np.float64]
+    right: NDArray[np.int64]
     tokens: NDArray[np.float64]
-    measured: NDArray[np.float64]
+    measured: NDArray[np.int64]
     stale: int
 
 
@@ -98,10 +96,8 @@ class _Entries(NamedTuple):
         return zip(self.rows.tolist(), self.samples.tolist(), strict=True)
 
     def distinct(self) -> _Entries:
-        """Each once; most files have no sample twice."""
+        """Each once."""
         key = (self.rows << 32) | self.samples
-        if (np.diff(np.sort(key)) > 0).all():
-            return self
         return self.where(np.unique(key, return_index=True)[1])
 
 
@@ -148,16 +144,13 @@ class Bitmap:
     def _row_of(self, cells: Sequence[Cell]) -> NDArray[np.int64]:
         """Row of each cell; new cells get new rows."""
         keys = [cell[1:] for cell in cells]
-        rows = list(map(self._rows.get, keys))
-        fresh: list[tuple[int, int, int]] = []
-        count = len(self.cells)
-        for i, row in enumerate(rows):
-            if row is None:
-                cell = cells[i]
-                rows[i] = self._rows.setdefault(keys[i], count + len(fresh))
-                if rows[i] == count + len(fresh):
-                    problem = self.problems.setdefault(cell.problem, len(self.problems))
-                    fresh.append((cell.step, problem, cell.fingerprint))
+        fresh = []
+        for key in dict.fromkeys(keys):
+            if key not in self._rows:
+                step, name, fingerprint = key
+                problem = self.problems.setdefault(name, len(self.problems))
+                self._rows[key] = len(self._rows)
+                fresh.append((step, problem, fingerprint))
         if fresh:
             more = np.zeros(len(fresh), CELL)
             more["step"], more["problem"], more["fingerprint"] = zip(*fresh, strict=True)
@@ -165,7 +158,7 @@ class Bitmap:
             empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
             self.bits = np.concatenate([self.bits, empty])
             self.right_bits = np.concatenate([self.right_bits, empty])
-        return np.array(rows, np.int64)
+        return np.fromiter(map(self._rows.__getitem__, keys), np.int64, len(keys))
 
     def _gather(self, entries: _Entries) -> None:
         """Enter samples of many small files together: each call costs as much as a thousand."""
@@ -196,17 +189,20 @@ class Bitmap:
             mended = np.fromiter((key in self.failed for key in entries.pairs()), bool, len(fresh))
             self.failed.difference_update(entries.where(mended).pairs())
             fresh |= mended
-        entries = entries.where(fresh).distinct()
-        self._set(self.bits, entries)
-        self._set(self.right_bits, entries.where(entries.verdicts == _RIGHT))
+        if not fresh.all():
+            entries = entries.where(fresh)
         if not len(entries.rows):
             return
         first = int(entries.rows.min())
-        rows = entries.rows - first
-        cells = self.cells[first : first + int(rows.max()) + 1]
-        cells["right"] += np.bincount(rows, entries.verdicts == _RIGHT).astype(np.uint32)
-        cells["measured"] += np.bincount(rows).astype(np.uint32)
-        cells["tokens"] += np.bincount(rows, entries.tokens)
+        touched = slice(first, int(entries.rows.max()) + 1)
+        before = _ones(self.bits[touched])
+        self._set(self.bits, entries)
+        if _ones(self.bits[touched]) - before < len(entries.rows):
+            # One of them is there twice, or replaces a failure. Counting bits is cheaper than
+            # sorting keys, and most files have no sample twice.
+            entries = entries.distinct()
+        self._set(self.right_bits, entries.where(entries.verdicts == _RIGHT))
+        self.cells["tokens"][touched] += np.bincount(entries.rows - first, entries.tokens)
 
     def _enter_failures(self, entries: _Entries) -> None:
         entries = entries.where(~self.has(entries.rows, entries.samples))
@@ -248,11 +244,14 @@ class Bitmap:
         bits = np.zeros((len(problems), self.bits.shape[1]), np.uint8)
         right_bits = np.zeros_like(bits)
         bits[has_row], right_bits[has_row] = self.bits[own_rows], self.right_bits[own_rows]
-        values = {name: np.zeros(len(problems)) for name in ("right", "tokens", "measured")}
-        for name, column in values.items():
-            column[has_row] = self.cells[name][own_rows]
+        tokens = np.zeros(len(problems))
+        tokens[has_row] = self.cells["tokens"][own_rows]
         place = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}
-        failed = [(place[row], sample) for row, sample in self.failed if row in place]
+        failed = np.array(
+            [(place[row], sample) for row, sample in self.failed if row in place], np.int64
+        ).reshape(-1, 2)
+        measured = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+        measured -= np.bincount(failed[:, 0], minlength=len(problems))
         at_step = np.flatnonzero(self.cells["step"] == step)
         others = at_step[~np.isin(at_step, own_rows)]
         numbers = [self.problems[problem] for problem in problems if problem in self.problems]
@@ -260,10 +259,10 @@ class Bitmap:
         return Holding(
             bits,
             right_bits,
-            np.array(failed, np.int64).reshape(-1, 2),
-            values["right"],
-            values["tokens"],
-            values["measured"],
+            failed,
+            np.bitwise_count(right_bits).sum(axis=1, dtype=np.int64),
+            tokens,
+            measured,
             int(np.bitwise_count(self.bits[stale]).sum()),
         )
 
@@ -353,6 +352,11 @@ def _read(fd: int, wanted: Callable[[int, str], bool] | None) -> Bitmap:
         [Note(*note) for note in head["notes"]],
         rows,
     )
+
+
+def _ones(bits: NDArray[np.uint8]) -> int:
+    """Bits that are set in some rows."""
+    return int(np.bitwise_count(bits.reshape(-1).view(np.uint64)).sum())
 
 
 def _runs(rows: NDArray[np.int64]) -> Iterable[tuple[int, int]]:

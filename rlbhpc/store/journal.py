@@ -190,11 +190,10 @@ def _collect(source: JournalFile) -> _Listed:
     bounds.reverse()
     cells = [cell for block in blocks for cell in block.cells]
     answers = [block.answers for block in blocks]
-    records = np.frombuffer(b"".join(block.records for block in blocks), frames.RECORD)
+    records = np.frombuffer(bytearray().join(block.records for block in blocks), frames.RECORD)
     if len(blocks) > 1:
         sizes = [len(block.records) // frames.RECORD.itemsize for block in blocks]
         first = np.cumsum([0, *(a.number for a in answers[:-1])], dtype=np.uint32)
-        records = records.copy()
         records[ANSWER] += np.repeat(first, sizes)
     start = bounds[-1][1]
     closed = bool(blocks) and blocks[-1].closed and start == source.size

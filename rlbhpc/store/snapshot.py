@@ -112,9 +112,7 @@ def part_of(
 def _own(index: Index, arm: str, set_name: str) -> Index:
     """Leave out the samples of a journal that belong to another arm or problem set."""
     prefix = f"{set_name}/"
-    strange = np.array(
-        [cell.arm != arm or not cell.problem.startswith(prefix) for cell in index.cells], bool
-    )
+    strange = np.array([a != arm or not p.startswith(prefix) for a, _, p, _ in index.cells], bool)
     if not strange.any():
         return index
     foreign = strange[index.records["cell"]]

@@ -66,7 +66,7 @@ lines = Path("/proc/self/status").read_text().splitlines()
 peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 print(json.dumps([seconds, peak / 1024]))
 """
-ARMS = 4
+ARMS, TOKENS = 4, 1024
 
 
 def run() -> list[Row]:
@@ -159,7 +159,7 @@ def merged(folder: Path, problems: int, n: int) -> Study:
         "models: {base: {path: models/base}}\n"
         "problem_sets: {math500: {path: math500.jsonl}}\n"
         f"arms: {{base: {{model: base, prompt: qwen-boxed, temperature: [{temperatures}],"
-        f" max_tokens: 1024, n: {n}}}}}\n"
+        f" max_tokens: {TOKENS}, n: {n}}}}}\n"
     )
     study = load_study(file)
     remember(study)
@@ -172,6 +172,7 @@ def merged(folder: Path, problems: int, n: int) -> Study:
         bits[:, : bits.shape[1] // 10] = 0
         numbers = {problem: i for i, problem in enumerate(block.problems)}
         path = study.layout.bitmap(block.arm, block.set_name)
+        cells["tokens"] = TOKENS * np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
         right_bits = bits & np.uint8(0b01010101)
         Bitmap(problems=numbers, cells=cells, bits=bits, right_bits=right_bits).save(path)
     return study
