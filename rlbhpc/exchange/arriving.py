@@ -88,10 +88,8 @@ class ArrivingSamples:
     def take(self, path: Path, responses: Sequence[Imported]) -> None:
         """Number responses and keep those that are new.
 
-        Raises
-        ------
-        UserError
-            If another response is known under the same number, or a number can't be stored.
+        Raises :class:`UserError` if another response is known under the same number, or a number
+        can't be stored.
         """
         for response in responses:
             cell = (response.step, self.target.problem(response.problem))

@@ -55,12 +55,8 @@ def import_files(
     numbered per problem and step in the order of the files. Nothing is stored unless every file
     can be read.
 
-    Parameters
-    ----------
-    metric
-        Name of the score that decides, where a file has several.
-    judge
-        Kind of verifier that judges the texts again, instead of the file's own scores.
+    ``metric``: name of the score that decides, where a file has several. ``judge``: kind of
+    verifier that judges the texts again, instead of the file's own scores.
     """
     forms = {path: form for given in paths for path, form in _files(given)}
     verifier = BatchVerifier(judge) if judge else None

@@ -20,19 +20,9 @@ def block_curves(
 ) -> list[str]:
     """Draw two curves over log2 k.
 
-    Parameters
-    ----------
-    k
-        Draw sizes, rising.
-    base, trained
-        Rates at each of them.
-    width, height
-        Columns in all, labels included, and rows of the plot without its axis.
-
-    Returns
-    -------
-    list of str
-        Lines, none wider than ``width``.
+    ``k``: draw sizes, rising. ``base, trained``: rates at each of them. ``width, height``: columns
+    in all, labels included, and rows of the plot without its axis. Gives lines, none wider than
+    ``width``.
     """
     sizes, base_rates, trained_rates = (np.asarray(v, np.float64) for v in (k, base, trained))
     columns = max(width - _LABELS, 2)

@@ -37,33 +37,17 @@ from rlbhpc.sweep.looks import Taken, latest
 class Comparison:
     """A trained arm at one step against its base, on the problems that both have samples of.
 
-    Attributes
-    ----------
-    base, trained
-        What is compared.
-    rows
-        Positions of the compared problems in ``base.problems`` and ``trained.problems``.
-    left_out
-        Ids of problems that one of the two has no samples of, or far fewer than of the others.
-    rates
-        Mean pass@k of base and trained over these problems, at the k of ``curve``.
-    curve
-        The difference curve, up to the k of the answer.
-    margin
-        What counts as the same.
-    solved
-        Coverage among the first ``solved_in`` judged samples of both; positions are positions in
-        ``problems``. None where imported counts cannot be cut to the same number.
-    gap, gap_k
-        Sampling-efficiency gap, pass@``gap_k`` of the base − pass@1 of the trained model.
-    p_moved_holm, p_solved_holm
-        p-values of "moved at all" and of McNemar's test, adjusted by Holm's method over the last
-        steps of all comparisons; NaN for earlier steps.
-    comparisons
-        How many share the error of the answer.
-    look
-        The last look that ``plan --until`` took at this comparison; None where there was none, or
-        it asked for another k or margin.
+    ``rows``: positions of the compared problems in ``base.problems`` and ``trained.problems``.
+    ``left_out``: ids of problems that one of the two has no samples of, or far fewer than of the
+    others. ``rates``: mean pass@k of base and trained over these problems, at the k of ``curve``.
+    ``curve``: the difference curve, up to the k of the answer. ``margin``: what counts as the same.
+    ``solved``: coverage among the first ``solved_in`` judged samples of both; positions are
+    positions in ``problems``. None where imported counts cannot be cut to the same number. ``gap,
+    gap_k``: sampling-efficiency gap, pass@``gap_k`` of the base − pass@1 of the trained model.
+    ``p_moved_holm, p_solved_holm``: p-values of "moved at all" and of McNemar's test, adjusted by
+    Holm's method over the last steps of all comparisons; NaN for earlier steps. ``comparisons``:
+    how many share the error of the answer. ``look``: the last look that ``plan --until`` took at
+    this comparison; None where there was none, or it asked for another k or margin.
     """
 
     base: Measured

@@ -15,12 +15,8 @@ from rlbhpc.stats.decision import MARGIN
 class Settings:
     """How the intervals were made, and what is pooled.
 
-    Attributes
-    ----------
-    trainings
-        Arms by the name of the recipe's arm that they are seeds of.
-    averages
-        Problem sets by the name of their mean.
+    ``trainings``: arms by the name of the recipe's arm that they are seeds of. ``averages``:
+    problem sets by the name of their mean.
     """
 
     prob: float

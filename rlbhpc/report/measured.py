@@ -41,31 +41,15 @@ class Tally:
 class Measured:
     """Counts of one arm at one step on one problem set.
 
-    Attributes
-    ----------
-    arm, model, problem_set, step
-        What was measured.
-    problems
-        Ids of all problems that were asked, in the order of the set.
-    counts
-        Samples and right ones per problem; n = 0 where nothing has come yet.
-    depth
-        Samples asked of each problem. Problems that looks asked more of count with
-        their first ``depth`` samples here, since a rule that looks at results makes the rest of
-        them no fair sample.
-    topped_up
-        Problems that have more samples than ``depth``.
-    tally
-        What became of all samples.
-    verdicts
-        ``[problem, sample]`` verdict codes of the samples that every problem is asked for,
-        whatever comes out: all, or the first ``stop_after``. None for imported counts.
-    drawn
-        The same of all samples.
-    stop_after
-        Right samples at which a problem ends; 0 where none does.
-    curve
-        pass@k over problems that have samples; None where there is none.
+    ``problems``: ids of all problems that were asked, in the order of the set. ``counts``: samples
+    and right ones per problem; n = 0 where nothing has come yet. ``depth``: samples asked of each
+    problem. Problems that looks asked more of count with their first ``depth`` samples here, since
+    a rule that looks at results makes the rest of them no fair sample. ``topped_up``: problems that
+    have more samples than ``depth``. ``tally``: what became of all samples. ``verdicts``:
+    ``[problem, sample]`` verdict codes of the samples that every problem is asked for, whatever
+    comes out: all, or the first ``stop_after``. None for imported counts. ``drawn``: the same of
+    all samples. ``stop_after``: right samples at which a problem ends; 0 where none does.
+    ``curve``: pass@k over problems that have samples; None where there is none.
     """
 
     arm: str
@@ -149,12 +133,8 @@ class Measured:
 def measured(group: xr.Dataset, study: Study | None) -> Iterator[Measured]:
     """Read one group of a cube, step by step.
 
-    Parameters
-    ----------
-    group
-        A group ``<arm>/<problem set>`` of samples or counts.
-    study
-        What was asked for; without it, what the group has room for counts as asked.
+    ``group``: a group ``<arm>/<problem set>`` of samples or counts. ``study``: what was asked for;
+    without it, what the group has room for counts as asked.
     """
     arm, set_name = str(group["arm"].item()), str(group["problem_set"].item())
     planned = study is not None and arm in study.arms and set_name in study.sets(arm)

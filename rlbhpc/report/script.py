@@ -19,12 +19,7 @@ Draw = Callable[[Report], Iterator[tuple[str, Chart]]]
 def main(about: str, draw: Draw) -> None:
     """Run a script whose arguments are those of all scripts.
 
-    Parameters
-    ----------
-    about
-        The documentation of the script.
-    draw
-        Draws the figures of one run.
+    ``draw``: draws the figures of one run.
     """
     draw_runs(arguments(about).parse_args(), draw)
 
@@ -67,14 +62,8 @@ def main_published(
 ) -> None:
     """Run a script that draws published numbers.
 
-    Parameters
-    ----------
-    about
-        The documentation of the script.
-    draw
-        Draws the numbers, with these runs laid over them.
-    runs
-        Whether it can lay runs over them.
+    ``draw``: draws the numbers, with these runs laid over them. ``runs``: whether it can lay runs
+    over them.
     """
     parser = argparse.ArgumentParser(description=about.strip().partition("\n")[0])
     if runs:

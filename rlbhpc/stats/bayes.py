@@ -32,12 +32,8 @@ _MOST_PULL: Final = 0.4
 class BayesScore:
     """Posterior mean and standard deviation of the score over these problems.
 
-    Attributes
-    ----------
-    mean, deviation
-        Of the posterior.
-    pull
-        How far the flat prior pulled the mean away from the observed mean.
+    ``mean, deviation``: of the posterior. ``pull``: how far the flat prior pulled the mean away
+    from the observed mean.
     """
 
     mean: float
@@ -65,14 +61,8 @@ def bayes_at_n(
 ) -> BayesScore:
     """Score of graded outcomes.
 
-    Parameters
-    ----------
-    outcomes
-        Category 0 … C of each sample, ``[problem, sample]``.
-    worth
-        Worth of each category.
-    prior_outcomes
-        Earlier outcomes of the same problems, ``[problem, sample]``.
+    ``outcomes``: category 0 … C of each sample, ``[problem, sample]``. ``worth``: worth of each
+    category. ``prior_outcomes``: earlier outcomes of the same problems, ``[problem, sample]``.
 
     References
     ----------

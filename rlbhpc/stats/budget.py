@@ -21,19 +21,9 @@ from rlbhpc.stats.weights import ProblemWeights
 def pass_at_budget(counts: Counts, cost: ArrayLike, budget: ArrayLike) -> NDArray[np.float64]:
     """pass@k of every problem (rows) at the k that each budget (columns) buys.
 
-    Parameters
-    ----------
-    counts
-        Counts of the arm.
-    cost
-        Mean cost of one sample of each problem.
-    budget
-        Budgets per problem, in the unit of the cost.
-
-    Returns
-    -------
-    numpy.ndarray
-        0 where the budget does not buy one sample, NaN where it buys more than exist.
+    ``cost``: mean cost of one sample of each problem. ``budget``: budgets per problem, in the unit
+    of the cost. Gives 0 where the budget does not buy one sample, NaN where it buys more than
+    exist.
 
     Examples
     --------

@@ -25,15 +25,10 @@ class Counts:
     Comparisons between arms pair problems by position, so both arms must list the same problems
     in the same order.
 
-    Attributes
-    ----------
-    n, c
-        int64, one entry per problem, 0 ≤ c ≤ n.
-    stop_after
-        int64, one entry per problem: sampling ends at this many right samples; 0 where the
-        number of samples was fixed beforehand. Then n and c are those of the samples up to there.
-    n_max
-        int64, one entry per problem: samples at which one that stopped would have ended otherwise.
+    ``n, c``: int64, one entry per problem, 0 ≤ c ≤ n. ``stop_after``: int64, one entry per problem:
+    sampling ends at this many right samples; 0 where the number of samples was fixed beforehand.
+    Then n and c are those of the samples up to there. ``n_max``: int64, one entry per problem:
+    samples at which one that stopped would have ended otherwise.
     """
 
     n: NDArray[np.int64]

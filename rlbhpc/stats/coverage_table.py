@@ -18,10 +18,7 @@ class Coverage:
 
     The table is a fact about the samples drawn. ``p_value`` is about problems like these.
 
-    Attributes
-    ----------
-    both, base_only, trained_only, neither
-        Positions of the problems, rising.
+    ``both, base_only, trained_only, neither``: positions of the problems, rising.
     """
 
     both: NDArray[np.int64]
@@ -54,11 +51,8 @@ class Coverage:
 def coverage(base: ArrayLike, trained: ArrayLike) -> Coverage:
     """Sort problems by which of two models solved them at least once.
 
-    Parameters
-    ----------
-    base, trained
-        Right samples per problem (or whether it was solved), the same problems in the same order
-        and out of the same number of samples.
+    ``base, trained``: right samples per problem (or whether it was solved), the same problems in
+    the same order and out of the same number of samples.
 
     Examples
     --------

@@ -26,12 +26,8 @@ _TINY: Final = 1e-13
 class CrossingSet:
     """One interval of k in which a crossing may lie.
 
-    Attributes
-    ----------
-    lower, upper
-        Ends on the scale of k, interpolated on log k.
-    open_below, open_above
-        The set reaches k = 1, or the last k: the end is not determined by the data.
+    ``lower, upper``: ends on the scale of k, interpolated on log k. ``open_below, open_above``: the
+    set reaches k = 1, or the last k: the end is not determined by the data.
     """
 
     lower: float
@@ -55,22 +51,12 @@ class CrossingSet:
 class Crossing:
     """Crossings of two curves.
 
-    Attributes
-    ----------
-    points
-        Estimated crossings on the scale of k, interpolated on log k; empty if there is none.
-    first_k
-        At each crossing the first whole k at which the other model leads or draws level.
-    sets
-        Intervals of k that may hold a crossing, in rising order.
-    probability
-        Share of bootstrap replicates that cross at some k ≤ n.
-    prob
-        Nominal probability that a true crossing lies in one of the sets.
-    sound
-        Whether simulation supports the nominal probability.
-    reach
-        The last k of the curves.
+    ``points``: estimated crossings on the scale of k, interpolated on log k; empty if there is
+    none. ``first_k``: at each crossing the first whole k at which the other model leads or draws
+    level. ``sets``: intervals of k that may hold a crossing, in rising order. ``probability``:
+    share of bootstrap replicates that cross at some k ≤ n. ``prob``: nominal probability that a
+    true crossing lies in one of the sets. ``sound``: whether simulation supports the nominal
+    probability. ``reach``: the last k of the curves.
     """
 
     points: NDArray[np.float64]
@@ -89,10 +75,7 @@ class Crossing:
 def crossing(curve: DifferenceCurve) -> Crossing:
     """Find where the difference of two curves changes sign.
 
-    Parameters
-    ----------
-    curve
-        Difference of the curves, which brings its intervals and replicates.
+    ``curve``: difference of the curves, which brings its intervals and replicates.
 
     Notes
     -----
@@ -129,12 +112,8 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     A run of exact zeros between opposite signs counts once, in its middle; zeros at the ends or
     between equal signs are no crossing.
 
-    Parameters
-    ----------
-    k
-        Rising draw sizes, at least 1.
-    difference
-        Difference of two curves at each of them; NaN is left out.
+    ``k``: rising draw sizes, at least 1. ``difference``: difference of two curves at each of them;
+    NaN is left out.
 
     Examples
     --------

@@ -18,17 +18,10 @@ from rlbhpc.stats.weights import ProblemWeights
 class PassCurve:
     """pass@k over k, and what stands behind each value.
 
-    Attributes
-    ----------
-    k
-        Draw sizes.
-    interval
-        Mean pass@k over problems with its population interval.
-    support
-        Problems with at least k samples. Where it is less than all, pass@k is NaN.
-    informative
-        Whether k ≤ n/4 for every problem. Beyond, a problem's pass@k rests on fewer than four
-        independent draws of k, and the last octave is little more than one draw of coverage.
+    ``interval``: mean pass@k over problems with its population interval. ``support``: problems with
+    at least k samples. Where it is less than all, pass@k is NaN. ``informative``: whether k ≤ n/4
+    for every problem. Beyond, a problem's pass@k rests on fewer than four independent draws of k,
+    and the last octave is little more than one draw of coverage.
     """
 
     k: NDArray[np.int64]
@@ -63,16 +56,7 @@ def pass_curve(
     The interval answers "what would other problems of this kind give", so it holds both the
     choice of problems and the noise of sampling: resampling problems carries the second along.
 
-    Parameters
-    ----------
-    counts
-        Counts of the arm.
-    weights
-        Bootstrap weights of the report.
-    k
-        Draw sizes; a log-spaced grid up to the least n where not given.
-    prob
-        Nominal probability.
+    ``k``: draw sizes; a log-spaced grid up to the least n where not given.
 
     References
     ----------

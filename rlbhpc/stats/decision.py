@@ -75,29 +75,14 @@ class Word(StrEnum):
 class Answer:
     """What training did to what the model can solve.
 
-    Attributes
-    ----------
-    k
-        Samples that the answer speaks about.
-    lost, gained
-        Problems that need ten times the samples, or a tenth of them.
-    net, efficiency
-        Trained minus base pass@k at this k, and at k = 1; there without bounds, which are NaN,
-        where a handful of problems may carry the difference.
-    crossing
-        The last k at which the curves cross, with its interval; None where they do not.
-    left_out
-        Positions of the problems with fewer than k samples in an arm.
-    margin
-        What counts as the same.
-    p_mcnemar
-        McNemar's exact test of the counted cells; NaN where the arms have no equal k samples.
-    solved
-        Problems that any of the two solves.
-    spread
-        Standard deviations of the net between problems and trainings; None for one training.
-    word
-        The answer.
+    ``k``: samples that the answer speaks about. ``lost, gained``: problems that need ten times the
+    samples, or a tenth of them. ``net, efficiency``: trained minus base pass@k at this k, and at k
+    = 1; there without bounds, which are NaN, where a handful of problems may carry the difference.
+    ``crossing``: the last k at which the curves cross, with its interval; None where they do not.
+    ``left_out``: positions of the problems with fewer than k samples in an arm. ``margin``: what
+    counts as the same. ``p_mcnemar``: McNemar's exact test of the counted cells; NaN where the arms
+    have no equal k samples. ``solved``: problems that any of the two solves. ``spread``: standard
+    deviations of the net between problems and trainings; None for one training.
     """
 
     k: int
@@ -128,17 +113,10 @@ def answer(
 ) -> Answer:
     """Decide what training lost and gained.
 
-    Parameters
-    ----------
-    base, trained
-        Counts of the same problems in the same order; their n may differ. Several trained models
-        are trainings of one recipe with other seeds, and count as one arm.
-    k
-        Samples to speak about; the largest k that 98 % of the problems support where not given.
-    margin
-        Share of problems, and difference of pass@k, that counts as the same.
-    seed
-        Of the bootstrap.
+    ``base, trained``: counts of the same problems in the same order; their n may differ. Several
+    trained models are trainings of one recipe with other seeds, and count as one arm. ``k``:
+    samples to speak about; the largest k that 98 % of the problems support where not given.
+    ``margin``: share of problems, and difference of pass@k, that counts as the same.
 
     Examples
     --------
@@ -192,19 +170,11 @@ def decide(
 ) -> Answer:
     """Give the answer of a difference curve whose last k all its problems support.
 
-    Parameters
-    ----------
-    curve
-        Difference of the two arms.
-    margin
-        What counts as the same.
-    left_out
-        Positions of problems that are not in the curve, to be told.
-    comparisons
-        How many share the error: each is decided at its share of it, while intervals keep theirs.
-    looked
-        What looks at more samples say of lost and gained (:mod:`rlbhpc.stats.sequential`): a
-        second decision beside theirs would have an error of its own.
+    ``curve``: difference of the two arms. ``margin``: what counts as the same. ``left_out``:
+    positions of problems that are not in the curve, to be told. ``comparisons``: how many share the
+    error: each is decided at its share of it, while intervals keep theirs. ``looked``: what looks
+    at more samples say of lost and gained (:mod:`rlbhpc.stats.sequential`): a second decision
+    beside theirs would have an error of its own.
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")

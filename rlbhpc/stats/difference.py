@@ -31,22 +31,11 @@ _TINY: Final = 1e-12
 class DifferenceCurve:
     """Trained minus base, at each k.
 
-    Attributes
-    ----------
-    k
-        Draw sizes.
-    pointwise
-        Interval at each single k.
-    carriers
-        How many problems carry the spread of the differences, see :mod:`rlbhpc.stats.paired`.
-    support, informative
-        As in :class:`~rlbhpc.stats.curve.PassCurve`, for both arms.
-    base, trained
-        The counts behind the curve.
-    differences, weights
-        Difference of every problem at every k, and the bootstrap weights of the report.
-    seeds
-        Trainings that stand under each other in the counts.
+    ``pointwise``: interval at each single k. ``carriers``: how many problems carry the spread of
+    the differences, see :mod:`rlbhpc.stats.paired`. ``support, informative``: as in
+    :class:`~rlbhpc.stats.curve.PassCurve`, for both arms. ``base, trained``: the counts behind the
+    curve. ``differences, weights``: difference of every problem at every k, and the bootstrap
+    weights of the report. ``seeds``: trainings that stand under each other in the counts.
     """
 
     k: NDArray[np.int64]
@@ -85,16 +74,9 @@ def difference_curve(
 ) -> DifferenceCurve:
     """Trained minus base pass@k over problems, with pointwise and simultaneous intervals.
 
-    Parameters
-    ----------
-    base, trained
-        Counts of the two arms, the same problems in the same order.
-    weights
-        Bootstrap weights of the report, shared by all its curves.
-    k
-        Draw sizes; a log-spaced grid up to the least n of both where not given.
-    prob
-        Nominal probability of both intervals.
+    ``base, trained``: counts of the two arms, the same problems in the same order. ``weights``:
+    bootstrap weights of the report, shared by all its curves. ``k``: draw sizes; a log-spaced grid
+    up to the least n of both where not given. ``prob``: nominal probability of both intervals.
 
     Examples
     --------

@@ -24,15 +24,8 @@ from rlbhpc.errors import UserError
 class Duplicates:
     r"""Repeated samples of one problem.
 
-    Attributes
-    ----------
-    n
-        Samples.
-    distinct
-        Different token sequences among them.
-    effective_n
-        :math:`n^2 / \sum_j m_j^2` for sequences seen :math:`m_j` times: n if all differ, 1 if
-        all are equal.
+    ``distinct``: different token sequences among them. ``effective_n``: :math:`n^2 / \sum_j m_j^2`
+    for sequences seen :math:`m_j` times: n if all differ, 1 if all are equal.
     """
 
     n: int
@@ -51,10 +44,7 @@ def duplicates(sequences: ArrayLike) -> Duplicates:
     Independent samples repeat only where a response is short or near certain. Long responses
     that repeat mean reused seeds, and pass@k then overstates what n samples show.
 
-    Parameters
-    ----------
-    sequences
-        One hash (or any label) of the token sequence per sample.
+    ``sequences``: one hash (or any label) of the token sequence per sample.
 
     Examples
     --------
@@ -78,12 +68,9 @@ UNLIKELY: Final = 0.001
 class Collisions:
     """Equal responses of one problem against what independent draws would hold.
 
-    Attributes
-    ----------
-    pairs, expected
-        Equal pairs that there are, and that independent draws of these probabilities would hold.
-    copies
-        Responses that repeat an earlier one too improbable to be drawn twice.
+    ``pairs, expected``: equal pairs that there are, and that independent draws of these
+    probabilities would hold. ``copies``: responses that repeat an earlier one too improbable to be
+    drawn twice.
     """
 
     pairs: int
@@ -94,15 +81,10 @@ class Collisions:
 def collisions(sequences: ArrayLike, logprobs: ArrayLike, problems: int = 1) -> Collisions:
     """Compare repeated responses of a problem with the collisions that chance explains.
 
-    Parameters
-    ----------
-    sequences
-        One hash (or any label) of the token sequence per sample.
-    logprobs
-        Log-probability of each sequence in the distribution that it was drawn from.
-    problems
-        How many problems of the arm are looked at: the chance of a false alarm, ``UNLIKELY``, is
-        that of all of them together.
+    ``sequences``: one hash (or any label) of the token sequence per sample. ``logprobs``:
+    log-probability of each sequence in the distribution that it was drawn from. ``problems``: how
+    many problems of the arm are looked at: the chance of a false alarm, ``UNLIKELY``, is that of
+    all of them together.
 
     Examples
     --------

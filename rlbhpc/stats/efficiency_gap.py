@@ -26,10 +26,7 @@ LARGE_K: Final = 256
 def delta_se(base_at_k: ArrayLike, trained_at_1: ArrayLike) -> NDArray[np.float64]:
     """Difference of two published or computed values, pass@K of the base minus trained pass@1.
 
-    Parameters
-    ----------
-    base_at_k, trained_at_1
-        Values in the same unit (rates or percent); they broadcast.
+    ``base_at_k, trained_at_1``: values in the same unit (rates or percent); they broadcast.
 
     References
     ----------

@@ -45,14 +45,10 @@ def response_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
 def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
     r"""Entropy of the answers to one problem from the samples per distinct answer.
 
-    Parameters
-    ----------
-    votes
-        Samples per distinct answer; zeros are ignored.
-    estimator
-        ``"plug-in"``: :math:`-\sum \hat p \log \hat p`, biased down. ``"miller-madow"``: plus
-        :math:`(K-1)/2n` for K distinct answers, for few rare ones. ``"chao-shen"``: weights each
-        answer by the chance that it was seen at all, for many that were seen once.
+    ``votes``: samples per distinct answer; zeros are ignored. ``estimator``: ``"plug-in"``:
+    :math:`-\sum \hat p \log \hat p`, biased down. ``"miller-madow"``: plus :math:`(K-1)/2n` for K
+    distinct answers, for few rare ones. ``"chao-shen"``: weights each answer by the chance that it
+    was seen at all, for many that were seen once.
 
     References
     ----------
@@ -89,11 +85,8 @@ def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
 def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     r"""Miller–Madow entropy of the answers to each problem, and how many differ.
 
-    Parameters
-    ----------
-    answers
-        Ids of the answers, ``[problem, sample]``; negative where a sample gave none. The entropy
-        is 0 where none gave one.
+    ``answers``: ids of the answers, ``[problem, sample]``; negative where a sample gave none. The
+    entropy is 0 where none gave one.
 
     Examples
     --------

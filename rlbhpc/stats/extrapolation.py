@@ -51,19 +51,10 @@ class PowerLaw:
 class Extrapolation:
     """pass@k of these problems under three models, and the band that holds them all.
 
-    Attributes
-    ----------
-    k
-        Draw sizes.
-    models
-        Interval of each of the two fitted distributions by name.
-    power_law
-        The fitted line; None where pass@k is 0 or 1 somewhere, so that it has no logarithm.
-    band
-        Envelope of the intervals and the line, always model-based; the estimate is the middle
-        model of the three.
-    priors
-        The fitted distributions by name.
+    ``models``: interval of each of the two fitted distributions by name. ``power_law``: the fitted
+    line; None where pass@k is 0 or 1 somewhere, so that it has no logarithm. ``band``: envelope of
+    the intervals and the line, always model-based; the estimate is the middle model of the three.
+    ``priors``: the fitted distributions by name.
     """
 
     k: NDArray[np.int64]
@@ -77,16 +68,9 @@ class Extrapolation:
 class HeldOut:
     """Prediction from a part of the samples, beside what all of them show.
 
-    Attributes
-    ----------
-    n
-        Samples per problem that the prediction was made from.
-    k
-        Draw size predicted, at most the full n.
-    predicted
-        Envelope of the models.
-    observed
-        Unbiased pass@k from all samples.
+    ``n``: samples per problem that the prediction was made from. ``k``: draw size predicted, at
+    most the full n. ``predicted``: envelope of the models. ``observed``: unbiased pass@k from all
+    samples.
     """
 
     n: int
@@ -129,16 +113,9 @@ def extrapolate(
 ) -> Extrapolation:
     """Predict pass@k of these problems for any k.
 
-    Parameters
-    ----------
-    counts
-        Counts of the arm.
-    k
-        Draw sizes; up to ten times the least n, or further where ``beyond`` says so.
-    prob
-        Nominal probability of each model's interval.
-    beyond
-        Allow more than ten times n, where the models' envelope is known to fail.
+    ``k``: draw sizes; up to ten times the least n, or further where ``beyond`` says so. ``prob``:
+    nominal probability of each model's interval. ``beyond``: allow more than ten times n, where the
+    models' envelope is known to fail.
 
     Examples
     --------
@@ -190,14 +167,7 @@ def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0
     Samples of a problem are exchangeable, so a part of them has a hypergeometric count; the same
     tenfold step that :func:`extrapolate` takes beyond n is taken here up to n.
 
-    Parameters
-    ----------
-    counts
-        Counts of the arm.
-    rng
-        Generator that chooses the part.
-    fraction
-        Share of the samples to predict from.
+    ``rng``: generator that chooses the part. ``fraction``: share of the samples to predict from.
     """
     if not 0 < fraction < 1 or int(fraction * counts.reach) < 2:
         raise UserError(

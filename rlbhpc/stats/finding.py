@@ -34,20 +34,12 @@ class Verdict(StrEnum):
 class Finding:
     """Whether problems were lost, or gained, and how many.
 
-    Attributes
-    ----------
-    verdict
-        ``yes`` where the interval lies above 0, ``no`` where it lies below the margin.
-    estimate, low, high
-        Share of problems, about problems like these; NaN where no sound interval exists.
-    count
-        Problems that only this side solved within k samples: exact where both arms have k samples
-        of every problem, else the nearest whole number to its unbiased estimate.
-    problems
-        Out of how many.
-    more
-        Where undecided: how many times the problems, or the samples of each, decide in about 80 %
-        of studies.
+    ``verdict``: ``yes`` where the interval lies above 0, ``no`` where it lies below the margin.
+    ``estimate, low, high``: share of problems, about problems like these; NaN where no sound
+    interval exists. ``count``: problems that only this side solved within k samples: exact where
+    both arms have k samples of every problem, else the nearest whole number to its unbiased
+    estimate. ``problems``: out of how many. ``more``: where undecided: how many times the problems,
+    or the samples of each, decide in about 80 % of studies.
     """
 
     verdict: Verdict

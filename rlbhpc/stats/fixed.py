@@ -47,14 +47,8 @@ ENOUGH: Final = 20
 class FixedCurve:
     """pass@k of these problems at infinitely many samples.
 
-    Attributes
-    ----------
-    k
-        Draw sizes.
-    interval
-        Estimate and bounds about these very problems.
-    model_based
-        Where the bounds rest on fitted priors rather than on the samples alone.
+    ``interval``: estimate and bounds about these very problems. ``model_based``: where the bounds
+    rest on fitted priors rather than on the samples alone.
     """
 
     k: NDArray[np.int64]
@@ -65,14 +59,7 @@ class FixedCurve:
 def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) -> FixedCurve:
     """Mean pass@k of exactly these problems, with an interval for the noise of sampling.
 
-    Parameters
-    ----------
-    counts
-        Counts of the arm.
-    k
-        Draw sizes up to the least n; a log-spaced grid where not given.
-    prob
-        Nominal probability.
+    ``k``: draw sizes up to the least n; a log-spaced grid where not given.
 
     Examples
     --------

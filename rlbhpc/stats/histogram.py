@@ -37,10 +37,7 @@ def accuracy_bin(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
 def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     """Count problems by accuracy, in the twelve bins {0}, (0, .1], …, (.9, 1), {1}.
 
-    Parameters
-    ----------
-    n, c
-        Samples and right samples per problem: ``*counts.places``.
+    ``n, c``: samples and right samples per problem: ``*counts.places``.
 
     References
     ----------

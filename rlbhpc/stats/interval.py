@@ -36,18 +36,10 @@ class Target(StrEnum):
 class Interval:
     """Estimate with lower and upper bound, elementwise over arrays of one shape.
 
-    Attributes
-    ----------
-    estimate, lower, upper
-        float64 arrays of equal shape; zero-dimensional for a single number.
-    target, method
-        What the bounds are about, and how they were made.
-    prob
-        Nominal probability.
-    sound
-        Where simulation supports the nominal probability; elsewhere a note tells why not.
-    notes
-        What a reader must know, one sentence each.
+    ``estimate, lower, upper``: float64 arrays of equal shape; zero-dimensional for a single number.
+    ``target, method``: what the bounds are about, and how they were made. ``sound``: where
+    simulation supports the nominal probability; elsewhere a note tells why not. ``notes``: what a
+    reader must know, one sentence each.
     """
 
     estimate: NDArray[np.float64]

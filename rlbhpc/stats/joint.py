@@ -54,12 +54,7 @@ _NEGLIGIBLE: Final = 1e-9
 class Fit:
     """A fitted joint distribution.
 
-    Attributes
-    ----------
-    mass
-        Mass of every cell of the grid.
-    log_likelihood
-        At these masses.
+    ``mass``: mass of every cell of the grid. ``log_likelihood``: at these masses.
     """
 
     mass: NDArray[np.float64]
@@ -69,27 +64,17 @@ class Fit:
 class Joint:
     """Likelihood of the counts of two arms on a grid of pairs of hazards.
 
-    Attributes
-    ----------
-    rates
-        Rate in the middle of each bin of an arm.
-    row, times
-        Distinct pair of counts of each problem, and how many problems have it.
-    lost, gained
-        Which cells are lost and gained problems.
+    ``rates``: rate in the middle of each bin of an arm. ``row, times``: distinct pair of counts of
+    each problem, and how many problems have it. ``lost, gained``: which cells are lost and gained
+    problems.
     """
 
     def __init__(self, base: Counts, trained: Counts, k: int, factor: float = FACTOR) -> None:
         """Put the counts on the grid.
 
-        Parameters
-        ----------
-        base, trained
-            Counts of the same problems.
-        k
-            Samples within which a problem must be solvable to be lost or gained.
-        factor
-            How many times the samples a lost problem needs at least.
+        ``base, trained``: counts of the same problems. ``k``: samples within which a problem must
+        be solvable to be lost or gained. ``factor``: how many times the samples a lost problem
+        needs at least.
         """
         most = max(int(base.n.max()), int(trained.n.max()), k)
         edges = _edges(k, most, factor * _GUARD)
@@ -115,12 +100,8 @@ class Joint:
     ) -> Fit:
         """Find the masses that make the counts likeliest.
 
-        Parameters
-        ----------
-        start
-            Masses to start from; all equal where not given.
-        group, share
-            Cells whose masses must add up to ``share``.
+        ``start``: masses to start from; all equal where not given. ``group, share``: cells whose
+        masses must add up to ``share``.
         """
         mass = np.full(self.cells.shape[1], 1.0) if start is None else start + 1e-9
         mass = _held(mass, group, share)

@@ -29,17 +29,10 @@ def maj_at_k_by_votes(
     there are ``VOTES`` groups; each group votes, and a tie counts by the share of right answers in
     it. The mean is unbiased; the noise that remains is in any interval over problems.
 
-    Parameters
-    ----------
-    answers
-        Id of the canonical answer of each sample, ``[problem, sample]``; negative where the
-        sample gave none. Equal answers vote together only if their ids are equal.
-    right
-        Whether each sample was judged right.
-    k
-        Draw sizes; NaN where one is above the number of samples.
-    rng
-        Generator that shuffles.
+    ``answers``: id of the canonical answer of each sample, ``[problem, sample]``; negative where
+    the sample gave none. Equal answers vote together only if their ids are equal. ``right``:
+    whether each sample was judged right. ``k``: draw sizes; NaN where one is above the number of
+    samples. ``rng``: generator that shuffles.
     """
     ids = np.asarray(answers)
     judged_right = np.asarray(right, bool)

@@ -21,10 +21,7 @@ def mcnemar_exact(b: int, c: int) -> float:
     With fewer than six discordant problems no split reaches p < .05: see
     :func:`least_discordant`.
 
-    Parameters
-    ----------
-    b, c
-        Problems that only the one and only the other model solves.
+    ``b, c``: problems that only the one and only the other model solves.
 
     References
     ----------

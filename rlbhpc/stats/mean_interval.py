@@ -35,16 +35,9 @@ def mean_interval(
 ) -> Interval:
     """Put a population interval around the mean over problems of values in [0, 1].
 
-    Parameters
-    ----------
-    values
-        ``[problem, ...]``; a NaN makes the mean NaN.
-    weights
-        Bootstrap weights, whose units the standard error is over.
-    prob
-        Nominal probability.
-    method
-        What the interval is called; the form of the interval is added.
+    ``values``: ``[problem, ...]``; a NaN makes the mean NaN. ``weights``: bootstrap weights, whose
+    units the standard error is over. ``method``: what the interval is called; the form of the
+    interval is added.
     """
     mean = values.mean(axis=0)
     error = weights.standard_error(values)

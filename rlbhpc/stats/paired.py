@@ -40,14 +40,7 @@ def paired_interval(
 ) -> Interval:
     """Pointwise population interval of the mean difference.
 
-    Parameters
-    ----------
-    differences
-        ``[problem, k]``, trained minus base, columns in rising order of k.
-    weights
-        Bootstrap weights of the report.
-    prob
-        Nominal probability.
+    ``differences``: ``[problem, k]``, trained minus base, columns in rising order of k.
 
     References
     ----------

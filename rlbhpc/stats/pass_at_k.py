@@ -52,23 +52,13 @@ def pass_at_k(
 ) -> NDArray[np.float64]:
     r"""Unbiased pass@k per problem, :math:`1 - \binom{n-c}{k} / \binom{n}{k}`.
 
-    Parameters
-    ----------
-    n, c, k
-        Samples, right samples and draw size: whole numbers with 0 ≤ c ≤ n and k ≥ 1. They
-        broadcast against each other.
-    stop_after
-        Right samples at which sampling stopped; 0 where n was fixed beforehand. Then n and c are
-        those of the samples up to the last right one that counts.
-    n_max
-        Samples at which a problem would have ended without stopping. Where not given, one that
-        stopped is certain to be solved within any k ≥ n; ask for no k above your own limit.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64 of the broadcast shape; NaN where k > n, and for a problem that stopped where
-        k > n_max.
+    ``n, c, k``: samples, right samples and draw size: whole numbers with 0 ≤ c ≤ n and k ≥ 1. They
+    broadcast against each other. ``stop_after``: right samples at which sampling stopped; 0 where n
+    was fixed beforehand. Then n and c are those of the samples up to the last right one that
+    counts. ``n_max``: samples at which a problem would have ended without stopping. Where not
+    given, one that stopped is certain to be solved within any k ≥ n; ask for no k above your own
+    limit. Gives float64 of the broadcast shape; NaN where k > n, and for a problem that stopped
+    where k > n_max.
 
     Notes
     -----
@@ -107,16 +97,8 @@ def log_fail_at_k(
     This is what failure-rate curves and :math:`-\log` pass@k are drawn from: it keeps its digits
     where ``1 - pass_at_k(...)`` is 0.
 
-    Parameters
-    ----------
-    n, c, k, stop_after, n_max
-        As in :func:`pass_at_k`.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64 of the broadcast shape; −inf where every draw holds a right sample (n − c < k ≤ n)
-        and NaN where :func:`pass_at_k` is.
+    ``n, c, k, stop_after, n_max``: as in :func:`pass_at_k`. Gives float64 of the broadcast shape;
+    −inf where every draw holds a right sample (n − c < k ≤ n) and NaN where :func:`pass_at_k` is.
 
     Examples
     --------
@@ -129,16 +111,8 @@ def log_fail_at_k(
 def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
     """pass@1, pass@2, … pass@max(n) of every problem at once.
 
-    Parameters
-    ----------
-    n, c
-        Samples and right samples, broadcasting against each other.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64 of the broadcast shape with one axis more at the end, ``[..., k - 1]``; NaN where
-        k > n.
+    ``n, c``: samples and right samples, broadcasting against each other. Gives float64 of the
+    broadcast shape with one axis more at the end, ``[..., k - 1]``; NaN where k > n.
 
     Notes
     -----

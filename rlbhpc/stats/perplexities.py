@@ -26,10 +26,7 @@ _PROBLEMS: Final = 10
 def perplexity(logprob_sum: ArrayLike, n_tokens: ArrayLike) -> NDArray[np.float64]:
     """Perplexity per response from its summed log-probability and number of tokens.
 
-    Returns
-    -------
-    numpy.ndarray
-        NaN where there are no tokens or no log-probability.
+    Gives NaN where there are no tokens or no log-probability.
 
     Examples
     --------
@@ -97,18 +94,10 @@ def perplexity_over_steps(
 ) -> NDArray[np.float64]:
     """Perplexity over training as in the study: median per problem, mean over problems.
 
-    Parameters
-    ----------
-    logprob_sum, n_tokens
-        ``[step, problem, response]``; NaN or 0 tokens where there is no response.
-    responses
-        How many of the first responses of each problem count; the study takes 32.
-
-    Returns
-    -------
-    numpy.ndarray
-        One value per step, over the problems that have a response at every step, so that no step
-        is easier by its problems.
+    ``logprob_sum, n_tokens``: ``[step, problem, response]``; NaN or 0 tokens where there is no
+    response. ``responses``: how many of the first responses of each problem count; the study takes
+    32. Gives one value per step, over the problems that have a response at every step, so that no
+    step is easier by its problems.
     """
     values = perplexity(logprob_sum, n_tokens)
     if values.ndim != 3:
@@ -128,13 +117,9 @@ def perplexity_by_position(
     Where two models differ over a response tells whether training changed how an answer starts
     or how it is carried out.
 
-    Parameters
-    ----------
-    logprobs
-        Per-token log-probabilities of each response.
-    window
-        Tokens per part, the middle one centred. A response of fewer than three windows is too
-        short for disjoint parts and gives NaN.
+    ``logprobs``: per-token log-probabilities of each response. ``window``: tokens per part, the
+    middle one centred. A response of fewer than three windows is too short for disjoint parts and
+    gives NaN.
 
     Examples
     --------

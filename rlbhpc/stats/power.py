@@ -36,13 +36,8 @@ _MOST: Final = 400
 class Power:
     """What a study can decide.
 
-    Attributes
-    ----------
-    problems, n
-        Its size.
-    share
-        The smallest share of problems lost for good, or gained, that is called in 80 % of studies;
-        NaN where even a loss of all of them is not.
+    ``share``: the smallest share of problems lost for good, or gained, that is called in 80 % of
+    studies; NaN where even a loss of all of them is not.
     """
 
     problems: int
@@ -64,17 +59,9 @@ def smallest_loss(
 ) -> Power:
     """Find the smallest loss that a study calls in 80 % of cases; the smallest gain is the same.
 
-    Parameters
-    ----------
-    problems, n
-        Size of the study, the same n in both arms.
-    rng
-        Generator of the simulation.
-    comparisons
-        How many answers share the error.
-    rates
-        Success rates of the base to draw from, such as c/n of its first samples; where not given,
-        15 % are 0 and the rest from Beta(0.3, 2).
+    ``problems, n``: size of the study, the same n in both arms. ``comparisons``: how many answers
+    share the error. ``rates``: success rates of the base to draw from, such as c/n of its first
+    samples; where not given, 15 % are 0 and the rest from Beta(0.3, 2).
     """
     if problems < 1 or n < 1:
         raise UserError(f"a study of {problems} problems with {n} samples; both must be above 0")

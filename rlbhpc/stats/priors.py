@@ -36,19 +36,11 @@ Loss = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
 class RatePrior:
     """A fitted distribution of success rates.
 
-    Attributes
-    ----------
-    a, b
-        Parameters of the Beta part.
-    zeros
-        Share of problems with rate 0.
-    log_likelihood
-        At the maximum, without the constant of the binomial coefficients.
-    covariance
-        Of (log a, log b) and, with zeros, of the logit of their share.
-    converged
-        False where the maximum lies on the edge of what is allowed: the fit is then a bound,
-        not an estimate.
+    ``a, b``: parameters of the Beta part. ``zeros``: share of problems with rate 0.
+    ``log_likelihood``: at the maximum, without the constant of the binomial coefficients.
+    ``covariance``: of (log a, log b) and, with zeros, of the logit of their share. ``converged``:
+    false where the maximum lies on the edge of what is allowed: the fit is then a bound, not an
+    estimate.
     """
 
     a: float
@@ -100,12 +92,8 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
 
     A stopping rule does not change the likelihood, so stopped rows are welcome here.
 
-    Parameters
-    ----------
-    counts
-        Counts of one arm; at least two problems.
-    zero_inflated
-        Whether problems with rate 0 are allowed for.
+    ``counts``: counts of one arm; at least two problems. ``zero_inflated``: whether problems with
+    rate 0 are allowed for.
 
     References
     ----------

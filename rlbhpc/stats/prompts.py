@@ -19,16 +19,8 @@ from rlbhpc.stats.weights import ProblemWeights
 class PromptSpread:
     """pass@k of one model under several prompts.
 
-    Attributes
-    ----------
-    k
-        Draw sizes.
-    prompts
-        Names, in the order of the rows of ``values``.
-    values
-        Mean pass@k, ``[prompt, k]``.
-    spread
-        Best minus worst prompt at each k, with a population interval.
+    ``prompts``: names, in the order of the rows of ``values``. ``values``: mean pass@k, ``[prompt,
+    k]``. ``spread``: best minus worst prompt at each k, with a population interval.
     """
 
     k: NDArray[np.int64]
@@ -49,16 +41,8 @@ def prompt_spread(
     conditional on which two these are. With few prompts it says how far a template reaches, not
     how far templates in general might.
 
-    Parameters
-    ----------
-    by_prompt
-        Counts under each prompt, the same problems in the same order; at least two.
-    weights
-        Bootstrap weights of the report.
-    k
-        Draw sizes; a log-spaced grid where not given.
-    prob
-        Nominal probability.
+    ``by_prompt``: counts under each prompt, the same problems in the same order; at least two.
+    ``k``: draw sizes; a log-spaced grid where not given.
     """
     if len(by_prompt) < 2:
         raise UserError(f"{len(by_prompt)} prompts have no spread; sample under two at least")

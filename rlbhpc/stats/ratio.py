@@ -23,14 +23,8 @@ def ratio_interval(
 ) -> Interval:
     """Population interval of a ratio of sums.
 
-    Parameters
-    ----------
-    sums, totals
-        Numerator and denominator of each problem; a problem with a total of 0 adds nothing.
-    weights
-        Bootstrap weights of the report.
-    prob
-        Nominal probability.
+    ``sums, totals``: numerator and denominator of each problem; a problem with a total of 0 adds
+    nothing.
 
     References
     ----------

@@ -27,26 +27,12 @@ class Better(StrEnum):
 class Metric:
     """One entry of the registry.
 
-    Attributes
-    ----------
-    name, aliases
-        How it is called; aliases are what other papers and tools call it.
-    function
-        The function that computes it.
-    formula
-        LaTeX.
-    better
-        Which direction is good.
-    low, high
-        Range; infinite ends allowed.
-    needs
-        Variables of the cube that it reads.
-    reference
-        Where it was defined.
-    samples_per_k
-        Least n as a multiple of k; 0 where the metric has no k.
-    advised_per_k
-        Least n, as a multiple of k, from which its value is more than a few draws.
+    ``name, aliases``: how it is called; aliases are what other papers and tools call it.
+    ``function``: the function that computes it. ``formula``: LaTeX. ``better``: which direction is
+    good. ``low, high``: range; infinite ends allowed. ``needs``: variables of the cube that it
+    reads. ``reference``: where it was defined. ``samples_per_k``: least n as a multiple of k; 0
+    where the metric has no k. ``advised_per_k``: least n, as a multiple of k, from which its value
+    is more than a few draws.
     """
 
     name: str

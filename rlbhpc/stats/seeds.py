@@ -30,10 +30,8 @@ from rlbhpc.stats.weights import ProblemWeights
 class Spread:
     """Standard deviations of a difference.
 
-    Attributes
-    ----------
-    problems, seeds, rest
-        Between problems, between trainings, and of what is particular to both, noise included.
+    ``problems, seeds, rest``: between problems, between trainings, and of what is particular to
+    both, noise included.
     """
 
     problems: float
@@ -80,14 +78,9 @@ def seeds_curve(
 ) -> DifferenceCurve:
     """Trained minus base pass@k, with the trainings of one recipe as the trained arm.
 
-    Parameters
-    ----------
-    base, seeds
-        Counts of the base and of each training, the same problems in the same order.
-    rng, replicates
-        Of the bootstrap, which takes whole problems.
-    k, prob
-        As for one training.
+    ``base, seeds``: counts of the base and of each training, the same problems in the same order.
+    ``rng, replicates``: of the bootstrap, which takes whole problems. ``k, prob``: as for one
+    training.
     """
     ours, theirs = stacked(base, seeds)
     number, problems = len(seeds), len(base)
@@ -124,12 +117,7 @@ def seeds_curve(
 def seed_variance(table: NDArray[np.float64], prob: float = PROB) -> NDArray[np.float64]:
     """Variance of the mean that the spread between seeds brings, widened to a normal variable's.
 
-    Parameters
-    ----------
-    table
-        ``[seed, problem, k]``.
-    prob
-        Of the interval that it goes into.
+    ``table``: ``[seed, problem, k]``. ``prob``: of the interval that it goes into.
     """
     seeds, problems = table.shape[:2]
     freedom = max(seeds - 1, 1)

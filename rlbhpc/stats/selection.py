@@ -20,14 +20,8 @@ from rlbhpc.stats.counts import Counts
 class Selection:
     """A checkpoint chosen on even samples, with the counts to report it by.
 
-    Attributes
-    ----------
-    chosen
-        Position of the chosen checkpoint.
-    scores
-        Mean pass@k of every checkpoint on the even samples.
-    report
-        Counts of the odd samples of the chosen checkpoint.
+    ``chosen``: position of the chosen checkpoint. ``scores``: mean pass@k of every checkpoint on
+    the even samples. ``report``: counts of the odd samples of the chosen checkpoint.
     """
 
     chosen: int
@@ -38,11 +32,8 @@ class Selection:
 def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     """Split the samples of one arm by the parity of their index.
 
-    Parameters
-    ----------
-    verdict
-        Integer codes ``[problem, sample]``: 1 right, −1 missing, 4 and 5 without a verdict,
-        anything else not right.
+    ``verdict``: integer codes ``[problem, sample]``: 1 right, −1 missing, 4 and 5 without a
+    verdict, anything else not right.
 
     Examples
     --------
@@ -61,12 +52,8 @@ def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
 def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Selection:
     """Choose the checkpoint with the best mean pass@k on even samples.
 
-    Parameters
-    ----------
-    halves
-        Even and odd samples of each checkpoint, from :func:`even_odd`.
-    k
-        Draw size of the choice, at most half of the samples.
+    ``halves``: even and odd samples of each checkpoint, from :func:`even_odd`. ``k``: draw size of
+    the choice, at most half of the samples.
     """
     if not halves:
         raise UserError("a choice of checkpoint needs one checkpoint at least")

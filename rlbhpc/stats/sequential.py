@@ -44,14 +44,9 @@ OPEN: Final = (0.02, 0.98)
 class Look:
     """One look at a comparison.
 
-    Attributes
-    ----------
-    lost, gained
-        What it decides; their intervals hold at all looks together.
-    error
-        Share of the error that this look used.
-    chances
-        Of every problem, the chance of being lost and of being gained, ``[2, problem]``.
+    ``lost, gained``: what it decides; their intervals hold at all looks together. ``error``: share
+    of the error that this look used. ``chances``: of every problem, the chance of being lost and of
+    being gained, ``[2, problem]``.
     """
 
     lost: Finding
@@ -62,10 +57,7 @@ class Look:
     def open_problems(self, lost: bool, gained: bool) -> NDArray[np.bool_]:
         """Problems of which more samples can change what is not yet decided.
 
-        Parameters
-        ----------
-        lost, gained
-            Which of the two is still to be decided.
+        ``lost, gained``: which of the two is still to be decided.
         """
         low, high = OPEN
         unclear = (self.chances > low) & (self.chances < high)
@@ -82,18 +74,10 @@ def look(
 ) -> Look:
     """Look at two arms for the ``number``-th time: was anything lost, was anything gained?
 
-    Parameters
-    ----------
-    base, trained
-        All samples so far of the same problems; each problem may have its own number.
-    k
-        Samples that the answer speaks about, whatever was drawn.
-    number
-        1 for the first look at this comparison, 2 for the second.
-    margin
-        Share of problems below which nothing is lost or gained.
-    comparisons
-        How many share the error.
+    ``base, trained``: all samples so far of the same problems; each problem may have its own
+    number. ``k``: samples that the answer speaks about, whatever was drawn. ``number``: 1 for the
+    first look at this comparison, 2 for the second. ``margin``: share of problems below which
+    nothing is lost or gained. ``comparisons``: how many share the error.
 
     Examples
     --------
@@ -123,14 +107,8 @@ def look(
 class Forecast:
     """Chance that a study of a given size is decided.
 
-    Attributes
-    ----------
-    n
-        Samples per problem.
-    decided
-        Share of simulated studies of this size whose word leaves nothing open at large k.
-    words
-        Share of each word.
+    ``decided``: share of simulated studies of this size whose word leaves nothing open at large k.
+    ``words``: share of each word.
     """
 
     n: int
@@ -150,22 +128,9 @@ def forecast(
 ) -> list[Forecast]:
     """Simulate how a study would come out with more samples of the same problems.
 
-    Parameters
-    ----------
-    base, trained
-        Counts so far; sampling must not have stopped at successes.
-    weights
-        Bootstrap weights of the report.
-    sizes
-        Samples per problem to forecast, none below what exists.
-    rng
-        Generator of the simulation.
-    studies
-        Simulated studies per size.
-    margin
-        What counts as the same.
-    comparisons
-        How many share the error.
+    ``base, trained``: counts so far; sampling must not have stopped at successes. ``sizes``:
+    samples per problem to forecast, none below what exists. ``studies``: simulated studies per
+    size. ``margin``: what counts as the same. ``comparisons``: how many share the error.
     """
     check_paired(base, trained)
     have = int(max(base.n.max(), trained.n.max()))

@@ -34,13 +34,9 @@ def sharpened(
 ) -> Sharpened:
     r"""Reweight samples to powers of their probability.
 
-    Parameters
-    ----------
-    right, logprob, judged
-        ``[problem, sample]``: whether it is right, its summed log-probability, whether it counts.
-        Samples without a log-probability are left out.
-    power
-        :math:`\alpha`, from 1 (as sampled) on.
+    ``right, logprob, judged``: ``[problem, sample]``: whether it is right, its summed
+    log-probability, whether it counts. Samples without a log-probability are left out. ``power``:
+    :math:`\alpha`, from 1 (as sampled) on.
 
     References
     ----------

@@ -14,16 +14,9 @@ from rlbhpc.errors import UserError
 def solvable_sets(c: Mapping[str, ArrayLike]) -> dict[frozenset[str], NDArray[np.int64]]:
     """Split the problems by the exact set of arms that solve them at least once.
 
-    Parameters
-    ----------
-    c
-        Right samples per problem of each arm, the same problems in the same order.
-
-    Returns
-    -------
-    dict
-        From the set of arms to positions of problems; only sets that occur, the largest groups
-        first. The empty set holds what no arm solves. The groups are disjoint and complete.
+    ``c``: right samples per problem of each arm, the same problems in the same order. Maps the set
+    of arms to positions of problems; only sets that occur, the largest groups first. The empty set
+    holds what no arm solves. The groups are disjoint and complete.
 
     Examples
     --------

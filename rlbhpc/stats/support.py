@@ -28,16 +28,10 @@ _DRAWS: Final = 20_000
 class SupportMetrics:
     """The four support metrics; NaN where their denominator is empty.
 
-    Attributes
-    ----------
-    srr
-        Support retention rate: share of what the base solves that the trained model keeps.
-    ndr
-        Net discovery rate: share of what the trained model solves that is new.
-    sds
-        Support dynamics score: harmonic mean of the two.
-    nscr
-        Net support change rate, from −1 (all lost) to +1 (all new).
+    ``srr``: support retention rate: share of what the base solves that the trained model keeps.
+    ``ndr``: net discovery rate: share of what the trained model solves that is new. ``sds``:
+    support dynamics score: harmonic mean of the two. ``nscr``: net support change rate, from −1
+    (all lost) to +1 (all new).
     """
 
     srr: float
@@ -49,10 +43,8 @@ class SupportMetrics:
 def support_metrics(preserved: int, expanded: int, shrunk: int) -> SupportMetrics:
     """Support metrics from the counts of a coverage table.
 
-    Parameters
-    ----------
-    preserved, expanded, shrunk
-        Problems that both models, only the trained one, and only the base solve.
+    ``preserved, expanded, shrunk``: problems that both models, only the trained one, and only the
+    base solve.
 
     References
     ----------

@@ -24,17 +24,10 @@ from rlbhpc.stats.weights import ProblemWeights
 class Envelope:
     """Best mean pass@k over temperatures.
 
-    Attributes
-    ----------
-    k
-        Draw sizes.
-    interval
-        Value and population interval. The maximum is taken anew in each replicate, so the choice
-        of temperature is part of the uncertainty.
-    temperature
-        The best temperature at each k.
-    replicates
-        Replicates of the value, to compare two envelopes drawn with the same weights.
+    ``interval``: value and population interval. The maximum is taken anew in each replicate, so the
+    choice of temperature is part of the uncertainty. ``temperature``: the best temperature at each
+    k. ``replicates``: replicates of the value, to compare two envelopes drawn with the same
+    weights.
     """
 
     k: NDArray[np.int64]
@@ -51,16 +44,8 @@ def envelope(
 ) -> Envelope:
     """Take the best temperature of one model at each k.
 
-    Parameters
-    ----------
-    by_temperature
-        Counts at each temperature, the same problems in the same order.
-    weights
-        Bootstrap weights of the report.
-    k
-        Draw sizes; a log-spaced grid where not given.
-    prob
-        Nominal probability.
+    ``by_temperature``: counts at each temperature, the same problems in the same order. ``k``: draw
+    sizes; a log-spaced grid where not given.
 
     Notes
     -----
@@ -113,14 +98,8 @@ def envelope_difference(base: Envelope, trained: Envelope, prob: float = PROB) -
 def matched_temperature(temperature: ArrayLike, entropy: ArrayLike, wanted: float) -> float:
     """Temperature at which a model's entropy equals ``wanted``, by linear interpolation.
 
-    Parameters
-    ----------
-    temperature
-        Temperatures that were sampled, at least two.
-    entropy
-        Mean token entropy at each.
-    wanted
-        Entropy of the model to match.
+    ``temperature``: temperatures that were sampled, at least two. ``entropy``: mean token entropy
+    at each. ``wanted``: entropy of the model to match.
 
     Examples
     --------
@@ -142,14 +121,9 @@ def matched_pass_at_k(
 ) -> NDArray[np.float64]:
     """pass@k at equal entropy, interpolated between the curves of neighbouring temperatures.
 
-    Parameters
-    ----------
-    temperature, entropy
-        As in :func:`matched_temperature`.
-    curves
-        One curve per temperature (rows): means, values per problem, or replicates.
-    wanted
-        Entropy of the model to match.
+    ``temperature, entropy``: as in :func:`matched_temperature`. ``curves``: one curve per
+    temperature (rows): means, values per problem, or replicates. ``wanted``: entropy of the model
+    to match.
     """
     matched = matched_temperature(temperature, entropy, wanted)
     t = np.asarray(temperature, np.float64)

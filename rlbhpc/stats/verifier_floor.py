@@ -36,14 +36,8 @@ def verifier_floor(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 def audited_floor(false_positives: int, audited: int, k: ArrayLike, prob: float = PROB) -> Interval:
     """Floor for a false-positive rate known from an audit of wrong answers.
 
-    Parameters
-    ----------
-    false_positives
-        Wrong answers among the audited ones that the verifier accepted.
-    audited
-        Wrong answers audited. With none accepted of m, rates up to 3/m remain possible.
-    k
-        Draw sizes.
+    ``false_positives``: wrong answers among the audited ones that the verifier accepted.
+    ``audited``: wrong answers audited. With none accepted of m, rates up to 3/m remain possible.
 
     Examples
     --------

@@ -23,16 +23,10 @@ REPLICATES: Final = 2000
 class ProblemWeights:
     """How often each problem (columns) comes into each bootstrap replicate (rows).
 
-    Attributes
-    ----------
-    weights
-        float64 of shape (replicates, problems); rows sum to about the number of problems.
-    signs
-        int8 of the same shape: +1 or −1 per problem and replicate, for sign-flip tests.
-    unit
-        Which independently resampled unit each problem belongs to: itself, or its cluster.
-    seed
-        What the generator was seeded with, to be written beside every result.
+    ``weights``: float64 of shape (replicates, problems); rows sum to about the number of problems.
+    ``signs``: int8 of the same shape: +1 or −1 per problem and replicate, for sign-flip tests.
+    ``unit``: which independently resampled unit each problem belongs to: itself, or its cluster.
+    ``seed``: what the generator was seeded with, to be written beside every result.
     """
 
     weights: NDArray[np.float64]
@@ -50,17 +44,9 @@ class ProblemWeights:
     ) -> ProblemWeights:
         """Draw the weights of a report.
 
-        Parameters
-        ----------
-        problems
-            Number of problems.
-        rng
-            Generator that decides; the same state gives the same weights.
-        replicates
-            Number of bootstrap replicates.
-        clusters
-            A label per problem where problems share a source (a competition, a template). Whole
-            clusters are then resampled.
+        ``problems``: number of problems. ``rng``: generator that decides; the same state gives the
+        same weights. ``clusters``: a label per problem where problems share a source (a
+        competition, a template). Whole clusters are then resampled.
 
         Examples
         --------
@@ -128,15 +114,8 @@ class ProblemWeights:
     def means(self, values: ArrayLike) -> NDArray[np.float64]:
         """Mean over problems in every replicate.
 
-        Parameters
-        ----------
-        values
-            One value per problem along the first axis.
-
-        Returns
-        -------
-        numpy.ndarray
-            ``[replicate, ...]``; NaN where a value is NaN.
+        ``values``: one value per problem along the first axis. Gives ``[replicate, ...]``; NaN
+        where a value is NaN.
         """
         array = self._checked(values)
         flat = array.reshape(self.problems, -1)

@@ -34,16 +34,8 @@ def draw_weights(
 ) -> ProblemWeights:
     """Draw bootstrap weights for the problems of a Dataset.
 
-    Parameters
-    ----------
-    data
-        Anything with a ``problem`` dimension.
-    rng
-        Generator that decides.
-    replicates
-        Number of bootstrap replicates.
-    cluster
-        Coordinate over problems whose equal values are resampled together.
+    ``data``: anything with a ``problem`` dimension. ``rng``: generator that decides. ``cluster``:
+    coordinate over problems whose equal values are resampled together.
     """
     labels = None if cluster is None else data[cluster].to_numpy()
     return ProblemWeights.draw(data.sizes[PROBLEM], rng, replicates, labels)
@@ -54,11 +46,8 @@ def pass_curve(
 ) -> xr.Dataset:
     """Mean pass@k over problems with its population interval.
 
-    Returns
-    -------
-    xarray.Dataset
-        ``pass_at_k``, ``bounds``, ``sound``, ``support`` and ``informative`` over the other
-        dimensions and ``k``.
+    Gives ``pass_at_k``, ``bounds``, ``sound``, ``support`` and ``informative`` over the other
+    dimensions and ``k``.
     """
     sizes = curve.as_sizes(_reach(data) if k is None else k)
 
@@ -83,15 +72,9 @@ def difference_curve(
 ) -> xr.Dataset:
     """Trained minus base mean pass@k, with pointwise and simultaneous bounds.
 
-    Parameters
-    ----------
-    base
-        Counts of the base over ``problem`` alone.
-    trained
-        Counts of the trained model; other dimensions are kept. Problems are matched by label and
-        must be the same set.
-    weights, k, prob
-        As in :func:`rlbhpc.stats.difference.difference_curve`.
+    ``base``: counts of the base over ``problem`` alone. ``trained``: counts of the trained model;
+    other dimensions are kept. Problems are matched by label and must be the same set. ``weights, k,
+    prob``: as in :func:`rlbhpc.stats.difference.difference_curve`.
     """
     reference, other = _matched(base, trained)
     if set(reference["n"].dims) != {PROBLEM}:
@@ -120,16 +103,9 @@ def difference_curve(
 def per_problem(name: str, data: xr.Dataset, k: ArrayLike, **options: Any) -> xr.DataArray:
     """Apply a metric of the registry that takes (n, c, k) to every problem.
 
-    Parameters
-    ----------
-    name
-        Name or alias, for example ``"pass@k"``, ``"pass^k"`` or ``"G-Pass@k"``.
-    data
-        Counts.
-    k
-        Draw sizes; a scalar gives no dimension ``k``.
-    options
-        Further arguments of the metric, such as ``tau``.
+    ``name``: name or alias, for example ``"pass@k"``, ``"pass^k"`` or ``"G-Pass@k"``. ``data``:
+    counts. ``k``: draw sizes; a scalar gives no dimension ``k``. ``options``: further arguments of
+    the metric, such as ``tau``.
     """
     entry = metric(name)
     if entry.needs != ("n", "c") or not entry.samples_per_k:

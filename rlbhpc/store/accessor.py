@@ -45,11 +45,8 @@ class DatasetAccessor:
         (coordinate ``stop_after``) the samples up to there count, and ``n_max`` is where it would
         have ended otherwise.
 
-        Parameters
-        ----------
-        by
-            Whose verdicts: ``"verdict"``, or ``"paper"`` for those of the published study's
-            lenient grader, where the study asked for them.
+        ``by``: whose verdicts: ``"verdict"``, or ``"paper"`` for those of the published study's
+        lenient grader, where the study asked for them.
         """
         dataset = self._dataset
         if by == VERDICT and VERDICT not in dataset:
@@ -82,19 +79,10 @@ class DatasetAccessor:
     def pass_at_k(self, k: ArrayLike, by: str = VERDICT) -> xr.DataArray:
         """Unbiased pass@k per problem and step; NaN where fewer than k samples exist.
 
-        Parameters
-        ----------
-        k
-            Draw sizes; a scalar gives no dimension ``k``.
-        by
-            Whose verdicts count, see :meth:`counts`.
-
-        Returns
-        -------
-        xarray.DataArray
-            Its mean over problems is pass@k of the set. ``.mean("problem", skipna=False)`` keeps
-            the rule that pass@k is NaN where a problem has fewer than k samples;
-            ``.notnull().sum("problem")`` says how many have enough.
+        ``k``: draw sizes; a scalar gives no dimension ``k``. ``by``: whose verdicts count, see
+        :meth:`counts`. The mean over problems is pass@k of the set. ``.mean("problem",
+        skipna=False)`` keeps the rule that pass@k is NaN where a problem has fewer than k samples;
+        ``.notnull().sum("problem")`` says how many have enough.
         """
         counts = self.counts(by)
         drawn = np.asarray(k)
@@ -125,18 +113,8 @@ class DatasetAccessor:
     ) -> xr.DataArray:
         """Read responses from parts and journals.
 
-        Parameters
-        ----------
-        problem
-            Problem id.
-        sample, step
-            Which; all that this Dataset has where not given.
-
-        Returns
-        -------
-        xarray.DataArray
-            Strings over (sample, step), empty where there is no sample; a scalar argument gives
-            no dimension.
+        ``sample, step``: which; all that this Dataset has where not given. Gives strings over
+        (sample, step), empty where there is no sample; a scalar argument gives no dimension.
         """
         dataset = self._dataset
         self._require("seed")
@@ -196,21 +174,11 @@ class TreeAccessor:
     ) -> xr.Dataset:
         """Mean pass@k of every arm, problem set and step, each with its interval.
 
-        Parameters
-        ----------
-        k
-            Draw sizes.
-        by
-            Whose verdicts count, see :meth:`DatasetAccessor.counts`.
-        prob, seed
-            Of the intervals; arms with the same problems share their bootstrap weights.
-
-        Returns
-        -------
-        xarray.Dataset
-            ``pass_at_k``, ``bounds`` and ``support`` as :func:`rlbhpc.stats.xr.pass_curve` gives
-            them, over (arm, problem_set, step, k). NaN where an arm has no such set or step, and
-            where k is more than a problem's samples. Of several runs, arms are ``run/arm``.
+        ``by``: whose verdicts count, see :meth:`DatasetAccessor.counts`. ``prob, seed``: of the
+        intervals; arms with the same problems share their bootstrap weights. Gives ``pass_at_k``,
+        ``bounds`` and ``support`` as :func:`rlbhpc.stats.xr.pass_curve` gives them, over (arm,
+        problem_set, step, k). NaN where an arm has no such set or step, and where k is more than a
+        problem's samples. Of several runs, arms are ``run/arm``.
 
         Examples
         --------

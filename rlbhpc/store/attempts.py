@@ -21,17 +21,8 @@ ENDING: Final = ".json"
 def begin(layout: Layout, facts: Mapping[str, Any]) -> str:
     """Record that an attempt starts.
 
-    Parameters
-    ----------
-    layout
-        The run folder.
-    facts
-        JSON values that the caller knows: shard, devices, package versions.
-
-    Returns
-    -------
-    str
-        The attempt's name: unique, and sorted by time. Journals of the attempt bear it.
+    ``facts``: JSON values that the caller knows: shard, devices, package versions. Gives the
+    attempt's name: unique, and sorted by time. Journals of the attempt bear it.
     """
     now = datetime.now(UTC)
     host = platform.node().partition(".")[0] or "unknown"

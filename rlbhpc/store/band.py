@@ -42,15 +42,10 @@ def build(
 ) -> dict[str, NDArray[Any]]:
     """Arrays of a band, each with the step as its last dimension of size one.
 
-    Parameters
-    ----------
-    rows
-        Samples of one step with :data:`COLUMNS`, each key once. Those of other problems, or
-        with another fingerprint than the one that is asked for, do not count.
-    problems, fingerprints
-        The problems of the band and what is asked for of each.
-    n, block
-        Length of the sample axis, and of a chunk along it.
+    ``rows``: samples of one step with :data:`COLUMNS`, each key once. Those of other problems, or
+    with another fingerprint than the one that is asked for, do not count. ``problems,
+    fingerprints``: the problems of the band and what is asked for of each. ``n, block``: length of
+    the sample axis, and of a chunk along it.
     """
     places, kept = positions(rows["problem"], problems)
     required = np.asarray(fingerprints, np.int64)

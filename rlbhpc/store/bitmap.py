@@ -58,16 +58,10 @@ Source = tuple[int, bool, int]
 class Holding(NamedTuple):
     """What a group has of some cells.
 
-    Attributes
-    ----------
-    bits, right_bits
-        A row of packed bits per cell: its samples, and the right ones.
-    failed
-        Rows and samples of which there is nothing but a row that says they failed.
-    right, tokens, measured
-        Right samples per cell, response tokens, and of how many samples: all that did not fail.
-    stale
-        Samples of the group's steps under another request than the cells'.
+    ``bits, right_bits``: a row of packed bits per cell: its samples, and the right ones.
+    ``failed``: rows and samples of which there is nothing but a row that says they failed. ``right,
+    tokens, measured``: right samples per cell, response tokens, and of how many samples: all that
+    did not fail. ``stale``: samples of the group's steps under another request than the cells'.
     """
 
     bits: NDArray[np.uint8]
@@ -297,10 +291,7 @@ class Bitmap:
     def load(cls, path: Path, wanted: Callable[[int, str], bool] | None = None) -> Bitmap:
         """Read merged bits; an empty bitmap where there are none or they are damaged.
 
-        Parameters
-        ----------
-        wanted
-            Says of a step and a problem whether its bits matter; others are not read.
+        ``wanted``: says of a step and a problem whether its bits matter; others are not read.
         """
         try:
             with files.reading(path) as fd:

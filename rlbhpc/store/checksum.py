@@ -22,17 +22,8 @@ _NEVER: Final = 0xFFFFFFFF
 def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     """CRC-32 over the values of each column, for consecutive groups of rows.
 
-    Parameters
-    ----------
-    table
-        Rows of all groups together. Equal values give equal sums in any chunks and encoding.
-    sizes
-        Rows of each group.
-
-    Returns
-    -------
-    ndarray
-        Shape (groups, columns).
+    ``table``: rows of all groups together. Equal values give equal sums in any chunks and encoding.
+    ``sizes``: rows of each group. Gives shape (groups, columns).
     """
     stops = np.cumsum(sizes).tolist()
     spans = list(zip([0, *stops], stops, strict=False))

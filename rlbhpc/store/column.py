@@ -24,17 +24,10 @@ _CODES: Final = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "f4": "f", "f8": "d
 class Column:
     """How one value of a sample is stored.
 
-    Attributes
-    ----------
-    kind
-        NumPy type of a number, with ``[]`` behind it of a list of numbers; ``text``; or ``name``,
-        a text that repeats over thousands of rows and is held once.
-    meaning
-        What it is, for the pages and as ``long_name`` in the cube.
-    cube
-        NumPy type in the cube; empty where the cube leaves it out.
-    attrs
-        More attributes in the cube.
+    ``kind``: NumPy type of a number, with ``[]`` behind it of a list of numbers; ``text``; or
+    ``name``, a text that repeats over thousands of rows and is held once. ``meaning``: what it is,
+    for the pages and as ``long_name`` in the cube. ``cube``: NumPy type in the cube; empty where
+    the cube leaves it out. ``attrs``: more attributes in the cube.
     """
 
     kind: str

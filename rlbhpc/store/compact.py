@@ -51,19 +51,9 @@ class Compacted:
 def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
     """Bring the cube up to date with all that the store holds.
 
-    Parameters
-    ----------
-    layout
-        The run folder.
-    rebuild
-        Take nothing over from the current version; for a cube that was damaged. The result has
-        the same bytes.
-
-    Raises
-    ------
-    UserError
-        If there are no samples, two different requests for one problem, or samples of the current
-        cube that no file holds any more.
+    ``rebuild``: take nothing over from the current version; for a cube that was damaged. The result
+    has the same bytes. Raises :class:`UserError` if there are no samples, two different requests
+    for one problem, or samples of the current cube that no file holds any more.
     """
     for _ in range(_ROUNDS):
         version = versions.current(layout)

@@ -187,10 +187,7 @@ def open_checked(store: Path) -> zarr.Group:
 def read_checked(store: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the metadata of a cube's root and, by path, of every node.
 
-    Raises
-    ------
-    UserError
-        If it is no cube, one of a later schema, or its metadata was damaged.
+    Raises :class:`UserError` if it is no cube, one of a later schema, or its metadata was damaged.
     """
     try:
         top = json.loads((store / METADATA).read_bytes())

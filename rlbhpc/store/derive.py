@@ -78,21 +78,9 @@ class Base:
 class Derivation:
     """A group in the making.
 
-    Parameters
-    ----------
-    rows
-        Its samples.
-    base
-        The version before; None if there is none.
-
-    Attributes
-    ----------
-    grid
-        Its axes.
-    derived, kept
-        Bands that were derived from rows, and bands that were taken over from the base.
-    lost
-        How many samples of a problem the base has and no file holds any more.
+    ``base``: the version before; None if there is none. ``derived, kept``: bands that were derived
+    from rows, and bands that were taken over from the base. ``lost``: how many samples of a problem
+    the base has and no file holds any more.
     """
 
     def __init__(self, rows: Rows, base: Base | None) -> None:
@@ -218,15 +206,8 @@ def derive(
 ) -> dict[Group, Derivation]:
     """Write groups of samples into a cube, in a folder or in memory.
 
-    Parameters
-    ----------
-    keep
-        Takes a band over from the base and says whether it could.
-
-    Raises
-    ------
-    PurgedError
-        If the base has samples that no file holds any more.
+    ``keep``: takes a band over from the base and says whether it could. Raises :class:`PurgedError`
+    if the base has samples that no file holds any more.
     """
     derivations = {}
     for group in groups:
@@ -250,11 +231,8 @@ def _refuse_purged(
 ) -> None:
     """Refuse a cube with fewer samples than the one before, because files were removed.
 
-    Raises
-    ------
-    PurgedError
-        Naming the files and what they held. A problem that is asked in another way now, or a
-        file whose samples others hold too, is no reason.
+    Raises :class:`PurgedError` naming the files and what they held. A problem that is asked in
+    another way now, or a file whose samples others hold too, is no reason.
     """
     if base is None:
         return

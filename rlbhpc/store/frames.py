@@ -172,12 +172,7 @@ class IndexBlock(NamedTuple):
 class Block:
     """What was written since the last INDX frame: what the next one will say.
 
-    Attributes
-    ----------
-    start
-        Offset of its first frame.
-    cells
-        Cells that no frame before it has.
+    ``start``: offset of its first frame. ``cells``: cells that no frame before it has.
     """
 
     def __init__(self, start: int) -> None:
@@ -225,10 +220,8 @@ def file_header(salt: int) -> bytes:
 def read_file_header(data: bytes) -> tuple[int, bool]:
     """Salt of a journal, and whether the header is intact.
 
-    Raises
-    ------
-    DamagedError
-        When no two copies of the salt agree, or another version of this program wrote it.
+    Raises :class:`DamagedError` when no two copies of the salt agree, or another version of this
+    program wrote it.
     """
     if len(data) < FILE_HEADER_SIZE:
         raise DamagedError(f"{len(data)} bytes, shorter than a journal's header")
@@ -250,10 +243,7 @@ def _frame(salt: int, kind: int, body: bytes, raw: int, check: int) -> bytes:
 def read_header(data: bytes, salt: int) -> Header:
     """Frame header at the start of ``data``.
 
-    Raises
-    ------
-    DamagedError
-        When its checksum fails or it belongs to another journal.
+    Raises :class:`DamagedError` when its checksum fails or it belongs to another journal.
     """
     if len(data) < HEADER_SIZE:
         raise DamagedError("cut within a frame header")
@@ -271,10 +261,7 @@ def sample_frame(salt: int, body: bytes, check: int) -> bytes:
 def read_sample(header: Header, stored: bytes) -> bytes:
     """Canonical bytes of the sample in a SMPL frame's body.
 
-    Raises
-    ------
-    DamagedError
-        When they are not the bytes that were written.
+    Raises :class:`DamagedError` when they are not the bytes that were written.
     """
     try:
         body: bytes = _LZ4.decompress(stored, header.raw, asbytes=True)
@@ -303,10 +290,7 @@ def trailer_mark(salt: int) -> bytes:
 def read_index(header: Header, body: bytes) -> IndexBlock:
     """Decode the body of an INDX frame.
 
-    Raises
-    ------
-    DamagedError
-        When it fails its checksum.
+    Raises :class:`DamagedError` when it fails its checksum.
     """
     if header.kind != INDEX or zlib.crc32(body) != header.check:
         raise DamagedError("an index block fails its checksum")

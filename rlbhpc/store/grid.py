@@ -46,22 +46,13 @@ class Cell(NamedTuple):
 class Grid:
     """Axes and chunks of one arm on one problem set.
 
-    Attributes
-    ----------
-    model
-        Name of the model line.
-    problems, steps
-        In the order in which they were first asked for.
-    n
-        Length of the sample axis: the most samples that any cell has or is asked for.
-    chunk
-        Follows from the problems and n that are asked for, never from what was asked for first.
-    fingerprints, counts
-        What is asked for now, and how many samples of it, by (step, problem). Samples with
-        another fingerprint no longer count.
-    provenance
-        What the samples stand on (content hashes, revisions, versions, image digest …): JSON
-        values that are the same whenever the study is run again.
+    ``model``: name of the model line. ``problems, steps``: in the order in which they were first
+    asked for. ``n``: length of the sample axis: the most samples that any cell has or is asked for.
+    ``chunk``: follows from the problems and n that are asked for, never from what was asked for
+    first. ``fingerprints, counts``: what is asked for now, and how many samples of it, by (step,
+    problem). Samples with another fingerprint no longer count. ``provenance``: what the samples
+    stand on (content hashes, revisions, versions, image digest …): JSON values that are the same
+    whenever the study is run again.
     """
 
     model: str
@@ -135,10 +126,7 @@ class Grid:
         planned cell keeps its fingerprint; one without a plan takes that of its samples, and two
         different ones are an error: nothing says which of them counts.
 
-        Parameters
-        ----------
-        present
-            Highest sample index of each cell that has samples.
+        ``present``: highest sample index of each cell that has samples.
         """
         unplanned: dict[tuple[int, str], int] = {}
         n = self.n
@@ -254,12 +242,8 @@ def ask(
     Whoever plans calls this before the first sample is drawn, and again whenever the study has
     grown.
 
-    Parameters
-    ----------
-    cells
-        Samples asked for of each cell, in the order of the problem set and the steps.
-    provenance
-        Replaces the one before.
+    ``cells``: samples asked for of each cell, in the order of the problem set and the steps.
+    ``provenance``: replaces the one before.
     """
     path = layout.grid(arm, problem_set)
     old = Grid.load(path)

@@ -44,12 +44,8 @@ class Marks:
 
     Where several arms were asked without reasoning, one that guesses a problem is enough.
 
-    Parameters
-    ----------
-    guesses
-        Those of each arm.
-    below
-        Rates from 0 to here, both ends excluded, mark a problem.
+    ``guesses``: those of each arm. ``below``: rates from 0 to here, both ends excluded, mark a
+    problem.
     """
 
     def __init__(self, guesses: Iterable[Guesses], below: float = LOW_RATE) -> None:

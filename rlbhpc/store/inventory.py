@@ -34,12 +34,9 @@ def take(
     Samples are not read whole, so that one with a flipped bit counts as there until sealing has
     marked it.
 
-    Parameters
-    ----------
-    wanted
-        Says of a step and a problem whether its samples matter; the bits of others are not read.
-    passed_over
-        Says of a journal's name that none of its samples matter: it is not opened.
+    ``wanted``: says of a step and a problem whether its samples matter; the bits of others are not
+    read. ``passed_over``: says of a journal's name that none of its samples matter: it is not
+    opened.
     """
     return snapshot.steady(lambda: _Merge(layout, arm, set_name, wanted, passed_over).run())
 

@@ -43,14 +43,9 @@ class Group(NamedTuple):
 class Listing:
     """The keys of a part's rows.
 
-    Attributes
-    ----------
-    tokens
-        Whose per-token values the part keeps.
-    cells, groups
-        Row group ``i`` has the samples ``groups[i].samples`` of ``cells[groups[i].cell]``.
-    sums
-        Checksums by row group and column.
+    ``tokens``: whose per-token values the part keeps. ``cells, groups``: row group ``i`` has the
+    samples ``groups[i].samples`` of ``cells[groups[i].cell]``. ``sums``: checksums by row group and
+    column.
     """
 
     tokens: TokenPolicy
@@ -118,10 +113,7 @@ def parse(footer: bytes) -> Listing:
     The list is searched for in the bytes: parsing the whole footer as Parquet takes a hundred
     times longer, and the checksum in the part's name vouches for each byte.
 
-    Raises
-    ------
-    DamagedError
-        When there is none, or a newer program wrote it.
+    Raises :class:`DamagedError` when there is none, or a newer program wrote it.
     """
     position = footer.find(_MARK)
     if position < 0:

@@ -59,18 +59,9 @@ class Twins(NamedTuple):
 class Merging:
     """What :func:`merge` did.
 
-    Attributes
-    ----------
-    copied
-        New files of the store.
-    added
-        Samples that it did not have before.
-    twins
-        Pairs of samples with one seed, or with one response of at least 32 tokens.
-    left_out
-        Files that are too damaged to copy.
-    skipped
-        What could not be read.
+    ``copied``: new files of the store. ``added``: samples that it did not have before. ``twins``:
+    pairs of samples with one seed, or with one response of at least 32 tokens. ``left_out``: files
+    that are too damaged to copy. ``skipped``: what could not be read.
     """
 
     copied: tuple[Path, ...]
@@ -92,10 +83,7 @@ class _Pair(NamedTuple):
 def merge(into: Layout, source: Layout) -> Merging:
     """Copy into one store what another one has.
 
-    Raises
-    ------
-    UserError
-        When the two contradict each other. Nothing was copied then.
+    Raises :class:`UserError` when the two contradict each other. Nothing was copied then.
     """
     groups = source.groups()
     if not groups:

@@ -32,19 +32,9 @@ _LABEL: Final = 40
 def write(folder: Path, groups: Iterable[pa.Table], tokens: TokenPolicy) -> Path:
     """Write one part and give it its name.
 
-    Parameters
-    ----------
-    folder
-        Where the part belongs.
-    groups
-        Row groups in order; each has rows of one cell, sorted by sample, with all columns.
-    tokens
-        The policy that the rows already follow.
-
-    Returns
-    -------
-    Path
-        The part. Whoever seals the same rows arrives at the same name and the same bytes.
+    ``folder``: where the part belongs. ``groups``: row groups in order; each has rows of one cell,
+    sorted by sample, with all columns. ``tokens``: the policy that the rows already follow. Gives
+    the part. Whoever seals the same rows arrives at the same name and the same bytes.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

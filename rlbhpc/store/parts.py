@@ -51,10 +51,7 @@ class _Batch(NamedTuple):
 def footer(path: Path) -> bytes:
     """Read the Parquet footer of any file.
 
-    Raises
-    ------
-    DamagedError
-        When the file does not end as Parquet does.
+    Raises :class:`DamagedError` when the file does not end as Parquet does.
     """
     with files.reading(path) as fd:
         size = os.fstat(fd).st_size
@@ -74,10 +71,7 @@ def contents(path: Path, *, name: str | None = None) -> Listing:
 
     ``name`` is the name to judge it by, where that is not yet the file's name.
 
-    Raises
-    ------
-    DamagedError
-        When the footer is not the one that the name tells of.
+    Raises :class:`DamagedError` when the footer is not the one that the name tells of.
     """
     match = _NAME.fullmatch(name or path.name)
     if match is None:

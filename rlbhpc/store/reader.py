@@ -29,24 +29,13 @@ _TRIES: Final = 3
 def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
     """Open the results of a run, or of several.
 
-    Parameters
-    ----------
-    path
-        The folder of a run, or a cube by itself (``cube.zarr``, or a copy of one). Of a run,
-        samples that came after the last compaction are seen too, also while jobs are writing.
-        A list gives one tree, in which each run has a group named as its folder.
-
-    Returns
-    -------
-    xarray.DataTree
-        One group ``<arm>/<problem set>`` with dims problem × sample × step each, and groups
-        ``scores`` and ``training`` where there are any. Values are read on demand. The tree is
-        a snapshot: what arrives later is seen by opening again.
-
-    Raises
-    ------
-    UserError
-        If there is nothing to open, or the cube is damaged.
+    ``path``: the folder of a run, or a cube by itself (``cube.zarr``, or a copy of one). Of a run,
+    samples that came after the last compaction are seen too, also while jobs are writing. A list
+    gives one tree, in which each run has a group named as its folder. Gives one group
+    ``<arm>/<problem set>`` with dims problem × sample × step each, and groups ``scores`` and
+    ``training`` where there are any. Values are read on demand. The tree is a snapshot: what
+    arrives later is seen by opening again. Raises :class:`UserError` if there is nothing to open,
+    or the cube is damaged.
 
     Examples
     --------

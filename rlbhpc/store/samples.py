@@ -75,10 +75,7 @@ def find(
 ) -> list[Found]:
     """Read whole samples that answer what is asked, ordered by step, problem and sample.
 
-    Parameters
-    ----------
-    samples
-        Numbers of the samples of each problem; None where all are meant.
+    ``samples``: numbers of the samples of each problem; None where all are meant.
     """
 
     def read(files: Rows) -> tuple[list[Found], View]:

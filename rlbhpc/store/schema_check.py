@@ -35,15 +35,8 @@ _REQUIRED: Final = {
 def validate_cube(path: str | Path) -> list[str]:
     """Check a cube and everything in it.
 
-    Parameters
-    ----------
-    path
-        A cube (``cube.zarr``), or the folder of a run that has one.
-
-    Returns
-    -------
-    list of str
-        One line per finding, with its place; empty if the cube is sound.
+    ``path``: a cube (``cube.zarr``), or the folder of a run that has one. Gives one line per
+    finding, with its place; empty if the cube is sound.
     """
     store = Path(path)
     if not (store / cube.METADATA).is_file() and (store / "cube.zarr").is_dir():

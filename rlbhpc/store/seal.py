@@ -51,16 +51,9 @@ class Unit(NamedTuple):
 class Sealing:
     """What a call of :func:`seal` did.
 
-    Attributes
-    ----------
-    made
-        New parts.
-    sealed, open
-        Units that are sealed now, and units that still miss samples.
-    damaged
-        Samples whose only copies proved to be damaged. They count as missing from now on.
-    conflicts, skipped
-        As in :class:`rlbhpc.store.scan.Rows`.
+    ``made``: new parts. ``sealed, open``: units that are sealed now, and units that still miss
+    samples. ``damaged``: samples whose only copies proved to be damaged. They count as missing from
+    now on. ``conflicts, skipped``: as in :class:`rlbhpc.store.scan.Rows`.
     """
 
     made: tuple[Path, ...]

@@ -62,10 +62,7 @@ def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Sn
     misses the journal finds the part afterwards. With ``verify`` every sample is read, and a
     damaged one is left out.
 
-    Raises
-    ------
-    FileNotFoundError
-        When a journal is removed at this moment; see :func:`steady`.
+    Raises :class:`FileNotFoundError` when a journal is removed at this moment; see :func:`steady`.
     """
     skipped: list[Skipped] = []
     folder = layout.journals(arm, set_name)

@@ -45,15 +45,9 @@ def of_run(layout: Layout) -> list[Group]:
 class Rows:
     """Samples of one group, in parts and journals.
 
-    Attributes
-    ----------
-    files
-        Every file with samples, by its name below the run folder, and how many it holds. Parts
-        never change and journals only grow, so an equal number means equal content.
-    notes
-        What could not be listed.
-    now
-        The files themselves, as they were listed.
+    ``files``: every file with samples, by its name below the run folder, and how many it holds.
+    Parts never change and journals only grow, so an equal number means equal content. ``notes``:
+    what could not be listed.
     """
 
     def __init__(self, layout: Layout, group: Group) -> None:
@@ -83,10 +77,7 @@ class Rows:
     def gone(self, before: Mapping[str, int]) -> list[str]:
         """Files that are not there any more, or that lost samples although nothing is damaged.
 
-        Parameters
-        ----------
-        before
-            Files of an earlier moment with the number of samples in each.
+        ``before``: files of an earlier moment with the number of samples in each.
         """
         damaged = {skipped.path for skipped in self.now.skipped if skipped.kind == left_out.DAMAGED}
         return [

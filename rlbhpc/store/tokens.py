@@ -37,14 +37,8 @@ def in_lot(seeds: NDArray[np.int64]) -> NDArray[np.bool_]:
 def apply(table: pa.Table, policy: TokenPolicy, right: int, drawn: int) -> pa.Table:
     """Drop the per-token values that a policy does not keep; they become null.
 
-    Parameters
-    ----------
-    table
-        Samples of one problem, all columns.
-    policy
-        What to keep.
-    right, drawn
-        How many samples of the problem are correct, and how many there are.
+    ``table``: samples of one problem, all columns. ``policy``: what to keep. ``right, drawn``: how
+    many samples of the problem are correct, and how many there are.
     """
     if policy == "all":
         return table

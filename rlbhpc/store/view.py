@@ -52,24 +52,11 @@ class Conflict(NamedTuple):
 class View:
     """Every sample of a snapshot once, sorted by step, problem, fingerprint and sample.
 
-    Parameters
-    ----------
-    now
-        The files.
-    columns
-        What will be read; columns that an index answers are read at once.
-    problems, steps
-        Keep to these; None means all.
-    verify
-        Read every sample of a journal, and leave out the damaged ones, where nothing but the
-        index would be read otherwise.
-
-    Attributes
-    ----------
-    skipped
-        What could not be read so far.
-    damaged
-        Places of files, as :mod:`rlbhpc.store.marks` knows them, that proved to be damaged.
+    ``columns``: what will be read; columns that an index answers are read at once. ``problems,
+    steps``: keep to these; None means all. ``verify``: read every sample of a journal, and leave
+    out the damaged ones, where nothing but the index would be read otherwise. ``skipped``: what
+    could not be read so far. ``damaged``: places of files, as :mod:`rlbhpc.store.marks` knows them,
+    that proved to be damaged.
     """
 
     def __init__(

@@ -34,12 +34,7 @@ class JournalWriter:
     The file appears with the first sample. ``attempt`` must be new: a name that exists belongs
     to another writer and is refused.
 
-    Attributes
-    ----------
-    path
-        The journal.
-    appended
-        Samples that were acknowledged.
+    ``appended``: samples that were acknowledged.
     """
 
     def __init__(self, folder: Path, attempt: str, *, sync_seconds: float = 5.0) -> None:
@@ -59,11 +54,8 @@ class JournalWriter:
     def append(self, sample: Sample) -> None:
         """Write one finished sample. When this returns, a killed process cannot lose it.
 
-        Raises
-        ------
-        UserError
-            When the disk is full or fails. The journal then stays good up to its last
-            acknowledged sample and takes no more.
+        Raises :class:`UserError` when the disk is full or fails. The journal then stays good up to
+        its last acknowledged sample and takes no more.
         """
         self._refuse_after_failure()
         canonical = body.encode(sample)

@@ -29,17 +29,9 @@ class Drain:
     :meth:`time_left` to decide whether one more unit still fits. Nothing is raised, so no code is
     interrupted in the middle of a write, but for what is marked as :meth:`interruptible`.
 
-    Parameters
-    ----------
-    grace
-        Seconds between the warning and the end.
-    limit
-        Seconds until the warning comes by itself; None means never.
-
-    Attributes
-    ----------
-    abandoned
-        Whether some work was left running in its thread because the time was over.
+    ``grace``: seconds between the warning and the end. ``limit``: seconds until the warning comes
+    by itself; None means never. ``abandoned``: whether some work was left running in its thread
+    because the time was over.
     """
 
     def __init__(self, grace: float = 60.0, limit: float | None = None) -> None:

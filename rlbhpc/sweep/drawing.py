@@ -28,14 +28,8 @@ _AHEAD: Final = 0.5
 class Line:
     """What is missing of one problem, lowest index first.
 
-    Attributes
-    ----------
-    spans
-        The missing samples.
-    stop_after
-        Right samples at which it ends; 0 draws all of them.
-    judged, right
-        Samples that have a verdict, and right ones among them.
+    ``spans``: the missing samples. ``stop_after``: right samples at which it ends; 0 draws all of
+    them. ``judged, right``: samples that have a verdict, and right ones among them.
     """
 
     spans: Sequence[Span]

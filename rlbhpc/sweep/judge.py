@@ -41,14 +41,8 @@ class Judge:
     Verdicts are kept on shared storage as well, so that another shard, checkpoint or run need not
     find them again. What is stored of a sample does not depend on what had been judged before.
 
-    Parameters
-    ----------
-    problems
-        All problems that may be asked about, by id.
-    verification
-        How the study wants answers to be judged.
-    cache
-        Folder of kept verdicts.
+    ``problems``: all problems that may be asked about, by id. ``verification``: how the study wants
+    answers to be judged. ``cache``: folder of kept verdicts.
     """
 
     def __init__(

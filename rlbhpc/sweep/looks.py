@@ -61,24 +61,11 @@ class More:
 class Taken:
     """A look that was taken.
 
-    Attributes
-    ----------
-    base, trained
-        Arm and step of either side.
-    set_name, k, margin
-        What was asked.
-    number
-        Of the look at this comparison, from 1.
-    data
-        Digest of the counts that it saw.
-    error
-        Share of the error that it used.
-    lost, gained
-        What is decided after it.
-    more
-        What to draw before the next one.
-    outcome
-        ``draw``, ``decided``, or why there is no next one: ``nothing open`` or ``budget``.
+    ``base, trained``: arm and step of either side. ``set_name, k, margin``: what was asked.
+    ``number``: of the look at this comparison, from 1. ``data``: digest of the counts that it saw.
+    ``error``: share of the error that it used. ``lost, gained``: what is decided after it.
+    ``more``: what to draw before the next one. ``outcome``: ``draw``, ``decided``, or why there is
+    no next one: ``nothing open`` or ``budget``.
     """
 
     base: tuple[str, int]

@@ -26,27 +26,16 @@ _CELLS: Final = 1 << 23
 class Presence:
     """What the store holds of one block.
 
-    Attributes
-    ----------
-    n
-        Samples that are requested of each problem; looks make it ragged. Of one that has enough
-        right samples, those up to the last of them.
-    stopped
-        Problems that have enough right samples.
-    bits
-        Which samples exist, a packed row per problem. A sample whose prompt, model, sampling
-        setting or problem text has changed since does not count.
-    right
-        Samples per problem that were verified as right, of all that exist.
-    count
-        Samples per problem that exist and did not fail, also beyond the n that is requested now.
-    tokens
-        Response tokens per problem of those samples.
-    failures
-        Problem and sample of which there is nothing but a row that says they failed. They count as
-        there, so that a sweep comes to its end; ``rlbhpc sample --retry-failed`` tries again.
-    stale
-        Stored samples that answer another request than today's.
+    ``n``: samples that are requested of each problem; looks make it ragged. Of one that has enough
+    right samples, those up to the last of them. ``stopped``: problems that have enough right
+    samples. ``bits``: which samples exist, a packed row per problem. A sample whose prompt, model,
+    sampling setting or problem text has changed since does not count. ``right``: samples per
+    problem that were verified as right, of all that exist. ``count``: samples per problem that
+    exist and did not fail, also beyond the n that is requested now. ``tokens``: response tokens per
+    problem of those samples. ``failures``: problem and sample of which there is nothing but a row
+    that says they failed. They count as there, so that a sweep comes to its end; ``rlbhpc sample
+    --retry-failed`` tries again. ``stale``: stored samples that answer another request than
+    today's.
     """
 
     block: Block
@@ -158,12 +147,8 @@ def presence(
 ) -> list[Presence]:
     """Compare blocks with what is stored; each arm and problem set is read once.
 
-    Parameters
-    ----------
-    partly
-        Read no more than concerns the problems of these blocks.
-    passed_over
-        Says of a journal's name that it holds nothing of these blocks.
+    ``partly``: read no more than concerns the problems of these blocks. ``passed_over``: says of a
+    journal's name that it holds nothing of these blocks.
     """
     comparisons: dict[int, Presence] = {}
     notes: list[Note] = []

@@ -52,14 +52,8 @@ def take_looks(
 ) -> list[Taken | Waiting]:
     """Look at every comparison of a study, and keep what the looks say and ask for.
 
-    Parameters
-    ----------
-    study, present
-        The study, and what is there of each of its blocks.
-    until
-        What is to be decided.
-    budget
-        Most samples of the whole study; None for no limit.
+    ``study, present``: the study, and what is there of each of its blocks. ``until``: what is to be
+    decided. ``budget``: most samples of the whole study; None for no limit.
     """
     cells = {(p.block.arm, p.block.set_name, p.block.step): p for p in present}
     pairs = _pairs(study, cells)

@@ -107,21 +107,10 @@ def distinct_part(module: Verifier) -> Callable[[str], str]:
 def verify(kind: str, gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge one response with the verifier of ``kind``.
 
-    Parameters
-    ----------
-    kind
-        A key of :data:`KINDS`, or a file of the study's own.
-    gold
-        The reference answer as the problem set states it (empty where tests decide).
-    response
-        What the model wrote, whole.
-    problem
-        The problem itself, where the verdict needs more than the gold answer.
-
-    Returns
-    -------
-    Verdict
-        Complete with the grader's fingerprint and the time taken.
+    ``kind``: a key of :data:`KINDS`, or a file of the study's own. ``gold``: the reference answer
+    as the problem set states it (empty where tests decide). ``problem``: the problem itself, where
+    the verdict needs more than the gold answer. The verdict has the grader's fingerprint and the
+    time taken.
     """
     module = verifier(kind)
     start = time.perf_counter()

@@ -27,24 +27,14 @@ class Status(IntEnum):
 class Verdict:
     """Outcome of verifying one response.
 
-    Attributes
-    ----------
-    status
-        The verdict.
-    answer
-        The answer as it was extracted from the response; empty if there was none.
-    canonical
-        Its canonical form: equal strings mean the same answer to the same problem.
-    rule
-        Which rule decided, for audits (``"rational"``, ``"symbolic"``, ``"tests"``, …).
-    grader
-        Fingerprint of the grader: name, version, versions of what it stands on, sandbox tier.
-    seconds
-        Time spent. Never stored in the cube, since it differs from run to run.
-    witness
-        What a RIGHT rests on (compared values, points), in the form that
-        :mod:`rlbhpc.verify.answer.witness` states; empty where nothing small could say it. Not
-        stored: the verifier gives it again for a stored response.
+    ``answer``: the answer as it was extracted from the response; empty if there was none.
+    ``canonical``: its canonical form: equal strings mean the same answer to the same problem.
+    ``rule``: which rule decided, for audits (``"rational"``, ``"symbolic"``, ``"tests"``, …).
+    ``grader``: fingerprint of the grader: name, version, versions of what it stands on, sandbox
+    tier. ``seconds``: time spent. Never stored in the cube, since it differs from run to run.
+    ``witness``: what a RIGHT rests on (compared values, points), in the form that
+    :mod:`rlbhpc.verify.answer.witness` states; empty where nothing small could say it. Not stored:
+    the verifier gives it again for a stored response.
     """
 
     status: Status

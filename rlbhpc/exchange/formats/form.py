@@ -73,10 +73,7 @@ def row_of(form: str, place: str) -> Iterator[None]:
 def same_length(place: str, **columns: list[Any]) -> int:
     """The common length of a row's lists.
 
-    Raises
-    ------
-    UserError
-        If one is no list, or has another length than the first.
+    Raises :class:`UserError` if one is no list, or has another length than the first.
     """
     lengths = {}
     for name, values in columns.items():
@@ -97,10 +94,7 @@ def reference_answer(text: str) -> str:
 def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
     """Pick the score that decides.
 
-    Raises
-    ------
-    UserError
-        If there are several and none was named, or none by that name.
+    Raises :class:`UserError` if there are several and none was named, or none by that name.
     """
     if metric is not None and metric in scores:
         return scores[metric]

@@ -39,12 +39,7 @@ _COLUMNS: Final = 5
 class Budget:
     """Mean pass@budget over problems; NaN above what the samples of some problem cost.
 
-    Attributes
-    ----------
-    unit
-        ``TOKENS`` or ``HOURS``.
-    spent
-        Budgets, the same for all arms of a problem set.
+    ``unit``: ``TOKENS`` or ``HOURS``. ``spent``: budgets, the same for all arms of a problem set.
     """
 
     of: Measured

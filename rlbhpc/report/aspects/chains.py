@@ -28,19 +28,10 @@ from rlbhpc.verify.audit.reviews import kept
 class Reviewed:
     """What the readers of one sheet found.
 
-    Attributes
-    ----------
-    of
-        Arm, problem set and step, in words.
-    readers
-        People who judged it.
-    problems
-        Hard problems with a right answer.
-    valid, unknown
-        Those with a chain that all readers hold valid, and those where that is open: a chain is
-        unclear or unread.
-    chains
-        CoT-pass@k of these problems; None where fewer than two have a chain that was read.
+    ``of``: arm, problem set and step, in words. ``readers``: people who judged it. ``problems``:
+    hard problems with a right answer. ``valid, unknown``: those with a chain that all readers hold
+    valid, and those where that is open: a chain is unclear or unread. ``chains``: CoT-pass@k of
+    these problems; None where fewer than two have a chain that was read.
     """
 
     of: str
@@ -55,13 +46,9 @@ class Reviewed:
 class Chains:
     """CoT-pass@k beside pass@k, on the hard problems of a sheet that somebody has read.
 
-    Attributes
-    ----------
-    k, any_right, valid
-        Chance that one of k samples is right, and right by a valid chain. Of problems with unread
-        right answers the share of valid ones among the read stands for all.
-    problems
-        Problems with a chain that was read.
+    ``k, any_right, valid``: chance that one of k samples is right, and right by a valid chain. Of
+    problems with unread right answers the share of valid ones among the read stands for all.
+    ``problems``: problems with a chain that was read.
     """
 
     k: NDArray[np.int64]

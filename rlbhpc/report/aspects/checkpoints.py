@@ -36,18 +36,9 @@ class Chosen:
     The best of several noisy checkpoints looks better than it is. So even samples choose and odd
     samples report, of the base as well.
 
-    Attributes
-    ----------
-    base, chosen
-        What is compared.
-    k
-        The k of the choice, and of what is reported.
-    on_even
-        Difference to the base that the choosing half shows, which flatters the choice.
-    on_odd
-        The same on the other half, with its interval.
-    problems
-        Problems that base and all checkpoints have samples of.
+    ``k``: the k of the choice, and of what is reported. ``on_even``: difference to the base that
+    the choosing half shows, which flatters the choice. ``on_odd``: the same on the other half, with
+    its interval. ``problems``: problems that base and all checkpoints have samples of.
     """
 
     base: Measured

@@ -52,18 +52,10 @@ class Response:
 class Case:
     """A problem that one side solves and the other does not.
 
-    Attributes
-    ----------
-    number
-        Its place among all cases of the report.
-    problem, question
-        Its id, and its text where the problem set can be read; else empty.
-    right, n
-        Right and judged samples of the side that solves it.
-    responses
-        Right responses of that side.
-    other
-        A response of the side that never solves it, the first that was judged wrong.
+    ``number``: its place among all cases of the report. ``problem, question``: its id, and its text
+    where the problem set can be read; else empty. ``right, n``: right and judged samples of the
+    side that solves it. ``responses``: right responses of that side. ``other``: a response of the
+    side that never solves it, the first that was judged wrong.
     """
 
     number: int

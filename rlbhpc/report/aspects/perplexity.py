@@ -35,16 +35,10 @@ _PROBLEMS: Final = 60
 class Scored:
     """Texts of one source at one step under one model at one step.
 
-    Attributes
-    ----------
-    problem_set, source, step
-        Whose texts: an arm at a training step, or the name of a file of texts.
-    scorer, scorer_step
-        The model that scored them.
-    perplexity
-        ``[problem, sample]``; NaN where there is no text.
-    right
-        Which of them are right answers; none of texts whose verdicts are not stored.
+    ``problem_set, source, step``: whose texts: an arm at a training step, or the name of a file of
+    texts. ``scorer, scorer_step``: the model that scored them. ``perplexity``: ``[problem,
+    sample]``; NaN where there is no text. ``right``: which of them are right answers; none of texts
+    whose verdicts are not stored.
     """
 
     problem_set: str
@@ -75,14 +69,9 @@ class Scored:
 class Evolution:
     """Median perplexity over training: of one source under one model, steps rising.
 
-    Attributes
-    ----------
-    over
-        What changes: ``"step"`` of the source, ``"scorer_step"``, or ``"both"`` together.
-    steps, values
-        Median of the first responses of each problem, mean over problems.
-    each
-        ``[step, problem]`` medians behind it.
+    ``over``: what changes: ``"step"`` of the source, ``"scorer_step"``, or ``"both"`` together.
+    ``steps, values``: median of the first responses of each problem, mean over problems. ``each``:
+    ``[step, problem]`` medians behind it.
     """
 
     problem_set: str

@@ -41,10 +41,7 @@ class Recipe:
 class Mean:
     """Mean over problem sets, each with the same weight, of one comparison of two arms.
 
-    Attributes
-    ----------
-    first, last
-        Trained minus base at k = 1 and at the largest k that all the sets have.
+    ``first, last``: trained minus base at k = 1 and at the largest k that all the sets have.
     """
 
     name: str

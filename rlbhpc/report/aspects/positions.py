@@ -38,14 +38,9 @@ class Positions:
     At the sampling temperature, before top-p: what is stored of each token is the log-probability
     that it was drawn with.
 
-    Attributes
-    ----------
-    parts
-        By name of the part, geometric mean over responses with its interval over problems.
-    responses, problems
-        Responses that are long enough for three parts, and their problems.
-    short
-        Responses that are not.
+    ``parts``: by name of the part, geometric mean over responses with its interval over problems.
+    ``responses, problems``: responses that are long enough for three parts, and their problems.
+    ``short``: responses that are not.
     """
 
     of: Measured

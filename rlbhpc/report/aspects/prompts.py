@@ -30,14 +30,8 @@ NO_REASONING = "no-think"
 class Prompts:
     """A model at one step under all prompts that it was sampled with, otherwise alike.
 
-    Attributes
-    ----------
-    arms
-        The arm of each prompt, in the order of ``spread.prompts``.
-    spread
-        pass@k under each, and best minus worst.
-    problems
-        Problems that all these arms have samples of.
+    ``arms``: the arm of each prompt, in the order of ``spread.prompts``. ``spread``: pass@k under
+    each, and best minus worst. ``problems``: problems that all these arms have samples of.
     """
 
     problem_set: str

@@ -33,18 +33,11 @@ from rlbhpc.verify.verdict import Status
 class Regraded:
     """One arm under the grader of the run and under another, sample by sample.
 
-    Attributes
-    ----------
-    of, other
-        The same arm and step as both graders saw it.
-    graders
-        Fingerprints of the two; empty where no sample says.
-    gained, lost
-        Samples that only the other grader calls right, and that only the run's does.
-    k, rates, difference
-        Mean pass@k under each grader, and other minus own, paired over problems.
-    solved
-        Problems that only the run's grader, and that only the other, calls solved.
+    ``of, other``: the same arm and step as both graders saw it. ``graders``: fingerprints of the
+    two; empty where no sample says. ``gained, lost``: samples that only the other grader calls
+    right, and that only the run's does. ``k, rates, difference``: mean pass@k under each grader,
+    and other minus own, paired over problems. ``solved``: problems that only the run's grader, and
+    that only the other, calls solved.
     """
 
     of: Measured
@@ -72,14 +65,8 @@ class Verdicts:
 def lay_beside(report: Report, folder: Path, pairs: Sequence[Pair] = ()) -> None:
     """Show what ``rlbhpc verify RUN --again --into FOLDER`` wrote, beside the run itself.
 
-    Parameters
-    ----------
-    report
-        The run; its sections compare the two graders from now on.
-    folder
-        The run with the other verdicts.
-    pairs
-        As for :func:`rlbhpc.report.gather.gather`.
+    ``report``: the run; its sections compare the two graders from now on. ``folder``: the run with
+    the other verdicts. ``pairs``: as for :func:`rlbhpc.report.gather.gather`.
     """
     note = Layout(folder).regraded
     if not note.is_file():

@@ -27,23 +27,13 @@ from rlbhpc.verify.verdict import Status
 class Repeats:
     """Responses of one arm that say the same, letter by letter, as another to the same problem.
 
-    Attributes
-    ----------
-    distinct
-        Different responses per response, mean over problems.
-    effective
-        Effective number of samples per sample, Kish's n² / Σ m² over n, for responses that occur
-        m times.
-    longest
-        Tokens of the longest response that occurs twice; 0 where none does. A short answer may
-        repeat by itself, a long one only if a seed was used twice.
-    pairs, expected
-        Equal pairs, and how many independent draws of these probabilities would hold; NaN where
-        the samples were not drawn from the distribution whose log-probabilities are stored.
-    copies
-        Responses that repeat one too improbable to be drawn twice.
-    responses, problems
-        What was read.
+    ``distinct``: different responses per response, mean over problems. ``effective``: effective
+    number of samples per sample, Kish's n² / Σ m² over n, for responses that occur m times.
+    ``longest``: tokens of the longest response that occurs twice; 0 where none does. A short answer
+    may repeat by itself, a long one only if a seed was used twice. ``pairs, expected``: equal
+    pairs, and how many independent draws of these probabilities would hold; NaN where the samples
+    were not drawn from the distribution whose log-probabilities are stored. ``copies``: responses
+    that repeat one too improbable to be drawn twice. ``responses, problems``: what was read.
     """
 
     of: Measured

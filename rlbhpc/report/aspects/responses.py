@@ -29,16 +29,9 @@ from rlbhpc.stats.ratio import ratio_interval
 class Responses:
     """Responses of one arm at one step.
 
-    Attributes
-    ----------
-    of
-        The arm, step and problem set.
-    entropy
-        Entropy per token in nats, at the sampling temperature before top-p, over all tokens.
-    tokens
-        Tokens per response, end-of-text included.
-    cost
-        Tokens per response of each sampled problem; NaN where none is known.
+    ``of``: the arm, step and problem set. ``entropy``: entropy per token in nats, at the sampling
+    temperature before top-p, over all tokens. ``tokens``: tokens per response, end-of-text
+    included. ``cost``: tokens per response of each sampled problem; NaN where none is known.
     """
 
     of: Measured

@@ -33,16 +33,11 @@ LEAST_EFFECTIVE: Final = 8.0
 class Sharpening:
     """pass@1 of a reweighted base against a trained arm.
 
-    Attributes
-    ----------
-    value, rest
-        Of the base at each power, and trained minus that, paired over problems.
-    effective_n
-        Samples of a problem that still count, the median over problems.
-    chosen
-        The power with the highest value on even samples among those with enough of them.
-    on_odd, rest_on_odd
-        Its value, and trained minus that, on the odd samples of the base, which had no part in it.
+    ``value, rest``: of the base at each power, and trained minus that, paired over problems.
+    ``effective_n``: samples of a problem that still count, the median over problems. ``chosen``:
+    the power with the highest value on even samples among those with enough of them. ``on_odd,
+    rest_on_odd``: its value, and trained minus that, on the odd samples of the base, which had no
+    part in it.
     """
 
     of: Comparison

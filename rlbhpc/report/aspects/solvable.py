@@ -40,11 +40,8 @@ def section(report: Report) -> list[Node]:
 def solvable_chart(arms: Sequence[Measured]) -> Chart:
     """Draw the sizes of the largest groups as bars, each named by the arms that solve it.
 
-    Parameters
-    ----------
-    arms
-        Arms with samples of one problem set; problems that one has no samples of are left out,
-        and all arms count with equal numbers of samples where those are known.
+    ``arms``: arms with samples of one problem set; problems that one has no samples of are left
+    out, and all arms count with equal numbers of samples where those are known.
     """
     frame = solvable_frame(arms)
     sizes = frame.groupby("arms", sort=False).size().sort_values(ascending=False, kind="stable")

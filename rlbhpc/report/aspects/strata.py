@@ -34,18 +34,10 @@ _PARTS: Final = 4
 class Stratum:
     """A comparison on some of its problems.
 
-    Attributes
-    ----------
-    by, name
-        What splits the problems, and which of its values these have.
-    problems, k
-        How many problems, and the largest k of the samples used.
-    base
-        pass@1 of the base.
-    first, last
-        Trained minus base at k = 1 and at the largest k.
-    lost, gained
-        Problems that only the base, and only the trained model, solves in k samples.
+    ``by, name``: what splits the problems, and which of its values these have. ``problems, k``: how
+    many problems, and the largest k of the samples used. ``base``: pass@1 of the base. ``first,
+    last``: trained minus base at k = 1 and at the largest k. ``lost, gained``: problems that only
+    the base, and only the trained model, solves in k samples.
     """
 
     of: Comparison

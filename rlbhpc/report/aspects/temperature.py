@@ -53,15 +53,10 @@ class Temperatures:
 class Matched:
     """A base arm beside the trained model at the temperature at which both are equally random.
 
-    Attributes
-    ----------
-    entropy
-        Of the base, in nats per token; the trained model is brought to it.
-    temperature
-        Where it has that entropy, between the temperatures that were sampled.
-    k, difference
-        Trained minus base pass@k there, paired over problems. The interval does not know how
-        uncertain the two entropies are.
+    ``entropy``: of the base, in nats per token; the trained model is brought to it.
+    ``temperature``: where it has that entropy, between the temperatures that were sampled. ``k,
+    difference``: trained minus base pass@k there, paired over problems. The interval does not know
+    how uncertain the two entropies are.
     """
 
     base: Measured

@@ -19,16 +19,8 @@ _STEPS: Final = (1, 2, 2.5, 5, 10)
 class Axis:
     """One axis of a panel.
 
-    Attributes
-    ----------
-    low, high
-        Its ends.
-    label
-        What it measures, with the unit.
-    ticks
-        Values with the text at each.
-    log
-        Whether equal ratios are equally long.
+    ``label``: what it measures, with the unit. ``ticks``: values with the text at each. ``log``:
+    whether equal ratios are equally long.
     """
 
     low: float

@@ -46,10 +46,7 @@ _RC: Final[Any] = {
 def save(chart: Chart, folder: Path, name: str, about: dict[str, Any]) -> list[Path]:
     """Write a figure as PDF and PNG, its numbers as CSV, and how it was made as JSON.
 
-    Parameters
-    ----------
-    about
-        What the numbers stand on: run, seed, replicates, level of the intervals.
+    ``about``: what the numbers stand on: run, seed, replicates, level of the intervals.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{ending}" for ending in ("pdf", "png", "csv", "json")]

@@ -25,13 +25,9 @@ from rlbhpc.verify.answer.witness import claim_equal, claim_near
 class Tolerance:
     """What else a gold number accepts besides its equal.
 
-    Attributes
-    ----------
-    error
-        Largest absolute difference, as a problem set states it.
-    rounded
-        Whether decimal gold answers are rounded ones, so that a value that rounds to the gold's
-        digits is right. Gold answers in e-notation always are.
+    ``error``: largest absolute difference, as a problem set states it. ``rounded``: whether decimal
+    gold answers are rounded ones, so that a value that rounds to the gold's digits is right. Gold
+    answers in e-notation always are.
     """
 
     error: Fraction = Fraction(0)

@@ -67,16 +67,9 @@ def judge_sheet(
 ) -> Judgements:
     """Have a model judge the chains of a sheet.
 
-    Parameters
-    ----------
-    engine
-        The server, spoken to as in a chat.
-    name
-        Reviewer's name of the model.
-    sheet
-        What is to be judged.
-    before
-        What the same model said earlier: only chains without a verdict are asked about again.
+    ``engine``: the server, spoken to as in a chat. ``name``: reviewer's name of the model.
+    ``before``: what the same model said earlier: only chains without a verdict are asked about
+    again.
     """
     earlier = Judgements(sheet.id, name, {}, {}, by_model=True) if before is None else before
     failed = {chain for chain, note in earlier.notes.items() if note.startswith(NO_VERDICT)}

@@ -18,18 +18,10 @@ def guessable(n: ArrayLike, right: ArrayLike, below: float = LOW_RATE) -> NDArra
     Such a problem is solved by luck at large k: its answer is guessed from a small set, not found.
     One that is answered at a high rate is known or easy and stays.
 
-    Parameters
-    ----------
-    n, right
-        Samples of the no-think prompt for each problem, and how many were right.
-    below
-        Rates from 0 to here, both ends excluded, mark a problem.
-
-    Returns
-    -------
-    numpy.ndarray
-        One bool a problem: an attribute of the cube that every statistic can select by. A problem
-        without samples is not marked.
+    ``n, right``: samples of the no-think prompt for each problem, and how many were right.
+    ``below``: rates from 0 to here, both ends excluded, mark a problem. Gives one bool a problem:
+    an attribute of the cube that every statistic can select by. A problem without samples is not
+    marked.
 
     Examples
     --------

@@ -44,14 +44,9 @@ class Chain:
 class Sheet:
     """What is given to a reader.
 
-    Attributes
-    ----------
-    id
-        Digest of all counts and chains: judgements name the sheet that they were made on.
-    counts
-        Per problem id: samples, and right answers among them (of which the sheet may hold fewer).
-    chains
-        What is to be read, problem by problem.
+    ``id``: digest of all counts and chains: judgements name the sheet that they were made on.
+    ``counts``: per problem id: samples, and right answers among them (of which the sheet may hold
+    fewer). ``chains``: what is to be read, problem by problem.
     """
 
     id: str

@@ -140,14 +140,9 @@ class Disagreement(NamedTuple):
 class Comparison:
     """Two graders over the same samples.
 
-    Attributes
-    ----------
-    table
-        Number of samples by (status before, status after).
-    problems
-        One entry a problem, in order of appearance: the counts that both curves are drawn from.
-    disagreements
-        Every distinct (problem, answer) on which right and not right differ.
+    ``table``: number of samples by (status before, status after). ``problems``: one entry a
+    problem, in order of appearance: the counts that both curves are drawn from. ``disagreements``:
+    every distinct (problem, answer) on which right and not right differ.
     """
 
     table: Counter[tuple[Status, Status]] = field(default_factory=Counter)
@@ -177,13 +172,9 @@ class Comparison:
 class Regrader:
     """Verifies stored responses again and compares with the stored verdicts.
 
-    Parameters
-    ----------
-    kind
-        Says which verifier judges a problem; without it the problem's own kind does, in the
-        version that runs now.
-    workers
-        Threads for a verifier that mostly waits for processes of its own.
+    ``kind``: says which verifier judges a problem; without it the problem's own kind does, in the
+    version that runs now. ``workers``: threads for a verifier that mostly waits for processes of
+    its own.
     """
 
     def __init__(self, kind: Callable[[Problem], str] | None = None, workers: int = 1) -> None:

@@ -42,19 +42,11 @@ class Difference(NamedTuple):
 class ArmAudit:
     """What became of the sampled responses of one arm at one step on one problem set.
 
-    Attributes
-    ----------
-    responses
-        How many were judged.
-    n, right
-        Per problem: judged responses, and right ones by judging.
-    differing
-        By judging, how many it sees otherwise than the reference.
-    differences
-        Those responses, at most ``listed`` of each judging.
-    witnesses
-        What right answers of the reference judging rest on, each distinct one with what its replay
-        says (:mod:`rlbhpc.verify.audit.witness_replay`), or empty where there is none.
+    ``responses``: how many were judged. ``n, right``: per problem: judged responses, and right ones
+    by judging. ``differing``: by judging, how many it sees otherwise than the reference.
+    ``differences``: those responses, at most ``listed`` of each judging. ``witnesses``: what right
+    answers of the reference judging rest on, each distinct one with what its replay says
+    (:mod:`rlbhpc.verify.audit.witness_replay`), or empty where there is none.
     """
 
     listed: int

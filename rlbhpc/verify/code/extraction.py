@@ -128,14 +128,9 @@ def _begins_inside(lines: list[str], fences: list[int]) -> bool:
 def program(response: str, entry: str = "") -> str:
     """Return the program that a response commits to; empty if there is none.
 
-    Parameters
-    ----------
-    response
-        What the model wrote.
-    entry
-        Name of a function or class that the program must define, if one is known. The last block
-        that defines it wins over later ones, which show its use. Else the last block that is
-        marked as Python does, else the last unmarked one.
+    ``entry``: name of a function or class that the program must define, if one is known. The last
+    block that defines it wins over later ones, which show its use. Else the last block that is
+    marked as Python does, else the last unmarked one.
     """
     code_blocks = blocks(response)
     if entry:

@@ -34,20 +34,10 @@ def is_right(
 ) -> bool:
     """Judge one returned value.
 
-    Parameters
-    ----------
-    dataset
-        ``humaneval`` or ``mbpp``; names of functions mean something within one only.
-    entry
-        The function.
-    arguments
-        What it was called with.
-    expected
-        What the reference returned.
-    value
-        What the program returned: decoded, but hostile.
-    tolerance
-        Absolute tolerance; 0 for equality.
+    ``dataset``: ``humaneval`` or ``mbpp``; names of functions mean something within one only.
+    ``arguments``: what it was called with. ``expected``: what the reference returned. ``value``:
+    what the program returned: decoded, but hostile. ``tolerance``: absolute tolerance; 0 for
+    equality.
     """
     try:
         if dataset == "humaneval" and entry == "find_zero":

@@ -22,10 +22,7 @@ MOST_BYTES: Final = 4 << 30
 def load_text(data: bytes) -> str:
     """Return the string that ``data`` is a pickle of.
 
-    Raises
-    ------
-    ValueError
-        For a pickle of anything else.
+    Raises :class:`ValueError` for a pickle of anything else.
     """
     position, text = 0, None
 
@@ -56,10 +53,7 @@ def load_text(data: bytes) -> str:
 def unpack(packed: str) -> str:
     """Undo base64, zlib and pickling of a string.
 
-    Raises
-    ------
-    ValueError
-        If it is not that.
+    Raises :class:`ValueError` if it is not that.
     """
     try:
         unzip = zlib.decompressobj()

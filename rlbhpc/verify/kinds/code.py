@@ -96,14 +96,8 @@ def distinct(response: str) -> str:
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge a response by running its program on the problem's tests.
 
-    Parameters
-    ----------
-    gold
-        Not used: tests decide.
-    response
-        What the model wrote.
-    problem
-        The problem; ``extras["format"]`` names its tests' format.
+    ``gold``: not used: tests decide. ``problem``: the problem; ``extras["format"]`` names its
+    tests' format.
     """
     return judge(response, problem, Strictness.SOUND)
 

@@ -59,15 +59,9 @@ class _AnswerError(Exception):
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge one response.
 
-    Parameters
-    ----------
-    gold
-        ``"3 5 7 11 -> 24 (+-*)"``: numbers, target and operations, as the problem set writes it.
-    response
-        What the model wrote. The last committed answer counts: the last ``<answer>``, else the
-        last box, else what follows the last "answer is" or "answer:", else the last lines.
-    problem
-        Not needed; gold says all.
+    ``gold``: ``"3 5 7 11 -> 24 (+-*)"``: numbers, target and operations, as the problem set writes
+    it. ``response``: what the model wrote. The last committed answer counts: the last ``<answer>``,
+    else the last box, else what follows the last "answer is" or "answer:", else the last lines.
     """
     task = _task(gold)
     answer = distinct(response)

@@ -61,14 +61,9 @@ class _New(NamedTuple):
 class BatchVerifier:
     """Judges many responses of one kind and remembers what it has judged.
 
-    Parameters
-    ----------
-    kind
-        A verifier of the registry.
-    cache
-        Where verdicts of earlier runs are; its fingerprint must be the verifier's.
-    workers
-        Threads for a verifier that mostly waits for processes of its own.
+    ``kind``: a verifier of the registry. ``cache``: where verdicts of earlier runs are; its
+    fingerprint must be the verifier's. ``workers``: threads for a verifier that mostly waits for
+    processes of its own.
     """
 
     def __init__(self, kind: str, cache: VerdictCache | None = None, workers: int = 1) -> None:

@@ -28,12 +28,8 @@ Entry = tuple[Status, str]
 class VerdictCache:
     """The verdicts of one grader under one folder.
 
-    Parameters
-    ----------
-    folder
-        Shared by all graders (``Layout.verdict_cache``); each has a folder of its own below it.
-    fingerprint
-        The grader's ``FINGERPRINT``.
+    ``folder``: shared by all graders (``Layout.verdict_cache``); each has a folder of its own below
+    it. ``fingerprint``: the grader's ``FINGERPRINT``.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:

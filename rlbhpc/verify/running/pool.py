@@ -67,17 +67,10 @@ class _Worker:
 class Pool:
     """A few killable workers that all run one function.
 
-    Parameters
-    ----------
-    function
-        ``"module:function"``, imported in the workers; it maps a JSON value to a JSON value.
-    workers
-        Number of processes.
-    seconds
-        Processor time of one task; the wall clock allows three times that and two seconds more,
-        and as long as the task waits for a processor that others have.
-    memory
-        Address space of one worker in bytes.
+    ``function``: ``"module:function"``, imported in the workers; it maps a JSON value to a JSON
+    value. ``seconds``: processor time of one task; the wall clock allows three times that and two
+    seconds more, and as long as the task waits for a processor that others have. ``memory``:
+    address space of one worker in bytes.
     """
 
     def __init__(

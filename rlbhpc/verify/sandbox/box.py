@@ -205,10 +205,8 @@ class Sandbox:
         clock ended has slept, or was held up in a way that the kernel doesn't count (a throttled
         group, a stolen processor), so it gets a second chance.
 
-        Raises
-        ------
-        SandboxError
-            When the second try fails too, or at once when the node is too busy.
+        Raises :class:`SandboxError` when the second try fails too, or at once when the node is too
+        busy.
         """
         wide = job.mode is Mode.SHIM or _needs_all(job.before) or _needs_all(job.program)
         with self._lock:

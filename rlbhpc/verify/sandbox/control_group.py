@@ -23,12 +23,8 @@ def _own_folder() -> Path | None:
 def join_new(memory: int, processes: int) -> Path | None:
     """Move the calling process into a new group with these limits; the group, or ``None``.
 
-    Parameters
-    ----------
-    memory
-        Bytes for all processes together, files in memory and kernel memory included.
-    processes
-        Most processes and threads.
+    ``memory``: bytes for all processes together, files in memory and kernel memory included.
+    ``processes``: most processes and threads.
     """
     group = None
     try:

@@ -37,32 +37,17 @@ class Shape(StrEnum):
 class Job:
     """One program and what to do with it.
 
-    Attributes
-    ----------
-    program
-        Its text.
-    mode
-        How to run it.
-    before
-        A program that is run first in the same module, for the names it defines.
-    entry
-        For ``CALL``: the function, or ``Class.method`` of a class to make one object of.
-    calls
-        For ``CALL``: one list of arguments per call, all in one process.
-    shape
-        For ``CALL``: what to return of each result.
-    seconds
-        For ``CALL``: processor time after which a call is interrupted by an exception, so that
-        the next one can be made; 0 for none. A courtesy among honest programs: what holds is
-        :attr:`Limits.cpu`.
-    contest
-        For ``CALL``: whether the module begins with the names of contest sites
-        (:mod:`rlbhpc.verify.sandbox.preamble`); ``MAIN`` and ``SHIM`` always do.
-    forgiving
-        For ``CALL``: whether the text may go on after the program (prose, broken lines), and
-        whether the program may fail once it has defined the entry.
-    prune
-        For ``CALL``: whether only imports and what the entry depends on are kept.
+    ``mode``: how to run it. ``before``: a program that is run first in the same module, for the
+    names it defines. ``entry``: for ``CALL``: the function, or ``Class.method`` of a class to make
+    one object of. ``calls``: for ``CALL``: one list of arguments per call, all in one process.
+    ``shape``: for ``CALL``: what to return of each result. ``seconds``: for ``CALL``: processor
+    time after which a call is interrupted by an exception, so that the next one can be made; 0 for
+    none. A courtesy among honest programs: what holds is :attr:`Limits.cpu`. ``contest``: for
+    ``CALL``: whether the module begins with the names of contest sites
+    (:mod:`rlbhpc.verify.sandbox.preamble`); ``MAIN`` and ``SHIM`` always do. ``forgiving``: for
+    ``CALL``: whether the text may go on after the program (prose, broken lines), and whether the
+    program may fail once it has defined the entry. ``prune``: for ``CALL``: whether only imports
+    and what the entry depends on are kept.
     """
 
     program: str
@@ -96,19 +81,11 @@ class Job:
 class Limits:
     """What one run may use.
 
-    Attributes
-    ----------
-    cpu
-        Seconds of processor time. Wall time is not what decides, since it depends on the node's
-        load; :attr:`wall` only ends what sleeps, and :attr:`longest_wall` what cannot be judged.
-    memory
-        Bytes of address space.
-    output
-        Bytes of standard output; one more ends the run.
-    result
-        Bytes of returned values; one more ends the run.
-    threads
-        Most threads at a time.
+    ``cpu``: seconds of processor time. Wall time is not what decides, since it depends on the
+    node's load; :attr:`wall` only ends what sleeps, and :attr:`longest_wall` what cannot be judged.
+    ``memory``: bytes of address space. ``output``: bytes of standard output; one more ends the run.
+    ``result``: bytes of returned values; one more ends the run. ``threads``: most threads at a
+    time.
     """
 
     cpu: float = 6.0

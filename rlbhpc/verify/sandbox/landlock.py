@@ -45,16 +45,8 @@ def version() -> int:
 def ruleset(allowed: Mapping[Path, int]) -> int:
     """Make a rule set that refuses every file but the allowed ones.
 
-    Parameters
-    ----------
-    allowed
-        Rights by path; those on a folder hold for all below it. Paths that don't exist are left
-        out.
-
-    Returns
-    -------
-    int
-        Descriptor of the rule set, for :func:`restrict`.
+    ``allowed``: rights by path; those on a folder hold for all below it. Paths that don't exist are
+    left out. Gives descriptor of the rule set, for :func:`restrict`.
     """
     abi = version()
     handled = (1 << _FILE_RIGHTS.get(abi, _NEWEST_FILE_RIGHTS)) - 1

@@ -48,10 +48,7 @@ def enter() -> None:
 def private_root(size: int, files: int) -> None:
     """Replace the file system by an empty read-only one with a scratch folder and four devices.
 
-    Parameters
-    ----------
-    size, files
-        Bytes and number of files that fit into the scratch folder.
+    ``size, files``: bytes and number of files that fit into the scratch folder.
     """
     _mount("none", Path("/"), "none", _RECURSIVE | _PRIVATE)
     devices = [(path, os.open(path, os.O_PATH)) for path in DEVICES if path.exists()]

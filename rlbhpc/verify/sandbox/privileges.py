@@ -74,15 +74,9 @@ def set_limits(limits: Mapping[int, int]) -> None:
 def program_limits(cpu: float, memory: int, threads: int | None) -> dict[int, int]:
     """Resource limits of one program under test.
 
-    Parameters
-    ----------
-    cpu
-        Seconds of processor time. The kernel counts whole seconds, so this is the second line:
-        the supervisor's own clock comes first.
-    memory
-        Bytes of address space.
-    threads
-        Most threads of the program, where the kernel counts them for this program alone.
+    ``cpu``: seconds of processor time. The kernel counts whole seconds, so this is the second line:
+    the supervisor's own clock comes first. ``memory``: bytes of address space. ``threads``: most
+    threads of the program, where the kernel counts them for this program alone.
     """
     limits = {
         resource.RLIMIT_CPU: int(cpu) + 2,

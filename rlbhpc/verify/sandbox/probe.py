@@ -58,20 +58,9 @@ class Probe:
 class Report:
     """What a node offers.
 
-    Attributes
-    ----------
-    tier
-        The best tier that passed, or the last that was tried.
-    passed
-        Whether it passed.
-    reason
-        Why not, or why no better one.
-    probes
-        What was tried at ``tier``.
-    seconds
-        Time of the whole test.
-    machine
-        Kernel and architecture.
+    ``tier``: the best tier that passed, or the last that was tried. ``passed``: whether it passed.
+    ``reason``: why not, or why no better one. ``probes``: what was tried at ``tier``. ``seconds``:
+    time of the whole test. ``machine``: kernel and architecture.
     """
 
     tier: Tier
@@ -85,10 +74,7 @@ class Report:
 def self_test(at: Tier | None = None) -> Report:
     """Find the best tier that works here; or test one tier alone.
 
-    Returns
-    -------
-    Report
-        With ``passed`` false if not even the floor holds.
+    ``passed`` is false if not even the floor holds.
     """
     start = time.perf_counter()
     refusals: list[str] = []

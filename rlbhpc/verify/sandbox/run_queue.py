@@ -16,12 +16,7 @@ class Waiting:
     def __init__(self, process: int | str, proc: int | None = None) -> None:
         """Begin with nothing seen.
 
-        Parameters
-        ----------
-        process
-            Its number.
-        proc
-            Descriptor of the ``/proc`` that numbers it so; that of this process without it.
+        ``proc``: descriptor of the ``/proc`` that numbers it so; that of this process without it.
         """
         self._process = process
         self._proc = proc

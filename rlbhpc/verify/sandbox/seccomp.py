@@ -162,12 +162,8 @@ def supervisor_filter(machine: str = MACHINE) -> bytes:
 def program_filter(files: bool, machine: str = MACHINE) -> bytes:
     """Compile what a program is denied of that, with a placeholder for its process id.
 
-    Parameters
-    ----------
-    files
-        Whether paths may be opened at all. Only where Landlock or a private root confines them.
-    machine
-        As ``platform.machine()`` names it.
+    ``files``: whether paths may be opened at all. Only where Landlock or a private root confines
+    them. ``machine``: as ``platform.machine()`` names it.
     """
     denied = _NOT_FOR_PROGRAMS + (() if files else _NAMES)
     rules = [*_rules(files).items(), *((name, _FORBID) for name in denied)]

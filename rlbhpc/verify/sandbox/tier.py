@@ -9,16 +9,10 @@ from dataclasses import dataclass
 class Tier:
     """What a sandbox is made of.
 
-    Attributes
-    ----------
-    seccomp
-        Whether system calls are filtered: the floor. Without it there is no confinement.
-    landlock
-        Version of the kernel's Landlock interface in use, 0 without it.
-    namespaces
-        Whether programs live in namespaces and under a root of their own.
-    cgroup
-        Whether a control group bounds memory and processes.
+    ``seccomp``: whether system calls are filtered: the floor. Without it there is no confinement.
+    ``landlock``: version of the kernel's Landlock interface in use, 0 without it. ``namespaces``:
+    whether programs live in namespaces and under a root of their own. ``cgroup``: whether a control
+    group bounds memory and processes.
     """
 
     seccomp: bool = True
