@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from rlbhpc.report.apart import answers_and_forecasts, forecasts, predictions, studies_of_each
+from rlbhpc.report.apart import answers_and_forecasts, each, forecasts, studies_of_each
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.gather import Report
 from rlbhpc.study.layout import Layout
@@ -28,7 +29,7 @@ def second_process(folder: Path) -> Iterator[Executor | None]:
         return
     # A fresh process: a copy of this one would copy the threads of its readers.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, mp_context=context, initializer=gc.disable) as pool:
         with suppress(OSError, BrokenProcessPool):
             pool.submit(studies_of_each, 1)
         yield pool
@@ -42,16 +43,18 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
     """
     if pool is None:
         return
-    counts = [arm.counts[arm.rows] for arm in report.compared]
     sides = [pair.sides for pair in report.final]
     with suppress(OSError, BrokenProcessPool):
         decided = pool.submit(answers_and_forecasts, sides, report.settings)
-        predicted = pool.submit(predictions, counts, report.settings)
+        errands = [aspect.errand for aspect in aspects_of(report) if aspect.errand is not None]
+        running = {
+            errand: pool.submit(each, errand.work, errand.arguments(report)) for errand in errands
+        }
         for aspect in aspects_of(report):
-            if not aspect.waits:
+            if not aspect.waits and aspect.errand is None:
                 aspect.frames(report)
         answers, chances = decided.result()
         for pair, answer in zip(report.final, answers, strict=True):
             vars(pair)["answer"] = answer
         report.memo[forecasts] = chances
-        report.memo[predictions] = predicted.result()
+        report.memo.update({errand: job.result() for errand, job in running.items()})

@@ -5,9 +5,9 @@ Nothing here reads a run or draws, so that the other process starts in little ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_
 from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.priors import LEAST
 from rlbhpc.stats.sequential import Forecast, forecast
+
+T = TypeVar("T")
 
 #: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
 #: as a report has time for, since each costs a tenth of a second with 500 problems.
@@ -92,14 +94,13 @@ def studies_of_each(undecided: int) -> int:
     return min(most, max(least, _STUDIES_IN_ALL // (len(SIZES) * max(undecided, 1))))
 
 
-def predictions(
-    arms: Sequence[Counts], settings: Settings
-) -> list[tuple[Extrapolation, HeldOut | None] | None]:
-    """Extrapolate each arm to ten times its samples; None where it has too few for that."""
-    return [_prediction(counts, settings) for counts in arms]
+def each(work: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
+    """Call a function several times."""
+    return [work(*values) for values in arguments]
 
 
-def _prediction(counts: Counts, settings: Settings) -> tuple[Extrapolation, HeldOut | None] | None:
+def prediction(counts: Counts, settings: Settings) -> tuple[Extrapolation, HeldOut | None] | None:
+    """Extrapolate an arm to ten times its samples; None where it has too few for that."""
     if counts.reach < 4 or len(counts) < LEAST:
         return None
     k = np.unique(np.geomspace(1, FACTOR * counts.reach, 40).round().astype(np.int64))

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import pandas as pd
 
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node
+from rlbhpc.report.memo import Errand
 
 
 class Part(StrEnum):
@@ -52,6 +54,8 @@ class Aspect:
         Names in the registry of metrics, described under Methods where there are tables.
     waits
         Whether the tables need the answers of the comparisons, which take a while.
+    errand
+        What of its work another process can do.
     """
 
     part: Part
@@ -60,6 +64,7 @@ class Aspect:
     tables: Callable[[Report], dict[str, pd.DataFrame]] = _no_tables
     metrics: tuple[str, ...] = ()
     waits: bool = False
+    errand: Errand[Any] | None = None
 
     def frames(self, report: Report) -> dict[str, pd.DataFrame]:
         """Give the tables that have rows, worked out once per report."""

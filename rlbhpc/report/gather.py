@@ -25,6 +25,7 @@ from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
+from rlbhpc.stats.priors import LEAST
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
@@ -115,6 +116,11 @@ class Report:
         sides = [side for pair in self.final for side in (pair.base, pair.trained)]
         arms = sides or [arm for arm in self.measured if arm.sampled.any()]
         return list({id(arm): arm for arm in arms}.values())
+
+    @cached_property
+    def fitted(self) -> list[Measured]:
+        """The compared arms that have problems enough for a distribution of rates."""
+        return [arm for arm in self.compared if arm.sampled.sum() >= LEAST]
 
     @cached_property
     def problem_sets(self) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
+from rlbhpc.report.apart import each
 from rlbhpc.report.gather import Report
 
 T = TypeVar("T")
@@ -22,3 +24,26 @@ def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
         return result
 
     return remembered
+
+
+@dataclass(frozen=True, eq=False)
+class Errand(Generic[T]):
+    """Slow work for several arms that another process can do while this one reads samples.
+
+    Attributes
+    ----------
+    work
+        A pure function of :mod:`rlbhpc.stats` or :mod:`rlbhpc.report.apart`.
+    arguments
+        What it takes, one call after the other.
+    """
+
+    work: Callable[..., T]
+    arguments: Callable[[Report], list[tuple[Any, ...]]]
+
+    def results(self, report: Report) -> list[T]:
+        """Give what came back, or work it out here."""
+        if self not in report.memo:
+            report.memo[self] = each(self.work, self.arguments(report))
+        results: list[T] = report.memo[self]
+        return results

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import hypergeom
 
 from rlbhpc.errors import UserError
+from rlbhpc.stats.binomial import chances_of_right
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
 
@@ -98,8 +98,8 @@ def _split(n: int, rights: Sequence[int], sizes: Sequence[int]) -> NDArray[np.fl
     nodes of Gauss and Legendre give it exactly.
     """
     half = n // 2
-    seen = np.arange(half + 1)
-    equal = np.stack([hypergeom.pmf(seen, n, c, half) for c in rights])
+    choosing = np.arange(half + 1)
+    equal = chances_of_right(n, rights, half)
     below = np.cumsum(equal, axis=1) - equal
     nodes, weights = np.polynomial.legendre.leggauss((len(rights) + 1) // 2)
     z, weight = (nodes + 1) / 2, weights / 2
@@ -108,7 +108,7 @@ def _split(n: int, rights: Sequence[int], sizes: Sequence[int]) -> NDArray[np.fl
         rivals = [q for q in range(len(rights)) if q != prompt]
         ties = below[rivals, :, None] + z * equal[rivals, :, None]
         taken = equal[prompt] * (ties.prod(axis=0) @ weight)
-        possible = (seen <= c) & (c - seen <= n - half)
-        scored = Counts.of(n - half, (c - seen)[possible]).pass_at_k(sizes)
+        possible = (choosing <= c) & (c - choosing <= n - half)
+        scored = Counts.of(n - half, (c - choosing)[possible]).pass_at_k(sizes)
         total += taken[possible] @ scored
     return total

@@ -68,6 +68,37 @@ def detection_threshold(n: ArrayLike, prob: float = PROB) -> NDArray[np.float64]
     return np.asarray(-np.expm1(np.log1p(-check_prob(prob)) / n_))
 
 
+def chances_of_right(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
+    r"""Chance of 0, 1, … k right ones in a draw of k of n samples of which c are right.
+
+    .. math:: \Pr[X = j] = \binom cj \binom{n-c}{k-j} \Big/ \binom nk
+
+    along a new last axis: the hypergeometric distribution.
+
+    Examples
+    --------
+    >>> chances_of_right(5, 3, 2).round(6)
+    array([0.1, 0.6, 0.3])
+    """
+    c_, n_ = (values[..., None] for values in _counts(c, n))
+    right = np.arange(k + 1, dtype=np.float64)
+    possible = (right <= c_) & (k - right <= n_ - c_)
+    log = _log_choose(c_, np.minimum(right, c_))
+    log = log + _log_choose(n_ - c_, np.clip(k - right, 0, n_ - c_)) - _log_choose(n_, k)
+    return np.where(possible, np.exp(log), 0.0)
+
+
+def chances_of(n: int, rate: float) -> NDArray[np.float64]:
+    """Chance of 0, 1, … n successes of n."""
+    successes = np.arange(n + 1, dtype=np.float64)
+    log = special.xlogy(successes, rate) + special.xlog1py(n - successes, -rate)
+    return np.asarray(np.exp(log + _log_choose(np.asarray(float(n)), successes)))
+
+
+def _log_choose(n: NDArray[np.float64], k: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    return np.asarray(-np.log1p(n) - special.betaln(n - k + 1, k + 1))
+
+
 def _counts(c: ArrayLike, n: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     c_, n_ = np.broadcast_arrays(np.asarray(c, np.float64), np.asarray(n, np.float64))
     if ((c_ < 0) | (c_ > n_)).any():

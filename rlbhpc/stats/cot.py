@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from rlbhpc.errors import UserError
+from rlbhpc.stats.binomial import chances_of
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.pass_at_k import pass_at_k
 
@@ -65,7 +65,5 @@ def _expected(
     n: int, right: int, valid: int, k: NDArray[np.int64], ppv: float, npv: float
 ) -> NDArray[np.float64]:
     """Average pass@k over how many of the right answers truly have a valid chain."""
-    kept = stats.binom.pmf(np.arange(valid + 1), valid, ppv)
-    missed = stats.binom.pmf(np.arange(right - valid + 1), right - valid, 1 - npv)
-    chance = np.convolve(kept, missed)
+    chance = np.convolve(chances_of(valid, ppv), chances_of(right - valid, 1 - npv))
     return np.asarray(chance @ pass_at_k(n, np.arange(right + 1)[:, None], k))

@@ -14,9 +14,9 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from rlbhpc.errors import UserError
+from rlbhpc.stats.binomial import chances_of_right
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.pass_at_k import log_fail_at_k
 
@@ -56,7 +56,7 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: int, tau: float) -> NDArray[np.fl
     if not 0 <= tau <= 1:
         raise UserError(f"G-Pass threshold is {tau}; allowed is a share from 0 to 1")
     _check_size(k)
-    return _at_least(n, c, k, threshold(tau, k))
+    return np.asarray(_chances(n, c, k)[..., threshold(tau, k) :].sum(axis=-1))
 
 
 def mg_pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
@@ -68,11 +68,8 @@ def mg_pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
     np.float64(0.166667)
     """
     _check_size(k)
-    middle = math.ceil(k / 2)
-    # Σ (j − m) Pr[X = j] over j > m is Σ Pr[X ≥ j] over j > m.
-    none = 0 * _at_least(n, c, k, 1)  # for k = 1 the sum is empty, but has its shape and its NaN
-    total = sum((_at_least(n, c, k, j) for j in range(middle + 1, k + 1)), none)
-    return np.asarray(2 / k * total)
+    above = np.maximum(np.arange(k + 1) - math.ceil(k / 2), 0)
+    return np.asarray(2 / k * (_chances(n, c, k) @ above))
 
 
 def threshold(tau: float, k: int) -> int:
@@ -84,11 +81,10 @@ def threshold(tau: float, k: int) -> int:
     return max(1, least + (tau > least / k))
 
 
-def _at_least(n: ArrayLike, c: ArrayLike, k: int, least: int) -> NDArray[np.float64]:
-    n_, c_ = np.broadcast_arrays(np.asarray(n, np.int64), np.asarray(c, np.int64))
-    enough = n_ >= k
-    tail = stats.hypergeom.sf(least - 1, np.maximum(n_, k), c_, k)
-    return np.asarray(np.where(enough, tail, np.nan))
+def _chances(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
+    """Chance of every number of right ones; NaN where k > n."""
+    n_ = np.asarray(n)[..., None]
+    return np.where(n_ >= k, chances_of_right(np.maximum(n, k), c, k), np.nan)
 
 
 def _check_size(k: int) -> None:

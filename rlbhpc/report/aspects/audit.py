@@ -19,8 +19,6 @@ from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.audit import FORMAT
-from rlbhpc.verify.audit.style import JUDGINGS, REFERENCE
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,8 @@ def read_audit(layout: Layout) -> Mapping[str, Any] | None:
     """Read what ``rlbhpc audit`` left; None without one."""
     if not layout.audit.is_file():
         return None
+    from rlbhpc.sweep.audit import FORMAT  # with all graders: few reports need it
+
     try:
         record: Mapping[str, Any] = json.loads(layout.audit.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -103,6 +103,8 @@ def _audited(
     shared = sorted(set(base["problems"]) & set(trained["problems"]))
     if len(shared) < 2:
         return []
+    from rlbhpc.verify.audit.style import JUDGINGS
+
     weights = report.draws.of(tuple(shared))
     judged: list[Judged] = []
     reach = 1
@@ -157,9 +159,9 @@ def survival(audit: Audited) -> str:
         says += f" and {own.words[1]} at k = {audit.k:,}"
     others = len(audit.judged) - 1
     if not changed:
-        return f"{audit.title}: {says}, under {REFERENCE} and under all {others} other judgings."
+        return f"{audit.title}: {says}, under {own.judging} and under all {others} other judgings."
     return (
-        f"{audit.title}: {says} under {REFERENCE}; this does not survive {len(changed)} of "
+        f"{audit.title}: {says} under {own.judging}; this does not survive {len(changed)} of "
         f"{others} other judgings: {'; '.join(changed)}."
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.apart import forecasts, predictions, studies_of_each
+from rlbhpc.report.apart import forecasts, prediction, studies_of_each
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
@@ -19,7 +20,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
+from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds, percent, several
 from rlbhpc.stats.extrapolation import Extrapolation, HeldOut
 from rlbhpc.stats.sequential import Forecast, samples_until_decided
@@ -54,14 +55,19 @@ class More:
     studies: int
 
 
+_PREDICTIONS: Final = Errand(
+    prediction,
+    lambda report: [(arm.counts[arm.rows], report.settings) for arm in report.compared],
+)
+
+
 @once
 def beyond(report: Report) -> list[Beyond]:
     """Extrapolate the arms of the last comparisons to ten times their samples."""
-    arms = report.compared
-    predicted = report.memo.pop(predictions, None)
-    if predicted is None:
-        predicted = predictions([arm.counts[arm.rows] for arm in arms], report.settings)
-    return [Beyond(arm, *both) for arm, both in zip(arms, predicted, strict=True) if both]
+    predicted = _PREDICTIONS.results(report)
+    return [
+        Beyond(arm, *both) for arm, both in zip(report.compared, predicted, strict=True) if both
+    ]
 
 
 @once
@@ -227,4 +233,5 @@ ASPECT = Aspect(
     },
     metrics=("power-law exponent",),
     waits=True,
+    errand=_PREDICTIONS,
 )

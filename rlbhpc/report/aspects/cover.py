@@ -20,7 +20,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
+from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds
 from rlbhpc.stats import Interval
 from rlbhpc.stats.area import log_area
@@ -46,13 +46,17 @@ class Covered:
     area_difference: Interval | None = None
 
 
+_ABOVE: Final = Errand(
+    posterior_above,
+    lambda report: [(arm.counts[arm.rows], LEVELS) for arm in report.fitted],
+)
+
+
 @once
 def covered(report: Report) -> list[Covered]:
     """Work out both for the compared arms."""
     last = {id(pair.trained): pair for pair in report.final}
-    return [
-        _of(report, arm, last.get(id(arm))) for arm in report.compared if arm.sampled.sum() >= LEAST
-    ]
+    return [_of(report, arm, last.get(id(arm))) for arm in report.fitted]
 
 
 def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
@@ -76,14 +80,11 @@ def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
 
 
 def _above(report: Report, arm: Measured) -> NDArray[np.float64]:
-    """Chance of every problem to have a rate of at least τ; a base is compared with several."""
-    key = (_above, id(arm))
-    if key not in report.memo:
-        above = np.full((len(arm.problems), len(LEVELS)), np.nan)
-        above[arm.rows] = posterior_above(arm.counts[arm.rows], LEVELS)
-        report.memo[key] = above
-    of_arm: NDArray[np.float64] = report.memo[key]
-    return of_arm
+    """Chance of every problem to have a rate of at least τ."""
+    place = [id(other) for other in report.fitted].index(id(arm))
+    above = np.full((len(arm.problems), len(LEVELS)), np.nan)
+    above[arm.rows] = _ABOVE.results(report)[place]
+    return above
 
 
 def section(report: Report) -> list[Node]:
@@ -213,4 +214,5 @@ ASPECT = Aspect(
         "area": area_frame(covered(report)),
     },
     metrics=("Cover@tau", "area"),
+    errand=_ABOVE,
 )

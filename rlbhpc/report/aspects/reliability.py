@@ -15,7 +15,7 @@ from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
+from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import (
     Interval,
@@ -27,7 +27,6 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.fixed import FixedCurve, fixed_curve
 from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.priors import LEAST
 from rlbhpc.verify.verdict import Status
 
 #: Draws of the metrics that ask for all or most of them to be right.
@@ -59,18 +58,27 @@ class Reliability:
     threshold: float
 
 
+_FIXED: Final = Errand(
+    fixed_curve,
+    lambda report: [(arm.counts[arm.rows], None, report.settings.prob) for arm in report.fitted],
+)
+
+
 @once
 def reliability(report: Report) -> list[Reliability]:
     """Work out the metrics of the compared arms, at the same k for all arms of a problem set."""
-    arms = [arm for arm in report.compared if arm.sampled.sum() >= LEAST]
+    arms = report.fitted
     draws = dict.fromkeys((arm.problem_set for arm in arms), DRAWS)
     for arm in arms:
         least = arm.equal_counts(arm.rows).reach
         draws[arm.problem_set] = min(draws[arm.problem_set], least)
-    return [_of(report, arm, draws[arm.problem_set]) for arm in arms]
+    return [
+        _of(report, arm, draws[arm.problem_set], fixed)
+        for arm, fixed in zip(arms, _FIXED.results(report), strict=True)
+    ]
 
 
-def _of(report: Report, arm: Measured, k: int) -> Reliability:
+def _of(report: Report, arm: Measured, k: int, fixed: FixedCurve) -> Reliability:
     prob = report.settings.prob
     counts = arm.counts[arm.rows]
     weights = report.draws.of(arm.sampled_problems)
@@ -91,7 +99,7 @@ def _of(report: Report, arm: Measured, k: int) -> Reliability:
     if outcomes is not None:
         values["Bayes@N"] = bayes_at_n(outcomes).interval(prob=prob)
     threshold = float(detection_threshold([counts.reach], prob)[0])
-    return Reliability(arm, k, values, fixed_curve(counts, None, prob), threshold)
+    return Reliability(arm, k, values, fixed, threshold)
 
 
 def _outcomes(arm: Measured, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -173,4 +181,5 @@ ASPECT = Aspect(
     metrics=(
         "pass^k", "G-Pass@k", "mG-Pass@k", "Bayes@N", "detection threshold",
     ),
+    errand=_FIXED,
 )  # fmt: skip

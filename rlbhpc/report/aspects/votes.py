@@ -19,7 +19,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
+from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds, ends, percent
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
@@ -57,39 +57,65 @@ class Votes:
     samples: int
 
 
+@dataclass(frozen=True)
+class _Ballots:
+    """The answers of one arm that vote at each k, and what was measured of all its answers."""
+
+    of: Measured
+    ids: NDArray[np.int64]
+    right: NDArray[np.bool_]
+    k: NDArray[np.int64]
+    entropies: NDArray[np.float64]
+    distinct: NDArray[np.int64]
+    samples: int
+
+
+@once
+def _ballots(report: Report) -> list[_Ballots]:
+    """Read the answers of the compared arms; nothing for imported counts."""
+    arms = []
+    for arm, (answers,) in cells(report, report.compared, ("answer",)):
+        reach = arm.equal_counts(arm.rows).reach
+        largest = min(reach, LARGEST_VOTE)
+        k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
+        k = k[k <= largest]
+        ids, right = first_judged(arm, answers, arm.rows, reach)
+        voters = slice(max(_VOTERS, int(k[-1])))
+        measures = entropy_by_problem(ids)
+        arms.append(_Ballots(arm, ids[:, voters].copy(), right[:, voters], k, *measures, reach))
+    return arms
+
+
+_MAJORITIES: Final = Errand(
+    maj_at_k_by_votes,
+    lambda report: [
+        (arm.ids, arm.right, arm.k, np.random.default_rng([report.settings.seed, arm.of.step]))
+        for arm in _ballots(report)
+    ],
+)
+
+
 @once
 def votes(report: Report) -> list[Votes]:
-    """Hold majority votes of the compared arms; nothing for imported counts."""
-    return [
-        _votes(report, arm, answers)
-        for arm, (answers,) in cells(report, report.compared, ("answer",))
-    ]
+    """Hold majority votes of the compared arms."""
+    held = zip(_ballots(report), _MAJORITIES.results(report), strict=True)
+    return [_votes(report, arm, majorities) for arm, majorities in held]
 
 
-def _votes(report: Report, arm: Measured, answers: NDArray[Any]) -> Votes:
-    rows = arm.rows
-    counts = arm.counts[rows]
-    reach = arm.equal_counts(rows).reach
-    largest = min(reach, LARGEST_VOTE)
-    k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
-    k = k[k <= largest]
-    ids, right = first_judged(arm, answers, rows, reach)
-    seed = np.random.default_rng([report.settings.seed, arm.step])
-    voters = slice(max(_VOTERS, int(k[-1])))
-    majorities = maj_at_k_by_votes(ids[:, voters], right[:, voters], k, seed)
+def _votes(report: Report, arm: _Ballots, majorities: NDArray[np.float64]) -> Votes:
+    counts = arm.of.counts[arm.of.rows]
     majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
-    weights = report.draws.of(arm.sampled_problems)
+    weights = report.draws.of(arm.of.sampled_problems)
     prob = report.settings.prob
-    entropies, distinct = entropy_by_problem(ids)
-    ones = np.ones(len(ids))
+    ones = np.ones(len(arm.entropies))
     return Votes(
-        arm,
-        k,
+        arm.of,
+        arm.k,
         mean_interval(majorities, weights, prob, "problem bootstrap of votes held"),
-        mean_interval(counts.pass_at_k(k), weights, prob, "problem bootstrap"),
-        ratio_interval(entropies, ones, weights, prob),
-        ratio_interval(distinct, ones, weights, prob),
-        reach,
+        mean_interval(counts.pass_at_k(arm.k), weights, prob, "problem bootstrap"),
+        ratio_interval(arm.entropies, ones, weights, prob),
+        ratio_interval(arm.distinct, ones, weights, prob),
+        arm.samples,
     )
 
 
@@ -214,4 +240,5 @@ ASPECT = Aspect(
         "answers": answers_frame(votes(report)),
     },
     metrics=("maj@k", "answer entropy"),
+    errand=_MAJORITIES,
 )
