@@ -31,7 +31,7 @@ _ABOUT: Final = r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
 _CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"
     rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
-    r"|(?P<chinese>最终)?(?:答案?|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
+    r"|【答案】|(?P<chinese>最终)?(?:答案?|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
     r"|\b(?:(?:la|le|el|a|o|il|lo|die|das)\s+)?(?:(?:bonne|richtige|korrekte|endgültige)\s+)?"
     r"(?:r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
     r"(?P<computed>r[eé]sultat|resultado|risultato|ergebnis))"
@@ -205,7 +205,7 @@ _LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 def _clause(text: str) -> str | None:
     """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
     bold = text.lstrip(" \t\n:：=_").startswith("**")
-    text = text.lstrip(" \t\n*:：=_")
+    text = _fenced(text.lstrip(" \t\n*:：=_"))
     if text[:1] == "`" and (end := text.find("`", 1)) > 0:
         return text[1:end].strip() or None
     if bold and (end := text.find("**")) > 0 and not _HEDGE.search(_sentence(text[end:])):
@@ -228,6 +228,15 @@ def _clause(text: str) -> str | None:
         return _inner(formula)
     short = len(_LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
     return _undelimited(line) if line and short else None
+
+
+_FENCED: Final = re.compile(r"```\w*\n([^\n`]{1,120})\n\s*```")
+
+
+def _fenced(text: str) -> str:
+    """Return the one line of a code block that a text begins with, else the text."""
+    match = _FENCED.match(text)
+    return text if match is None else match[1]
 
 
 def _sentence(text: str) -> str:
@@ -255,7 +264,7 @@ _BARE: Final = re.compile(r"[^\n]{1,120}")
 
 def bare(body: str) -> Extracted | None:
     """Take a response that is nothing but an answer, as the no-think prompt asks for."""
-    text = body.strip()
+    text = _fenced(body.strip())
     if not _BARE.fullmatch(text) or _HEDGE.search(text) or "box" in text or text[0] in "#<":
         return None
     text = _undelimited(text.rstrip("."))
@@ -269,6 +278,11 @@ _CLOSING: Final = re.compile(
     r"(?P<value>(?:[^.\n=]|\.(?=\d))+)",
     re.IGNORECASE,
 )
+_CHOSEN: Final = re.compile(
+    r"(?:(?:therefore|thus|hence|so|only),?\s+)*(?:option|choice|answer)?\s*\**\(?([A-J])\)?\**\s+is\s+"
+    r"(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?",
+    re.IGNORECASE,
+)
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!")
 
 
@@ -278,10 +292,14 @@ def closing(body: str) -> Extracted | None:
     if not text.endswith(_COMPLETE):
         return None  # it may have been cut within a number
     sentence = re.split(r"(?<=[.!?])\s+|\n", text[-300:].rstrip(" .!"))[-1].strip("* ")
+    choice = _CHOSEN.fullmatch(sentence)
+    if choice is not None and not _HEDGE.search(sentence):
+        return Extracted(choice[1], "closing")
     match = _CLOSING.fullmatch(sentence)
     if match is None or _HEDGE.search(sentence) or re.search(r"\b(?:or|if)\b", sentence):
         return None
-    value = match["value"].strip(" *").removesuffix("\\)").removesuffix("\\]").strip(" $")
+    value = match["value"].strip(" *").removesuffix(" in total").removesuffix(" altogether")
+    value = value.removesuffix("\\)").removesuffix("\\]").strip(" $")
     value = value.removeprefix("\\(").removeprefix("\\[")
     few = len(_LETTERS.findall(value)) <= 2
     return Extracted(value, "closing") if any(map(str.isdigit, value)) and few else None

@@ -207,7 +207,13 @@ def _by_name(items: Sequence[Value]) -> tuple[Value, ...] | None:
     named = [item for item in items if isinstance(item, Named)]
     if len(named) != len(items) or len({item.name for item in named}) != len(named):
         return None
-    return tuple(item.value for item in sorted(named, key=lambda item: str(item.name.value)))
+    return tuple(item.value for item in sorted(named, key=_place_of_name))
+
+
+def _place_of_name(item: Named) -> tuple[int, str]:
+    """Sort letters by the alphabet, and r, θ, φ, z as coordinates are written."""
+    name = str(item.name.value).lstrip("\\")
+    return ("rho theta phi".find(name) if len(name) > 1 else -1, name)
 
 
 def _values(items: Sequence[Value]) -> tuple[Value, ...]:

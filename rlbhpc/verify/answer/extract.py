@@ -243,7 +243,10 @@ def _scale(rest: str) -> str:
 _GLUE_NOISE: Final = re.compile(
     r"\\(?:quad|qquad|text|textrm|mathrm|mbox|left|right|[,;:!\s()\[\]])|[\s${}*~]+"
 )
-_GLUE_LABEL: Final = re.compile(r"\(?(?:[a-h]|i{1,3}|iv|v|\d)\)|[A-Za-z](?:_\d+)?=")
+_GLUE_LABEL: Final = re.compile(
+    r"\(?(?:[a-h]|i{1,3}|iv|v|\d)\)|[A-Za-z](?:_\d+)?="
+    r"|(?:second|third|fourth)(?:root|solution|value|number|part)(?:is|:)"
+)
 _GLUE: Final = re.compile(r"(?P<list>(?:[,;&]|and)*)|(?P<either>,?or,?)")
 
 

@@ -35,7 +35,7 @@ _SIGNS: Final = {
     "⌉": r"\rceil ", "⟨": r"\langle ", "⟩": r"\rangle ", "〈": r"\langle ", "〉": r"\rangle ",
     "∣": "|", "…": r"\ldots ", "⋯": r"\ldots ", "→": r"\to ", "⇒": r"\implies ",
     "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "∂": r"\partial ", "∇": r"\nabla ",
-    "ℏ": r"\hbar ", "∧": r"\land ", "∨": r"\lor ", "℃": r"^\circ C", "℉": r"^\circ F",
+    "ℏ": r"\hbar ", "∧": r"\land ", "∨": r"\lor ", "℃": r"^\circ C", "℉": r"^\circ F", "¢": r"\text{ cents}",
     "，": ",", "、": ",", "；": ";", "：": ":", "。": ".", "（": "(", "）": ")", "％": r"\%",
     "µ": r"\mu ", "\u2061": "", "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "",
     "\ufeff": "", "\u00ad": "", "£": "£", "€": "€", "¥": "¥", "₹": "₹",

@@ -97,7 +97,8 @@ class _Parser(Cursor):
         if kind in ("s", "f") or (kind == "w" and text.isupper()):
             return True
         if kind == "n":
-            return self.peek(-1) in (("o", ")"), ("o", "!"), ("s", "i"))
+            power = self.peek(-1)[0] == "s" and self.peek(1) == ("o", "^")  # n2^n
+            return power or self.peek(-1) in (("o", ")"), ("o", "!"), ("s", "i"))
         return kind == "o" and (
             text in ("(", "[", "{", "|(", "|_", "|^") or (text == "|" and not self.bars)
         )

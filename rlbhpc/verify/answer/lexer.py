@@ -38,7 +38,7 @@ _TOKEN: Final = re.compile(
 
 # Digit groups whose separator can only be a thousands mark: 10{,}080  11,\! 111  1~000  1 000.
 _GROUPS: Final = re.compile(
-    r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*(?:,|\\,)\s*\}|\\[,;: ]|~| |')\d{3})+(?![\d])"
+    r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*(?:,|\\,)\s*\}|\\[,;: ]|~| |'|_)\d{3})+(?![\d])"
 )
 _GROUP_MARKS: Final = re.compile(r"[^\d]+")
 _DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
@@ -57,6 +57,8 @@ _UNIT_TAIL: Final = re.compile(
 )
 _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
+# 135^{\text{o}}: a degree sign that was typed as a letter.
+_DEGREE: Final = re.compile(r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})")
 _OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
@@ -171,6 +173,8 @@ def _prepare(text: str) -> str:
     if "\\" in text:
         text = _TWO_DIGITS.sub(r"\\\1{\2}{\3}", text)
         text = _ONE_DIGIT.sub(r"\\\1{\2}", text)
+    if "^" in text:
+        text = _DEGREE.sub(r"^\\circ ", text)
     if _UNIT_TAIL.search(text):
         text = _UNIT_TAIL.sub(_as_text, text)
     return text.replace("np.", "").replace("math.", "") if "." in text else text

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Final
 
 from rlbhpc.verify.answer.exact import Undecided
-from rlbhpc.verify.answer.grammar import parse
 from rlbhpc.verify.answer.intervals import (
     complement,
     integers_within,
@@ -20,7 +19,20 @@ from rlbhpc.verify.answer.intervals import (
 )
 from rlbhpc.verify.answer.lexer import MAX_CHARS, Token, canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
-from rlbhpc.verify.answer.read_prose import after_label, after_prose, exception, without_domain
+from rlbhpc.verify.answer.read_environment import (
+    matrix_of,
+    read_environment,
+    read_scaled_matrix,
+)
+from rlbhpc.verify.answer.read_prose import (
+    after_label,
+    after_prose,
+    after_subject,
+    in_signs,
+    real_condition,
+    without_domain,
+    without_remark,
+)
 from rlbhpc.verify.answer.read_relation import read_relation, read_residue
 from rlbhpc.verify.answer.read_scalar import (
     add_up,
@@ -51,8 +63,6 @@ from rlbhpc.verify.answer.words import read_date, read_explained, read_words
 
 MAX_TOKENS: Final = 800
 MAX_ITEMS: Final = 100
-_MATRICES: Final = frozenset("matrix pmatrix bmatrix Bmatrix array smallmatrix".split())
-_CASES: Final = frozenset("cases aligned align gathered split rcases".split())
 
 
 @lru_cache(maxsize=1024)
@@ -75,6 +85,7 @@ def read(text: str, listed: bool = False) -> Value:
 
 
 _REALS: Final = Region((Interval(None, None),))
+_BARS: Final = ([("o", "|")], [("r", "in")])
 _COMMAS: Final[tuple[Token, ...]] = (("o", ","), ("o", ";"), ("o", "\\\\"))
 _WORDS: Final[tuple[Token, ...]] = (("w", "and"), ("w", "or"), ("w", "And"), ("w", "Or"))
 
@@ -98,12 +109,18 @@ class _Reader:
         if not tokens:
             raise Unreadable("nothing")
         if tokens[0][0] == "b" and closes_at_end(tokens):
-            return self._environment(tokens)
+            return read_environment(tokens, self.read, self._several)
         words: Value | None = None
+        tokens = without_remark(tokens)
         if any(kind == "w" for kind, _ in tokens):
-            points = exception(tokens)
-            if points is not None:
-                return self._without(_REALS, self.read(points))
+            tokens = in_signs(after_subject(tokens))
+            whole, exception = cut(tokens, ("w", "except"))
+            if len(exception) == 1 and whole[0] and whole[1]:
+                points = whole[1][whole[1][0][1] in ("for", "at") :]
+                return self._without(self.read(whole[0]), self.read(points))
+            condition = real_condition(tokens)
+            if condition is not None:
+                return self._such_that(condition[:1], condition)
             plain = read_date(tokens) or read_explained(tokens)
             if plain is not None:
                 return plain
@@ -111,6 +128,10 @@ class _Reader:
             if words is not None and not isinstance(words, Words):
                 return words
         tokens = without_domain(tokens)
+        if tokens[1:2] in _BARS and any(kind == "r" for kind, _ in tokens[2:]):
+            condition = self._by_condition(tokens)
+            if condition is not None:
+                return condition
         solutions = self._solutions(tokens)
         if solutions is not None:
             return solutions
@@ -161,7 +182,7 @@ class _Reader:
             ratio = read_ratio(tokens, pieces)
             if ratio is not None:
                 return ratio
-        matrix = self._scaled_matrix(tokens)
+        matrix = read_scaled_matrix(tokens)
         if matrix is not None:
             return matrix
         return self._scalar(tokens)
@@ -206,10 +227,12 @@ class _Reader:
         if len(pieces) == 1:
             return self.read(inner) if first == "(" else None
         items = tuple(self.read(piece) for piece in pieces)
+        if ("o", "+-") in inner and [isinstance(item, Items) for item in items].count(True) == 1:
+            return _both_points(items)
         if (first, last) in (("(", "]"), ("[", ")")) and len(items) == 2:
             return interval(items, first == "[", last == "]")
         if first == "[" and all(isinstance(item, Items) for item in items):
-            matrix = _matrix_of(items)
+            matrix = matrix_of(items)
             if matrix is not None:
                 return matrix
         if (first, last) in (("(", "]"), ("[", ")")):
@@ -248,11 +271,9 @@ class _Reader:
     def _set(self, inner: Tokens) -> Value:
         if not inner:
             return Region(())
-        for bar in (("o", "|"), ("o", ":")):
-            place = inner.index(bar) if bar in inner else 0
-            names_one = place == 1 or (place > 2 and inner[1] == ("r", "in"))
-            if names_one and inner[0][0] == "s":
-                return self._such_that(inner[:place], inner[place + 1 :])
+        condition = self._by_condition(inner)
+        if condition is not None:
+            return condition
         pieces, _ = cut(inner, *_COMMAS)
         items: list[Value] = []
         for piece in pieces:
@@ -261,6 +282,15 @@ class _Reader:
                 value.items if isinstance(value, Items) and value.kind == "list" else [value]
             )
         return Items("set", tuple(items))
+
+    def _by_condition(self, inner: Tokens) -> Value | None:
+        """``x | x > 2`` and ``x ∈ ℝ : x > 2``, within braces or, as typed, without them."""
+        for bar in (("o", "|"), ("o", ":")):
+            place = inner.index(bar) if bar in inner else 0
+            names_one = place == 1 or (place > 2 and inner[1] == ("r", "in"))
+            if names_one and inner[0][0] == "s":
+                return self._such_that(inner[:place], inner[place + 1 :])
+        return None
 
     def _such_that(self, named: Tokens, condition: Tokens) -> Value:
         r"""Read ``\{x : x > 2\}`` as what the condition says of its one name."""
@@ -339,57 +369,18 @@ class _Reader:
             raise Unreadable("difference of sets")
         return Region(without(parts[0], trees))
 
-    # --- matrices and cases ----------------------------------------------------------------------
-
-    def _environment(self, tokens: Tokens) -> Value:
-        kind = tokens[0][1]
-        inner = tokens[1:-1]
-        if kind in _CASES:
-            rows, _ = cut([t for t in inner if t != ("o", "&")], ("o", "\\\\"))
-            return self._several([row for row in rows if row], [])
-        if kind not in _MATRICES:
-            raise Unreadable(f"environment {kind}")
-        rows, _ = cut(inner, ("o", "\\\\"))
-        cells = [
-            tuple(parse(trim(cell)) for cell in cut(row, ("o", "&"))[0]) for row in rows if row
-        ]
-        if not cells or len({len(row) for row in cells}) != 1:
-            raise Unreadable("ragged matrix")
-        return Matrix(tuple(cells))
-
-    def _scaled_matrix(self, tokens: Tokens) -> Value | None:
-        r"""``\frac13 \begin{pmatrix}…``, and a matrix in brackets of its own."""
-        start = next((index for index, (kind, _) in enumerate(tokens) if kind == "b"), None)
-        if start is None:
-            return None
-        end = next((index for index, (kind, _) in enumerate(tokens) if kind == "e"), -1) + 1
-        before, after = list(tokens[:start]), tokens[end:]
-        if [t for _, t in after] in (["]"], [")"]) and before and before[-1][1] in "([":
-            before, after = before[:-1], []
-        if after:
-            raise Unreadable("more than a matrix")
-        matrix = self._environment(tokens[start:end])
-        if not before:
-            return matrix
-        if not isinstance(matrix, Matrix):
-            raise Unreadable("scaled cases")
-        signed = [("n", "1")] if before[-1][1] in ("+", "-") else []
-        factor = parse([t for t in before if t != ("o", "*")] + signed)
-        return Matrix(
-            tuple(tuple(Node("mul", (factor, cell)) for cell in row) for row in matrix.rows)
-        )
-
 
 def _met(separators: Sequence[Token]) -> bool:
     return any(text.lower() == "and" for _, text in separators)
 
 
-def _matrix_of(items: Sequence[Value]) -> Matrix | None:
-    rows = [item.items for item in items if isinstance(item, Items)]
-    cells = [[cell.tree for cell in row if isinstance(cell, Quantity)] for row in rows]
-    if len({len(row) for row in rows}) != 1 or list(map(len, rows)) != list(map(len, cells)):
-        return None
-    return Matrix(tuple(tuple(row) for row in cells))
+def _both_points(items: Sequence[Value]) -> Items:
+    """Read ``(±1, 2)`` as two points."""
+    rows = [item.items if isinstance(item, Items) else (item, item) for item in items]
+    if any(len(row) != 2 for row in rows):
+        raise Unreadable("a list within a point")
+    points = zip(*rows, strict=True)
+    return Items("list", tuple(Items("tuple", point, point=True) for point in points))
 
 
 def _expand(quantity: Quantity) -> Value:

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from rlbhpc.verify.answer.tokens import Tokens
+from rlbhpc.verify.answer.units import NO_WORDS, read_unit
 from rlbhpc.verify.answer.words import HEDGES
 
 _LEADS: Final = frozenset(
@@ -31,7 +32,7 @@ _LABELS: Final = frozenset(
 )
 _CHANGES: Final = frozenset(
     "square cube root half third quarter twice double triple negative inverse reciprocal minus log "
-    "opposite squared cubed times factorial other wrong".split()
+    "opposite squared cubed times factorial other wrong binary octal hexadecimal".split()
 )
 
 
@@ -46,15 +47,91 @@ def after_label(tokens: Tokens) -> Tokens | None:
     return tokens[count + (tokens[count] == ("o", ":")) :]
 
 
-def exception(tokens: Tokens) -> Tokens | None:
-    """Return what follows ``all real numbers except``."""
+def after_subject(tokens: Tokens) -> Tokens:
+    """Cut ``The limit is`` off a value, and off words where the subject says nothing of its own."""
+    count = next((index for index, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
+    words = [text.lower() for _, text in tokens[:count]]
+    place = next((index for index, word in enumerate(words) if word in ("is", "are")), 0)
+    if not 0 < place < min(7, len(tokens) - 1) or not (HEDGES | _CHANGES).isdisjoint(words):
+        return tokens
+    in_words = place + 1 < count
+    if in_words and (words[0] != "the" or place != 2 or words[1] not in _LABELS | _KINDS):
+        return tokens
+    return tokens[place + 1 :]
+
+
+_KINDS: Final = frozenset(
+    "limit result series sequence function triangle shape curve graph conic figure statement "
+    "equation system integral".split()
+)
+# Words for signs, of which the longer come first.
+_SIGNS: Final = tuple(
+    (tuple(words.split()), sign)
+    for words, sign in (
+        ("less than or equal to", "<="), ("smaller than or equal to", "<="), ("at most", "<="),
+        ("greater than or equal to", ">="), ("larger than or equal to", ">="), ("at least", ">="),
+        ("no more than", "<="), ("no greater than", "<="), ("no less than", ">="),
+        ("less than", "<"), ("smaller than", "<"), ("greater than", ">"), ("larger than", ">"),
+    )
+)  # fmt: skip
+
+
+def in_signs(tokens: Tokens) -> Tokens:
+    """Write ``x is at most 4`` as an inequality, where something stands before the words."""
+    texts = tuple(text.lower() for _, text in tokens)
+    if not {"than", "most", "least"} & set(texts):
+        return tokens
+    for words, sign in _SIGNS:
+        for start in range(1, len(texts) - len(words)):
+            if texts[start : start + len(words)] == words:
+                before = tokens[: start - (texts[start - 1] in ("is", "are"))]
+                return [*before, ("r", sign), *tokens[start + len(words) :]]
+    return tokens
+
+
+_SUCH: Final = (("such", "that"), ("for", "which"), ("where",), ("with",), ("satisfying",))
+
+
+def real_condition(tokens: Tokens) -> Tokens | None:
+    """Return ``x <= 4`` of ``all real numbers x such that x <= 4``."""
     texts = [text.lower() for _, text in tokens]
-    if texts[0] != "all" or "except" not in texts:
+    start = 3 if texts[:3] == ["the", "set", "of"] else 0
+    start += texts[start : start + 1] == ["all"]
+    if texts[start : start + 2] not in (["real", "numbers"], ["real", "values"]):
         return None
-    place = texts.index("except")
-    rest = tokens[place + 1 + (texts[place + 1 : place + 2] in (["for"], ["at"])) :]
-    real = "real" in texts[:place] or "reals" in texts[:place]
-    return rest if rest and real else None
+    rest = list(tokens[start + 2 + (texts[start + 2 : start + 3] == ["of"]) :])
+    name = rest.pop(0) if rest and rest[0][0] == "s" else ("s", "x")
+    for words in _SUCH:
+        if tuple(text for _, text in rest[: len(words)]) == words:
+            rest = rest[len(words) :]
+            break
+    if not any(kind == "r" for kind, _ in rest):
+        return None
+    return [name, *rest] if rest[0][0] == "r" else rest
+
+
+def without_remark(tokens: Tokens) -> Tokens:
+    """Cut a remark in brackets off the end: ``(≈ 1.62)``, ``(rounded)``, ``(four primes)``.
+
+    A unit is none, and neither is what changes the value or doubts it.
+    """
+    if tokens[-1] != ("o", ")") or ("o", "(") not in tokens[1:]:
+        return tokens
+    start = len(tokens) - 1 - list(reversed(tokens)).index(("o", "("))
+    remark = tokens[start + 1 : -1]
+    words = {text.lower() for _, text in remark}
+    if len(remark) > 1 and (remark[0] == ("r", "~") or remark[0][1] in _ABOUT):
+        plain = all(kind in "no" for kind, _ in remark[1:])
+        return tokens[:start] if plain else tokens
+    if not 0 < len(remark) <= 5 or not all(kind == "w" for kind, _ in remark):
+        return tokens
+    doubts = HEDGES | _CHANGES | _DOUBTS | NO_WORDS - _COUNTS
+    return tokens if not doubts.isdisjoint(words) or read_unit(remark) else tokens[:start]
+
+
+_ABOUT: Final = ("about", "approximately", "approx", "roughly")
+_DOUBTS: Final = frozenset("think believe guess hope suppose assume assuming likely right mark ignore".split())
+_COUNTS: Final = frozenset("is are one two three four five six seven eight nine ten".split())
 
 
 # ", k in Z", "where n is an integer" and the like at the end, as the texts of tokens.
@@ -66,12 +143,15 @@ _DOMAIN: Final = re.compile(
 )
 
 
-_DOMAIN_WORDS: Final = frozenset((("r", "in"), ("r", "!="), ("w", "integer"), ("w", "integers")))
+_DOMAIN_WORDS: Final = frozenset(
+    (("r", "in"), ("r", "!="), ("r", ">="), ("r", ">"), ("w", "integer"), ("w", "integers"))
+)
 
 
-# ", x != -1" and the like behind a function of x.
+# ", x != -1" and the like behind a function of x, ", n >= 1" behind a term of a sequence.
 _HOLE: Final = re.compile(
-    r" (?:[,;(] )*(?:(?:for|where|with) )*(?P<name>[a-z]) != [-\d./{} ]+(?: \))?$"
+    r" (?:[,;(] )*(?:(?:for|where|with|all) )*"
+    r"(?:(?P<name>[a-z]) != [-\d./{} ]+|(?P<index>[kmn]) >=? [012])(?: \))?$"
 )
 
 
@@ -85,10 +165,13 @@ def without_domain(tokens: Tokens) -> Tokens:
     if _DOMAIN_WORDS.isdisjoint(tokens):
         return tokens
     texts = [text for _, text in tokens]
-    if texts[1:2] == ["("] and texts[3:5] == [")", "="] and "!=" in texts:
-        hole = _HOLE.search(" ".join(texts))
-        if hole is not None and hole["name"] == texts[2]:
-            return tokens[: len(" ".join(texts)[: hole.start()].split(" "))]
+    hole = _HOLE.search(" ".join(texts))
+    if hole is not None:
+        rest = tokens[: len(" ".join(texts)[: hole.start()].split(" "))]
+        letter = ("s", hole["name"] or hole["index"])
+        relations = {text for kind, text in rest if kind == "r"}
+        if letter in rest[1:] and relations <= {"="} and rest[:2] != [letter, ("r", "=")]:
+            return rest
     domain = _DOMAIN.search(" ".join(texts))
     if domain is None:
         return tokens

@@ -13,7 +13,7 @@ from rlbhpc.verify.answer.intervals import meet
 from rlbhpc.verify.answer.numerals import Unreadable, number
 from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tokens import Tokens
-from rlbhpc.verify.answer.tree import Node, is_name, num, rename, symbols
+from rlbhpc.verify.answer.tree import Node, has, is_name, num, rename, symbols
 from rlbhpc.verify.answer.value import (
     Interval,
     Items,
@@ -110,6 +110,9 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
         value = read(sides[-1])
         if isinstance(value, Matrix):
             return value
+    if first is not None and last is not None and not symbols(last) and not has(first, "sym"):
+        if symbols(first):
+            return read(sides[-1])  # functions at numbers: f(1) + f(2) = 5
     trees = [_tree(side) for side in sides]
     readable = [tree for tree in trees if tree is not None]
     if len(readable) == len(trees):

@@ -13,7 +13,7 @@ from rlbhpc.verify.answer.numerals import Unreadable, number
 from rlbhpc.verify.answer.tokens import Tokens
 from rlbhpc.verify.answer.tree import Node, has, num
 from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit, unit_named
-from rlbhpc.verify.answer.units import read_unit
+from rlbhpc.verify.answer.units import NO_WORDS, read_unit
 from rlbhpc.verify.answer.value import Based, Clock, Quantity, Ratio, Value
 from rlbhpc.verify.answer.words import HEDGES, spelled_base
 
@@ -92,8 +92,10 @@ _SCALES: Final = (("C", "celsius"), ("F", "fahrenheit"))
 def _split_suffix(tokens: Tokens) -> tuple[Tokens, Unit | None]:
     """Cut a percent sign, a degree sign or unit words off the end."""
     texts = tuple(text for _, text in tokens)
-    if texts[-1:] == ("%",):
-        return tokens[:-1], PERCENT
+    if "%" in texts and (texts[-1] == "%" or texts[texts.index("%") + 1] == "of"):
+        share, whole = tokens[: texts.index("%")], tokens[texts.index("%") + 1 :]
+        if all(kind == "w" and text not in NO_WORDS for kind, text in whole):
+            return share, PERCENT
     for sign in _DEGREES if "deg" in texts else ():
         for letter, name in _SCALES:
             if texts[-len(sign) - 1 :] == (*sign, letter):
@@ -228,6 +230,8 @@ def read_compound(tokens: Tokens) -> Quantity | None:
     ]
     if len(starts) < 2 or starts[0] != 0:
         return None
+    if not {("w", "h"), ("w", "hr"), ("w", "hrs")}.isdisjoint(tokens):
+        tokens = [("w", "min") if token == ("w", "m") else token for token in tokens]
     ends = [*starts[1:], len(tokens)]
     parts = [read_quantity(tokens[a:b]) for a, b in zip(starts, ends, strict=True)]
     return add_up(parts)

@@ -44,7 +44,7 @@ _SCALES_OF_MANY: Final = frozenset(
     "dozens hundreds thousands millions billions trillions lakhs crores".split()
 )
 # Anywhere before or after a noun they change what the number means.
-_NO_WORDS: Final = frozenset(
+NO_WORDS: Final = frozenset(
     "is are was be not no point pi half third quarter fourth fifth sixth seventh eighth ninth "
     "tenth hundredth thousandth factorial squared cubed root sqrt negative minus plus times over "
     "divided "
@@ -105,7 +105,7 @@ class _Reading:
         if text in _RAISERS and self.previous is not None:
             self.multiply(self.previous, self.last * (_RAISERS[text] - 1))
             return position + 1
-        if low in _NO_WORDS and unit_named(text) is None:
+        if low in NO_WORDS and unit_named(text) is None:
             return -1
         if text in ("/", "per"):
             if not self.close():
@@ -161,7 +161,7 @@ class _Reading:
     def rest(self, tokens: Sequence[Token], position: int) -> int:
         """``of sugar``: what is measured, which is no part of the unit."""
         plain = all(
-            kind in "wsf" and text.lower() not in _NO_WORDS for kind, text in tokens[position:]
+            kind in "wsf" and text.lower() not in NO_WORDS for kind, text in tokens[position:]
         )
         return len(tokens) if plain and (self.nouns or self.previous is not None) else -1
 

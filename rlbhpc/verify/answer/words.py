@@ -17,7 +17,7 @@ _EMPTY: Final = frozenset(
     "there are no real solutions|no such numbers|no answer exists|null set".split("|")
 )
 _UNDEFINED: Final = frozenset(
-    "undefined|not defined|dne|does not exist|limit does not exist|indeterminate".split("|")
+    "undefined|not defined|dne|does not exist|limit does not exist|doesn t exist|indeterminate".split("|")
 )
 _INFINITE: Final = frozenset(
     "infinite|infinitely many|infinitely many solutions|infinity|unbounded".split("|")
