@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Choice, Opaque, Value, Words
+from rlbhpc.verify.answer.words import HEDGES
 
 
 class Extracted(NamedTuple):
@@ -31,7 +32,7 @@ _ABOUT: Final = r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
 _CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"
     rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
-    r"|【答案】|(?P<chinese>最终)?(?:答案?|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
+    r"|【答案】|(?P<chinese>最终)?(?:答案?|选项|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
     r"|\b(?:(?:la|le|el|a|o|il|lo|die|das)\s+)?(?:(?:bonne|richtige|korrekte|endgültige)\s+)?"
     r"(?:r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
     r"(?P<computed>r[eé]sultat|resultado|risultato|ergebnis))"
@@ -105,6 +106,10 @@ def phrase(body: str) -> Extracted | None:
         if is_value(value) or (isinstance(value, Words) and not _judges(value)):
             return Extracted(text, "phrase")
         if isinstance(value, Opaque):
+            named = cue[0][-1] in ":：" and re.search("answer|答", cue[0], re.IGNORECASE)
+            counted = _only_number(text) if named else None
+            if counted is not None:
+                return Extracted(counted, "phrase")
             unread = unread or text
     return Extracted(unread, "phrase") if unread else None
 
@@ -228,6 +233,22 @@ def _clause(text: str) -> str | None:
         return _inner(formula)
     short = len(_LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
     return _undelimited(line) if line and short else None
+
+
+_COUNTED: Final = re.compile(r"[$€£]?\d[\d,]*(?:\.\d+)?%?(?:\s*[a-z]+|[\u4e00-\u9fff])?")
+_DENIES: Final = re.compile("[不非无约多余少至超近倍半几或]")
+
+
+def _only_number(line: str) -> str | None:
+    """Return the number of ``John has 15 apples``, if it is the only one and nothing doubts it."""
+    numbers = re.findall(r"\d+(?:[.,]\d+)*", line)
+    words = {word.lower() for word in _LETTERS.findall(line)}
+    if len(numbers) != 1 or "\\" in line or line[:1].isdigit() or _DENIES.search(line):
+        return None
+    if not HEDGES.isdisjoint(words) or re.search(r"[A-Za-z^_/]\d|\d[/^_]|[=<>+*]", line):
+        return None
+    match = _COUNTED.search(line)
+    return None if match is None else match[0]
 
 
 _FENCED: Final = re.compile(r"```\w*\n([^\n`]{1,120})\n\s*```")

@@ -28,7 +28,15 @@ from rlbhpc.verify.answer.compare_scalar import (
     compare_numbers,
     compare_quantities,
 )
-from rlbhpc.verify.answer.tree import Node, is_label, is_name, rename, symbols
+from rlbhpc.verify.answer.compare_text import (
+    alike,
+    base_dropped,
+    compare_based,
+    compare_words,
+    letters_and_words,
+    words_and_letters,
+)
+from rlbhpc.verify.answer.tree import Node, is_label, rename, symbols
 from rlbhpc.verify.answer.value import (
     Based,
     Choice,
@@ -46,7 +54,6 @@ from rlbhpc.verify.answer.value import (
     Value,
     Words,
 )
-from rlbhpc.verify.answer.witness import claim_alike
 
 
 def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
@@ -58,7 +65,7 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
         If neither could be established; :class:`Unread` where a side could not be read.
     """
     if isinstance(gold, Based) and isinstance(answer, Opaque):
-        return _alike(gold.digits, answer.text.replace(" ", "")) and "digits, base left out"
+        return alike(gold.digits, answer.text.replace(" ", "")) and "digits, base left out"
     if isinstance(gold, Opaque) or isinstance(answer, Opaque):
         raise Unread("unread")
     if isinstance(answer, Choice) or isinstance(gold, Choice):
@@ -292,57 +299,13 @@ def _vector(matrix: Matrix) -> tuple[Quantity, ...] | None:
     return tuple(Quantity(cell) for row in matrix.rows for cell in row)
 
 
-def _based(gold: Based, answer: Based, _: Tolerance) -> str:
-    return (
-        _alike(*(f"{side.digits} in base {side.base}" for side in (gold, answer)))
-        and "digits and base"
-    )
-
-
-def _base_dropped(gold: Based, answer: Quantity, _: Tolerance) -> str:
-    # The base may be left out, as a unit may; the digits must be the same.
-    plain = answer.unit is None and _alike(gold.digits, answer.digits.lstrip("0"))
-    return "digits, base left out" if plain else NO
-
-
-def _words(gold: Words, answer: Words, _: Tolerance) -> str:
-    return _alike(gold.text, answer.text) and "text"
-
-
-def _words_letters(gold: Words, answer: Quantity, _: Tolerance) -> str:
-    r"""Compare a text with the letters of a product: ``\text{ab}`` beside ``ab``."""
-    return gold.text and _alike(gold.text, _letters(answer)) and "text"
-
-
-def _letters_words(gold: Quantity, answer: Words, _: Tolerance) -> str:
-    return answer.text and _alike(_letters(gold), answer.text) and "text"
-
-
-def _alike(gold: str, answer: str) -> str:
-    """Compare what was read as text."""
-    if gold != answer:
-        return NO
-    claim_alike(gold, answer)
-    return "alike"
-
-
-def _letters(quantity: Quantity) -> str:
-    if quantity.unit is not None or not is_name(quantity.tree):
-        return ""
-    return _spell(quantity.tree).lower()
-
-
-def _spell(node: Node) -> str:
-    return "".join(map(_spell, node.args)) if node.op == "mul" else str(node.value)
-
-
 def _choice(gold: Value, answer: Value, tolerance: Tolerance) -> str:
     """Compare letter with letter, or the text beside the letter with the other side."""
     ours, theirs = _letter(gold), _letter(answer)
     if ours and theirs:
         texts = {side.rest for side in (gold, answer) if isinstance(side, Choice)}
         texts = {text for text in texts if isinstance(text, Words)}
-        return "choice" if len(texts) < 2 and _alike(ours, theirs) else NO
+        return "choice" if len(texts) < 2 and alike(ours, theirs) else NO
     ours_rest = gold.rest if isinstance(gold, Choice) else gold
     theirs_rest = answer.rest if isinstance(answer, Choice) else answer
     if ours_rest is None or theirs_rest is None:
@@ -387,16 +350,16 @@ _RULES_OF_KINDS: Final[tuple[tuple[Any, Any, _Rule], ...]] = (
     (Matrix, Matrix, _matrices),
     (Matrix, Items, _matrix_items),
     (Items, Matrix, _items_matrix),
-    (Based, Based, _based),
-    (Based, Quantity, _base_dropped),
+    (Based, Based, compare_based),
+    (Based, Quantity, base_dropped),
     (Clock, Clock, compare_clocks),
     (Residue, (Residue, Quantity), compare_residues),
     (Ratio, Ratio, compare_ratios),
     (Ratio, Quantity, ratio_and_quotient),
     (Quantity, Ratio, quotient_and_ratio),
-    (Words, Words, _words),
-    (Words, Quantity, _words_letters),
-    (Quantity, Words, _letters_words),
+    (Words, Words, compare_words),
+    (Words, Quantity, words_and_letters),
+    (Quantity, Words, letters_and_words),
 )
 # By the two types of a gold value and an answer; of two rules the first one above.
 _RULES: Final[dict[tuple[type, type], _Rule]] = {

@@ -160,7 +160,11 @@ def _box(body: str) -> _Box | None:
         names = [""] * len(joined)  # a lone box is its value
     parts = zip(names, joined, glues, strict=True)
     text = "".join(name + box.text.strip() + glue for name, box, glue in parts)
-    return _Box(text, joined[0].start, filled[-1].end)
+    start, end = joined[0].start, filled[-1].end
+    if len(joined) > 1 and body[:start].rstrip("$ ").endswith("("):
+        closing = body[end:].lstrip("$ ")
+        text = f"({text})" if closing.startswith(")") else text
+    return _Box(text, start, end)
 
 
 _NAME: Final = re.compile(r"(?<![A-Za-z\\\\])([A-Za-z](?:_\d+)?\s*=)\s*\$?\s*$")

@@ -52,13 +52,14 @@ _TWO_DIGITS: Final = re.compile(r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(\d)(?!\d)"
 _ONE_DIGIT: Final = re.compile(r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(?=[{\\A-Za-z])")
 # Unit symbols after a number and a space: 5\,m  3~kg  9.8\ m/s^2  12 AU.
 _UNIT_TAIL: Final = re.compile(
-    r"(?<=[\d}])((?:\s|\\[,;:! ]|~)+)"
+    r"(?:(?<=[\d}])|(?<=\\pi))((?:\s|\\[,;:! ]|~)+)"
     r"([A-Za-z]{1,4}(?:\^\{?-?\d\}?)?(?:[\s/*]{1,3}[A-Za-z]{1,4}(?:\^\{?-?\d\}?)?){0,3})\s*\.?\s*$"
 )
 _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 # 135^{\text{o}}: a degree sign that was typed as a letter.
 _DEGREE: Final = re.compile(r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})")
+_TIMES: Final = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s?\^)")
 _OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
@@ -136,8 +137,7 @@ _MONEY: Final = {"USD": "$", "EUR": "€", "GBP": "£", "INR": "₹", "Rs": "₹
 _SHORT_WORDS: Final = frozenset(
     "and or no yes odd even mod cm mm km kg mg lb lbs oz ft yd mi hr min sec mph kmh mL ml dm nm "
     "gm hrs mins rad per DNE two one six ten the an not are was for see you any all but can has "
-    "its "
-    "our his her who of by it is".split()
+    "its our his her who of by it is day men dog egg boy pen hat toy hen pig cow gal".split()
 )
 
 
@@ -174,7 +174,7 @@ def _prepare(text: str) -> str:
         text = _TWO_DIGITS.sub(r"\\\1{\2}{\3}", text)
         text = _ONE_DIGIT.sub(r"\\\1{\2}", text)
     if "^" in text:
-        text = _DEGREE.sub(r"^\\circ ", text)
+        text = _TIMES.sub(r"\\times ", _DEGREE.sub(r"^\\circ ", text))
     if _UNIT_TAIL.search(text):
         text = _UNIT_TAIL.sub(_as_text, text)
     return text.replace("np.", "").replace("math.", "") if "." in text else text

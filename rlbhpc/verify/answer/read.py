@@ -118,9 +118,9 @@ class _Reader:
             if len(exception) == 1 and whole[0] and whole[1]:
                 points = whole[1][whole[1][0][1] in ("for", "at") :]
                 return self._without(self.read(whole[0]), self.read(points))
-            condition = real_condition(tokens)
-            if condition is not None:
-                return self._such_that(condition[:1], condition)
+            reals = real_condition(tokens)
+            if reals is not None:
+                return self._such_that(reals[:1], reals)
             plain = read_date(tokens) or read_explained(tokens)
             if plain is not None:
                 return plain
@@ -206,6 +206,8 @@ class _Reader:
         name = "".join(text for _, text in tokens[1:] if text not in "{}")
         if name == "R":
             return _REALS
+        if name in ("R_>=0", "R_>0", "R^+", "R_+"):
+            return Interval(num(0), None, ">=" in name)
         return Words(f"mathbb {name}")
 
     def _bracketed(self, tokens: Tokens) -> Value | None:

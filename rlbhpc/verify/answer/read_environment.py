@@ -1,4 +1,4 @@
-"""Matrices, systems and functions by pieces: what stands between ``\\begin`` and ``\\end``."""
+r"""Matrices, systems and functions by pieces: what stands between ``\begin`` and ``\end``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CONDITIONS: Final = frozenset("if when for where".split())
 
 
 def _piece(row: Tokens, read: Read) -> Items | None:
-    """``x^2 & x \\ge 0``: an expression and where it holds; None for a row that is no such."""
+    r"""``x^2 & x \ge 0``: an expression and where it holds; None for a row that is no such."""
     cells, _ = cut(row, _CELL)
     if len(cells) != 2 or not cells[0] or not cells[1]:
         return None

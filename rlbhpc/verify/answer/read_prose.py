@@ -52,17 +52,29 @@ def after_subject(tokens: Tokens) -> Tokens:
     count = next((index for index, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
     words = [text.lower() for _, text in tokens[:count]]
     place = next((index for index, word in enumerate(words) if word in ("is", "are")), 0)
+    if words[:2] in (["diverges", "to"], ["tends", "to"]) and count == 2 < len(tokens):
+        return tokens[2:]
+    if _names_the_rest(words, tokens[count:]):
+        return tokens[count:]
     if not 0 < place < min(7, len(tokens) - 1) or not (HEDGES | _CHANGES).isdisjoint(words):
         return tokens
-    in_words = place + 1 < count
+    in_words = place + 1 < count and words[:2] != ["it", "is"]
     if in_words and (words[0] != "the" or place != 2 or words[1] not in _LABELS | _KINDS):
         return tokens
     return tokens[place + 1 :]
 
 
+def _names_the_rest(words: list[str], rest: Tokens) -> bool:
+    """Whether words such as ``The circle`` and ``The primes`` only say what the value after is."""
+    if not 1 < len(words) < 4 or words[0] != "the" or not rest or rest[0][0] == "r":
+        return False
+    plain = _CHANGES.isdisjoint(words) and HEDGES.isdisjoint(words)
+    return plain and words[-1] in _LABELS | _KINDS and rest[0] != ("o", ":")
+
+
 _KINDS: Final = frozenset(
     "limit result series sequence function triangle shape curve graph conic figure statement "
-    "equation system integral".split()
+    "equation system integral circle line ellipse parabola hyperbola plane polynomial".split()
 )
 # Words for signs, of which the longer come first.
 _SIGNS: Final = tuple(
@@ -97,9 +109,13 @@ def real_condition(tokens: Tokens) -> Tokens | None:
     texts = [text.lower() for _, text in tokens]
     start = 3 if texts[:3] == ["the", "set", "of"] else 0
     start += texts[start : start + 1] == ["all"]
-    if texts[start : start + 2] not in (["real", "numbers"], ["real", "values"]):
+    named = tokens[start + 1 : start + 2]
+    if texts[start : start + 1] != ["real"] or not named:
         return None
-    rest = list(tokens[start + 2 + (texts[start + 2 : start + 3] == ["of"]) :])
+    if texts[start + 1] not in ("numbers", "values") and named[0][0] != "s":
+        return None
+    start += 1 + (named[0][0] != "s")
+    rest = list(tokens[start + (texts[start : start + 1] == ["of"]) :])
     name = rest.pop(0) if rest and rest[0][0] == "s" else ("s", "x")
     for words in _SUCH:
         if tuple(text for _, text in rest[: len(words)]) == words:
@@ -115,6 +131,17 @@ def without_remark(tokens: Tokens) -> Tokens:
 
     A unit is none, and neither is what changes the value or doubts it.
     """
+    if tokens[-1][1] in _LAST_WORDS:
+        for ending in _ENDINGS:
+            if tuple(text for _, text in tokens[-len(ending) :]) == ending and len(tokens) > len(
+                ending
+            ):
+                return tokens[: -len(ending)]
+    if ("w", "or") in tokens[1:-2]:
+        start = len(tokens) - 1 - list(reversed(tokens)).index(("w", "or"))
+        rest = tokens[start + 2 :]
+        if tokens[start + 1][1] in (*_ABOUT, "~") and all(kind in "no" for kind, _ in rest):
+            return tokens[:start]  # "or about 4.9"
     if tokens[-1] != ("o", ")") or ("o", "(") not in tokens[1:]:
         return tokens
     start = len(tokens) - 1 - list(reversed(tokens)).index(("o", "("))
@@ -129,8 +156,14 @@ def without_remark(tokens: Tokens) -> Tokens:
     return tokens if not doubts.isdisjoint(words) or read_unit(remark) else tokens[:start]
 
 
+_LAST_WORDS: Final = frozenset(("only", "solution", "root", "value"))
+_ENDINGS: Final = (
+    ("only",), *(("is", "the", "only", noun) for noun in ("solution", "root", "value")),
+)  # fmt: skip
 _ABOUT: Final = ("about", "approximately", "approx", "roughly")
-_DOUBTS: Final = frozenset("think believe guess hope suppose assume assuming likely right mark ignore".split())
+_DOUBTS: Final = frozenset(
+    "think believe guess hope suppose assume assuming likely right mark ignore".split()
+)
 _COUNTS: Final = frozenset("is are one two three four five six seven eight nine ten".split())
 
 
@@ -168,9 +201,9 @@ def without_domain(tokens: Tokens) -> Tokens:
     hole = _HOLE.search(" ".join(texts))
     if hole is not None:
         rest = tokens[: len(" ".join(texts)[: hole.start()].split(" "))]
-        letter = ("s", hole["name"] or hole["index"])
+        name = ("s", hole["name"] or hole["index"])
         relations = {text for kind, text in rest if kind == "r"}
-        if letter in rest[1:] and relations <= {"="} and rest[:2] != [letter, ("r", "=")]:
+        if name in rest[1:] and relations <= {"="} and rest[:2] != [name, ("r", "=")]:
             return rest
     domain = _DOMAIN.search(" ".join(texts))
     if domain is None:

@@ -110,9 +110,9 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
         value = read(sides[-1])
         if isinstance(value, Matrix):
             return value
-    if first is not None and last is not None and not symbols(last) and not has(first, "sym"):
-        if symbols(first):
-            return read(sides[-1])  # functions at numbers: f(1) + f(2) = 5
+    of_functions = first is not None and symbols(first) and not has(first, "sym")
+    if of_functions and last is not None and not symbols(last):
+        return read(sides[-1])  # functions at numbers: f(1) + f(2) = 5
     trees = [_tree(side) for side in sides]
     readable = [tree for tree in trees if tree is not None]
     if len(readable) == len(trees):
@@ -146,6 +146,8 @@ def _label(side: Tokens) -> bool:
     r"""``\text{Area}``, ``S_1:S_2``, ``(x,y)``, ``P(X > 2)``: it names and has no value."""
     if not side or side[0][0] == "w":
         return True
+    if side[0] in (("f", "sum"), ("f", "prod")):
+        return len({token for token in side if token[0] == "s"} - {("s", "oo")}) == 1
     if side[0][1] in _LABELS or side[:6] == _DERIVATIVE or side[:2] == [("s", "n"), ("o", "(")]:
         return True
     letters = [text for kind, text in side if kind in ("s", "w", "f", "n")]

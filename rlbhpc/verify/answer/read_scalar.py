@@ -278,7 +278,7 @@ def read_based(tokens: Tokens) -> Based | None:
 
 _HALVES: Final = {
     "": "", "am": "am", "pm": "pm", "noon": "pm", "oclock": "", "o'clock": "", "inthemorning": "am",
-    "intheafternoon": "pm", "intheevening": "pm",
+    "intheafternoon": "pm", "atnight": "pm", "intheevening": "pm",
 }  # fmt: skip
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
 from rlbhpc.verify.answer.lexer import Token
 from rlbhpc.verify.answer.tree import Node, num
+from rlbhpc.verify.answer.unit_table import SCALES
 from rlbhpc.verify.answer.value import Choice, Clock, Interval, Quantity, Region, Value, Words
 
 _ARTICLES: Final = frozenset(("a", "an", "the", "on"))
@@ -17,7 +19,8 @@ _EMPTY: Final = frozenset(
     "there are no real solutions|no such numbers|no answer exists|null set".split("|")
 )
 _UNDEFINED: Final = frozenset(
-    "undefined|not defined|dne|does not exist|limit does not exist|doesn t exist|indeterminate".split("|")
+    "undefined|not defined|dne|does not exist|limit does not exist|doesn t exist|"
+    "indeterminate".split("|")
 )
 _INFINITE: Final = frozenset(
     "infinite|infinitely many|infinitely many solutions|infinity|unbounded".split("|")
@@ -79,14 +82,43 @@ def read_words(tokens: Sequence[Token]) -> Value | None:
     while len(plain) > 1 and plain[0] in _ARTICLES:
         del plain[0]
     text = " ".join(plain)
-    return _meaning(text) or _spelled(text.split()) or Words(text)
+    bare = _SUBJECTS.sub("", text, count=1) if _SUBJECTS.match(text) else text
+    bare = _SYNONYMS.get(bare, bare)
+    return _meaning(text) or _spelled(plain) or Words(bare)
 
 
 _PUNCTUATION: Final = frozenset(".,'-!\"()/`:;")
 
 
+# What is read as one word where writers use several.
+_SYNONYMS: Final = {
+    "divergent": "diverges", "convergent": "converges", "mon": "monday", "tue": "tuesday",
+    "tues": "tuesday", "wed": "wednesday", "thu": "thursday", "thur": "thursday",
+    "thurs": "thursday", "fri": "friday", "sat": "saturday", "sun": "sunday",
+}  # fmt: skip
+_SUBJECTS: Final = re.compile(r"(?:it(?: is)?|series|integral|sequence|limit) (?=\w)")
+_NONE: Final = re.compile(
+    r"(?:equation|system|inequality|it) has no (?:real |integer )?(?:solutions?|roots?)"
+    r"|no (?:such |real |integer )*\w+ exists?"
+)
+# Real numbers of one sign, by how they are called.
+_SIGNED: Final = {
+    "positive": (False, False), "nonnegative": (False, True), "non negative": (False, True),
+    "negative": (True, False), "nonpositive": (True, True), "non positive": (True, True),
+}  # fmt: skip
+
+
+def _of_one_sign(text: str) -> Interval | None:
+    sign = text.removeprefix("all ").removesuffix(" numbers").removesuffix("s")
+    if not sign.endswith(" real") or sign[:-5] not in _SIGNED:
+        return None
+    below, closed = _SIGNED[sign[:-5]]
+    zero = num(0)
+    return Interval(None, zero, False, closed) if below else Interval(zero, None, closed)
+
+
 def _meaning(text: str) -> Value | None:
-    if text in _EMPTY:
+    if text in _EMPTY or _NONE.fullmatch(text):
         return Region(())
     if text in _UNDEFINED:
         return Words("undefined")
@@ -96,25 +128,43 @@ def _meaning(text: str) -> Value | None:
         return Region((Interval(None, None),))
     if text in ("noon", "midnight"):
         return Clock(12, 0, 0, "pm" if text == "noon" else "am")
-    return None
+    if text in ("negative infinity", "minus infinity"):
+        return Quantity(Node("neg", (Node("const", (), "oo"),)))
+    return _of_one_sign(text)
 
 
 def _spelled(words: list[str]) -> Quantity | None:
-    """Read a number up to ninety-nine in words, or a fraction such as two thirds."""
-    value = Fraction(0)
+    """Read a number in words: ``one hundred and five``, ``two thirds``, ``one and a half``."""
     if len(words) == 2 and words[0] in _ONES[1:]:
         name = words[1].replace("fourth", "quarter").replace("halves", "half").removesuffix("s")
         if name in _PARTS:
             return Quantity(num(Fraction(_ONES.index(words[0]), _PARTS.index(name) + 2)))
-    if len(words) == 2 and words[0] in _TENS and words[1] in _ONES[1:10]:
-        value += (_TENS.index(words[0]) + 2) * 10 + _ONES.index(words[1])
-    elif len(words) == 1 and words[0] in _ONES:
-        value += _ONES.index(words[0])
-    elif len(words) == 1 and words[0] in _TENS:
-        value += (_TENS.index(words[0]) + 2) * 10
-    else:
-        return None
-    return Quantity(num(value))
+    if len(words) > 3 and words[-3:-1] == ["and", "a"] and words[-1] in ("half", "quarter"):
+        whole = _whole(words[:-3])
+        part = Fraction(1, 2 if words[-1] == "half" else 4)
+        return None if whole is None else Quantity(num(whole + part))
+    whole = _whole(words)
+    return None if whole is None else Quantity(num(whole))
+
+
+def _whole(words: list[str]) -> int | None:
+    """Read a whole number below a billion; None for words that are none."""
+    total, group, smallest = 0, 0, 10**9
+    for word in words:
+        if word == "and" and group:
+            continue
+        if word in _TENS and group % 100 == 0:
+            group += (_TENS.index(word) + 2) * 10
+        elif word in _ONES and (group % 100 == 0 or (group % 10 == 0 and word in _ONES[1:10])):
+            group += _ONES.index(word)
+        elif word == "hundred" and 0 < group < 10:
+            group *= 100
+        elif word in ("thousand", "million") and group and SCALES[word] < smallest:
+            smallest = SCALES[word]
+            total, group = total + group * smallest, 0
+        else:
+            return None
+    return total + group if words else None
 
 
 def spelled_base(word: str) -> int | None:
