@@ -34,16 +34,16 @@ def select(run: Path, arm: str, problem_set: str, take: str, step: int | None) -
             sorted(group.strip("/") for group in tree.groups if group.count("/") == 2)
         )
         raise UserError(f"{run}: no samples of {path}; there are {names}")
-    counts = tree[path].to_dataset()[["n", "c"]]
+    counts = tree[path].to_dataset().rlb.counts()
     steps = counts["step"].values.tolist()
     if step is not None and step not in steps:
         raise UserError(f"{path}: no step {step}; there are {', '.join(map(str, steps))}")
     at_step = counts.sel(step=steps[0] if step is None else step)
-    n, c = at_step["n"].values, at_step["c"].values
-    for problem, samples, right in zip(at_step["problem"].values.tolist(), n, c, strict=True):
-        if samples <= 0:
-            continue
-        value = right if take in _WORDS else right / samples
+    values = at_step["c"] if take in _WORDS else at_step.rlb.pass_at_k(1)
+    sampled = at_step["n"].values > 0
+    for problem, value in zip(
+        at_step["problem"].values[sampled].tolist(), values.values[sampled].tolist(), strict=True
+    ):
         if low <= value <= high:
             click.echo(problem)
     return DONE

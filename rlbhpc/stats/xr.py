@@ -206,7 +206,8 @@ def _over_rest(
             arrays[name][tuple(index.values())] = values
     dims = {1: ["k"], 2: ["k", CI_BOUND], 0: []}
     variables = {name: ([*rest, *dims[v.ndim - len(rest)]], v) for name, v in arrays.items()}
-    coords = {str(dim): data[dim] for dim in rest if dim in data.coords}
+    # Without the rule of stopping, which another arm may not have.
+    coords = {str(dim): data[dim].variable for dim in rest if dim in data.coords}
     return xr.Dataset(variables, coords | {"k": k, CI_BOUND: list(CI_BOUNDS)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.xr import draw_weights, pass_curve
 from rlbhpc.store import band, guessing, samples
-from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES
+from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
@@ -43,7 +44,8 @@ class DatasetAccessor:
         are those of 256 samples. They are read a few tiles at a time, never all at once. A group
         of imported counts has no verdicts and gives its counts as they are. Where sampling stops
         (coordinate ``stop_after``) the samples up to there count, and ``n_max`` is where it would
-        have ended otherwise.
+        have ended otherwise. Where looks asked for more samples of some problems, the first n of
+        all count.
 
         ``by``: whose verdicts: ``"verdict"``, or ``"paper"`` for those of the published study's
         lenient grader, where the study asked for them.
@@ -54,7 +56,7 @@ class DatasetAccessor:
             return dataset[["n", "c"]]
         self._require(by)
         stop_after = int(dataset["stop_after"]) if "stop_after" in dataset else 0
-        verdict = dataset[by].variable
+        verdict = _fair(dataset, stop_after)[by].variable
         # A selection may have dropped dimensions: a single sample, problem or step.
         dims = [dim for dim in CELLS if dim in verdict.sizes]
         shape = [verdict.sizes[dim] for dim in dims]
@@ -218,6 +220,25 @@ class TreeAccessor:
             if wanted & {*node.data_vars}
         }
         return xr.DataTree.from_dict(results)
+
+
+def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
+    """Keep the samples that every problem was to have; refuse a selection that is no fair one."""
+    if "sample" not in dataset.coords:
+        return dataset
+    looks = json.loads(dataset.attrs.get("provenance", "{}")).get(LOOKS)
+    numbers = np.atleast_1d(dataset["sample"].values)
+    n = looks["n"] if looks else len(numbers)
+    of_all = stop_after or n
+    if (numbers < of_all).all():
+        return dataset
+    if (numbers != np.arange(len(numbers))).any():
+        raise UserError(
+            f"{dataset['arm'].item()}/{dataset['problem_set'].item()}: samples behind the first "
+            f"{of_all} exist where earlier ones say so; select the first m with "
+            f"`isel(sample=slice(m))`, or any of the first {of_all}"
+        )
+    return dataset.isel(sample=slice(n))
 
 
 def _tiles(verdict: xr.Variable) -> Iterator[dict[str, slice]]:

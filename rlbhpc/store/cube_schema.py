@@ -89,6 +89,12 @@ STOP_AFTER: Final = _variable(
     "stop_after", (), "i4", "right samples at which the samples of a problem end"
 )
 
+#: Key of a group's provenance: the n that every problem has, and who has more, since looks at the
+#: results asked for it.
+LOOKS: Final = "looks"
+#: Keys of the provenance of a group whose problems may have unequally many samples by design.
+SOME_END_EARLY: Final = {STOP_AFTER.name, LOOKS}
+
 #: One value per sample.
 SAMPLE_VARIABLES: Final = tuple(
     _variable(name, SAMPLES, column.cube, column.meaning, **(column.attrs or {}))

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from rlbhpc.store.cube_schema import GUESSABLE
+from rlbhpc.stats.counts import Counts
+from rlbhpc.store.cube_schema import GUESSABLE, SOME_END_EARLY
 from rlbhpc.verify.audit.guess import LOW_RATE, guessable
 
 if TYPE_CHECKING:
@@ -78,22 +79,7 @@ def write(root: zarr.Group) -> None:
 def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[str, xr.Dataset]:
     """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts."""
     groups = {path: data for path, data in datasets.items() if GUESSABLE.name in data.coords}
-    guessing = (
-        data for data in groups.values() if _asked_to_guess(json.loads(data.attrs["provenance"]))
-    )
-    marks = Marks(
-        (
-            Guesses(
-                str(data["problem_set"].item()),
-                data["problem"].values,
-                data["n"].sel(step=0).values,
-                data["c"].sel(step=0).values,
-            )
-            for data in guessing
-            if 0 in data["step"].values
-        ),
-        below,
-    )
+    marks = Marks((_guesses(data) for data in groups.values() if _guesses_blindly(data)), below)
     marked = {}
     for path, data in groups.items():
         values = marks.of(str(data["problem_set"].item()), data["problem"].values)
@@ -102,6 +88,16 @@ def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[st
     return {**datasets, **marked}
 
 
-def _asked_to_guess(provenance: Mapping[str, Any]) -> bool:
-    """Whether the samples of a group were drawn with a prompt that forbids reasoning."""
-    return provenance.get(NO_THINK) is True
+def _guesses_blindly(data: xr.Dataset) -> bool:
+    """Whether a group has the untrained model under a prompt that forbids reasoning."""
+    return json.loads(data.attrs["provenance"]).get(NO_THINK) is True and 0 in data["step"].values
+
+
+def _guesses(data: xr.Dataset) -> Guesses:
+    # Stored counts are read at once; but where problems end early they hold more than is fair.
+    early = SOME_END_EARLY & json.loads(data.attrs["provenance"]).keys()
+    counts = (data.rlb.counts() if early else data[["n", "c"]]).sel(step=0)
+    n, c = counts["n"].values, counts["c"].values
+    if "stop_after" in counts.coords:
+        n, c = Counts.of(n, c, int(counts["stop_after"]), int(counts["n_max"])).places
+    return Guesses(str(data["problem_set"].item()), data["problem"].values, n, c)

@@ -21,7 +21,7 @@ from zarr.core.buffer import Buffer, cpu
 from zarr.storage import LocalStore, MemoryStore
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import cube
+from rlbhpc.store import cube, cube_schema
 from rlbhpc.store.cube_schema import GUESSABLE
 
 
@@ -120,6 +120,11 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
             coordinates[name] = xr.Variable(dims, _plain(_load(array)), dict(array.attrs))
         else:
             variables[name] = _variable(dims, array)
+    provenance: Any = group.attrs.get("provenance", {})
+    if cube_schema.SOME_END_EARLY & provenance.keys():
+        # Which samples a selection holds: here not every selection is a fair one.
+        sizes = [v.sizes["sample"] for v in variables.values() if "sample" in v.dims]
+        coordinates["sample"] = xr.Variable(("sample",), np.arange(sizes[0]))
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
     return xr.Dataset(variables, coordinates, plain_attributes(attrs))
 

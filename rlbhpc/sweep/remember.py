@@ -10,6 +10,7 @@ from typing import Any
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked
+from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
@@ -67,11 +68,11 @@ def _plan_grids(study: Study) -> None:
                     if (more.arm, more.set_name) == (arm.name, set_name)
                 ]
                 if mine:
-                    provenance["looks"] = mine
+                    provenance[LOOKS] = {"n": study.n(arm.name, set_name), "more": mine}
                 if (probe := study.problem_sets[set_name].probe) is not None:
                     provenance[PROBE] = probe
                 if stop_after := study.stop_after(arm.name, set_name):
-                    provenance["stop_after"] = stop_after
+                    provenance[STOP_AFTER.name] = stop_after
                 replace(grid, provenance=provenance).save(path)
 
 

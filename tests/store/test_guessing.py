@@ -30,11 +30,12 @@ MARKS = [1, 0, 0, 1, 0]
 
 def put(
     layout: Layout, arm: str, right: tuple[int, ...], *, guessing: bool = False, attempt: str = "a",
-    n: int = N, step: int = 0,
+    n: int = N, step: int = 0, stop_after: int = 0,
 ) -> None:  # fmt: skip
     """Plan and journal an arm with so many right answers of ``n`` to each problem."""
     ids = [f"{SET}/{i}" for i in range(len(right))]
     provenance = {NO_THINK: True} if guessing else {}
+    provenance |= {"stop_after": stop_after} if stop_after else {}
     grid = Grid.plan("base", [Cell(step, problem, 7) for problem in ids], n, provenance)
     grid.save(layout.grid(arm, SET))
     with JournalWriter(layout.journals(arm, SET), attempt) as writer:
@@ -54,6 +55,13 @@ def marks(tree: xr.DataTree, group: str) -> list[int]:
 def layout(tmp_path: Path) -> Layout:
     (tmp_path / "run").mkdir()
     return Layout(tmp_path / "run")
+
+
+def test_of_problems_that_stop_only_what_counts_marks_them(layout: Layout) -> None:
+    # Right at once, and never again in what was drawn beyond the stop; and so rarely at all.
+    put(layout, "guess", (2, 0), guessing=True, stop_after=2)
+    put(layout, "base", (0, 0))
+    assert marks(rlbhpc.open_cube(layout.root), "base/math") == [0, 0]
 
 
 def test_marks_stand_in_every_group_of_the_set_whoever_opens_it(layout: Layout) -> None:

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 import rlbhpc
 from rlbhpc.cli.main import cli
+from rlbhpc.cli.select import select
+from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts
 from rlbhpc.store import band
 from rlbhpc.store.compact import compact
+from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.study import Study
 from tests.sweep.replay import (
     FULL_RL,
@@ -163,3 +166,44 @@ def test_a_stopped_arm_and_a_full_one_go_through_every_verb(tmp_path: Path) -> N
     page = next((study.layout.root / "report").glob("*.html")).read_text()
     assert "the samples of a problem end at 4 right ones" in page
     assert "takes the first 4, which all have" in page
+
+
+def test_a_cube_of_problems_that_stop_counts_what_is_fair_or_refuses(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 24, 64, 4, FULL_RL)
+    by_seed = full_samples(study, 64)[1] | full_samples(study, 64, 1, "rl")[1]
+    swept(study, Replay(by_seed))
+    compact(study.layout)
+    tree = rlbhpc.open_cube(study.layout.root)
+    base = tree["base/math500"].to_dataset().isel(step=0)
+    # A stopped arm and a full one stand in one table.
+    curves = tree.rlb.curves([1, 64]).isel(problem_set=0, step=0)
+    each = base.rlb.pass_at_k([1, 64]).mean("problem")
+    assert np.allclose(curves.pass_at_k.sel(arm="base"), each)
+    # The first samples, as many as one likes, or any of those that every problem has.
+    assert int(base.isel(sample=slice(10)).rlb.counts()["n"].max()) == 10
+    assert (base.isel(sample=[3, 1]).rlb.counts()["n"] == 2).all()
+    assert (base.isel(sample=2).rlb.counts()["n"] == 1).all()
+    for chosen in (slice(8, 16), slice(None, None, 2), 5):
+        with pytest.raises(UserError, match="behind the first 4 exist where earlier ones say so"):
+            base.isel(sample=chosen).rlb.counts()
+    full = tree["rl/math500"].to_dataset().isel(step=0, sample=slice(8, 16))
+    assert (full.rlb.counts()["n"] == 8).all()
+
+
+def test_problems_are_selected_by_their_unbiased_rates(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 2, 64, 4)
+    # Right in samples 1, 2, 3 and 7 of eight, all that is drawn; and every time.
+    by_seed = {
+        sample_seed(study.seed, SampleKey("base", 0, problem, i)): i in (1, 2, 3, 7) or row == 1
+        for row, problem in enumerate(study.problem_ids("math500"))
+        for i in range(64)
+    }
+    swept(study, Replay(by_seed))
+    for low, high, chosen in (
+        (0.42, 0.44, ["math500/p0"]),
+        (0.49, 0.51, []),
+        (1, 1, ["math500/p1"]),
+    ):
+        words = [str(study.layout.root), "base", "math500", f"{low}-{high}"]
+        result = CliRunner().invoke(select, words, catch_exceptions=False)
+        assert result.output.split() == chosen

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import rlbhpc
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.store import checked
@@ -101,6 +102,13 @@ def test_looks_draw_what_can_change_the_answer_until_it_is_decided(case: Case) -
     page = next((root / "report").glob("*.html")).read_text()
     assert f"those of look {last.number} of" in page
     assert "shrinks" in page
+    # Who has more samples was chosen by results: the cube counts those that all have.
+    group = rlbhpc.open_cube(root)["base/math500"].to_dataset()
+    assert group.sizes["sample"] > N
+    assert (group.rlb.counts()["n"] == N).all()
+    assert group.rlb.pass_at_k(2 * N).isnull().all()
+    with pytest.raises(UserError, match=f"behind the first {N} exist where earlier ones say so"):
+        group.isel(sample=slice(N, None)).rlb.counts()
     assert f"{100 * last.lost.estimate:.1f} [{100 * last.lost.low:.1f}" in page
 
 
