@@ -22,6 +22,11 @@ EXAMPLES = [code for _, where, code in BLOCKS if where == "try it"]
 def register(file: Path, table: str, lines: str) -> None:
     """Add a line to a registry as the page shows it; an import goes to the imports."""
     text = file.read_text()
+    if table.startswith("before "):
+        below = table.removeprefix("before ")
+        assert text.count(f"\n{below}") == 1, f"{file.name} has not one line {below}"
+        file.write_text(text.replace(f"\n{below}", f"\n{lines}{below}"))
+        return
     opening = re.search(rf"^{table}\b.*[{{(]", text, re.M)
     assert opening, f"{file.name} has no {table}"
     at, future = opening.end(), "from __future__ import annotations\n"
