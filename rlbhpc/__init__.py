@@ -43,16 +43,23 @@ def _register(xarray: Any) -> None:
 class _WhenXarrayIsImported:
     """Registers ``.rlb`` with xarray whenever that comes, which takes a third of a second."""
 
+    searching = False
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find xarray as it would be found without this, and register once it was executed."""
-        if name != "xarray":
+        """Find xarray as it would be found without this, and register once it was executed.
+
+        A library that only looks whether xarray is there never executes what it finds.
+        """
+        if name != "xarray" or self.searching:
             return None
-        sys.meta_path.remove(self)
+        self.searching = True
         spec = importlib.util.find_spec(name)
+        self.searching = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_register(module: Any) -> None:
+                sys.meta_path.remove(self)
                 execute(module)
                 _register(module)
 

@@ -215,7 +215,14 @@ def test_a_draw_is_of_whole_samples(layout: Layout) -> None:
     assert group(layout).rlb.pass_at_k(2.0).sizes == group(layout).rlb.pass_at_k(2).sizes
 
 
-@pytest.mark.parametrize("order", ["import rlbhpc, xarray", "import xarray, rlbhpc"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "import rlbhpc, xarray",
+        "import xarray, rlbhpc",
+        "import rlbhpc, importlib.util as u; u.find_spec('xarray'); import xarray",
+    ],
+)
 def test_the_methods_are_there_once_the_package_is_imported(order: str) -> None:
     script = f"{order}; print(xarray.Dataset().rlb.counts, xarray.DataTree().rlb.counts)"
     command = [sys.executable, "-W", "error", "-c", script]
