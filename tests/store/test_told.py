@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -328,30 +328,32 @@ def test_a_read_only_run_is_one_line(small_disk: Path, tmp_path: Path, verb: str
     assert text.count("\n") == 1
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter. Each start of pytest closes those of pytest again."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("verb", ["compact", "show", "seal", "gc", "merge", "export"])
 def test_a_colleagues_unreadable_file_is_one_line(
-    layout: Layout, tmp_path: Path, verb: str
+    layout: Layout, open_folder: Path, verb: str
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
-    # The folders of pytest are root's alone, up to the one for temporary files.
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder == Path(tempfile.gettempdir()):
-            break
-        folder.chmod(0o755)
-    for name in ("run", "rehearsal"):
-        shutil.copytree(layout.root, tmp_path / f"{name}-other")
-    shutil.copytree(layout.root, tmp_path / "rehearsal")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out").chmod(0o777)
+    for name in ("run", "run-other", "rehearsal", "rehearsal-other"):
+        shutil.copytree(layout.root, open_folder / name)
+    (open_folder / "out").mkdir()
+    (open_folder / "out").chmod(0o777)
     more = {"merge": ["{}-other"], "export": ["out/{}.csv"]}
     words, rehearsal = (
-        [verb, *(str(tmp_path / word.format(name)) for word in ("{}", *more.get(verb, [])))]
+        [verb, *(str(open_folder / word.format(name)) for word in ("{}", *more.get(verb, [])))]
         for name in ("run", "rehearsal")
     )
-    locked = layout.journals(ARM, SET) / "a.journal"
+    locked = Layout(open_folder / "run").journals(ARM, SET) / "a.journal"
     locked.chmod(0o600)
-    code, text = child(_call_as_nobody, tmp_path, words, rehearsal)
+    code, text = child(_call_as_nobody, open_folder, words, rehearsal)
     assert code == USAGE, text
     assert text.startswith(f"rlbhpc: {locked}: Permission denied (EACCES)"), text
     assert "ask its owner" in text
