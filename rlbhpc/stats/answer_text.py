@@ -10,6 +10,7 @@ from rlbhpc.stats.interval import PROB, Interval
 from rlbhpc.stats.joint import FACTOR
 
 if TYPE_CHECKING:
+    from rlbhpc.stats.contrast import Contrast
     from rlbhpc.stats.decision import Answer
     from rlbhpc.stats.finding import Finding
 
@@ -37,6 +38,8 @@ def answer_sentences(answer: Answer) -> tuple[str, ...]:
         *_finding("gained", answer.gained, answer),
         f"At k = {answer.k:,} trained minus base is {points(answer.net)} points"
         f"{_against(answer)}; at k = 1 it is {points(answer.efficiency)}.",
+        _further(answer),
+        *_crossing(answer),
         *_trainings(answer),
         *left_out,
     )
@@ -79,6 +82,31 @@ def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
     return (
         f"{sentence} About {_round(problems)} problems, or {_round(samples)} samples of each, "
         "would decide it.",
+    )
+
+
+def _further(answer: Answer) -> str:
+    """Say what the joint model says of more samples than there are, and what stays open."""
+    _, more, limit = answer.contrasts
+    return (
+        f"The fit of all rates puts it at {_open(more)} at k = {more.k:,.0f} and at {_open(limit)} "
+        "in the limit."
+    )
+
+
+def _open(contrast: Contrast) -> str:
+    fit, low, high = (f"{100 * v:+.1f}" for v in (contrast.fit, contrast.low, contrast.high))
+    return f"{fit} (open: {low} to {high})"
+
+
+def _crossing(answer: Answer) -> tuple[str, ...]:
+    if answer.crossing is None:
+        return ()
+    low, high = answer.crossing.low, answer.crossing.high
+    last = f"beyond {answer.k:,}" if math.isinf(high) else f"{high:,.0f}"
+    return (
+        f"The curves last cross at k = {float(answer.crossing.estimate):,.0f}; the data allow "
+        f"{low:,.0f} to {last}.",
     )
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.answer_text import answer_sentences
+from rlbhpc.stats.contrast import Contrast, contrasts
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.crossings import crossing
 from rlbhpc.stats.curve import k_grid
@@ -78,6 +79,8 @@ class Answer:
     ``k``: samples that the answer speaks about. ``lost, gained``: problems that need ten times the
     samples, or a tenth of them. ``net, efficiency``: trained minus base pass@k at this k, and at k
     = 1; there without bounds, which are NaN, where a handful of problems may carry the difference.
+    ``contrasts``: at k, at ten times k and in the limit, what the joint model says and what is left
+    open.
     ``crossing``: the last k at which the curves cross, with its interval; None where they do not.
     ``left_out``: positions of the problems with fewer than k samples in an arm. ``margin``: what
     counts as the same. ``p_mcnemar``: McNemar's exact test of the counted cells; NaN where the arms
@@ -90,6 +93,7 @@ class Answer:
     gained: Finding
     net: Interval
     efficiency: Interval
+    contrasts: tuple[Contrast, ...]
     crossing: Interval | None
     left_out: tuple[int, ...]
     margin: float
@@ -187,6 +191,7 @@ def decide(
         gained,
         case.net,
         interval_at_one(curve),
+        case.contrasts,
         _last_crossing(curve),
         left_out,
         margin,
@@ -212,6 +217,7 @@ class _Case:
     net: Interval
     p_mcnemar: float
     word: Word
+    contrasts: tuple[Contrast, ...]
 
 
 def _case(
@@ -224,12 +230,12 @@ def _case(
     base, trained, k = curve.base, curve.trained, int(curve.k[-1])
     base_only, trained_only = _cells(base, trained, k)
     error = (1 - PROB) / comparisons
+    joint = Joint(base, trained, k)
+    best = joint.fit()
     if looked is not None:
         lost = replace(looked[0], count=round(base_only))
         gained = replace(looked[1], count=round(trained_only))
     else:
-        joint = Joint(base, trained, k)
-        best = joint.fit()
         lost, gained = (
             finding(joint, best, group, curve.seeds, cells, margin, error, bounds=bounds)
             for group, cells in ((joint.lost, base_only), (joint.gained, trained_only))
@@ -247,7 +253,8 @@ def _case(
         lambda: sign_at_one(curve, remainder),
         bool(base.solved.any() or trained.solved.any()),
     )
-    return _Case(lost, gained, net, p_mcnemar, word)
+    further = contrasts(joint, best, base, trained, k, net) if bounds else ()
+    return _Case(lost, gained, net, p_mcnemar, word, further)
 
 
 def _spread(curve: DifferenceCurve) -> Spread | None:

@@ -121,6 +121,12 @@ class Joint:
         """Log-likelihood of every distinct pair of counts."""
         return np.asarray(np.log(self.cells @ fit.mass) + self.scale)
 
+    def contrast(self, fit: Fit, k: float) -> float:
+        """Trained minus base at k, which may be infinite."""
+        mass = fit.mass.reshape(len(self.rates), -1)
+        fail = (1 - self.rates) ** k
+        return float((mass.sum(axis=1) - mass.sum(axis=0)) @ fail)
+
     def draw(
         self, fit: Fit, rng: np.random.Generator
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

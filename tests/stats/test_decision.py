@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats import Counts, Verdict, Word, answer, mcnemar_exact
+from rlbhpc.stats import Counts, Verdict, Word, answer, mcnemar_exact, pythia
+from rlbhpc.stats.contrast import still_solved
 from rlbhpc.stats.mcnemar import attained_level
 from tests.stats.answer_truths import Truth, draw, truth
 
@@ -142,3 +143,45 @@ def test_seeds_of_other_problems_are_refused() -> None:
         answer(base, [trained[0], trained[1][:-1]])
     with pytest.raises(UserError, match="no trained model"):
         answer(base, [])
+
+
+@pytest.mark.parametrize("name", ["trap", "gained", "contest, lost", "churn", "floor"])
+def test_more_samples_than_there_are_leave_the_contrast_open(name: str) -> None:
+    base, trained, case = drawn(name)
+    found = answer(base, trained)
+    at_k, more, limit = found.contrasts
+    assert (at_k.low, at_k.high) == (found.net.low, found.net.high)
+    assert at_k.low > more.low > limit.low and at_k.high < more.high < limit.high
+    rates = case.rates(200_000, np.random.default_rng(1))
+    fails = [(1 - arm) ** (10 * case.n) for arm in rates]
+    truths = [np.mean(fails[0] - fails[1]), np.mean(rates[1] > 0) - np.mean(rates[0] > 0)]
+    for contrast, true in zip((more, limit), truths, strict=True):
+        assert contrast.low <= true <= contrast.high
+        assert contrast.low <= contrast.fit <= contrast.high
+
+
+def test_the_contrasts_of_exchanged_arms_are_mirrored() -> None:
+    base, trained, _ = drawn("lost")
+    there, back = answer(base, trained).contrasts, answer(trained, base).contrasts
+    for one, other in zip(there, back, strict=True):
+        assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+        assert one.fit == pytest.approx(-other.fit, abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(0.2, 1.0), (0.5, 20.0), (2.0, 2.0)])
+def test_an_arm_comes_to_solve_no_more_than_convexity_allows(shape: tuple[float, float]) -> None:
+    n, times = 64, 10
+    rates = np.random.default_rng(2).beta(*shape, 20_000)
+    counts = Counts.of(n, np.random.default_rng(3).binomial(n, rates))
+    gain = np.mean((1 - rates) ** n - (1 - rates) ** (times * n))
+    least = still_solved(counts, n, times)
+    assert gain <= least + 0.003, "noise of the counts"
+    assert still_solved(counts, n, 1) == 0
+    assert least < still_solved(counts, n, np.inf) == pytest.approx(1 - counts.pass_at_k(n).mean())
+
+
+def test_the_answer_names_the_last_crossing() -> None:
+    models = pythia()
+    said = " ".join(answer(models["2.8B"], models["6.9B"]).sentences())
+    assert "The curves last cross at k = 23; the data allow 1 to beyond 10,000." in said
+    assert "in the limit." in said

@@ -90,6 +90,11 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
             ("_high", finding.high), ("_count", finding.count),
         )
     }  # fmt: skip
+    further = {
+        f"{name}{end}": value
+        for name, contrast in zip(("fit", "fit_10k", "fit_limit"), answer.contrasts, strict=True)
+        for end, value in (("", contrast.fit), ("_low", contrast.low), ("_high", contrast.high))
+    }
     support = {
         f"{name}{end}": float(getattr(value, field))
         for name, value in (pair.support or {}).items()
@@ -110,6 +115,7 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         "difference": float(pair.net.estimate),
         "lower": float(pair.net.lower),
         "upper": float(pair.net.upper),
+        **further,
         "crossings": ", ".join(str(k) for k in crossing.first_k.tolist()),
         "crossing_sets": " ".join(str(part) for part in crossing.sets),
         "p_crossing": crossing.probability,
