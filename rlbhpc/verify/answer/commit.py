@@ -28,7 +28,10 @@ _LINK: Final = (
     r"(?:comes|works|turns)\s+out\s+to(?:\s+be)?)\b(?:\s+(?:indeed|therefore|thus|then|simply|"
     r"equal\s+to|given\s+by))?|\s*[:：=])"
 )
-_ABOUT: Final = r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
+_ABOUT: Final = (
+    r"(?:\s+(?:i|we)\s+(?:get|got|obtain|find|found))?"
+    r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
+)
 _CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"
     rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
@@ -294,7 +297,8 @@ def bare(body: str) -> Extracted | None:
 
 
 _CLOSING: Final = re.compile(
-    r"(?:[^.\n]{0,120}\b)?(?:therefore|thus|hence|so|consequently|in conclusion|finally)\b[^.\n]*?"
+    r"(?:[^.\n]{0,120}\b)?(?:therefore|thus|hence|so(?!\s+far)|consequently|in conclusion|"
+    r"finally)\b[^.\n]*?"
     r"(?:\b(?:is|are|equals|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b|=)\s*"
     r"(?P<value>(?:[^.\n=]|\.(?=\d))+)",
     re.IGNORECASE,
@@ -304,6 +308,7 @@ _CHOSEN: Final = re.compile(
     r"(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?",
     re.IGNORECASE,
 )
+_AFTERTHOUGHT: Final = re.compile(r" (?:in total|altogether|as (?:the|our) (?:final )?answer)$")
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!")
 
 
@@ -319,7 +324,7 @@ def closing(body: str) -> Extracted | None:
     match = _CLOSING.fullmatch(sentence)
     if match is None or _HEDGE.search(sentence) or re.search(r"\b(?:or|if)\b", sentence):
         return None
-    value = match["value"].strip(" *").removesuffix(" in total").removesuffix(" altogether")
+    value = _AFTERTHOUGHT.sub("", match["value"]).strip(" *")
     value = value.removesuffix("\\)").removesuffix("\\]").strip(" $")
     value = value.removeprefix("\\(").removeprefix("\\[")
     few = len(_LETTERS.findall(value)) <= 2

@@ -71,7 +71,8 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
     if isinstance(answer, Choice) or isinstance(gold, Choice):
         return _choice(gold, answer, tolerance)
     if isinstance(gold, Named) and isinstance(answer, Named) and _contradict(gold, answer):
-        return NO
+        ours, theirs = _equation(gold, solved=True), _equation(answer, solved=True)
+        return NO if ours is None or theirs is None else compare_relations(ours, theirs)
     gold, answer = _without_names(gold, answer)
     gold, answer = with_axes(gold, answer), with_axes(answer, gold)
     rule = _RULES.get((type(gold), type(answer)))

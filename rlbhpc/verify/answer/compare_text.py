@@ -59,4 +59,6 @@ def _letters(quantity: Quantity) -> str:
 
 
 def _spell(node: Node) -> str:
-    return "".join(map(_spell, node.args)) if node.op == "mul" else str(node.value)
+    if node.op == "mul":
+        return "".join(map(_spell, node.args))
+    return str(node.value).removeprefix("bar ")  # a segment

@@ -98,6 +98,8 @@ class _Parser(Cursor):
             return True
         if kind == "n":
             power = self.peek(-1)[0] == "s" and self.peek(1) == ("o", "^")  # n2^n
+            if self.peek(-1) == ("o", "}"):
+                return self.peek(1) == ("o", "!")
             return power or self.peek(-1) in (("o", ")"), ("o", "!"), ("s", "i"))
         return kind == "o" and (
             text in ("(", "[", "{", "|(", "|_", "|^") or (text == "|" and not self.bars)

@@ -60,6 +60,7 @@ _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 # 135^{\text{o}}: a degree sign that was typed as a letter.
 _DEGREE: Final = re.compile(r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})")
 _TIMES: Final = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s?\^)")
+_EMPTY_BRACES: Final = re.compile(r"(?<=\d)\{\}")
 _OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
@@ -70,7 +71,7 @@ _DROPPED: Final = frozenset(
     "nonumber therefore because middle , ; : ! ( ) [ ] / @ mathop mathrel mathbin strut left right "
     "mathbf boldsymbol bm pmb mathit mathsf mathtt mathcal mathscr mathfrak emph underline vec "
     "overrightarrow boxed fbox ensuremath notag smash Large large normalsize small cancel "
-    "hline".split()
+    "hline checkmark qed blacksquare".split()
 )
 _ARGUMENT_DROPPED: Final = frozenset(
     "color textcolor colorbox hspace vspace hskip phantom vphantom hphantom tag label".split()
@@ -168,6 +169,7 @@ def _prepare(text: str) -> str:
         text = _INDIAN.sub(lambda run: run[0].replace(",", ""), text)
     if text.count(".") + text.count(",") > 1:
         text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
+    text = _EMPTY_BRACES.sub("", text)
     if "\\over" in text:
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
     if "\\" in text:

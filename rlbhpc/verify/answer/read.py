@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from rlbhpc.verify.answer.exact import Undecided
+from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.intervals import (
     complement,
     integers_within,
@@ -85,6 +85,7 @@ def read(text: str, listed: bool = False) -> Value:
 
 
 _REALS: Final = Region((Interval(None, None),))
+_OVER_INTEGERS: Final = (["in", "mathbb", "{", "Z", "}"], ["in", "mathbb", "Z"])
 _BARS: Final = ([("o", "|")], [("r", "in")])
 _COMMAS: Final[tuple[Token, ...]] = (("o", ","), ("o", ";"), ("o", "\\\\"))
 _WORDS: Final[tuple[Token, ...]] = (("w", "and"), ("w", "or"), ("w", "And"), ("w", "Or"))
@@ -276,6 +277,9 @@ class _Reader:
         condition = self._by_condition(inner)
         if condition is not None:
             return condition
+        family, _ = cut(inner, ("o", "|"), ("o", ":"))
+        if len(family) == 2 and [text for _, text in family[1]][1:] in _OVER_INTEGERS:
+            return self.read(family[0])
         pieces, _ = cut(inner, *_COMMAS)
         items: list[Value] = []
         for piece in pieces:
@@ -328,6 +332,9 @@ class _Reader:
         if len(pieces) > MAX_ITEMS:
             raise Unreadable("too many items")
         values = [self.read(piece) for piece in pieces]
+        mixed = self._mixed_number(values, separators)
+        if mixed is not None:
+            return mixed
         either = any(text.lower() == "or" for _, text in separators)
         if all(isinstance(value, Interval | Region) for value in values) and either:
             return self._union(values)
@@ -341,6 +348,15 @@ class _Reader:
             flat = isinstance(value, Items) and value.kind == "list"
             items.extend(value.items if isinstance(value, Items) and flat else [value])
         return Items("list", tuple(items))
+
+    def _mixed_number(self, values: Sequence[Value], separators: Sequence[Token]) -> Value | None:
+        """Read ``1 and 3/4`` as a number, where no list is expected."""
+        if self.listed or list(separators) != [("w", "and")]:
+            return None
+        whole, part = (exact(v.tree) if isinstance(v, Quantity) else None for v in values)
+        if whole is None or part is None or whole.denominator != 1 or not 0 < part < 1 <= whole:
+            return None
+        return Quantity(num(whole + part))
 
     @staticmethod
     def _union(values: Sequence[Value]) -> Value:

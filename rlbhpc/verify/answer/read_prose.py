@@ -28,7 +28,8 @@ def after_prose(tokens: Tokens) -> Tokens | None:
 _LABELS: Final = frozenset(
     "set solution solutions interval point points pair triple value values vector matrix answer "
     "coordinates roots function area length volume sum product probability number total maximum "
-    "minimum distance radius perimeter angle ratio ordered result option".split()
+    "minimum distance radius perimeter angle ratio ordered result option order "
+    "primes integers numbers limit vertex center centre focus segment side edge".split()
 )
 _CHANGES: Final = frozenset(
     "square cube root half third quarter twice double triple negative inverse reciprocal minus log "
@@ -54,6 +55,8 @@ def after_subject(tokens: Tokens) -> Tokens:
     place = next((index for index, word in enumerate(words) if word in ("is", "are")), 0)
     if words[:2] in (["diverges", "to"], ["tends", "to"]) and count == 2 < len(tokens):
         return tokens[2:]
+    if words in (["answer"], ["final", "answer"]) and tokens[count : count + 1] == [("o", ":")]:
+        return tokens[count + 1 :]
     if _names_the_rest(words, tokens[count:]):
         return tokens[count:]
     if not 0 < place < min(7, len(tokens) - 1) or not (HEDGES | _CHANGES).isdisjoint(words):
@@ -74,7 +77,8 @@ def _names_the_rest(words: list[str], rest: Tokens) -> bool:
 
 _KINDS: Final = frozenset(
     "limit result series sequence function triangle shape curve graph conic figure statement "
-    "equation system integral circle line ellipse parabola hyperbola plane polynomial".split()
+    "equation system integral circle line ellipse parabola hyperbola plane polynomial "
+    "quadrilateral polygon solid expression number".split()
 )
 # Words for signs, of which the longer come first.
 _SIGNS: Final = tuple(
@@ -89,8 +93,10 @@ _SIGNS: Final = tuple(
 
 
 def in_signs(tokens: Tokens) -> Tokens:
-    """Write ``x is at most 4`` as an inequality, where something stands before the words."""
+    """Write ``x is at most 4`` as an inequality and ``minus 7`` as a number."""
     texts = tuple(text.lower() for _, text in tokens)
+    if texts[0] in ("minus", "negative") and tokens[1:] and tokens[1][0] == "n":
+        return [("o", "-"), *tokens[1:]]
     if not {"than", "most", "least"} & set(texts):
         return tokens
     for words, sign in _SIGNS:
@@ -138,7 +144,7 @@ def without_remark(tokens: Tokens) -> Tokens:
             ):
                 return tokens[: -len(ending)]
     if ("w", "or") in tokens[1:-2]:
-        start = len(tokens) - 1 - list(reversed(tokens)).index(("w", "or"))
+        start = len(tokens) - 3 - list(reversed(tokens[:-2])).index(("w", "or"))
         rest = tokens[start + 2 :]
         if tokens[start + 1][1] in (*_ABOUT, "~") and all(kind in "no" for kind, _ in rest):
             return tokens[:start]  # "or about 4.9"

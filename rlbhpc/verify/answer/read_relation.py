@@ -146,6 +146,8 @@ def _label(side: Tokens) -> bool:
     r"""``\text{Area}``, ``S_1:S_2``, ``(x,y)``, ``P(X > 2)``: it names and has no value."""
     if not side or side[0][0] == "w":
         return True
+    if ("o", "...") in side and all(kind in "no" for kind, _ in side):
+        return True  # 1 + 2 + ... + 10
     if side[0] in (("f", "sum"), ("f", "prod")):
         return len({token for token in side if token[0] == "s"} - {("s", "oo")}) == 1
     if side[0][1] in _LABELS or side[:6] == _DERIVATIVE or side[:2] == [("s", "n"), ("o", "(")]:

@@ -34,6 +34,7 @@ _ONES: Final = (
 ).split()
 _PARTS: Final = "half third quarter fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_DAYS: Final = frozenset("monday tuesday wednesday thursday friday saturday sunday".split())
 _MONTHS: Final = (
     "january february march april may june july august september october november december"
 ).split()
@@ -143,8 +144,9 @@ def _spelled(words: list[str]) -> Quantity | None:
         whole = _whole(words[:-3])
         part = Fraction(1, 2 if words[-1] == "half" else 4)
         return None if whole is None else Quantity(num(whole + part))
-    whole = _whole(words)
-    return None if whole is None else Quantity(num(whole))
+    sign = -1 if words[0] in ("negative", "minus") else 1
+    whole = _whole(words[sign < 0 :])
+    return None if whole is None else Quantity(num(sign * whole))
 
 
 def _whole(words: list[str]) -> int | None:
@@ -167,8 +169,13 @@ def _whole(words: list[str]) -> int | None:
     return total + group if words else None
 
 
+_BASES: Final = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16}
+
+
 def spelled_base(word: str) -> int | None:
     """Return the base that a word such as ``five`` names."""
+    if word.lower() in _BASES:
+        return _BASES[word.lower()]
     quantity = _spelled([word.lower()])
     value = quantity.tree.value if quantity else None
     return None if value is None else int(value)
@@ -181,6 +188,7 @@ def read_date(tokens: Sequence[Token]) -> Words | None:
     others = {t.lower() for kind, t in tokens if kind != "n" and not _month(t)}
     if len(months) != 1 or not 1 <= len(numbers) <= 2:
         return None
+    others -= _DAYS
     if others - {",", ".", "st", "nd", "rd", "th", "of", "the", "s", "t", "n", "d", "r", "h", "^"}:
         return None
     days = [n for n in numbers if n <= 31]

@@ -117,7 +117,7 @@ _gold_form: Final = lru_cache(maxsize=16384)(canonical)
 @lru_cache(maxsize=16384)
 def _gold_value(gold: str, hint: Hints) -> Value:
     """Read the gold answer, once per problem."""
-    value = read(gold, hint.listed)
+    value = read(gold, hint.listed or "and" in gold)
     unit = _unit(hint.unit)
     if unit is not None:
         value = _with_unit(value, unit)
