@@ -140,3 +140,33 @@ def meet_all(parts: Sequence[Value]) -> Value | None:
         else:
             return None
     return result
+
+
+def union(values: Sequence[Value]) -> Region:
+    """Join intervals and points."""
+    parts: list[Interval | Quantity] = []
+    name = ""
+    for value in values:
+        if isinstance(value, Interval | Region):
+            name = name or value.name
+        parts.extend(region_parts(value))
+    return Region(tuple(parts), name)
+
+
+def difference(whole: Value, points: Value) -> Value:
+    """Read an interval without finitely many of its points, or all reals without one."""
+    if isinstance(points, Named):
+        points = points.value
+    parts = region_parts(whole)
+    holes = () if isinstance(points, Quantity | Items) else region_parts(points)
+    if isinstance(points, Items) and points.kind in ("tuple", "bracket"):
+        holes = region_parts(points)
+    if len(holes) == 1 and isinstance(holes[0], Interval):
+        if parts != (Interval(None, None),):
+            raise Unreadable("difference of intervals")
+        return Region(complement(holes[0]))
+    items = points.items if isinstance(points, Items) else (points,)
+    trees = [item.tree for item in items if isinstance(item, Quantity)]
+    if len(parts) != 1 or not isinstance(parts[0], Interval) or len(trees) != len(items):
+        raise Unreadable("difference of sets")
+    return Region(without(parts[0], trees))

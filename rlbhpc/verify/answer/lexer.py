@@ -14,10 +14,10 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from rlbhpc.verify.answer.foreign import Token as Token
+from rlbhpc.verify.answer.foreign import foreign_tokens
 from rlbhpc.verify.answer.glyphs import to_latex
 from rlbhpc.verify.answer.unit_table import unit_named
-
-Token = tuple[str, str]
 
 # Beyond this an answer is compared as text and not read at all.
 MAX_CHARS: Final = 4000
@@ -55,12 +55,14 @@ _UNIT_TAIL: Final = re.compile(
     r"(?:(?<=[\d}])|(?<=\\pi))((?:\s|\\[,;:! ]|~)+)"
     r"([A-Za-z]{1,4}(?:\^\{?-?\d\}?)?(?:[\s/*]{1,3}[A-Za-z]{1,4}(?:\^\{?-?\d\}?)?){0,3})\s*\.?\s*$"
 )
+_WRITTEN: Final = (
+    ("{:}", ":"), ("{}^\\circ", "^\\circ"), ("per cent", "percent"), ("US\\$", "\\$"),
+)  # fmt: skip
 _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 # 135^{\text{o}}: a degree sign that was typed as a letter.
 _DEGREE: Final = re.compile(r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})")
 _TIMES: Final = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s?\^)")
-_EMPTY_BRACES: Final = re.compile(r"(?<=\d)\{\}")
 _OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
@@ -160,7 +162,12 @@ def _prepare(text: str) -> str:
         text = _ROW_SKIP.sub(r"\1", text)
     if "\\\\" in text and "\\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
-    text = text.replace("{:}", ":").replace("per cent", "percent").replace("US\\$", "\\$")
+    text = (
+        text.replace("{:}", ":")
+        .replace("{}^\\circ", "^\\circ")
+        .replace("per cent", "percent")
+        .replace("US\\$", "\\$")
+    )
     if text.count("{,}") > 1:
         text = text.replace("{,}", ",")
     text = _GROUPS.sub(lambda run: _GROUP_MARKS.sub("", run[0]), text)
@@ -169,7 +176,6 @@ def _prepare(text: str) -> str:
         text = _INDIAN.sub(lambda run: run[0].replace(",", ""), text)
     if text.count(".") + text.count(",") > 1:
         text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
-    text = _EMPTY_BRACES.sub("", text)
     if "\\over" in text:
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
     if "\\" in text:
@@ -222,7 +228,7 @@ def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
         elif kind == "word":
             _word(piece, prose, out)
         elif kind == "foreign":
-            _foreign(piece, out)
+            out.extend(foreign_tokens(piece))
         elif kind == "macro":
             position = _macro(piece[1:], text, position, prose, out, depth)
         elif kind == "rel":
@@ -233,41 +239,6 @@ def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
             out.append(("c", piece))
         elif piece != "$":
             out.append(("o" if not piece.isalpha() else "s", piece))
-
-
-_FOREIGN: Final[dict[str, Token | None]] = {
-    "或": ("w", "or"), "或者": ("w", "or"), "или": ("w", "or"), "和": ("w", "and"),
-    "以及": ("w", "and"), "且": ("w", "and"), "и": ("w", "and"), "无解": ("w", "emptyset"),
-    "空集": ("w", "emptyset"), "故选": None, "选": None, "答案": None, "答案是": None,
-    "答案为": None,
-    "答": None, "共": None, "共有": None, "一共": None, "一共有": None, "总共": None,
-    "总共有": None, "约": None, "约为": None, "です": None, "ответ": None,
-    "或是": ("w", "or"), "因此": None, "所以": None, "故": None, "是": None, "为": None,
-}  # fmt: skip
-_DIGITS: Final = ("零", *"一二三四五六七八九十")
-_SCALE_SIGNS: Final = "百千万亿"
-_MEASURES: Final = frozenset("个只名种次张本件条辆棵支颗位套组对道间朵個")
-# Signs that make another number of what stands before them, or deny it.
-_CHANGES: Final = frozenset("百千万亿半多余或不非以上下倍成分")
-
-
-def _foreign(piece: str, out: list[Token]) -> None:
-    """Append a run of another script: a word, of which a leading power of ten is cut off."""
-    while len(piece) > 1 and piece[0] in _SCALE_SIGNS and piece not in ("千克", "千米"):
-        out.append(("w", piece[0]))
-        piece = piece[1:]
-    if piece[0] in _MEASURES and _CHANGES.isdisjoint(piece):
-        piece = piece[0]  # 种方法: what is counted follows its measure word
-    if "分之" in piece:
-        bottom, _, top = piece.partition("分之")
-        if bottom in _DIGITS and top in _DIGITS:
-            out.extend(
-                (("n", str(_DIGITS.index(top))), ("o", "/"), ("n", str(_DIGITS.index(bottom))))
-            )
-            return
-    token = _FOREIGN.get(piece.lower(), ("w", piece))
-    if token is not None:
-        out.append(token)
 
 
 def _word(piece: str, prose: bool, out: list[Token]) -> None:

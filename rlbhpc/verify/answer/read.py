@@ -9,13 +9,12 @@ from typing import Final
 
 from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.intervals import (
-    complement,
+    difference,
     integers_within,
     interval,
     is_empty,
     meet_all,
-    region_parts,
-    without,
+    union,
 )
 from rlbhpc.verify.answer.lexer import MAX_CHARS, Token, canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
@@ -118,7 +117,7 @@ class _Reader:
             whole, exception = cut(tokens, ("w", "except"))
             if len(exception) == 1 and whole[0] and whole[1]:
                 points = whole[1][whole[1][0][1] in ("for", "at") :]
-                return self._without(self.read(whole[0]), self.read(points))
+                return difference(self.read(whole[0]), self.read(points))
             reals = real_condition(tokens)
             if reals is not None:
                 return self._such_that(reals[:1], reals)
@@ -160,11 +159,11 @@ class _Reader:
                 pass  # it may be prose, or a label and its value
         pieces, _ = cut(tokens, ("o", "cup"))
         if len(pieces) > 1:
-            return self._union([self.read(piece) for piece in pieces])
+            return union([self.read(piece) for piece in pieces])
         minus = ("o", "-") if tokens[0] == ("f", "mathbb") else ("o", "\\")
         pieces, _ = cut(tokens, ("o", "\\"), minus)
         if len(pieces) == 2:
-            return self._without(self.read(pieces[0]), self.read(pieces[1]))
+            return difference(self.read(pieces[0]), self.read(pieces[1]))
         label = after_label(tokens) if ("o", ":") in tokens else None
         if label is not None:
             return self.read(label)
@@ -337,10 +336,10 @@ class _Reader:
             return mixed
         either = any(text.lower() == "or" for _, text in separators)
         if all(isinstance(value, Interval | Region) for value in values) and either:
-            return self._union(values)
+            return union(values)
         joined = None if either else (meet_all(values) or add_up(values))
         if isinstance(joined, Interval) and is_empty(joined) and not _met(separators):
-            return self._union(values)  # "x < -2, x > 3": nobody means both at once
+            return union(values)  # "x < -2, x > 3": nobody means both at once
         if joined is not None:
             return joined
         items: list[Value] = []
@@ -357,35 +356,6 @@ class _Reader:
         if whole is None or part is None or whole.denominator != 1 or not 0 < part < 1 <= whole:
             return None
         return Quantity(num(whole + part))
-
-    @staticmethod
-    def _union(values: Sequence[Value]) -> Value:
-        parts: list[Interval | Quantity] = []
-        name = ""
-        for value in values:
-            if isinstance(value, Interval | Region):
-                name = name or value.name
-            parts.extend(region_parts(value))
-        return Region(tuple(parts), name)
-
-    @staticmethod
-    def _without(whole: Value, points: Value) -> Value:
-        """Read an interval without finitely many of its points, or all reals without one."""
-        if isinstance(points, Named):
-            points = points.value
-        parts = region_parts(whole)
-        holes = () if isinstance(points, Quantity | Items) else region_parts(points)
-        if isinstance(points, Items) and points.kind in ("tuple", "bracket"):
-            holes = region_parts(points)
-        if len(holes) == 1 and isinstance(holes[0], Interval):
-            if parts != (Interval(None, None),):
-                raise Unreadable("difference of intervals")
-            return Region(complement(holes[0]))
-        items = points.items if isinstance(points, Items) else (points,)
-        trees = [item.tree for item in items if isinstance(item, Quantity)]
-        if len(parts) != 1 or not isinstance(parts[0], Interval) or len(trees) != len(items):
-            raise Unreadable("difference of sets")
-        return Region(without(parts[0], trees))
 
 
 def _met(separators: Sequence[Token]) -> bool:
