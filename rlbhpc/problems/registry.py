@@ -28,6 +28,7 @@ from rlbhpc.problems.sets import (
     olympiadbench,
     omni,
     program_tasks,
+    reasoning_gym,
     rlpr_train,
     theoremqa,
     webinstruct,
@@ -63,6 +64,7 @@ SETS: Final[dict[str, ProblemSet]] = {
     "countdown": countdown.SET,
     "compose": compose.SET,
     "program-tasks": program_tasks.SET,
+    "reasoning-gym": reasoning_gym.SET,
 }
 
 

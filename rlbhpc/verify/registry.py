@@ -46,6 +46,7 @@ KINDS: Final[dict[str, str]] = {
     "judge": "rlbhpc.verify.kinds.judge",
     "probe": "rlbhpc.verify.kinds.probe",
     "program-task": "rlbhpc.verify.kinds.program_task",
+    "reasoning-gym": "rlbhpc.verify.kinds.reasoning_gym",
 }
 
 

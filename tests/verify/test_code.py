@@ -134,7 +134,7 @@ def test_many_at_once() -> None:
 def test_below_the_floor_it_refuses_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Report(Tier(), False, "T1: no seccomp", (), 0.1, "here")
     monkeypatch.setattr(code, "self_test", lambda: nothing)
-    monkeypatch.setattr(code, "_idle", [])
+    monkeypatch.setattr(code, "_idle", {})
     code.reached_tier.cache_clear()
     try:
         with pytest.raises(UserError, match=r"T1: no seccomp.*--unsafe"):

@@ -41,7 +41,8 @@ UNSAFE: Final = "RLBHPC_UNSAFE_SANDBOX"
 # verify() waits for processes, so threads run programs in parallel.
 CONCURRENT: Final = True
 
-_idle: list[Sandbox] = []
+# By the module that each has loaded besides the library.
+_idle: dict[str, list[Sandbox]] = {}
 
 
 def __getattr__(name: str) -> Any:
@@ -78,14 +79,15 @@ def reached_tier() -> Tier:
 
 
 @contextmanager
-def lent_sandbox() -> Iterator[Sandbox]:
+def lent_sandbox(preload: str = "") -> Iterator[Sandbox]:
     """Lend a sandbox that nobody else uses meanwhile; they are kept, since starting one is slow."""
+    idle = _idle.setdefault(preload, [])
     try:
-        sandbox = _idle.pop()
+        sandbox = idle.pop()
     except IndexError:
-        sandbox = Sandbox(reached_tier())
+        sandbox = Sandbox(reached_tier(), preload)
     yield sandbox
-    _idle.append(sandbox)
+    idle.append(sandbox)
 
 
 def distinct(response: str) -> str:

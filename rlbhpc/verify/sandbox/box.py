@@ -59,7 +59,7 @@ def _needs_all(program: str) -> bool:
 class Supervisor:
     """One supervisor process (:mod:`rlbhpc.verify.sandbox.zygote`) and the channel to it."""
 
-    def __init__(self, tier: Tier, wide: bool) -> None:
+    def __init__(self, tier: Tier, wide: bool, preload: str = "") -> None:
         """Start one; ``wide`` with every module of the library and NumPy. Raises SandboxError."""
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = Path(__file__).parents[3]
@@ -84,6 +84,8 @@ class Supervisor:
         settings = {
             "wide": wide,
             "packages": folders,
+            "preload": preload,
+            "path": [entry for entry in sys.path if entry] if preload else [],
             "local": [os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm"],
             "seccomp": tier.seccomp,
             "landlock": tier.landlock > 0,
@@ -192,8 +194,18 @@ def _environment() -> dict[str, str]:
 class Sandbox:
     """Runs programs at one tier; starts supervisors as they are needed and replaces dead ones."""
 
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: Tier, preload: str = "") -> None:
+        """Start nothing yet.
+
+        Parameters
+        ----------
+        tier
+            How it confines.
+        preload
+            Module of trusted code that programs may import, with all that it imports.
+        """
         self.tier = tier
+        self._preload = preload
         self._supervisors: dict[bool, Supervisor] = {}
         self._owner = os.getpid()
         self._lock = threading.Lock()
@@ -208,7 +220,12 @@ class Sandbox:
         Raises :class:`SandboxError` when the second try fails too, or at once when the node is too
         busy.
         """
-        wide = job.mode is Mode.SHIM or _needs_all(job.before) or _needs_all(job.program)
+        wide = (
+            job.mode is Mode.SHIM
+            or bool(self._preload)
+            or _needs_all(job.before)
+            or _needs_all(job.program)
+        )
         with self._lock:
             if os.getpid() != self._owner:
                 # After a fork the channels belong to the parent as well.
@@ -229,7 +246,7 @@ class Sandbox:
 
     def _supervisor(self, wide: bool) -> Supervisor:
         if wide not in self._supervisors:
-            self._supervisors[wide] = Supervisor(self.tier, wide)
+            self._supervisors[wide] = Supervisor(self.tier, wide, self._preload)
         return self._supervisors[wide]
 
     @property

@@ -50,7 +50,7 @@ _GROUP_MEMORY, _GROUP_PROCESSES = 5120 * privileges.MIB, 512
 _COUNTS_BY_NAMESPACE: Final = (5, 14)
 
 
-def _load(wide: bool, packages: list[Path]) -> None:
+def _load(wide: bool, packages: list[Path], preload: str, path: list[str]) -> None:
     """Load what programs may import: common modules now, the rest into memory."""
     for name in LEAN_MODULES:
         importlib.import_module(name)
@@ -60,12 +60,25 @@ def _load(wide: bool, packages: list[Path]) -> None:
             sys.path.append(str(folder.parent))
         for name in (*_COMMON_MODULES, *_NUMPY_MODULES, "rlbhpc.verify.sandbox.shim"):
             importlib.import_module(name)
+    if preload:
+        before = set(sys.modules)
+        sys.path.extend(path)
+        importlib.import_module(preload)
+        # What it imports later, with nothing of the file system left, comes from memory too.
+        packages = packages + _packages(set(sys.modules) - before)
     serve_only(Library(packages if wide else []))
     # exit() and quit(), which an interpreter that starts without site lacks.
     site.setquit()
     name_descriptors()
     prepare_streams()
     preamble.prepare()
+
+
+def _packages(modules: set[str]) -> list[Path]:
+    """Folders of the packages of which these are modules."""
+    top = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+    folders = [getattr(sys.modules.get(name), "__path__", []) for name in sorted(top)]
+    return [Path(folder[0]) for folder in folders if folder]
 
 
 def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
@@ -144,7 +157,8 @@ def main(channel: int) -> NoReturn:
     os.setsid()
     privileges.set_limits({resource.RLIMIT_NOFILE: 256, resource.RLIMIT_CORE: 0})
     try:
-        _load(settings["wide"], [Path(folder) for folder in settings["packages"]])
+        folders = [Path(folder) for folder in settings["packages"]]
+        _load(settings["wide"], folders, settings["preload"], settings["path"])
         confinement = _confine(settings, control)
     except OSError as error:
         control.send(json.dumps({"failed": str(error)}).encode())

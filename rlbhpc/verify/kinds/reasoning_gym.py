@@ -1,0 +1,77 @@
+"""The ``reasoning-gym`` verifier: a task's own scorer, run in the sandbox.
+
+Many scorers read the answer as an expression, which is to run it. So they stand in a sandbox that
+has loaded the package before it closed, and get an answer as data. Right is a score of 1; a lower
+score of a partly right answer is told in the verdict's rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+from rlbhpc.problems.boxed import last_balanced
+from rlbhpc.problems.problem import Problem
+from rlbhpc.verify.code import extraction
+from rlbhpc.verify.code.returned import parse
+from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
+from rlbhpc.verify.sandbox.job import Job, Limits, Mode
+from rlbhpc.verify.verdict import Status, Verdict
+
+CONCURRENT: Final = True
+VERSION: Final = 1
+SCORES: Final = "rlbhpc.verify.code.gym_scores"
+LIMITS: Final = Limits(cpu=5.0, result=1 << 10)
+# Characters of an answer; the longest that a task asks for has a tenth.
+MOST_ANSWER: Final = 20_000
+_JOB: Final = Job(f"from {SCORES} import score", Mode.CALL, entry="score")
+# What a scorer that evaluates its answer must not come to see: it would grade itself.
+_CODE: Final = re.compile(
+    r"__|\b(?:exec|eval|compile|(?:get|set|del)attr|globals|locals|vars|open|input|breakpoint|"
+    r"exit|quit|help)\s*\(|\b(?:lambda|import)\b.*[:.(]"
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Work the fingerprint out on first use, since it names the tier that this node reaches."""
+    if name == "FINGERPRINT":
+        version = importlib.metadata.version("reasoning-gym")
+        return f"reasoning-gym {VERSION} ({version}, sandbox {reached_tier().name})"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def distinct(response: str) -> str:
+    """The answer: what the last answer tag holds, or without a tag the last box."""
+    text = extraction.answer_part(response)
+    if "<answer>" not in response:
+        text = last_balanced(text[-MOST_ANSWER:])
+    return text.strip()
+
+
+def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+    """Judge a response by the scorer of the problem's task."""
+    if problem is None or problem.verifier != "reasoning-gym":
+        raise ValueError("a task of reasoning-gym is judged by its problem")
+    answer = distinct(response)
+    if not answer:
+        return Verdict(Status.NO_ANSWER, rule="no answer tag and no box")
+    if len(answer) > MOST_ANSWER or _CODE.search(answer):
+        return Verdict(Status.WRONG, answer[:MOST_ANSWER], rule="no answer but code")
+    call = [problem.extras["task"], answer, _entry(problem.extras["entry"])]
+    with lent_sandbox(SCORES) as sandbox:
+        outcome = sandbox.run(_JOB.with_calls([call]), limits=LIMITS)
+    if outcome.cause.is_time:
+        return Verdict(Status.TIMEOUT, answer, rule="time")
+    returned = parse(outcome.result, [1])
+    if not returned or returned[0].raised or not isinstance(returned[0].value, float | int):
+        return Verdict(Status.WRONG, answer, rule="not an answer of this task")
+    score = float(returned[0].value)
+    return Verdict(Status(score >= 1), answer, answer, f"score {score:.3g}")
+
+
+@lru_cache(maxsize=64)
+def _entry(text: str) -> Any:
+    return ast.literal_eval(text)
