@@ -58,9 +58,9 @@ def compose(set_name: str, depth: int, rng: np.random.Generator) -> Problem:
     return make_problem(set_name, "", "\n".join(lines), str(value), "math", {"depth": depth})
 
 
-def half_of(problem: Problem) -> str:
+def half_of(question: str) -> str:
     """The half that a problem belongs to, whatever seed made it: a hash of its question."""
-    digest = hashlib.sha256(problem.fields["question"].encode()).digest()
+    digest = hashlib.sha256(question.encode()).digest()
     return "train" if digest[0] % 2 else "test"
 
 
@@ -90,7 +90,7 @@ class Compose(ProblemSet):
                     f"problem set {name!r}: no more than about {len(problems):,} problems of depth"
                     f" {low}; lower `limit` or ask for more depth"
                 )
-            if half_of(problem) == match[1]:
+            if half_of(problem.fields["question"]) == match[1]:
                 problems[problem.id] = problem
         return list(problems.values())
 

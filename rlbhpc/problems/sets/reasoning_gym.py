@@ -1,4 +1,4 @@
-"""The tasks of reasoning-gym (arXiv 2505.24760): puzzles without end, each with a scorer of its own.
+"""The tasks of reasoning-gym (arXiv 2505.24760): puzzles without end, each with its own scorer.
 
 The package is an optional dependency. It runs in a child process whose hash seed is fixed, because
 some of its generators walk over sets: the same seed then gives the same problems everywhere.
@@ -14,76 +14,72 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import ProblemSet, make_problem
+from rlbhpc.problems.problemset import ProblemSet, Selection, make_problem
+from rlbhpc.problems.sets.compose import half_of
 
 PACKAGE: Final = "reasoning_gym"
 # Puts other tasks together and is none itself.
 _NO_TASK: Final = "composite"
+_APART: Final = 1 << 20
+# Entries looked at for each that a half is to have.
+_TRIES: Final = 10
 
 
 @dataclass(frozen=True)
 class ReasoningGym(ProblemSet):
     """One task, named by the subset, at the difficulty that the package gives it."""
 
-    def load(
-        self,
-        name: str,
-        path: Path | None,
-        subset: str | None,
-        limit: int | None,
-        seed: int,
-        dropped: list[str] | None = None,
-    ) -> list[Problem]:
-        """``limit`` problems of a task."""
+    def load(self, selection: Selection) -> list[Problem]:
+        """``limit`` problems of ``TASK``, or of ``train/TASK``, which shares none with it."""
+        name = selection.name
         if importlib.util.find_spec(PACKAGE) is None:
             raise UserError(
                 f"problem set {name!r} needs the package reasoning-gym;"
                 " run `pip install 'rlbhpc[gym]'`"
             )
-        if path is not None or not subset or limit is None:
+        half, _, task = (selection.subset or "").rpartition("/")
+        if selection.path is not None or not task or half not in ("", "train", "test"):
             raise UserError(
-                f"problem set {name!r} is generated: give no path, a task as `subset` (such as"
-                " knights_knaves), and how many problems with `limit`"
+                f"problem set {name!r} is generated: give no path, and a task as `subset`, such as"
+                " knights_knaves or train/knights_knaves;"
+                f" found {selection.path or selection.subset}"
             )
-        reply = _generated(subset, limit, seed)
+        reply = _generated(task, half or "test", selection.count, selection.seed)
         if "tasks" in reply:
             raise UserError(
-                f"problem set {name!r}: no task {subset!r}; allowed: {', '.join(reply['tasks'])}"
+                f"problem set {name!r}: no task {task!r}; allowed: {', '.join(reply['tasks'])}"
             )
         if "failed" in reply:
-            raise UserError(f"problem set {name!r}: task {subset} {reply['failed']}; take another")
-        problems = [
+            raise UserError(f"problem set {name!r}: task {task} {reply['failed']}")
+        return [
             make_problem(
                 name, "", entry["question"], entry["answer"], "reasoning-gym",
-                {"task": subset, "entry": entry["entry"]},
+                {"task": task, "entry": entry["entry"]},
             )
             for entry in reply["entries"]
         ]  # fmt: skip
-        # Small tasks repeat themselves.
-        return list({problem.id: problem for problem in problems}.values())
 
 
-def _generated(task: str, size: int, seed: int) -> Mapping[str, Any]:
+def _generated(task: str, half: str, count: int, seed: int) -> Mapping[str, Any]:
     """Ask a child process, which starts with a fixed hash seed."""
     child = subprocess.run(
-        [sys.executable, "-m", __name__, task, str(size), str(seed)],
+        [sys.executable, "-m", __name__, task, half, str(count), str(seed)],
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
     )
     if child.returncode:
         last = child.stderr.strip().rpartition("\n")[2]
-        return {"failed": f"could not be generated ({last})"}
+        return {"failed": f"could not be generated ({last}); take another"}
     reply: Mapping[str, Any] = json.loads(child.stdout)
     return reply
 
 
-def _generate(task: str, size: int, seed: int) -> Mapping[str, Any]:
+def _generate(task: str, half: str, count: int, seed: int) -> Mapping[str, Any]:
     """The child's side: entries of one task, or the names of all."""
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
@@ -91,15 +87,22 @@ def _generate(task: str, size: int, seed: int) -> Mapping[str, Any]:
     if task not in DATASETS or task == _NO_TASK:
         return {"tasks": sorted(DATASETS.keys() - {_NO_TASK})}
     score = reasoning_gym.get_score_answer_fn(task)
-    entries = []
-    for entry in reasoning_gym.create_dataset(task, size=size, seed=seed):
+    # The package seeds its entry i with seed + i, so seeds must stand further apart than that.
+    most = _TRIES * count + 100
+    dataset = reasoning_gym.create_dataset(task, size=most, seed=seed * _APART)
+    entries: dict[str, Mapping[str, Any]] = {}
+    for index in range(most):
+        entry = dataset[index]
+        question, answer = entry["question"], entry["answer"]
         text = repr(_literal(entry))
-        answer = entry["answer"]
         # Where several answers are right the package may name none.
         if answer is not None and score(answer, ast.literal_eval(text)) != score(answer, entry):
-            return {"failed": "is scored by what cannot be stored"}
-        entries.append({"question": entry["question"], "answer": answer or "", "entry": text})
-    return {"entries": entries}
+            return {"failed": "is scored by what cannot be stored; take another"}
+        if half_of(question) == half:
+            entries[question] = {"question": question, "answer": answer or "", "entry": text}
+        if len(entries) == count:
+            return {"entries": list(entries.values())}
+    return {"failed": f"has no more than about {len(entries):,} problems; lower `limit`"}
 
 
 def _literal(value: Any) -> Any:
@@ -110,12 +113,12 @@ def _literal(value: Any) -> Any:
         return [_literal(item) for item in value]
     if isinstance(value, tuple):
         return tuple(_literal(item) for item in value)
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return str(value)
+    # NumPy's scalars are numbers and strings too, by another name.
+    value = value.item() if hasattr(value, "item") else value
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 SET = ReasoningGym()
 
 if __name__ == "__main__":
-    print(json.dumps(_generate(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(_generate(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

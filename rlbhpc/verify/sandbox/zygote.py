@@ -77,8 +77,9 @@ def _load(wide: bool, packages: list[Path], preload: str, path: list[str]) -> No
 def _packages(modules: set[str]) -> list[Path]:
     """Folders of the packages of which these are modules."""
     top = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
-    folders = [getattr(sys.modules.get(name), "__path__", []) for name in sorted(top)]
-    return [Path(folder[0]) for folder in folders if folder]
+    # A module that is no package was loaded whole.
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(top)]
+    return [Path(file).parent for file in files if file and Path(file).name == "__init__.py"]
 
 
 def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:

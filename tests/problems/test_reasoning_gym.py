@@ -1,0 +1,123 @@
+"""reasoning-gym: the same problems in every process, and its own scorers behind our walls."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pytest
+
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.registry import load_set
+from rlbhpc.problems.sets import reasoning_gym
+from rlbhpc.verify.kinds.reasoning_gym import verify
+from rlbhpc.verify.verdict import Status
+
+
+def problems(task: str, count: int = 2, seed: int = 0) -> list[Problem]:
+    return load_set("reasoning-gym", None, task, count, seed)
+
+
+def judged(problem: Problem, answer: str) -> tuple[Status, str]:
+    verdict = verify(problem.gold, f"<think>So …</think>\n<answer>{answer}</answer>", problem)
+    return verdict.status, verdict.rule
+
+
+def test_problems_depend_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A generator that walks over a set of strings: another order under another hash seed.
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    first = problems("word_ladder", 3)
+    monkeypatch.setenv("PYTHONHASHSEED", "2")
+    assert problems("word_ladder", 3) == first
+    others = problems("word_ladder", 3, seed=1) + problems("train/word_ladder", 3)
+    assert len({problem.id for problem in first + others}) == 9
+
+
+@pytest.mark.parametrize(
+    ("task", "wrong", "rule"),
+    [
+        ("knights_knaves", "nobody is a knave", "score 0"),
+        ("sudoku", "1 2 3", "score 0"),
+        ("simple_integration", "X**99 + C", "score 0"),  # evaluated by the scorer
+        ("rearc", "1 1 1", "score 0.05"),  # its entry holds tuples, and a wrong grid earns a part
+    ],
+)
+def test_the_scorer_of_the_task_decides(task: str, wrong: str, rule: str) -> None:
+    for problem in problems(task):
+        assert judged(problem, problem.gold) == (Status.RIGHT, "score 1")
+        assert judged(problem, wrong) == (Status.WRONG, rule)
+        box = verify(problem.gold, f"So it is \\boxed{{{wrong}}}.", problem)
+        assert (box.status, box.rule) == (Status.WRONG, rule)
+        assert verify(problem.gold, "I give up.", problem).status is Status.NO_ANSWER
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "exec('raise SystemExit')",
+        "__import__('os').abort()",
+        "(lambda: 0)()",
+        "().__class__.__base__",
+        "open('/etc/passwd').read()",
+    ],
+)
+def test_an_answer_that_is_a_program_is_wrong(answer: str) -> None:
+    [problem] = problems("puzzle24", 1)
+    assert judged(problem, answer) == (Status.WRONG, "no answer but code")
+
+
+@pytest.mark.parametrize("answer", ["9**9**9**9", "(" * 5_000, "x" * 19_999, "\0", "é∞ 🙂"])
+def test_any_text_gets_a_verdict(answer: str) -> None:
+    [problem] = problems("puzzle24", 1)
+    status, _ = judged(problem, answer)
+    assert status in (Status.WRONG, Status.TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("task", "limit", "message"),
+    [
+        (None, 5, "a task as `subset`, such as knights_knaves"),
+        ("sudoku", None, "say how many problems with `limit`"),
+        ("sudoko", 5, "no task 'sudoko'; allowed: ab, acre, "),
+        ("composite", 5, "no task 'composite'"),
+        ("all/sudoku", 5, "found all/sudoku"),
+    ],
+)
+def test_what_is_missing_is_said(task: str | None, limit: int | None, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_set("reasoning-gym", None, task, limit)
+
+
+def test_a_task_that_runs_out_says_how_many_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasoning_gym, "_TRIES", 0)
+    reply = reasoning_gym._generate("coin_flip", "test", 200, 0)
+    assert reply["failed"].startswith("has no more than about 4")
+    assert reply["failed"].endswith("problems; lower `limit`")
+
+
+def test_without_the_package_the_message_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reasoning_gym, "PACKAGE", "no_such_package")
+    with pytest.raises(UserError, match=r"pip install 'rlbhpc\[gym\]'"):
+        problems("sudoku")
+
+
+@pytest.mark.slow
+def test_every_task_is_scored_as_the_package_scores_it(soak: bool) -> None:
+    """The package's own answer, and another text, by each of its scorers, inside and outside."""
+    import reasoning_gym as package
+    from reasoning_gym.factory import DATASETS
+
+    tasks = sorted(DATASETS.keys() - {"composite"})
+    for task in tasks if soak else tasks[::10]:
+        score = package.get_score_answer_fn(task)
+        for problem in problems(task, 1):
+            assert json.loads(json.dumps(dict(problem.extras))) == problem.extras
+            entry = ast.literal_eval(problem.extras["entry"])
+            for answer in (problem.gold or "?", "17"):
+                expected = score(answer, entry)
+                status, rule = judged(problem, answer)
+                assert status is (Status.RIGHT if expected >= 1 else Status.WRONG), task
+                assert rule == f"score {expected:.3g}", task
