@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -22,9 +23,14 @@ def act(task):
         signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
         time.sleep(3600)
     if kind == "burn":
-        end = time.process_time() + task["seconds"]
-        while time.process_time() < end:
-            pass
+        threads = task.get("threads", 0)
+        share = task["seconds"] / (threads or 1)
+        for _ in range(threads):
+            thread = threading.Thread(target=burn, args=(share,))
+            thread.start()
+            thread.join()
+        if not threads:
+            burn(share)
         return "burnt"
     if kind == "memory":
         return len(bytearray(8 << 30))
@@ -52,6 +58,13 @@ def act(task):
     if kind == "environment":
         return " ".join(os.environ)
     return None
+
+
+def burn(seconds):
+    """Use so much processor time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
 
 
 def forge(kind):

@@ -81,9 +81,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.close()
 
 
-def engine(server: Server) -> EndpointEngine:
+def engine(server: Server, timeout: float = 60) -> EndpointEngine:
     return EndpointEngine(
-        "judge", url=server.url, chat=True, concurrency=4, tries=2, timeout=0.5, top_logprobs=0
+        "judge", url=server.url, chat=True, concurrency=4, tries=2, timeout=timeout, top_logprobs=0
     )
 
 
@@ -112,23 +112,31 @@ def test_every_fault_is_unclear_with_its_reason_and_nothing_else_is(server: Serv
         "chain-a": "Step 2 follows.\nVerdict: valid",
         "chain-b": "Step 2 is a guess.\n**Verdict: invalid**",
         "chain-c": "I cannot tell.\n\nverdict: Unclear.\n",
-        "chain-d": "<500>", "chain-e": "<shape>", "chain-f": "<text>", "chain-g": "<silence>",
-        "chain-h": "<long>", "chain-i": "", "chain-j": "Verdict: valid\nno, wait",
+        "chain-d": "<500>", "chain-e": "<shape>", "chain-f": "<text>", "chain-h": "<long>",
+        "chain-i": "", "chain-j": "Verdict: valid\nno, wait",
         "chain-k": "Verdict: valid, I believe", "chain-l": "valid",
     }  # fmt: skip
     server.answer = by_chain(answers)
     made = sheet(list(answers))
     judged = judge_sheet(engine(server), "judge", made)
-    assert words(made, judged) == ["valid", "invalid", *["unclear"] * 10]
+    assert words(made, judged) == ["valid", "invalid", *["unclear"] * 9]
     reasons = dict(zip(answers, (judged.notes.get(c.id, "") for c in made.chains), strict=True))
     for mark, reason in {
         "chain-d": "status 500", "chain-e": "not in the protocol", "chain-f": "2 tries",
-        "chain-g": "timed out", "chain-h": "longest", "chain-i": "last line",
+        "chain-h": "longest", "chain-i": "last line",
         "chain-j": "last line", "chain-k": "last line", "chain-l": "last line",
     }.items():  # fmt: skip
         assert reason in reasons[mark], (mark, reasons[mark])
     assert reasons["chain-a"] == reasons["chain-b"] == reasons["chain-c"] == ""
-    assert len(without_verdict(judged)) == 9
+    assert len(without_verdict(judged)) == 8
+
+
+def test_a_judge_that_is_silent_is_unclear_after_its_time(server: Server) -> None:
+    server.answer = lambda prompt: "<silence>"
+    judged = judge_sheet(engine(server, timeout=0.5), "judge", made := sheet(["chain-g"]))
+    assert words(made, judged) == ["unclear"]
+    assert "timed out" in judged.notes[made.chains[0].id]
+    assert len(without_verdict(judged)) == 1
 
 
 def test_only_what_has_no_verdict_is_asked_again(server: Server) -> None:

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from decimal import Decimal, InvalidOperation, getcontext
 from fractions import Fraction
 from pathlib import Path
@@ -115,10 +116,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("response", "expected"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_is_judged_in_the_process_in_no_time(response, expected):
-    verdict = verify("math", "4", response)
-    assert verdict.right == expected
-    # CPU seconds, generous: a quadratic step over these lengths takes minutes.
-    assert verdict.seconds < 5
+    start = time.thread_time()
+    assert verify("math", "4", response).right == expected
+    # Processor time, generous: a quadratic step over these lengths takes minutes.
+    assert time.thread_time() - start < 5
 
 
 def test_dev_probe(shared_reference, tmp_path, monkeypatch):
@@ -366,11 +367,13 @@ VECTOR = r"\begin{pmatrix}1\\2\end{pmatrix}"
 GOLDS = ["42", r"\frac12", "(1,2)", "x^2+1", r"\text{east}", "x>2", VECTOR]
 
 
-@settings(max_examples=600, deadline=2000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join), st.sampled_from(GOLDS))
 def test_any_text_is_judged_without_a_fault(text, gold):
     """No exception, a bounded time, and an answer is always equal to itself."""
+    start = time.thread_time()
     verdict = verify("math", gold, f"\\boxed{{{text}}}")
+    assert time.thread_time() - start < 2
     assert verdict.status in (Status.RIGHT, Status.WRONG, Status.NO_ANSWER), verdict.rule
     again = verify("math", text, f"\\boxed{{{text}}}")
     refused = again.status is Status.NO_ANSWER or again.answer != text.strip()

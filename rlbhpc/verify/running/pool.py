@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Self
 
 from rlbhpc.errors import UserError
 from rlbhpc.verify.running.worker import HEADER
-from rlbhpc.verify.sandbox.run_queue import waited
+from rlbhpc.verify.sandbox.run_queue import Waiting
 
 MAX_REPLY: Final = 1 << 16
 TASKS_PER_WORKER: Final = 10_000  # then a fresh one, against slow growth
@@ -35,6 +35,8 @@ SECONDS: Final = 3.0
 # Times a task's processor time after which a busy node is given up, without a verdict.
 PATIENCE: Final = 100
 _START_SECONDS: Final = 120.0
+# Seconds between looks at what the threads of a busy worker have waited for a processor.
+_LOOK: Final = 0.1
 _CHILD: Final = "rlbhpc.verify.running.worker"
 
 Outcome = Literal["done", "timeout", "limit", "error"]
@@ -60,8 +62,13 @@ class _Worker:
     task: int = -1
     deadline: float = 0.0
     last_deadline: float = 0.0
+    waiting: Waiting = field(init=False)
     waited: float = 0.0
     served: int = 0
+
+    def __post_init__(self) -> None:
+        """Count from now on what the process waits for a processor."""
+        self.waiting = Waiting(self.process.pid)
 
 
 class Pool:
@@ -182,7 +189,7 @@ class Pool:
         worker.task, worker.served = index, worker.served + 1
         worker.deadline = time.monotonic() + 3 * seconds + 2
         worker.last_deadline = worker.deadline + PATIENCE * seconds
-        worker.waited = waited(worker.process.pid) or 0.0
+        worker.waited = worker.waiting.seconds() or 0.0
         assert worker.process.stdin is not None
         try:
             worker.process.stdin.write(HEADER.pack(len(frame)) + frame)
@@ -194,7 +201,10 @@ class Pool:
         busy = [worker for worker in self._workers if worker.task >= 0]
         if not busy:
             return []
-        patience = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+        for worker in busy:
+            worker.waiting.seconds()  # a thread that ends takes its count with it
+        soonest = min(worker.deadline for worker in busy) - time.monotonic()
+        patience = min(max(0.0, soonest), _LOOK)
         with selectors.DefaultSelector() as selector:
             for worker in busy:
                 assert worker.process.stdout is not None
@@ -234,7 +244,7 @@ def _late(worker: _Worker) -> bool:
     now = time.monotonic()
     if now < worker.deadline:
         return False
-    total = waited(worker.process.pid) or 0.0
+    total = worker.waiting.seconds() or 0.0
     worker.deadline = min(worker.deadline + total - worker.waited, worker.last_deadline)
     worker.waited = total
     return now >= worker.deadline

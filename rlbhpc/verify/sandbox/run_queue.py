@@ -31,11 +31,6 @@ class Waiting:
         return sum(self._delays.values()) / 1e9 if self._delays else None
 
 
-def waited(process: int) -> float | None:
-    """Seconds that the living threads of a process were ready to run and had no processor."""
-    return Waiting(process).seconds()
-
-
 def _delays(process: int | str, proc: int | None) -> dict[str, int]:
     """Nanoseconds by thread: the second field of ``/proc/PID/task/TID/schedstat``.
 

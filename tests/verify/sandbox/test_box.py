@@ -201,9 +201,11 @@ def test_lean_supervisors_serve_only_what_they_have_loaded() -> None:
 
 @pytest.mark.slow
 def test_the_self_test_passes_here_and_fails_where_nothing_holds() -> None:
+    before = os.times()
     report = self_test()
     assert report.passed, report
-    assert report.seconds < 30
+    # Processor time, of the programs too, so that a busy node doesn't matter.
+    assert sum(os.times()[:4]) - sum(before[:4]) < 30
     assert {p.name for p in report.probes} >= {"read a file", "start a process", "connect"}
     below = self_test(Tier(seccomp=False))
     assert not below.passed
