@@ -12,8 +12,11 @@ from rlbhpc.report.aspects.coverage import churn
 from rlbhpc.report.aspects.pooled import answers, lines, means, means_frame, recipes, recipes_frame
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.store import tables
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
+from rlbhpc.sweep import looks
+from rlbhpc.sweep.looks import Taken
 
 ARM = {"prompt": "plain", "temperature": 0.6, "max_tokens": 64, "n": 64}
 RUNS = ("rl-seed0", "rl-seed1", "rl-seed2")
@@ -100,6 +103,24 @@ def test_both_stand_with_the_answer(pooled: Report) -> None:
     assert "3 seeds of rl against base on easy: shrinks" in text
     assert "standard deviation" in text
     assert any(line.startswith("Both: rl-seed0 against base") for line in lines(pooled))
+
+
+def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> None:
+    pair = next(p for p in pooled.final if p.trained.arm in RUNS)
+    base, trained, set_name = pair.subject
+    answer = pair.answer
+    look = Taken(
+        base, trained, set_name, pair.reach, pair.margin, 1, "", 0.5, answer.lost, answer.gained,
+        "decided",
+    )  # fmt: skip
+    layout = Layout(pooled.folder)
+    looks.write(layout, [look])
+    after = {recipe.problem_set: recipe for recipe in recipes(gather(pooled.folder))}
+    layout.looks.unlink()
+    for recipe in recipes(pooled):
+        assert after[recipe.problem_set].answer == recipe.answer
+        tells = "one test of the first 64 samples" in after[recipe.problem_set].words[-1]
+        assert tells == (recipe.problem_set == set_name)
 
 
 def test_churn_is_what_a_second_run_does_not_explain(pooled: Report) -> None:

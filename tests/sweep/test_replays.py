@@ -132,12 +132,33 @@ def test_replays_agree_with_their_full_study(tmp_path: Path, soak: bool) -> None
     assert outcome.crossed >= 0.95
 
 
+def least_shares(
+    right: NDArray[np.bool_], tokens: NDArray[np.int64], stop_after: int
+) -> tuple[float, float]:
+    """Share of the full study's samples and tokens that any sampler needs for the rule."""
+    needed = np.cumsum(right, axis=2) - right < stop_after
+    return float(needed.mean()), float(tokens[needed].sum() / tokens.sum())
+
+
+def test_problems_that_are_never_solved_bound_what_a_rule_can_save() -> None:
+    right = np.zeros((1, 4, 10), np.bool_)
+    right[:, 1:, 4] = True
+    tokens = np.where(right, 1, 2)
+    assert least_shares(right, tokens, 1) == ((10 + 3 * 5) / 40, (20 + 3 * 9) / (20 + 3 * 19))
+    assert least_shares(right, tokens, 2) == (1, 1)
+
+
 def main(run: Path, number: int) -> None:
     """Replay a stored run, of which ``base`` and ``rl`` have samples of the same problems."""
     tree = rlbhpc.open_cube(run)
     groups = [next(iter(tree[arm].children.values())).to_dataset() for arm in ARMS]
     right = np.stack([group["verdict"].values[:, :, 0] == 1 for group in groups])
     tokens = np.stack([group["n_tokens"].values[:, :, 0] for group in groups]).astype(np.int64)
+    unsolved = 1 - right.any(axis=2).mean()
+    print(f"{100 * unsolved:.1f} % of the problems are never solved, and end under no rule")
+    for stop_after in (1, 2, 4, 8, 16):
+        samples, spent = least_shares(right, tokens, stop_after)
+        print(f"r = {stop_after}: at least {samples:.1%} of the samples, {spent:.1%} of the tokens")
     with tempfile.TemporaryDirectory() as folder:
         for stop_after in (4, 16):
             k = min(64, right.shape[2])

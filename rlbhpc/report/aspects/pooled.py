@@ -22,13 +22,29 @@ from rlbhpc.stats.seeds import seeds_curve
 
 @dataclass(frozen=True)
 class Recipe:
-    """All trainings of one recipe against their base on one problem set."""
+    """All trainings of one recipe against their base on one problem set.
+
+    ``looked``: whether looks decide about some of them.
+    """
 
     name: str
     base: str
     problem_set: str
     arms: tuple[str, ...]
     answer: Answer
+    looked: bool
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The answer in sentences."""
+        sentences = self.answer.sentences()
+        if not self.looked:
+            return sentences
+        return (
+            *sentences,
+            f"This is one test of the first {self.answer.k:,} samples of each problem: looks of "
+            "`plan --until` decide about each training by itself, and have no part in it.",
+        )
 
     @property
     def title(self) -> str:
@@ -83,7 +99,9 @@ def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
     )
     left_out = tuple(np.flatnonzero(~enough).tolist())
     answer = decide(curve, settings.margin, left_out, len(report.final))
-    return Recipe(name, base.label, base.problem_set, tuple(run.arm for run in runs), answer)
+    arms = tuple(run.arm for run in runs)
+    looked = any(pair.look is not None for pair in pairs)
+    return Recipe(name, base.label, base.problem_set, arms, answer, looked)
 
 
 @once
@@ -129,7 +147,7 @@ def answers(report: Report) -> list[Node]:
     """What stands below the matrix."""
     nodes: list[Node] = []
     for recipe in recipes(report):
-        sentences = " ".join(recipe.answer.sentences())
+        sentences = " ".join(recipe.words)
         nodes.append(
             el("p", el("strong", f"{recipe.title}: {recipe.answer.word}."), f" {sentences}")
         )
