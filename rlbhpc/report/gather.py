@@ -334,16 +334,20 @@ def _notes(arms: list[Measured]) -> list[str]:
             stopped = int(arm.counts.stopped.sum())
             notes.append(
                 f"{name}: the samples of a problem end at {several(arm.stop_after, 'right one')}; "
-                f"those of {stopped:,} of {several(len(arm.problems), 'problem')} did. What needs "
-                "equally many samples of each (votes, G-Pass@k, repeats, entropy, lengths, the "
-                f"choice of a checkpoint) takes the first {arm.width:,}, which all have; for more, "
-                "raise `stop_after`. Chains of thought and forecasts have no value here."
+                f"those of {stopped:,} of {several(len(arm.problems), 'problem')} did."
             )
         if arm.topped_up:
             notes.append(
                 f"{name}: {several(arm.topped_up, 'problem')} with more samples, which "
                 f"looks asked for; curves take the first {arm.depth:,} of each."
             )
+    if any(arm.stop_after for arm in arms):
+        notes.append(
+            "Where samples end at the r-th right one, what needs equally many of each problem "
+            "(votes, G-Pass@k, repeats, entropy, lengths, the choice of a checkpoint) takes the "
+            "first r, which all have; for more, raise `stop_after`. Chains of thought and "
+            "forecasts have no value there."
+        )
     return notes
 
 

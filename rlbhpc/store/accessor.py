@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.interval import PROB
@@ -69,6 +69,8 @@ class DatasetAccessor:
             index = tuple(place[dim] for dim in dims)
             tile = band.up_to_stop(tile.reshape(*tile.shape[: len(dims)], -1), stop_after)
             n[index], c[index] = band.counts(tile, -1)
+        if stop_after and by != VERDICT:
+            self._reject_ended_by_another(by, n, c, stop_after)
         coords = {k: v for k, v in dataset.coords.items() if {*v.dims} <= {*dims}}
         if stop_after:
             coords["n_max"] = xr.DataArray(verdict.sizes.get("sample", 1))
@@ -145,6 +147,22 @@ class DatasetAccessor:
             raise UserError(
                 f"this Dataset has no variable {name!r}; take a group <arm>/<problem set> of "
                 "the tree that rlbhpc.open_cube returns"
+            )
+
+    def _reject_ended_by_another(
+        self, by: str, n: NDArray[np.int32], c: NDArray[np.int32], stop_after: int
+    ) -> None:
+        """Refuse verdicts of a grader that calls fewer samples right than the one that ended them.
+
+        A more lenient one would have ended each problem earlier, and all up to there exists.
+        """
+        ended = self.counts()["c"].values == stop_after
+        unfinished = ended & (c < stop_after) & (n < self._dataset.sizes.get("sample", 1))
+        if unfinished.any():
+            raise UserError(
+                f"{by}: {int(unfinished.sum())} problems ended at {stop_after} samples that are "
+                f"right by {VERDICT!r} and have fewer by {by!r}: that is no rule for these; take "
+                f"the first {stop_after} of each, `isel(sample=slice({stop_after}))`"
             )
 
     def _layout(self) -> Layout:

@@ -122,7 +122,8 @@ class Study:
     def stop_after(self, arm: str, set_name: str) -> int:
         """Return the right samples at which a problem ends; 0 where all n are drawn."""
         of_set = self.problem_sets[set_name].stop_after
-        return (self.file.arms[arm].stop_after if of_set is None else of_set) or 0
+        rule = (self.file.arms[arm].stop_after if of_set is None else of_set) or 0
+        return rule if rule < self.n(arm, set_name) else 0
 
     def matched(self, name: str, temperature: float) -> Study:
         """The study with one entropy match settled: the arm ``name`` at the temperature found."""

@@ -104,6 +104,9 @@ def test_raising_the_rule_or_n_keeps_every_sample(tmp_path: Path) -> None:
     assert held + more.drawn == 12 * 128
     # And back: what is there is more than enough.
     assert look(make_study(tmp_path, 12, 128, 4))[0].missing == 0
+    # So many right ones are all samples: no rule, and nothing that has no value for one.
+    assert make_study(tmp_path, 12, 128, 128).stop_after("base", "math500") == 0
+    assert make_study(tmp_path, 12, 128, 127).stop_after("base", "math500") == 127
 
 
 def prefixes(study: Study) -> dict[str, NDArray[np.int8]]:
@@ -165,7 +168,7 @@ def test_a_stopped_arm_and_a_full_one_go_through_every_verb(tmp_path: Path) -> N
     assert said["report"].exit_code == 0
     page = next((study.layout.root / "report").glob("*.html")).read_text()
     assert "the samples of a problem end at 4 right ones" in page
-    assert "takes the first 4, which all have" in page
+    assert page.count("takes the first r, which all have") == 1
 
 
 def test_a_cube_of_problems_that_stop_counts_what_is_fair_or_refuses(tmp_path: Path) -> None:
@@ -188,6 +191,21 @@ def test_a_cube_of_problems_that_stop_counts_what_is_fair_or_refuses(tmp_path: P
             base.isel(sample=chosen).rlb.counts()
     full = tree["rl/math500"].to_dataset().isel(step=0, sample=slice(8, 16))
     assert (full.rlb.counts()["n"] == 8).all()
+
+
+def test_verdicts_of_a_grader_that_did_not_end_the_samples(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 24, 64, 4)
+    swept(study, Replay(full_samples(study, 64)[1]))
+    compact(study.layout)
+    base = rlbhpc.open_cube(study.layout.root)["base/math500"].to_dataset()
+    # A lenient grader would have ended them earlier, and what it ends is there.
+    verdict = base["verdict"]
+    lenient = base.assign(paper=verdict.where(verdict != 0, 1).astype("int8"))
+    assert (lenient.rlb.counts("paper")["n"] == 4).all()
+    never = base.assign(paper=verdict.where(verdict < 0, 0).astype("int8"))
+    with pytest.raises(UserError, match="fewer by 'paper'"):
+        never.rlb.counts("paper")
+    assert (never.isel(sample=slice(4)).rlb.counts("paper")["n"] == 4).all()
 
 
 def test_problems_are_selected_by_their_unbiased_rates(tmp_path: Path) -> None:
