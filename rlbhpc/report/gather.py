@@ -154,11 +154,14 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     """
     study = read_study(folder)
     tree = open_cube(folder)
+    layout = Layout(folder)
+    # Another grader's verdicts ended the samples, and looks decided by them.
+    regraded = layout.regraded.is_file()
     arms = [
         arm
         for node in tree.subtree
         if node.attrs.get("kind") in {"samples", "counts"}
-        for arm in measured(node.to_dataset(), study)
+        for arm in measured(node.to_dataset(), study, regraded=regraded)
     ]
     if not any(arm.sampled.any() for arm in arms):
         raise UserError(
@@ -192,7 +195,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         study.arms if study else {},
         tuple(arms),
         tuple(lines),
-        tuple(adjusted(final, looks.read(Layout(folder)))),
+        tuple(adjusted(final, () if regraded else looks.read(layout))),
         tuple(notes),
         provenance,
         study.hash if study else "",
@@ -338,8 +341,8 @@ def _notes(arms: list[Measured]) -> list[str]:
             )
         if arm.topped_up:
             notes.append(
-                f"{name}: {several(arm.topped_up, 'problem')} with more samples, which "
-                f"looks asked for; curves take the first {arm.depth:,} of each."
+                f"{name}: {several(arm.topped_up, 'problem')} with more samples, which looks or "
+                f"another grader asked for; curves take the first {arm.depth:,} of each."
             )
     if any(arm.stop_after for arm in arms):
         notes.append(

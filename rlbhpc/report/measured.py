@@ -130,7 +130,9 @@ class Measured:
         return np.asarray(((verdicts == Status.RIGHT) & first).sum(axis=1), np.int64)
 
 
-def measured(group: xr.Dataset, study: Study | None) -> Iterator[Measured]:
+def measured(
+    group: xr.Dataset, study: Study | None, *, regraded: bool = False
+) -> Iterator[Measured]:
     """Read one group of a cube, step by step.
 
     ``group``: a group ``<arm>/<problem set>`` of samples or counts. ``study``: what was asked for;
@@ -153,7 +155,10 @@ def measured(group: xr.Dataset, study: Study | None) -> Iterator[Measured]:
         names = (arm, model, set_name, int(step), problems)
         if "verdict" in group:
             verdicts, ends = (at_step(group, name, j) for name in ("verdict", "finish"))
-            yield _of_samples(verdicts, ends, names, rows, (depth, stop_after))
+            plan = depth, stop_after
+            if regraded and _end_unfinished(verdicts[:, :depth], stop_after):
+                plan = stop_after, 0
+            yield _of_samples(verdicts, ends, names, rows, plan)
         else:
             n, c = (at_step(group, name, j) for name in ("n", "c"))
             yield _of_counts(n, c, names, rows)
@@ -208,6 +213,12 @@ def _of_samples(
     more = int((every[:, depth:] != Status.MISSING).any(axis=1).sum())
     first = verdicts[:, : stop_after or depth]
     return Measured(*names, counts, depth, more, tally, first, verdicts, stop_after)
+
+
+def _end_unfinished(verdicts: NDArray[np.int8], stop_after: int) -> bool:
+    """Whether some problem has neither all samples nor ``stop_after`` right ones."""
+    too_few = (verdicts == Status.RIGHT).sum(axis=1) < stop_after
+    return bool((too_few & (verdicts == Status.MISSING).any(axis=1)).any())
 
 
 def _times(verdicts: NDArray[np.int8], status: Status) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from rlbhpc.errors import UserError
 from rlbhpc.stats.finding import Verdict
 from rlbhpc.stats.sequential import Look, look
 from rlbhpc.store.checked import digest
@@ -55,6 +56,11 @@ def take_looks(
     ``study, present``: the study, and what is there of each of its blocks. ``until``: what is to be
     decided. ``budget``: most samples of the whole study; None for no limit.
     """
+    if study.layout.regraded.is_file():
+        raise UserError(
+            f"{study.layout.root}: was judged by another grader than the one whose verdicts said "
+            "where to go on; take looks at the run that it was made from"
+        )
     cells = {(p.block.arm, p.block.set_name, p.block.step): p for p in present}
     pairs = _pairs(study, cells)
     taken = looks.read(study.layout)

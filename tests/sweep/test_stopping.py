@@ -17,6 +17,7 @@ import rlbhpc
 from rlbhpc.cli.main import cli
 from rlbhpc.cli.select import select
 from rlbhpc.errors import UserError
+from rlbhpc.report.measured import measured
 from rlbhpc.stats import Counts
 from rlbhpc.store import band
 from rlbhpc.store.compact import compact
@@ -206,6 +207,19 @@ def test_verdicts_of_a_grader_that_did_not_end_the_samples(tmp_path: Path) -> No
     with pytest.raises(UserError, match="fewer by 'paper'"):
         never.rlb.counts("paper")
     assert (never.isel(sample=slice(4)).rlb.counts("paper")["n"] == 4).all()
+
+
+def test_a_run_that_a_stricter_grader_judged_counts_what_all_problems_have(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 24, 64, 4)
+    swept(study, Replay(full_samples(study, 64)[1]))
+    compact(study.layout)
+    group = rlbhpc.open_cube(study.layout.root)["base/math500"].to_dataset()
+    (whole,) = measured(group, study, regraded=True)
+    assert (whole.depth, whole.stop_after, whole.counts.reach) == (64, 4, 64)
+    stricter = group.assign(verdict=group["verdict"].where(group["verdict"] != 1, 0))
+    (first,) = measured(stricter, study, regraded=True)
+    assert (first.depth, first.stop_after, first.counts.reach) == (4, 0, 4)
+    assert (first.counts.n == 4).all()
 
 
 def test_problems_are_selected_by_their_unbiased_rates(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 import rlbhpc
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
+from rlbhpc.report.gather import gather
 from rlbhpc.store import checked
 from rlbhpc.store.compact import compact
 from rlbhpc.study.keys import SampleKey, sample_seed
@@ -161,3 +162,17 @@ def test_damaged_looks_are_refused(case: Case) -> None:
 def test_a_condition_or_budget_that_makes_no_sense_is_refused(case: Case) -> None:
     assert "'lost or gained decided'" in str(case.call("plan", "--until", "soon").exception)
     assert "goes with --until" in str(case.call("plan", "--budget", "9").exception)
+
+
+def test_looks_of_one_grader_say_nothing_about_the_verdicts_of_another(
+    case: Case, tmp_path: Path
+) -> None:
+    case.draw()
+    case.plan(LOST)
+    other = tmp_path / "other"
+    words = ["verify", str(case.study.layout.root), "--again", "--grader", "math-paper"]
+    CliRunner().invoke(cli, [*words, "--into", str(other)], catch_exceptions=False)
+    assert [pair.look for pair in gather(case.study.layout.root).final] != [None]
+    assert [pair.look for pair in gather(other).final] == [None]
+    refused = case.call("plan", "--until", LOST, "--set", f"output={other}").exception
+    assert "judged by another grader" in str(refused)
