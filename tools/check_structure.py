@@ -1,4 +1,7 @@
-"""Hold the shape: arrows between rooms go one way, without circles, and nothing stands unused."""
+"""Hold the shape: arrows between rooms go one way, without circles, and nothing stands unused.
+
+A parameter that functions of many rooms only hand on belongs to a value that the last one is given.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,17 @@ MAX_LINES = 400
 # Names that tell nothing of a value, and the share of assigned names and parameters they may have.
 VAGUE = {"one", "found", "at", "known", "shown", "asked", "made", "told", "left", "there"}
 MAX_VAGUE = 0.005
+# Rooms that a parameter may be handed through, and the noun that each room may be handed.
+MAX_PASSED = 3
+EVERYWHERE = {"layout"}
 # Folders whose code may call the package; what only tests call is no feature.
 CALLERS = ("rlbhpc", "analysis", "tools")
 # Decorators that hand a function or class to a library, which calls it.
 REGISTERING = ("click.", "xr.register", "group.", "main.")
 
 Trees = dict[Path, ast.Module]
+# A function by its dotted name, and one of its parameters.
+Parameter = tuple[str, str]
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -166,6 +174,71 @@ def unreached(trees: Trees) -> Iterator[str]:
                 yield f"{place}: nothing calls {node.name}; delete it or show it in docs/"
 
 
+def functions(trees: Trees) -> dict[str, ast.FunctionDef]:
+    """Every function of a module, by its dotted name."""
+    return {
+        f"{module_name(path)}.{node.name}": node
+        for path, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def called(call: ast.Call, module: str, imported: dict[str, str]) -> str:
+    """The dotted name of what is called; empty for a method of a value."""
+    if isinstance(call.func, ast.Name):
+        return imported.get(call.func.id, f"{module}.{call.func.id}")
+    if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+        return f"{imported.get(call.func.value.id, '')}.{call.func.attr}"
+    return ""
+
+
+def handed_on(trees: Trees) -> dict[Parameter, set[Parameter]]:
+    """Each parameter with those to which its function hands it as it is."""
+    by_name = functions(trees)
+    handed: dict[Parameter, set[Parameter]] = {}
+    for path, tree in trees.items():
+        module = module_name(path)
+        imported = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for name, function in functions({path: tree}).items():
+            own = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+            for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+                target = called(call, module, imported)
+                if target not in by_name:
+                    continue
+                arguments = by_name[target].args
+                names = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
+                values = [*zip(call.args, names, strict=False)]
+                values += [(word.value, word.arg) for word in call.keywords if word.arg]
+                for value, parameter in values:
+                    if isinstance(value, ast.Name) and value.id in own:
+                        handed.setdefault((name, value.id), set()).add((target, parameter))
+    return handed
+
+
+def passed_through(trees: Trees) -> Iterator[str]:
+    """Parameters that are handed on, as they are, through too many rooms."""
+    handed = handed_on(trees)
+
+    def ways(way: tuple[Parameter, ...]) -> Iterator[tuple[Parameter, ...]]:
+        yield way
+        for step in handed.get(way[-1], ()):
+            if step not in way:
+                yield from ways((*way, step))
+
+    for start in sorted(handed):
+        for way in ways((start,)):
+            rooms = dict.fromkeys(function.split(".")[1] for function, _ in way)
+            if len(rooms) > MAX_PASSED and start[1] not in EVERYWHERE:
+                yield f"{start[0]}: {start[1]} is handed through {', '.join(rooms)}"
+                break
+
+
 def main() -> int:
     """Print every complaint; 1 if there was one."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
@@ -173,6 +246,7 @@ def main() -> int:
     complaints += circles(trees)
     complaints += unreached(trees)
     complaints += vague(trees)
+    complaints += passed_through(trees)
     complaints += [
         f"{path}: no such room in the order; add it to ROOMS"
         for path in PACKAGE.iterdir()
