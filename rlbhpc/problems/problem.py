@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rlbhpc import plugins
 from rlbhpc.problems.deferred import Deferred
+
+#: What problem sets call their strata.
+STRATA: Final = ("level", "difficulty", "subject")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class Problem:
     def set_name(self) -> str:
         """The problem set that this problem belongs to."""
         return self.id.partition("/")[0]
+
+    @property
+    def strata(self) -> dict[str, str]:
+        """What the set says of how hard the problem is and what it is about, by ``STRATA``."""
+        values = {name: self.extras.get(name) for name in STRATA}
+        return {
+            name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            for name, value in values.items()
+            if value
+        }
 
     @property
     def pictures(self) -> tuple[bytes, ...]:

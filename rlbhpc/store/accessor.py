@@ -112,6 +112,25 @@ class DatasetAccessor:
         self._require("guessable")
         return self._dataset.isel(problem=np.flatnonzero(self._dataset["guessable"].values != 1))
 
+    def with_base_rate(self, base: xr.Dataset, parts: int = 4) -> xr.Dataset:
+        """Add the coordinate ``base_quantile``: from 0, the problems that the base solves least.
+
+        Even samples of the base (step 0, or its only step) sort the problems. Compare odd samples
+        only: the luck of the samples that sort is not that of the others. −1 where the base has no
+        sample.
+        """
+        step = base["step"].values.tolist()
+        first = base.isel(step=step.index(0) if 0 in step else 0, sample=slice(None, None, 2))
+        counts = first.rlb.counts()
+        rates = (counts["c"] / counts["n"].where(counts["n"] > 0)).reindex(
+            problem=self._dataset["problem"]
+        )
+        known = rates.values[~np.isnan(rates.values)]
+        edges = np.unique(np.quantile(known, np.linspace(0, 1, parts + 1))) if len(known) else known
+        part = np.searchsorted(edges[1:-1], rates.values)
+        values = np.where(np.isnan(rates.values), -1, part).astype(np.int8)
+        return self._dataset.assign_coords(base_quantile=("problem", values))
+
     def texts(
         self, problem: str, sample: int | Sequence[int] | None = None, step: int | None = None
     ) -> xr.DataArray:

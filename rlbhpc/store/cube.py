@@ -56,7 +56,9 @@ def create(root: Path | zarr.storage.MemoryStore) -> zarr.Group:
 
 def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> zarr.Group:
     """Create the group of one arm and problem set, coordinates filled in, samples not."""
-    group = create_group(root, f"{arm}/{problem_set}", "samples", grid.provenance)
+    provenance = dict(grid.provenance)
+    strata = provenance.pop(cube_schema.STRATA_KEY, {})
+    group = create_group(root, f"{arm}/{problem_set}", "samples", provenance)
     blocks = max(1, -(-grid.n // grid.chunk.samples))
     sizes = {"sample": grid.n, "block": blocks} | _cells(grid)
     chunks = {"problem": grid.chunk.problems, "sample": grid.chunk.samples}
@@ -68,9 +70,17 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     if stop_after:
         create_arrays(group, [cube_schema.STOP_AFTER], sizes, chunks)
         write(group, cube_schema.STOP_AFTER.name, stop_after)
-        names = f"{group.attrs['coordinates']} {cube_schema.STOP_AFTER.name}"
-        group.update_attributes({"coordinates": names})
+        _add_coordinate(group, cube_schema.STOP_AFTER.name)
+    for stratum in cube_schema.STRATA:
+        if words := strata.get(stratum.name):
+            create_arrays(group, [stratum], sizes, chunks)
+            write(group, stratum.name, [words.get(problem, "") for problem in grid.problems])
+            _add_coordinate(group, stratum.name)
     return group
+
+
+def _add_coordinate(group: zarr.Group, name: str) -> None:
+    group.update_attributes({"coordinates": f"{group.attrs['coordinates']} {name}"})
 
 
 def create_counts(

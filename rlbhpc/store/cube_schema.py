@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlbhpc.problems import problem
 from rlbhpc.store import sample
 from rlbhpc.store.sample import COLUMNS
 from rlbhpc.verify.verdict import Status
@@ -82,6 +83,14 @@ COORDINATES: Final = (
     _text("model", (), "name of the model line"),
     _text("problem_set", (), "name of the problem set"),
     GUESSABLE,
+)
+
+#: Key of a grid's provenance: by name of a stratum the word of each problem that has one.
+STRATA_KEY: Final = "strata"
+#: Coordinates of a group whose problem set says how hard its problems are, or what they are about.
+STRATA: Final = tuple(
+    _text(name, ("problem",), f"{name} of the problem, as its set says; empty if it does not")
+    for name in problem.STRATA
 )
 
 #: Coordinate of a group whose problems end at so many right samples; absent elsewhere.

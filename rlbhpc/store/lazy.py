@@ -22,7 +22,10 @@ from zarr.storage import LocalStore, MemoryStore
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import cube, cube_schema
-from rlbhpc.store.cube_schema import GUESSABLE
+from rlbhpc.store.cube_schema import GUESSABLE, STRATA
+
+# Coordinates along the problems.
+_OF_PROBLEMS = {GUESSABLE.name, *(stratum.name for stratum in STRATA)}
 
 
 class _Overlay(MemoryStore):
@@ -116,7 +119,7 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
     coordinates: dict[str, xr.Variable] = {}
     for name, array in group.arrays():
         dims: tuple[str, ...] = getattr(array.metadata, "dimension_names", None) or ()
-        if dims in {(), (name,)} or name == GUESSABLE.name:
+        if dims in {(), (name,)} or name in _OF_PROBLEMS:
             coordinates[name] = xr.Variable(dims, _plain(_load(array)), dict(array.attrs))
         else:
             variables[name] = _variable(dims, array)

@@ -104,6 +104,8 @@ def _group(group: zarr.Group) -> Iterator[str]:
         wanted = (*wanted, *map(cube_schema.training_variable, metrics))
     if kind == "samples" and cube_schema.STOP_AFTER.name in arrays:
         wanted = (*wanted, cube_schema.STOP_AFTER)
+    if kind == "samples":
+        wanted = (*wanted, *(v for v in cube_schema.STRATA if v.name in arrays))
     yield from (f"{v.name}: missing" for v in wanted if v.name not in arrays)
     names = {variable.name for variable in wanted}
     yield from (f"{name}: not in the schema" for name in arrays if name not in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked
-from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER
+from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER, STRATA_KEY
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
@@ -47,6 +48,7 @@ def remember(study: Study) -> None:
 def _plan_grids(study: Study) -> None:
     layout = study.layout
     taken = looks.read(layout)
+    strata = {set_name: _strata(study, set_name) for set_name in study.problem_sets}
     for arm in study.arms.values():
         for set_name in study.sets(arm.name):
             wanted = requested(layout, (study.block(arm.name, set_name, s) for s in arm.steps))
@@ -71,9 +73,21 @@ def _plan_grids(study: Study) -> None:
                     provenance[LOOKS] = {"n": study.n(arm.name, set_name), "more": mine}
                 if (probe := study.problem_sets[set_name].probe) is not None:
                     provenance[PROBE] = probe
+                if words := strata[set_name] or grid.provenance.get(STRATA_KEY):
+                    provenance[STRATA_KEY] = words
                 if stop_after := study.stop_after(arm.name, set_name):
                     provenance[STOP_AFTER.name] = stop_after
                 replace(grid, provenance=provenance).save(path)
+
+
+def _strata(study: Study, set_name: str) -> dict[str, dict[str, str]]:
+    """Words that a problem set has for its problems, by stratum; none where it cannot be read."""
+    strata: dict[str, dict[str, str]] = {}
+    with suppress(UserError, OSError):
+        for problem in study.problems(set_name):
+            for name, word in problem.strata.items():
+                strata.setdefault(name, {})[problem.id] = word
+    return strata
 
 
 def _provenance(study: Study, arm: str) -> dict[str, Any]:

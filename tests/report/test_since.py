@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlbhpc.problems.problem import Problem
 from rlbhpc.report.aspects import cover, sharpening, strata
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report, gather
-from rlbhpc.report.stored import problems_of
 from rlbhpc.report.tables import tables
 from rlbhpc.stats.area import log_area
 from rlbhpc.stats.cover import posterior_above
@@ -52,15 +50,13 @@ def test_quarters_are_sorted_by_even_samples_and_compared_on_odd_ones(report: Re
 
 
 def test_the_words_of_a_problem_set_are_strata(rich: Report) -> None:
-    (set_name,) = rich.problem_sets
     pair = rich.final[0]
     rich.memo.pop(strata.strata.__wrapped__, None)  # type: ignore[attr-defined]
-    problems = problems_of(rich)
-    assert problems == {set_name: []}, "the set is not where the study found it"
-    problems[set_name] += [
-        Problem(p, {"question": "?"}, "1", "math", {"level": str(i % 2), "subject": str(i)})
-        for i, p in enumerate(pair.problems)
-    ]
+    number = {problem: i for i, problem in enumerate(pair.problems)}
+    group = rich.tree[pair.base.group]
+    places = [number.get(problem, 0) for problem in group["problem"].values]
+    group.coords["level"] = ("problem", [str(place % 2) for place in places])
+    group.coords["subject"] = ("problem", [str(place) for place in places])
     parts = [part for part in strata.strata(rich) if part.of is pair]
     levels = [part for part in parts if part.by == "level"]
     assert [part.name for part in levels] == ["0", "1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -289,3 +290,25 @@ def _keys(plan: Plan) -> list[SampleKey]:
         for span in shard.spans
         for sample in range(span.start, span.stop)
     ]
+
+
+def test_the_levels_of_a_problem_set_are_planned_for_the_cube(study: Study, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    text = path.read_text()
+    records = [
+        {"problem": f"{i}?", "answer": str(i), "unique_id": str(i), "level": i % 2 + 1}
+        for i in range(3)
+    ]
+    (tmp_path / "math.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    path.write_text(re.sub(r"countdown: \{.*\}", "math500: {path: math.jsonl}", text))
+    study = load_study(path)
+    remember(study)
+    (set_name,) = study.sets("base")
+    grid = Grid.load(study.layout.grid("base", set_name))
+    assert grid is not None
+    assert grid.provenance["strata"] == {
+        "level": {problem: str(i % 2 + 1) for i, problem in enumerate(grid.problems)}
+    }
+    (tmp_path / "math.jsonl").unlink()
+    remember(study)
+    assert Grid.load(study.layout.grid("base", set_name)) == grid, "known from the first plan"

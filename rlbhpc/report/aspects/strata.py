@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rlbhpc.problems.problem import STRATA
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.aspects.checkpoints import halves
 from rlbhpc.report.compare import Comparison
@@ -17,12 +18,10 @@ from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
-from rlbhpc.report.stored import problems_of
 from rlbhpc.stats import Counts, Interval, ProblemWeights
 from rlbhpc.stats.difference import difference_curve
 
-#: What problem sets call their strata, and what a stratum is by when nothing of them is known.
-NAMES: Final = ("level", "difficulty", "subject")
+#: What a stratum is by where the problem set says nothing of its problems.
 BY_RATE: Final = "base pass@1"
 # More strata than these are ids and no groups; fewer problems have no mean worth showing.
 _MOST: Final = 16
@@ -64,9 +63,12 @@ def strata(report: Report) -> list[Stratum]:
 
 def _by_value(report: Report, pair: Comparison) -> Iterator[Stratum]:
     """By what the problem set says of its problems."""
-    extras = {problem.id: problem.extras for problem in problems_of(report)[pair.base.problem_set]}
-    for by in NAMES:
-        values = np.array([str(extras.get(p, {}).get(by, "")) for p in pair.problems])
+    coordinates = report.tree[pair.base.group].coords
+    for by in STRATA:
+        if by not in coordinates:
+            continue
+        words = dict(zip(coordinates["problem"].values, coordinates[by].values, strict=True))
+        values = np.array([words[problem] for problem in pair.problems])
         names = np.unique(values[values != ""]).tolist()
         if 1 < len(names) <= _MOST:
             sides = pair.sides
