@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, cube, cube_schema
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.versions import Version
@@ -65,9 +66,16 @@ class Base:
         bands = self.sources.get("left_out", {}).get(str(group), {})
         return [Note(*note) for note in bands.get(_name(place), [])]
 
+    def grid(self, group: Group) -> Grid | None:
+        """Axes of a group; None where it has none or they cannot be read."""
+        try:
+            return cube.read_grid(self.root, str(group))
+        except Exception:  # every layer down to the disk has its own exception for damaged bytes
+            return None
+
     def samples(self, group: str) -> int:
         """How many samples a group has."""
-        return int(_present(self.root.get(group), slice(None)).sum())
+        return _samples(self.root.get(group))
 
     def all_notes(self) -> list[Note]:
         """What was left out of the whole version."""
@@ -90,7 +98,7 @@ class Derivation:
         self.lost: dict[str, int] = {}
         self._rows = rows
         self._base = base
-        self._old = cube.read_grid(base.root, str(rows.group)) if base else None
+        self._old = base.grid(rows.group) if base else None
         self._gone = rows.gone(base.files(rows.group)) if base else []
         self._notes: dict[str, list[Note]] = {}
 
@@ -167,7 +175,12 @@ class Derivation:
     def _count_lost(self, target: zarr.Group) -> None:
         """Count samples that the base has and that no file holds any more, by problem."""
         old, grid = self._old, self.grid
-        if not self._gone or old is None or self._base is None:
+        if not self._gone or self._base is None:
+            return
+        if old is None:
+            lost = self._base.samples(str(self._rows.group)) - _samples(target)
+            if lost > 0:
+                self.lost["problems that its axes do not name any more"] = lost
             return
         row_of = {problem: i for i, problem in enumerate(grid.problems)}
         for j, step in enumerate(old.steps):
@@ -187,6 +200,10 @@ class Derivation:
                         there_after[:length] = after[i, :length]
                     if samples := int(np.count_nonzero(there_before & ~there_after)):
                         self.lost[problem] = self.lost.get(problem, 0) + samples
+
+
+def _samples(group: Any) -> int:
+    return int(_present(group, slice(None)).sum())
 
 
 def _present(group: Any, step: int | slice) -> NDArray[np.bool_]:

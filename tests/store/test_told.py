@@ -239,6 +239,29 @@ def test_a_purged_source_does_not_empty_the_cube(
     assert said(capsys, *words)[0] in {DONE, INCOMPLETE}
 
 
+@pytest.mark.parametrize("axis", ["model", "problem", "step", "fingerprint"])
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_cube_with_a_damaged_axis_is_derived_anew(
+    layout: Layout, capsys: pytest.CaptureFixture[str], axis: str, purged: bool
+) -> None:
+    compact(layout)
+    folder = layout.cube.resolve() / ARM / SET / axis
+    (chunk,) = (path for path in folder.rglob("*") if path.is_file() and path.name != "zarr.json")
+    data = bytearray(chunk.read_bytes())
+    data[-6] ^= 4
+    chunk.write_bytes(data)
+    if purged:
+        remove_journal(layout)
+    journal(layout, samples([P], 2), "later")
+    code, text = said(capsys, "compact", layout.root)
+    if purged:
+        assert code == USAGE
+        assert f"{P * N - 2} samples of it are in no journal or part any more" in text
+    else:
+        assert (code, text) == (DONE, "")
+        assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N + 2
+
+
 def test_to_go_on_without_them_the_cube_is_removed_first(layout: Layout) -> None:
     compact(layout)
     journal(layout, samples([P], 2), "later")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.store import schema
 from rlbhpc.store.sources import Group
 from rlbhpc.store.writer import JournalWriter
@@ -87,6 +87,18 @@ def copied(intact: Path, target: Path) -> Path:
     return Path(shutil.copytree(intact, target, symlinks=True)) / "study.yaml"
 
 
+def readable(study: Path, layout: Layout) -> object:
+    """The samples. A table that is refused is removed first, as the refusal says."""
+    try:
+        return arrays(layout.root, "countdown")
+    except UserError as refusal:
+        path, _, advice = str(refusal).partition(": ")
+        assert "remove it and run `rlbhpc score` again" in advice
+    Path(path).unlink()
+    called("score", str(study))
+    return arrays(layout.root, "countdown")
+
+
 @pytest.mark.timeout(7_200)
 def test_every_verb_tells_and_sampling_goes_on(intact: Path, tmp_path: Path, soak: bool) -> None:
     expected = results(copied(intact, tmp_path / "study"))
@@ -120,6 +132,6 @@ def test_every_verb_tells_and_sampling_goes_on(intact: Path, tmp_path: Path, soa
         if verbs["sample"][2] in {DONE, NOTHING_TO_DO} and damage is not delete:
             called("seal", str(layout.root), "--verify")
             called("sample", str(study))
-            again = arrays(layout.root, "countdown")
+            again = readable(study, layout)
             assert again == cube, f"{note}: the samples that were drawn again differ"
     assert changed > 0
