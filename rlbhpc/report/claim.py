@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rlbhpc import __version__
 from rlbhpc.report.aspects.conclusions import asked_of
+from rlbhpc.report.aspects.memorised import Memorised, memorised
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
@@ -86,6 +87,36 @@ class Side(_Part):
     truncated: int | None
 
 
+class Probe(_Part):
+    """How well a model knows the questions of a set: it saw the beginning of each."""
+
+    arm: str
+    step: int
+    problem_set: str
+    """The probe's; its problems carry the ids of the questions."""
+    shown: float
+    """Share of each question."""
+    completed: Bounds
+    """Share of responses that go on as the question does, word for word."""
+    answered: Bounds
+    """Share of responses with the right answer."""
+    known: list[str]
+    """Questions that were completed at least once."""
+
+    @classmethod
+    def of(cls, probe: Memorised) -> Probe:
+        """Take what the report says of one arm and probe."""
+        return cls(
+            arm=probe.of.arm,
+            step=probe.of.step,
+            problem_set=probe.of.problem_set,
+            shown=probe.share,
+            completed=Bounds.of(probe.completion),
+            answered=Bounds.of(probe.answer),
+            known=probe.known,
+        )
+
+
 class Claim(_Part):
     """What one comparison says."""
 
@@ -110,8 +141,8 @@ class Claim(_Part):
     p_mcnemar_holm: Number
     comparisons: int
     """Comparisons that share the error of this answer."""
-    contamination: dict[str, Any] | None = None
-    """What a probe says of how well the models know the problems; null where none was made."""
+    contamination: list[Probe]
+    """What the study's probes say of these two models; empty where none was made."""
 
 
 class Card(_Part):
@@ -174,6 +205,12 @@ def _claim(report: Report, pair: Comparison) -> Claim:
         p_moved_holm=pair.p_moved_holm,
         p_mcnemar_holm=pair.p_solved_holm,
         comparisons=pair.comparisons,
+        contamination=[
+            Probe.of(probe)
+            for probe in memorised(report)
+            if (probe.of.model, probe.of.step)
+            in [(side.model, side.step) for side in (pair.base, pair.trained)]
+        ],
     )
 
 

@@ -34,7 +34,7 @@ def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, 
     assert trained["sampling"]["temperature"] == arm.sampling.temperature
     assert trained["prompt"] == arm.prompt
     assert trained["missing"] == pair.trained.tally.missing == 64
-    assert claim["contamination"] is None
+    assert claim["contamination"] == []
     assert card["notes"] == list(report.notes)
 
 

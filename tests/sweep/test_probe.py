@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from dataclasses import replace
@@ -15,11 +16,13 @@ from rlbhpc.errors import DONE
 from rlbhpc.problems.probe import probed, whole_problem
 from rlbhpc.problems.problem import Problem
 from rlbhpc.report.aspects.memorised import memorised, memorised_frame
+from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import deciding
 from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.registry import verify
@@ -75,30 +78,70 @@ arms:
 """
 
 
-def test_of_problems_that_stop_only_what_all_were_asked_for_is_counted(tmp_path: Path) -> None:
-    write_model(tmp_path / "model")
-    record = {"problem": QUESTION, "answer": "7", "unique_id": "1"}
-    (tmp_path / "set.jsonl").write_text(json.dumps(record))
-    (tmp_path / "study.yaml").write_text(SAMPLED)
-    study = load_study(tmp_path / "study.yaml")
+BY_HEART = " blue balls. How many balls has she? \\boxed{7}"
+
+
+def sampled(folder: Path, study_file: str, responses: dict[str, list[str]]) -> Study:
+    """A study of two questions alike, to each of which its arms wrote these responses."""
+    write_model(folder / "model")
+    records = [{"problem": QUESTION, "answer": "7", "unique_id": name} for name in "12"]
+    (folder / "set.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (folder / "study.yaml").write_text(study_file)
+    study = load_study(folder / "study.yaml")
     remember(study)
-    (name,) = study.sets("probe")
-    (probe,) = study.problems(name)
-    by_heart = " blue balls. How many balls has she? \\boxed{7}"
-    asked = study.request_fingerprint("probe", 0, probe.id)
-    with JournalWriter(study.layout.journals("probe", name), "one") as writer:
-        # It ends with the sixth sample, and so two of six are right; of the first two none is.
-        for i, text in enumerate(["?", "?", "?", by_heart, "?", by_heart]):
-            verdict = verify("probe", probe.gold, text, probe)
-            writer.append(
-                Sample(
-                    SampleKey("probe", 0, probe.id, i), asked, i, int(verdict.status), 0, 3,
-                    -1.0, 1.0, verdict.canonical, deciding(verdict.rule), verdict.grader, text,
-                )
-            )  # fmt: skip
+    for arm, texts in responses.items():
+        (name,) = study.sets(arm)
+        with JournalWriter(study.layout.journals(arm, name), "one") as writer:
+            for question, (i, text) in itertools.product(study.problems(name), enumerate(texts)):
+                asked = study.request_fingerprint(arm, 0, question.id)
+                verdict = verify(question.verifier, question.gold, text, question)
+                writer.append(
+                    Sample(
+                        SampleKey(arm, 0, question.id, i), asked, i, int(verdict.status), 0, 3,
+                        -1.0, 1.0, verdict.canonical, deciding(verdict.rule), verdict.grader, text,
+                    )
+                )  # fmt: skip
+    return study
+
+
+def test_of_problems_that_stop_only_what_all_were_asked_for_is_counted(tmp_path: Path) -> None:
+    # It ends with the sixth sample, and so two of six are right; of the first two none is.
+    study = sampled(tmp_path, SAMPLED, {"probe": ["?", "?", "?", BY_HEART, "?", BY_HEART]})
     (result,) = memorised(gather(study.layout.root))
-    assert result.of.counts.n.tolist() == [6] and result.of.counts.stopped.all()
-    assert (result.completed.tolist(), result.answered.tolist()) == ([0.0], [0.0])
+    assert result.of.counts.n.tolist() == [6, 6] and result.of.counts.stopped.all()
+    assert (result.completed.tolist(), result.answered.tolist()) == ([0, 0], [0, 0])
+
+
+COMPARED = """
+name: compared
+models:
+  base: {path: model}
+  rl: {path: model, base: base}
+  other: {path: model}
+problem_sets:
+  math500: {path: set.jsonl}
+  beginning: {set: math500, path: set.jsonl, probe: 0.45}
+sampling: {prompt: bare, temperature: 1, n: 2, max_tokens: 64}
+arms:
+  base: {model: base, problem_sets: [math500]}
+  rl: {model: rl, problem_sets: [math500]}
+  base-probe: {model: base, problem_sets: [beginning]}
+  other-probe: {model: other, problem_sets: [beginning]}
+"""
+
+
+def test_a_claim_says_how_well_its_models_know_the_questions(tmp_path: Path) -> None:
+    plain = ["\\boxed{7}", "\\boxed{8}"]
+    study = sampled(
+        tmp_path,
+        COMPARED,
+        {"base": plain, "rl": plain, "base-probe": ["?", BY_HEART], "other-probe": ["?", "?"]},
+    )
+    (claim,) = json.loads(claim_card(gather(study.layout.root)))["claims"]
+    (probe,) = claim["contamination"]
+    assert (probe["arm"], probe["problem_set"], probe["shown"]) == ("base-probe", "beginning", 0.45)
+    assert probe["completed"]["estimate"] == 0.5
+    assert probe["known"] == ["beginning/1", "beginning/2"]
 
 
 STUDY = """
