@@ -17,6 +17,7 @@ from rlbhpc.stats import (
     answer,
     crossing,
     difference_curve,
+    fixed,
     fixed_curve,
     log_fail_at_k,
     pass_at_k,
@@ -66,6 +67,41 @@ def test_the_mean_over_all_paths_is_pass_at_k_and_its_variance_is_estimated(
     half = k[2 * k <= n_max] - 1
     estimated = (1 - value[:, half]) ** 2 - (1 - value[:, 2 * half + 1])
     assert np.abs(chance @ estimated - variance[:, half]).max(initial=0) < 1e-12
+    # What the intervals stand on is this, for all k at once.
+    counts = Counts.of(n, c, r, n_max)
+    assert np.array_equal(counts.pass_at_k(k), value)
+    assert np.abs(variances_of(counts, k[half]) - estimated).max(initial=0) < 1e-14
+
+
+def variances_of(counts: Counts, k: np.ndarray) -> np.ndarray:
+    """Estimated variance of every problem's pass@k, as ``fixed_curve`` takes it."""
+    distinct, _ = fixed._problem_variances(counts, k)
+    return distinct[counts.alike()[1]]
+
+
+@pytest.mark.parametrize("r", [1, 2, 3, 4])
+@pytest.mark.parametrize("n_max", [4, 8, 12])
+def test_a_difference_of_a_stopped_arm_and_a_full_one_is_exact_and_so_is_its_variance(
+    n_max: int, r: int
+) -> None:
+    arms = []
+    for rule in (r, n_max + 1):
+        ends = paths(n_max, rule)
+        n, c = np.array(list(ends)).T
+        arms.append((chances(ends), Counts.of(n, c, rule, n_max)))
+    (stopped_chance, stopped), (full_chance, full) = arms
+    assert (full.n == n_max).all()
+    k = np.arange(1, n_max // 2 + 1)
+    difference = full.pass_at_k(k)[None, :] - stopped.pass_at_k(k)[:, None]
+    estimated = variances_of(full, k)[None, :] + variances_of(stopped, k)[:, None]
+    # Every end of one arm with every end of the other, at every pair of rates.
+    for p, chance in zip(RATES, stopped_chance, strict=True):
+        both = chance[None, :, None] * full_chance[:, None, :]
+        mean = np.einsum("qij,ijk->qk", both, difference)
+        exact = (1 - p) ** k - (1 - RATES[:, None]) ** k
+        assert np.abs(mean - exact).max() < 1e-12
+        variance = np.einsum("qij,ijk->qk", both, difference**2) - mean**2
+        assert np.abs(np.einsum("qij,ijk->qk", both, estimated) - variance).max() < 1e-12
 
 
 def test_nothing_is_said_beyond_the_limit_and_certain_is_certain_up_to_it() -> None:
