@@ -17,7 +17,7 @@ from rlbhpc.launch.predict import Rates, measured
 from rlbhpc.launch.prepare import SHARD_TOKENS, reject_what_jobs_would
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.looks import Taken, Until, Waiting
+from rlbhpc.sweep.looks import LookRecord, Until, Waiting
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 
@@ -78,7 +78,7 @@ def plan(
     reject_what_jobs_would(resolved)
     _, site = choose(cluster or resolved.file.cluster)
     present = presence(resolved.layout, list(resolved.blocks()))
-    looks: list[Taken | Waiting] = []
+    looks: list[LookRecord | Waiting] = []
     if until is not None:
         from rlbhpc.sweep.until import take_looks  # loads SciPy
 

@@ -30,7 +30,7 @@ from rlbhpc.stats.efficiency_gap import LARGE_K
 from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.histogram import never_solved_shift
 from rlbhpc.stats.support import support_intervals
-from rlbhpc.sweep.looks import Taken, latest
+from rlbhpc.sweep.looks import LookRecord, latest
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Comparison:
     p_moved_holm: float = float("nan")
     p_solved_holm: float = float("nan")
     comparisons: int = 1
-    look: Taken | None = None
+    look: LookRecord | None = None
 
     @property
     def title(self) -> str:
@@ -231,7 +231,7 @@ def compare(
     )
 
 
-def adjusted(final: list[Comparison], looks: Sequence[Taken] = ()) -> list[Comparison]:
+def adjusted(final: list[Comparison], looks: Sequence[LookRecord] = ()) -> list[Comparison]:
     """Let some comparisons share the error: p-values by Holm, answers at an equal part.
 
     What a look has decided stands.
@@ -253,6 +253,6 @@ def adjusted(final: list[Comparison], looks: Sequence[Taken] = ()) -> list[Compa
     ]
 
 
-def _answering(look: Taken | None, pair: Comparison) -> Taken | None:
+def _answering(look: LookRecord | None, pair: Comparison) -> LookRecord | None:
     """A look, where it answers the question of this comparison."""
     return look if look is not None and look.asks_about(pair.reach, pair.margin) else None

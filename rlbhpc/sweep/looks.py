@@ -23,6 +23,10 @@ if TYPE_CHECKING:  # every task reads what looks ask for, and needs no SciPy for
 _UNDECIDED: Final = "undecided"
 
 
+#: Which comparison: arm and step of the base, those of the trained arm, and the problem set.
+Subject = tuple[tuple[str, int], tuple[str, int], str]
+
+
 class Until(StrEnum):
     """What is to be decided."""
 
@@ -58,8 +62,8 @@ class More:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A look that was taken.
+class LookRecord:
+    """What a look at one comparison said, as it is kept.
 
     ``base, trained``: arm and step of either side. ``set_name, k, margin``: what was asked.
     ``number``: of the look at this comparison, from 1. ``data``: digest of the counts that it saw.
@@ -82,7 +86,7 @@ class Taken:
     more: tuple[More, ...] = field(default=())
 
     @property
-    def subject(self) -> tuple[tuple[str, int], tuple[str, int], str]:
+    def subject(self) -> Subject:
         """Which comparison it is a look at."""
         return self.base, self.trained, self.set_name
 
@@ -99,18 +103,18 @@ class Waiting:
     trained: str
     set_name: str
     missing: int
-    last: Taken | None
+    last: LookRecord | None
 
 
-def write(layout: Layout, looks: Sequence[Taken]) -> None:
+def write(layout: Layout, looks: Sequence[LookRecord]) -> None:
     """Keep all looks, whole and synced, in place of those that were kept."""
-    checked.write(layout.looks, {"looks": [as_row(taken) for taken in looks]})
+    checked.write(layout.looks, {"looks": [as_row(look) for look in looks]})
 
 
-def read(layout: Layout) -> list[Taken]:
+def read(layout: Layout) -> list[LookRecord]:
     """All looks that were taken at a study, oldest first."""
     try:
-        return [_taken(row) for row in checked.read(layout.looks)["looks"]]
+        return [_record(row) for row in checked.read(layout.looks)["looks"]]
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError) as error:
@@ -120,24 +124,26 @@ def read(layout: Layout) -> list[Taken]:
         ) from None
 
 
-def as_row(taken: Taken) -> dict[str, Any]:
+def as_row(look: LookRecord) -> dict[str, Any]:
     """A look as JSON-ready values."""
-    row = asdict(taken)
+    row = asdict(look)
     for name in ("lost", "gained"):
         row[name] = {key: None if value != value else value for key, value in row[name].items()}
     return row
 
 
-def latest(looks: Sequence[Taken]) -> dict[tuple[tuple[str, int], tuple[str, int], str], Taken]:
+def latest(
+    looks: Sequence[LookRecord],
+) -> dict[tuple[tuple[str, int], tuple[str, int], str], LookRecord]:
     """The last look at each comparison."""
-    return {taken.subject: taken for taken in looks}
+    return {look.subject: look for look in looks}
 
 
-def _taken(row: dict[str, Any]) -> Taken:
+def _record(row: dict[str, Any]) -> LookRecord:
     sides = {name: (str(row[name][0]), int(row[name][1])) for name in ("base", "trained")}
     findings = {name: _finding(row[name]) for name in ("lost", "gained")}
     more = tuple(More(**{**m, "problems": tuple(m["problems"])}) for m in row["more"])
-    return Taken(**{**row, **sides, **findings, "more": more})
+    return LookRecord(**{**row, **sides, **findings, "more": more})
 
 
 def _finding(row: dict[str, Any]) -> Finding:
@@ -150,11 +156,11 @@ def _finding(row: dict[str, Any]) -> Finding:
     return Finding(**values)
 
 
-def raised(looks: Sequence[Taken], arm: str, set_name: str, step: int) -> dict[str, int]:
+def raised(looks: Sequence[LookRecord], arm: str, set_name: str, step: int) -> dict[str, int]:
     """Samples that looks ask for, by problem of one arm, set and step."""
     n: dict[str, int] = {}
-    for taken in looks:
-        for more in taken.more:
+    for look in looks:
+        for more in look.more:
             if (more.arm, more.set_name, more.step) == (arm, set_name, step):
                 n |= {problem: max(more.n, n.get(problem, 0)) for problem in more.problems}
     return n

@@ -197,8 +197,8 @@ def make_plan(
     for p in present:
         arm = study.arms[p.block.arm]
         loaded = study.engine(arm.name), arm.model, p.block.step
-        wanted = p.retrying() if retry_failed else p
-        groups.setdefault(loaded, []).extend(_pieces(wanted, size, arm.sampling.max_tokens))
+        to_make = p.retrying() if retry_failed else p
+        groups.setdefault(loaded, []).extend(_pieces(to_make, size, arm.sampling.max_tokens))
     shards: list[Shard] = []
     for (engine, model, step), pieces in groups.items():
         if not pieces:
@@ -221,8 +221,9 @@ def _pieces(present: Presence, size: int, max_tokens: int) -> list[Piece]:
     limit, which errs on the long side. Where problems stop, each stays with one worker, which
     alone knows when it has enough right samples.
     """
-    block, seen = present.block, int(present.count.sum())
-    typical = present.tokens.sum() / seen if seen else max_tokens
+    block = present.block
+    samples = int(present.count.sum())
+    typical = present.tokens.sum() / samples if samples else max_tokens
     expected = _expected_samples(present)
     together: dict[int, list[Span]] = {}
     pieces: list[Piece] = []

@@ -152,49 +152,49 @@ def presence(
     """
     comparisons: dict[int, Presence] = {}
     notes: list[Note] = []
-    wanted = requested(layout, blocks)
+    requests = requested(layout, blocks)
     for group in dict.fromkeys((b.arm, b.set_name) for b in blocks):
-        mine = [i for i, b in enumerate(blocks) if (b.arm, b.set_name) == group]
-        cells = {(blocks[i].step, problem) for i in mine for problem in blocks[i].problems}
+        of_group = [i for i, b in enumerate(blocks) if (b.arm, b.set_name) == group]
+        cells = {(blocks[i].step, problem) for i in of_group for problem in blocks[i].problems}
         only = (lambda step, problem, cells=cells: (step, problem) in cells) if partly else None
-        held = inventory.take(layout, *group, wanted=only, passed_over=passed_over)
-        notes += held.notes
-        for i in mine:
+        stock = inventory.take(layout, *group, wanted=only, passed_over=passed_over)
+        notes += stock.notes
+        for i in of_group:
             block = blocks[i]
-            holding = held.of(block.step, block.problems, block.fingerprints)
-            comparisons[i] = _compare(block, wanted[i].n, holding)
+            holding = stock.of(block.step, block.problems, block.fingerprints)
+            comparisons[i] = _compare(block, requests[i].n, holding)
     left_out.tell(layout.root, notes)
     return [comparisons[i] for i in range(len(blocks))]
 
 
-def _compare(block: Block, n: NDArray[np.int64], held: Holding) -> Presence:
-    ends = _ends(block.stop_after, held) if block.stop_after else n
+def _compare(block: Block, n: NDArray[np.int64], holding: Holding) -> Presence:
+    ends = _ends(block.stop_after, holding) if block.stop_after else n
     stopped = ends < n
     n = np.minimum(n, ends)
     width = -(-int(n.max(initial=0)) // 8)
-    bits = held.bits
+    bits = holding.bits
     if bits.shape[1] < width:
         bits = np.pad(bits, ((0, 0), (0, width - bits.shape[1])))
     return Presence(
         block=block,
         n=n,
         bits=bits,
-        right=held.right,
-        count=held.measured,
-        tokens=held.tokens.round().astype(np.int64),
-        failures=held.failed,
-        stale=held.stale,
+        right=holding.right,
+        count=holding.measured,
+        tokens=holding.tokens.round().astype(np.int64),
+        failures=holding.failed,
+        stale=holding.stale,
         stopped=int(stopped.sum()),
     )
 
 
-def _ends(stop_after: int, held: Holding) -> NDArray[np.int64]:
+def _ends(stop_after: int, holding: Holding) -> NDArray[np.int64]:
     """Samples of each problem up to its ``stop_after``-th right one; very many where it has fewer.
 
     Whatever is missing before that one is still needed: what counts is in the order of the index.
     """
-    ends = np.full(len(held.right), np.iinfo(np.int64).max)
-    for row in np.flatnonzero(held.right >= stop_after).tolist():
-        right = np.flatnonzero(np.unpackbits(held.right_bits[row], bitorder="little"))
+    ends = np.full(len(holding.right), np.iinfo(np.int64).max)
+    for row in np.flatnonzero(holding.right >= stop_after).tolist():
+        right = np.flatnonzero(np.unpackbits(holding.right_bits[row], bitorder="little"))
         ends[row] = right[stop_after - 1] + 1
     return ends

@@ -47,30 +47,32 @@ def remember(study: Study) -> None:
 
 def _plan_grids(study: Study) -> None:
     layout = study.layout
-    taken = looks.read(layout)
+    records = looks.read(layout)
     strata = {set_name: _strata(study, set_name) for set_name in study.problem_sets}
     for arm in study.arms.values():
         for set_name in study.sets(arm.name):
-            wanted = requested(layout, (study.block(arm.name, set_name, s) for s in arm.steps))
+            requests = requested(layout, (study.block(arm.name, set_name, s) for s in arm.steps))
             by_n: dict[int, list[Cell]] = {}
-            for r in wanted:
-                b = r.block
-                for problem, print_, n in zip(b.problems, b.fingerprints, r.n, strict=True):
-                    by_n.setdefault(int(n), []).append(Cell(b.step, problem, int(print_)))
+            for request in requests:
+                block = request.block
+                for problem, print_, n in zip(
+                    block.problems, block.fingerprints, request.n, strict=True
+                ):
+                    by_n.setdefault(int(n), []).append(Cell(block.step, problem, int(print_)))
             path = layout.grid(arm.name, set_name)
             grid = Grid.load(path)
             for n, cells in sorted(by_n.items()):
                 grid = grid.grown(cells, n) if grid else Grid.plan(arm.model, cells, n)
             if grid is not None:
                 provenance = _provenance(study, arm.name)
-                mine = [
+                raised = [
                     asdict(more)
-                    for look in taken
+                    for look in records
                     for more in look.more
                     if (more.arm, more.set_name) == (arm.name, set_name)
                 ]
-                if mine:
-                    provenance[LOOKS] = {"n": study.n(arm.name, set_name), "more": mine}
+                if raised:
+                    provenance[LOOKS] = {"n": study.n(arm.name, set_name), "more": raised}
                 if (probe := study.problem_sets[set_name].probe) is not None:
                     provenance[PROBE] = probe
                 if words := strata[set_name] or grid.provenance.get(STRATA_KEY):

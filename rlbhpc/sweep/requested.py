@@ -28,10 +28,10 @@ class Requested:
 
 def requested(layout: Layout, blocks: Iterable[Block]) -> list[Requested]:
     """Add what looks at the results ask for. They only ever raise an n."""
-    taken = looks.read(layout)
+    records = looks.read(layout)
     requests = []
     for block in blocks:
-        raised = looks.raised(taken, block.arm, block.set_name, block.step)
+        raised = looks.raised(records, block.arm, block.set_name, block.step)
         n = [max(block.n, raised.get(problem, 0)) for problem in block.problems]
         requests.append(Requested(block, np.array(n, np.int64)))
     return requests

@@ -20,7 +20,7 @@ from rlbhpc.stats.sequential import Look, look
 from rlbhpc.store.checked import digest
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
-from rlbhpc.sweep.looks import More, Taken, Until, Waiting
+from rlbhpc.sweep.looks import LookRecord, More, Until, Waiting
 from rlbhpc.sweep.presence import Presence
 
 #: Right answers from which on a problem's rate is known well enough.
@@ -50,7 +50,7 @@ class Wave:
 
 def take_looks(
     study: Study, present: Sequence[Presence], until: Until, budget: int | None
-) -> list[Taken | Waiting]:
+) -> list[LookRecord | Waiting]:
     """Look at every comparison of a study, and keep what the looks say and ask for.
 
     ``study, present``: the study, and what is there of each of its blocks. ``until``: what is to be
@@ -63,14 +63,14 @@ def take_looks(
         )
     cells = {(p.block.arm, p.block.set_name, p.block.step): p for p in present}
     pairs = _pairs(study, cells)
-    taken = looks.read(study.layout)
-    before = looks.latest(taken)
+    records = looks.read(study.layout)
+    latest = looks.latest(records)
     requested = sum(p.requested for p in present)
     wave = Wave(np.inf if budget is None else budget - requested, {})
-    results: list[Taken | Waiting] = []
+    results: list[LookRecord | Waiting] = []
     for base, trained in pairs:
         sides = cells[base], cells[trained]
-        last = before.get(((base[0], base[2]), (trained[0], trained[2]), base[1]))
+        last = latest.get(((base[0], base[2]), (trained[0], trained[2]), base[1]))
         missing = sum(p.missing for p in sides)
         if missing:
             results.append(Waiting(base[0], trained[0], base[1], missing, last))
@@ -80,10 +80,10 @@ def take_looks(
             results.append(result)
             continue
         if last is not None and last.number == result.number:
-            taken.remove(last)  # the same data: the same look, which may ask for more
-        taken.append(result)
+            records.remove(last)  # the same data: the same look, which may ask for more
+        records.append(result)
         results.append(result)
-    looks.write(study.layout, taken)
+    looks.write(study.layout, records)
     return results
 
 
@@ -101,11 +101,11 @@ def _pairs(study: Study, cells: Mapping[Place, Presence]) -> list[tuple[Place, P
 def _look(
     study: Study,
     sides: tuple[Presence, Presence],
-    last: Taken | None,
+    last: LookRecord | None,
     until: Until,
     comparisons: int,
     wave: Wave,
-) -> Taken:
+) -> LookRecord:
     base, trained = sides[0].block, sides[1].block
     k, margin = min(base.n, trained.n), study.file.analysis.margin
     same_question = last is not None and last.asks_about(k, margin)
@@ -120,27 +120,27 @@ def _look(
     if last is not None and same_question:
         lost = lost if last.lost.verdict is Verdict.UNDECIDED else last.lost
         gained = gained if last.gained.verdict is Verdict.UNDECIDED else last.gained
-    still = until.still_open(lost, gained)
+    undecided = until.still_open(lost, gained)
     outcome = "decided"
     more: tuple[More, ...] = ()
-    if any(still):
-        outcome, more = _next(sides, view, still, wave)
+    if any(undecided):
+        outcome, more = _next(sides, view, undecided, wave)
     if last is not None and last.number == number:
         more = (*last.more, *more)
-    return Taken(
+    return LookRecord(
         (base.arm, base.step), (trained.arm, trained.step), base.set_name, k, margin, number, data,
         view.error, lost, gained, outcome, more,
     )  # fmt: skip
 
 
 def _next(
-    sides: tuple[Presence, Presence], view: Look, still: tuple[bool, bool], wave: Wave
+    sides: tuple[Presence, Presence], view: Look, undecided: tuple[bool, bool], wave: Wave
 ) -> tuple[str, tuple[More, ...]]:
     """What to draw before the next look: the least clear problems first."""
-    chances = view.chances[np.array(still)]
+    chances = view.chances[np.array(undecided)]
     unclear = np.abs(chances - 0.5).min(axis=0)
     order = np.argsort(unclear, kind="stable")
-    open_problems = view.open_problems(*still)
+    open_problems = view.open_problems(*undecided)
     refused = False
     n: dict[Place, dict[int, list[str]]] = {}
     for i in order[open_problems[order]].tolist():

@@ -16,7 +16,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
-from rlbhpc.sweep.looks import Taken
+from rlbhpc.sweep.looks import LookRecord
 
 ARM = {"prompt": "plain", "temperature": 0.6, "max_tokens": 64, "n": 64}
 RUNS = ("rl-seed0", "rl-seed1", "rl-seed2")
@@ -109,7 +109,7 @@ def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> Non
     pair = next(p for p in pooled.final if p.trained.arm in RUNS)
     base, trained, set_name = pair.subject
     answer = pair.answer
-    look = Taken(
+    look = LookRecord(
         base, trained, set_name, pair.reach, pair.margin, 1, "", 0.5, answer.lost, answer.gained,
         "decided",
     )  # fmt: skip
