@@ -168,6 +168,18 @@ def test_fields_of_records_are_named_in_the_study(folder: Path) -> None:
     assert problem.verifier == "math"
 
 
+def test_a_copy_that_was_begun_is_made_anew(folder: Path) -> None:
+    """A kill right after the folder was made leaves it empty."""
+    study = load_study(folder / "own.yaml")
+    for name, identity in study.plugins.items():
+        copy = study.layout.plugin(identity.rpartition("@")[2], Path(name).name)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+    copies = self_contained(study).plugins
+    assert len(copies) == len(study.plugins)
+    for copied in copies:
+        assert plugins.path_of(copied).read_text() in FILES.values()
+
+
 def test_jobs_read_copies_by_content(folder: Path) -> None:
     study = load_study(folder / "own.yaml")
     stored = Study.from_json(self_contained(study).to_json())
