@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlbhpc.engines.tokens import Tokens
+from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
 
@@ -19,6 +20,13 @@ class StopText:
     """
 
     def __init__(self, tokens: Tokens, sampling: Sampling) -> None:
+        size = len(tokens.tokenizer) if sampling.stop_token_ids else 0
+        for token in sampling.stop_token_ids:
+            if token >= size:
+                raise UserError(
+                    f"sampling.stop_token_ids: the model of {tokens.folder} has no token {token:,};"
+                    f" allowed: 0 to {size - 1:,}"
+                )
         self.tokens = tokens
         self.stop = stop = sampling.stop
         self.ends = tokens.eos | set(sampling.stop_token_ids)

@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 
 from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine
+from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
 from tests.engines.support import Truth, by_tag, requests
@@ -127,3 +128,10 @@ def test_a_stop_token_ends_a_response_and_leaves_no_text(engine: Engine) -> None
         assert completion.finish is Finish.EOS
         assert completion.text == engine.tokens.decode(completion.token_ids[:-1].tolist())
     assert not any(common & set(c.token_ids[:-1].tolist()) for c in done)
+
+
+def test_a_stop_token_that_the_model_does_not_have_is_refused(engine: Engine) -> None:
+    size = len(engine.tokens.tokenizer)
+    sampling = Sampling(1.0, 1.0, 60, stop_token_ids=(65, size))
+    with pytest.raises(UserError, match=f"has no token {size}; allowed: 0 to {size - 1}"):
+        list(engine.generate(requests(1), sampling))
