@@ -40,6 +40,7 @@ _CUE: Final = re.compile(
     r"(?:r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
     r"(?P<computed>r[eé]sultat|resultado|risultato|ergebnis))"
     r"(?:\s+(?:finale?|correct[ae]|corret[ao]|corretta))?\s*(?:\b(?:est|es|é|è|ist|lautet)\b|[:：])"
+    r"(?:\s+(?:also|somit|daher|donc|portanto)\b)?"
     r"|(?:ответ|đáp\s+(?:án|số)|答え|正解|정답|답|جواب|الجواب)\s*(?:[:：=—–-]|は|은|는|هو|là)"
     r"|(?:odpowiedź|antwoord|yanıt|cevap|jawaban|svar|उत्तर|উত্তর|คำตอบ)\s*[:：=]",
     re.IGNORECASE,
@@ -308,7 +309,9 @@ _CHOSEN: Final = re.compile(
     r"(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?",
     re.IGNORECASE,
 )
-_AFTERTHOUGHT: Final = re.compile(r" (?:in total|altogether|as (?:the|our) (?:final )?answer)$")
+_AFTERTHOUGHT: Final = re.compile(
+    r" (?:in total|altogether|(?:as|is) (?:the|our) (?:final )?answer)$"
+)
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!")
 
 

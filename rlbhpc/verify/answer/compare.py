@@ -36,7 +36,7 @@ from rlbhpc.verify.answer.compare_text import (
     letters_and_words,
     words_and_letters,
 )
-from rlbhpc.verify.answer.tree import Node, is_label, rename, symbols
+from rlbhpc.verify.answer.tree import Node, is_label, num, rename, symbols
 from rlbhpc.verify.answer.value import (
     Based,
     Choice,
@@ -74,9 +74,18 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
         ours, theirs = _equation(gold, solved=True), _equation(answer, solved=True)
         return NO if ours is None or theirs is None else compare_relations(ours, theirs)
     gold, answer = _without_names(gold, answer)
+    gold, answer = _as_ratio(gold, answer), _as_ratio(answer, gold)
     gold, answer = with_axes(gold, answer), with_axes(answer, gold)
     rule = _RULES.get((type(gold), type(answer)))
     return rule(gold, answer, tolerance) if rule is not None else NO
+
+
+def _as_ratio(value: Value, other: Value) -> Value:
+    """Read ``9:16`` as a ratio beside a fraction or a ratio."""
+    if not isinstance(value, Clock) or not isinstance(other, Ratio | Quantity):
+        return value
+    plain = not value.half and not value.second and value.minute > 9
+    return Ratio((num(value.hour), num(value.minute))) if plain else value
 
 
 # --- names ---------------------------------------------------------------------------------------

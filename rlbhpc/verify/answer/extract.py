@@ -42,7 +42,7 @@ def extract(response: str) -> Extracted | None:
     """
     body: str | None = response
     if _MARKUP.search(response) is not None:
-        body = _after_thinking(_own_turn(response))
+        body = _after_thinking(_own_turn(_final_channel(response)))
     if body is None:
         return None
     return _from_last_box(body) or _from_whole(body)
@@ -84,6 +84,17 @@ def _from_whole(body: str) -> Extracted | None:
         rest = body[box.end :]
         return late(rest, box.text) or Extracted(box.text + _scale(rest), "box")
     return tag(body) or marker(body) or phrase(body) or closing(body) or bare(body)
+
+
+_CHANNEL: Final = "<|channel|>"
+
+
+def _final_channel(response: str) -> str:
+    """Return what stands in the last final channel, where a response has channels."""
+    if _CHANNEL not in response:
+        return response
+    _, final, answer = response.rpartition(f"{_CHANNEL}final<|message|>")
+    return answer if final else "<think>"
 
 
 def _own_turn(response: str) -> str:

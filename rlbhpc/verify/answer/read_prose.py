@@ -190,7 +190,7 @@ _DOMAIN_WORDS: Final = frozenset(
 # ", x != -1" and the like behind a function of x, ", n >= 1" behind a term of a sequence.
 _HOLE: Final = re.compile(
     r" (?:[,;(] )*(?:(?:for|where|with|all) )*"
-    r"(?:(?P<name>[a-z]) != [-\d./{} ]+|(?P<index>[kmn]) >=? [012])(?: \))?$"
+    r"(?:(?P<name>[a-z]) != [-+\d./{} ]+|(?P<index>[kmn]) >=? [012])(?: \))?$"
 )
 
 

@@ -170,7 +170,11 @@ def _only_names(side: Tokens) -> bool:
             pieces[-1].append(token)
     if len(pieces) > 1:
         return all(piece and (t := _tree(piece)) is not None and is_name(t) for piece in pieces)
-    return side[0] in (("s", "P"), ("s", "E"), ("f", "det"), ("f", "max"), ("f", "min"))
+    return side[0] in (
+        ("s", "P"),
+        ("s", "E"),
+        *(("f", name) for name in ("det", "max", "min", "gcd", "lcm")),
+    )
 
 
 def _member(sides: list[Tokens], read: Read) -> Value:

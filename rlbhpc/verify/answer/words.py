@@ -85,7 +85,7 @@ def read_words(tokens: Sequence[Token]) -> Value | None:
     text = " ".join(plain)
     bare = _SUBJECTS.sub("", text, count=1) if _SUBJECTS.match(text) else text
     bare = _SYNONYMS.get(bare, bare)
-    return _meaning(text) or _spelled(plain) or Words(bare)
+    return _meaning(text) or _meaning(bare) or _spelled(plain) or Words(bare)
 
 
 _PUNCTUATION: Final = frozenset(".,'-!\"()/`:;")
@@ -97,7 +97,7 @@ _SYNONYMS: Final = {
     "tues": "tuesday", "wed": "wednesday", "thu": "thursday", "thur": "thursday",
     "thurs": "thursday", "fri": "friday", "sat": "saturday", "sun": "sunday",
 }  # fmt: skip
-_SUBJECTS: Final = re.compile(r"(?:it(?: is)?|series|integral|sequence|limit) (?=\w)")
+_SUBJECTS: Final = re.compile(r"(?:it(?: is)?|there are|series|integral|sequence|limit) (?=\w)")
 _NONE: Final = re.compile(
     r"(?:equation|system|inequality|it) has no (?:real |integer )?(?:solutions?|roots?)"
     r"|no (?:such |real |integer )*\w+ exists?"
