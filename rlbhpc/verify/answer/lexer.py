@@ -62,6 +62,7 @@ _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 # 135^{\text{o}}: a degree sign that was typed as a letter.
 _DEGREE: Final = re.compile(r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})")
+_FACTORIAL: Final = re.compile(r"(?<=\d)!=(?=\s*\d)")  # 5!=120
 _TIMES: Final = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s?\^)")
 _OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
@@ -181,6 +182,7 @@ def _prepare(text: str) -> str:
     if "\\" in text:
         text = _TWO_DIGITS.sub(r"\\\1{\2}{\3}", text)
         text = _ONE_DIGIT.sub(r"\\\1{\2}", text)
+    text = _FACTORIAL.sub("! =", text)
     if "^" in text:
         text = _TIMES.sub(r"\\times ", _DEGREE.sub(r"^\\circ ", text))
     if _UNIT_TAIL.search(text):

@@ -344,8 +344,14 @@ class _Reader:
             return joined
         items: list[Value] = []
         for value in values:
-            flat = isinstance(value, Items) and value.kind == "list"
-            items.extend(value.items if isinstance(value, Items) and flat else [value])
+            content = value.value if isinstance(value, Named) else value
+            members = content.items if isinstance(content, Items) else ()
+            if not isinstance(content, Items) or content.kind != "list":
+                items.append(value)
+            elif isinstance(value, Named):  # x = 0 or x = ±3
+                items.extend(Named(value.name, member) for member in members)
+            else:
+                items.extend(members)
         return Items("list", tuple(items))
 
     def _mixed_number(self, values: Sequence[Value], separators: Sequence[Token]) -> Value | None:

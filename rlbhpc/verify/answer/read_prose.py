@@ -115,6 +115,9 @@ def real_condition(tokens: Tokens) -> Tokens | None:
     texts = [text.lower() for _, text in tokens]
     start = 3 if texts[:3] == ["the", "set", "of"] else 0
     start += texts[start : start + 1] == ["all"]
+    if texts[start : start + 1] == ["reals"]:
+        texts[start : start + 1] = ["real", "numbers"]
+        tokens = [*tokens[:start], ("w", "real"), ("w", "numbers"), *tokens[start + 1 :]]
     named = tokens[start + 1 : start + 2]
     if texts[start : start + 1] != ["real"] or not named:
         return None
