@@ -107,9 +107,9 @@ from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Job, Limits
 from rlbhpc.verify.sandbox.tier import Tier
 from tests.verify.busy import busy_processes, one_processor
-from tests.verify.sandbox.test_box import HEAVY
+from tests.verify.sandbox.test_box import ONE_THREAD
 with one_processor(), Sandbox(Tier()) as sandbox, busy_processes(40):
-    for text in ("import time; time.sleep(99)", HEAVY):
+    for text in ("import time; time.sleep(99)", ONE_THREAD):
         try:
             print(sandbox.run(Job(text), limits=Limits(cpu=0.2)).cause)
         except SandboxError as error:
