@@ -170,6 +170,14 @@ def test_a_stopped_arm_and_a_full_one_go_through_every_verb(tmp_path: Path) -> N
     page = next((study.layout.root / "report").glob("*.html")).read_text()
     assert "the samples of a problem end at 4 right ones" in page
     assert page.count("takes the first r, which all have") == 1
+    # Summaries name the rule that their values know; a table of n and c could not.
+    for ending in ("lm-eval", "eee"):
+        out = tmp_path / f"out.{ending}"
+        CliRunner().invoke(cli, ["export", run, str(out)], catch_exceptions=False)
+        rules = {p: '"stop_after": ' in p.read_text() for p in out.rglob("*.json")}
+        assert sorted(rules.values()) == [False, True]
+    refused = CliRunner().invoke(cli, ["export", run, "n.csv"], standalone_mode=False).exception
+    assert "which n and c alone cannot say" in str(refused)
 
 
 def test_a_cube_of_problems_that_stop_counts_what_is_fair_or_refuses(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def _results(measured: Measurement) -> list[dict[str, Any]]:
     details = {k: json.dumps(v) for k, v in sampling.items() if k not in _ARGUMENTS}
     if "prompt" in measured.stands_on:
         details["prompt_digest"] = str(measured.stands_on["prompt"])
+    if "stop_after" in measured.stands_on:
+        details["stop_after"] = str(measured.stands_on["stop_after"])
     arguments = {name: sampling[name] for name in _ARGUMENTS if name in sampling}
     return [
         {

@@ -50,7 +50,11 @@ def write_lm_eval(layout: Layout, folder: Path) -> int:
             "output_type": "generate_until",
             "generation_kwargs": sampling,
             "repeats": most,
-            "metadata": {"prompt": measured.stands_on.get("prompt")},
+            "metadata": {
+                name: measured.stands_on[name]
+                for name in ("prompt", "stop_after")
+                if name in measured.stands_on
+            },
         }
         summary["versions"][task] = measured.stands_on.get("rlbhpc")
         summary["n-shot"][task] = 0
