@@ -23,6 +23,8 @@ from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
 
 SHOWN_CHANGES = 40
+# What a recipe says of its size.
+_SIZES = {"learning_rate", "prompts_per_step", "samples_per_prompt", "seed"}
 
 
 @click.command(epilog="Example: rlbhpc check math.yaml --set sampling.n=64")
@@ -163,27 +165,16 @@ def _recipe(study: Study, name: str) -> dict[str, Any]:
     recipe = study.file.recipes[name]
     return {
         "recipe": name,
-        "algorithm": recipe.algorithm,
-        "problems": recipe.problems,
-        "texts": recipe.texts,
+        **recipe.model_dump(include={"algorithm", "problems", "texts"}),
         "teacher": recipe.teacher and recipe.teacher.arm,
         "prompt": recipe.prompt and study.prompts[recipe.prompt].name,
-        "learning_rate": recipe.learning_rate,
-        "prompts_per_step": recipe.prompts_per_step,
-        "samples_per_prompt": recipe.samples_per_prompt,
-        "seed": recipe.seed,
+        **recipe.model_dump(include=_SIZES),
     }
 
 
 def _score(study: Study, name: str) -> dict[str, Any]:
-    request = study.file.scores[name]
-    return {
-        "score": name,
-        "model": request.model,
-        "responses": request.responses,
-        "texts": request.texts,
-        "per_problem": request.per_problem,
-    }
+    columns = {"model", "responses", "texts", "per_problem"}
+    return {"score": name, **study.file.scores[name].model_dump(include=columns)}
 
 
 def _arm(study: Study, name: str) -> dict[str, Any]:

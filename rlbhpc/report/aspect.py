@@ -40,22 +40,12 @@ def _no_tables(_: Report) -> dict[str, pd.DataFrame]:
 class Aspect:
     """One thing that a report shows.
 
-    Attributes
-    ----------
-    part
-        Where it stands on the page.
-    section
-        Its nodes; none where the run has nothing of it.
-    comparison
-        Its nodes for one comparison at its last step, shown inside of that comparison.
-    tables
-        Its numbers by the name of their file.
-    metrics
-        Names in the registry of metrics, described under Methods where there are tables.
-    waits
-        Whether the tables need the answers of the comparisons, which take a while.
-    errand
-        What of its work another process can do.
+    ``part``: where it stands on the page. ``section``: its nodes; none where the run has nothing of
+    it. ``comparison``: its nodes for one comparison at its last step, shown inside of that
+    comparison. ``tables``: its numbers by the name of their file. ``metrics``: names in the
+    registry of metrics, described under Methods where there are tables. ``waits``: whether the
+    tables need the answers of the comparisons, which take a while. ``errand``: what of its work
+    another process can do.
     """
 
     part: Part

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.logs import lines
+from rlbhpc.store.step_log import lines
 from rlbhpc.study.layout import Layout
 
 Row = Mapping[str, float]

@@ -51,32 +51,15 @@ class Line(NamedTuple):
 class Report:
     """All that is known about a run.
 
-    Attributes
-    ----------
-    name, question
-        Of the study, or the folder's name.
-    folder
-        The run.
-    settings, draws
-        How the intervals were made, and the bootstrap weights that all of them share.
-    arms
-        What each arm is, by name; empty without a study.
-    measured
-        Every arm, step and problem set.
-    lines
-        Of each pair and problem set the base and, steps rising, what is compared with it.
-    final
-        One comparison per line, at its last step that has samples.
-    notes
-        What a reader must know: what is missing, left out or not comparable.
-    provenance
-        What the samples stand on, by ``<arm>/<problem set>``.
-    study_hash
-        Hash of what the study asks for; empty without a study.
-    tree
-        The run's results, opened once: values are read on demand.
-    memo
-        What aspects worked out, see :mod:`rlbhpc.report.memo`.
+    ``name, question``: of the study, or the folder's name. ``settings, draws``: how the intervals
+    were made, and the bootstrap weights that all of them share. ``arms``: what each arm is, by
+    name; empty without a study. ``measured``: every arm, step and problem set. ``lines``: of each
+    pair and problem set the base and, steps rising, what is compared with it. ``final``: one
+    comparison per line, at its last step that has samples. ``notes``: what a reader must know: what
+    is missing, left out or not comparable. ``provenance``: what the samples stand on, by
+    ``<arm>/<problem set>``. ``study_hash``: hash of what the study asks for; empty without a study.
+    ``tree``: the run's results, opened once: values are read on demand. ``memo``: what aspects
+    worked out, see :mod:`rlbhpc.report.memo`.
     """
 
     name: str
@@ -144,13 +127,9 @@ class Report:
 def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     """Read a run and work out all that a report shows.
 
-    Parameters
-    ----------
-    folder
-        The folder of a run, or a cube by itself.
-    pairs
-        Arms to compare, base first. Where none are given: the study's; without a study, the first
-        step of each arm with its later ones.
+    ``folder``: the folder of a run, or a cube by itself. ``pairs``: arms to compare, base first.
+    Where none are given: the study's; without a study, the first step of each arm with its later
+    ones.
     """
     study = read_study(folder)
     tree = open_cube(folder)

@@ -30,12 +30,8 @@ def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
 class Errand(Generic[T]):
     """Slow work for several arms that another process can do while this one reads samples.
 
-    Attributes
-    ----------
-    work
-        A pure function of :mod:`rlbhpc.stats` or :mod:`rlbhpc.report.apart`.
-    arguments
-        What it takes, one call after the other.
+    ``work``: a pure function of :mod:`rlbhpc.stats` or :mod:`rlbhpc.report.apart`. ``arguments``:
+    what it takes, one call after the other.
     """
 
     work: Callable[..., T]

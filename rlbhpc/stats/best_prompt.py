@@ -27,17 +27,11 @@ _CACHED: Final = 4096
 class BestPrompt:
     """pass@k of a model under its best prompt; ``[problem, k]`` each.
 
-    Attributes
-    ----------
-    k
-        Draw sizes, up to half of the samples.
-    per_problem
-        The prompt is chosen for each problem by half of its samples; the other half is scored.
-        Unbiased for this rule, and so never above the true best prompt of each problem in the mean.
-    overall
-        One prompt for a problem: the best in the mean of all other problems.
-    highest
-        The plain maximum over prompts, biased up: the truth lies between it and ``per_problem``.
+    ``k``: draw sizes, up to half of the samples. ``per_problem``: the prompt is chosen for each
+    problem by half of its samples; the other half is scored. Unbiased for this rule, and so never
+    above the true best prompt of each problem in the mean. ``overall``: one prompt for a problem:
+    the best in the mean of all other problems. ``highest``: the plain maximum over prompts, biased
+    up: the truth lies between it and ``per_problem``.
     """
 
     k: NDArray[np.int64]
@@ -52,13 +46,9 @@ def best_prompt(by_prompt: Mapping[str, Counts], k: ArrayLike | None = None) -> 
     Every split of a problem's samples into halves counts, by the hypergeometric distribution of
     the right ones in the half that chooses; prompts that tie there share.
 
-    Parameters
-    ----------
-    by_prompt
-        Counts under each prompt: the same problems in the same order, with equally many samples
-        under every prompt, and none that stopped early.
-    k
-        Draw sizes of at most half of the samples; a log-spaced grid where not given.
+    ``by_prompt``: counts under each prompt: the same problems in the same order, with equally many
+    samples under every prompt, and none that stopped early. ``k``: draw sizes of at most half of
+    the samples; a log-spaced grid where not given.
 
     Examples
     --------

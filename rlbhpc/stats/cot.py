@@ -27,15 +27,9 @@ def cot_pass_at_k(
 ) -> NDArray[np.float64]:
     """pass@k per problem (rows) and k (columns), counting right answers with valid chains.
 
-    Parameters
-    ----------
-    n, right, valid
-        Samples, those with a right answer, and those of them whose chain was judged valid.
-    k
-        Draw sizes.
-    ppv, npv
-        Shares of correct judgements among chains judged valid and judged invalid, from an audit
-        of the judge. Evaluate at both ends of their intervals to get error bars.
+    ``n, right, valid``: samples, those with a right answer, and those of them whose chain was
+    judged valid. ``ppv, npv``: shares of correct judgements among chains judged valid and judged
+    invalid, from an audit of the judge. Evaluate at both ends of their intervals to get error bars.
 
     References
     ----------

@@ -9,7 +9,6 @@ steps since, up to :data:`PART_ROWS`; its predecessor goes once the state is sav
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import checked, cube, cube_schema
+from rlbhpc.store.step_log import lines
 from rlbhpc.study.layout import Layout
 
 if TYPE_CHECKING:
@@ -102,9 +102,9 @@ def inputs(layout: Layout) -> dict[str, str]:
 def write_groups(root: zarr.Group, layout: Layout) -> None:
     """Write ``training/<model>`` and ``rollouts/<model>`` of every training of a run."""
     for model, path in sorted(layout.dynamics().items()):
-        lines = _lines(path)
-        if lines:
-            _write_curve(root, model, lines)
+        steps = lines(path)
+        if steps:
+            _write_curve(root, model, steps)
         table = read(layout.rollouts(model))
         if len(table):
             _write_rollouts(root, model, table)
@@ -162,17 +162,6 @@ def _read(path: Path) -> pa.Table:
             "steps will be missing from the cube, and training needs none of it"
         )
     return pq.read_table(pa.BufferReader(data), schema=ROWS)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a step log; one that is being written at this moment is left out."""
-    rows: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
 
 
 def _digest(data: bytes) -> str:

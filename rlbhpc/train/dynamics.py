@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc.store.step_log import lines
 from rlbhpc.train.rollout import Rollout
 
 
@@ -73,7 +74,7 @@ class StepLog:
 
     def __init__(self, path: Path, resumed_at: int) -> None:
         self.path = path
-        rows = [row for row in read(path) if row["step"] <= resumed_at]
+        rows = [row for row in lines(path) if row["step"] <= resumed_at]
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".partial")
         partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -132,16 +133,3 @@ class Logs:
         """Close the files."""
         for file in self._files.values():
             file.close()
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a line that a kill tore off is the last one and is left out."""
-    if not path.is_file():
-        return []
-    rows: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows

@@ -20,9 +20,9 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import rollouts
+from rlbhpc.store.step_log import lines
 from rlbhpc.study.arm import Sampling
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.train import dynamics
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.checkpoint import states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
@@ -96,7 +96,7 @@ def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) 
     assert learnt(warned).keys() == learnt(straight).keys()
     for name, weight in learnt(straight).items():
         assert torch.equal(learnt(warned)[name], weight), name
-    curves = [dynamics.read(run.folder / "dynamics.jsonl") for run in (straight, warned)]
+    curves = [lines(run.folder / "dynamics.jsonl") for run in (straight, warned)]
     assert curves[0] == curves[1]
     rows = [rollouts.read(run.folder / "rollouts") for run in (straight, warned)]
     assert rows[0].equals(rows[1])
@@ -149,11 +149,11 @@ def test_ranks_that_are_warned_save_together(tmp_path: Path) -> None:
     started = start_ranks(tmp_path, "-m", "rlbhpc", "train", "toy.yaml", "rl")
     folder = tmp_path / "runs" / "toy" / "training" / "rl"
     asleep = threading.Event()
-    while not dynamics.read(folder / "dynamics.jsonl") and started.poll() is None:
+    while not lines(folder / "dynamics.jsonl") and started.poll() is None:
         asleep.wait(0.05)
     started.send_signal(signal.SIGTERM)
     said, _ = started.communicate(timeout=100)
     assert started.returncode == TRY_AGAIN, said
-    steps = [row["step"] for row in dynamics.read(folder / "dynamics.jsonl")]
+    steps = [row["step"] for row in lines(folder / "dynamics.jsonl")]
     (saved,) = states(folder / "state")
     assert saved.name == f"step-{steps[-1]:08d}"

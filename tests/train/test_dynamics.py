@@ -10,8 +10,8 @@ import pytest
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.problems.problem import Problem
+from rlbhpc.store.step_log import lines
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.train import dynamics
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.loop import Judge, Prompt, Run, train
@@ -37,7 +37,7 @@ def first_step(folder: Path, model: Path, algorithm: Algorithm) -> dict[str, Any
     run = Run("m", model, folder, {}, settings, algorithm, prompts, judge)
     with Drain() as drain:
         train(run, lambda: make_engine("hf", model, rows=8), drain)
-    return dynamics.read(folder / "dynamics.jsonl")[0]
+    return lines(folder / "dynamics.jsonl")[0]
 
 
 def test_a_filter_and_a_shaped_reward_do_not_move_the_common_curves(tmp_path: Path) -> None:

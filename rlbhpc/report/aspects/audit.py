@@ -25,20 +25,10 @@ from rlbhpc.study.layout import Layout
 class Judged:
     """A base and its trained arm under one pair of reader and grader.
 
-    Attributes
-    ----------
-    judging
-        The pair.
-    rates
-        Mean pass@1 of base and trained.
-    differing
-        Shares of their responses that the reference judging sees otherwise.
-    difference
-        Trained minus base at k = 1 and at the largest k.
-    words
-        What follows at each of the two: ``higher``, ``lower`` or ``undecided``.
-    survives
-        Whether that is what follows from the reference judging.
+    ``judging``: the pair. ``rates``: mean pass@1 of base and trained. ``differing``: shares of
+    their responses that the reference judging sees otherwise. ``difference``: trained minus base at
+    k = 1 and at the largest k. ``words``: what follows at each of the two: ``higher``, ``lower`` or
+    ``undecided``. ``survives``: whether that is what follows from the reference judging.
     """
 
     judging: str

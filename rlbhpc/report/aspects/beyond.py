@@ -39,14 +39,9 @@ class Beyond:
 class More:
     """What more samples would do for a comparison that is undecided.
 
-    Attributes
-    ----------
-    forecasts
-        Chance of a decision at several sizes.
-    until
-        The least of these sizes that decides with a chance of 80 %; None where none does.
-    studies
-        Simulated studies of each size.
+    ``forecasts``: chance of a decision at several sizes. ``until``: the least of these sizes that
+    decides with a chance of 80 %; None where none does. ``studies``: simulated studies of each
+    size.
     """
 
     of: Comparison

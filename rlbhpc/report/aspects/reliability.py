@@ -37,18 +37,11 @@ DRAWS: Final = 8
 class Reliability:
     """Metrics of one arm at one step.
 
-    Attributes
-    ----------
-    k
-        Draws of the metrics, at most ``DRAWS``.
-    values
-        By name: pass@1, pass^k, G-Pass@k at τ = .5 and mG-Pass@k, with intervals for problems
-        like these; and Bayes@N of exactly these, where samples are known by themselves
-        and of all problems equally many.
-    fixed
-        pass@k of exactly these problems, with the noise of sampling alone.
-    threshold
-        Success rates below this may look unsolvable in as many samples as there are.
+    ``k``: draws of the metrics, at most ``DRAWS``. ``values``: by name: pass@1, pass^k, G-Pass@k at
+    τ = .5 and mG-Pass@k, with intervals for problems like these; and Bayes@N of exactly these,
+    where samples are known by themselves and of all problems equally many. ``fixed``: pass@k of
+    exactly these problems, with the noise of sampling alone. ``threshold``: success rates below
+    this may look unsolvable in as many samples as there are.
     """
 
     of: Measured

@@ -15,10 +15,10 @@ from rlbhpc.report.draw.chart import Chart, Key, Panel
 from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
-from rlbhpc.report.logs import lines
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.memo import once
 from rlbhpc.store.cube_schema import TRAINING
+from rlbhpc.store.step_log import lines
 from rlbhpc.study.layout import Layout
 
 #: What is shown, in this order, each with the names under which trainers log it.

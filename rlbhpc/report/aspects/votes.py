@@ -39,13 +39,9 @@ _VOTERS: Final = 256
 class Votes:
     """Answers of one arm at one step, among equally many judged samples of each problem.
 
-    Attributes
-    ----------
-    k, majority, any_right
-        maj@k beside the pass@k of the same problems.
-    entropy, distinct
-        Entropy of a problem's answers in nats (Miller–Madow) and how many differ, means over
-        problems, among the first ``samples`` of each.
+    ``k, majority, any_right``: maj@k beside the pass@k of the same problems. ``entropy, distinct``:
+    entropy of a problem's answers in nats (Miller–Madow) and how many differ, means over problems,
+    among the first ``samples`` of each.
     """
 
     of: Measured

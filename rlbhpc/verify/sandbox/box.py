@@ -197,12 +197,8 @@ class Sandbox:
     def __init__(self, tier: Tier, preload: str = "") -> None:
         """Start nothing yet.
 
-        Parameters
-        ----------
-        tier
-            How it confines.
-        preload
-            Module of trusted code that programs may import, with all that it imports.
+        ``tier``: how it confines. ``preload``: module of trusted code that programs may import,
+        with all that it imports.
         """
         self.tier = tier
         self._preload = preload

@@ -1,4 +1,4 @@
-"""Step logs of a trainer, as the report and the boards read them."""
+"""Step logs of a trainer: one JSON object a line, the last one perhaps torn off by a kill."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Rows of a trainer's log, up to a line that is being written at this moment."""
+    """Rows of a log, up to a line that is being written at this moment; none without a file."""
     rows: list[dict[str, Any]] = []
     for line in path.read_text().splitlines() if path.is_file() else []:
         try:
