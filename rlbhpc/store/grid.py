@@ -236,22 +236,26 @@ def ask(
     model: str,
     cells: Mapping[Cell, int],
     provenance: Mapping[str, Any],
-) -> Grid:
+    keep: Sequence[str] = (),
+) -> None:
     """Record what is asked of an arm and problem set now, beside what was asked before.
 
     Whoever plans calls this before the first sample is drawn, and again whenever the study has
     grown.
 
     ``cells``: samples asked for of each cell, in the order of the problem set and the steps.
-    ``provenance``: replaces the one before.
+    ``provenance``: replaces the one before; keys in ``keep`` stay where it does not have them.
     """
     path = layout.grid(arm, problem_set)
     old = Grid.load(path)
+    if old is None and not cells:
+        return
     grid = old.grown(cells, cells) if old else Grid.plan(model, cells, cells)
-    grid = replace(grid, provenance=provenance)
+    earlier = {key: grid.provenance[key] for key in keep if key in grid.provenance}
+    # Behind the others, where they stand when they are new: the order is in the cube's bytes.
+    grid = replace(grid, provenance={**provenance, **earlier, **provenance})
     if grid != old:
         grid.save(path)
-    return grid
 
 
 def natural(problem: str) -> list[str | int]:

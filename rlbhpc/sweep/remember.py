@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked
+from rlbhpc.store import checked, grid
 from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER, STRATA_KEY
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Cell
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import keep_contents
@@ -52,34 +52,30 @@ def _plan_grids(study: Study) -> None:
     for arm in study.arms.values():
         for set_name in study.sets(arm.name):
             requests = requested(layout, (study.block(arm.name, set_name, s) for s in arm.steps))
-            by_n: dict[int, list[Cell]] = {}
-            for request in requests:
-                block = request.block
-                for problem, print_, n in zip(
-                    block.problems, block.fingerprints, request.n, strict=True
-                ):
-                    by_n.setdefault(int(n), []).append(Cell(block.step, problem, int(print_)))
-            path = layout.grid(arm.name, set_name)
-            grid = Grid.load(path)
-            for n, cells in sorted(by_n.items()):
-                grid = grid.grown(cells, n) if grid else Grid.plan(arm.model, cells, n)
-            if grid is not None:
-                provenance = _provenance(study, arm.name)
-                raised = [
-                    asdict(more)
-                    for look in records
-                    for more in look.more
-                    if (more.arm, more.set_name) == (arm.name, set_name)
-                ]
-                if raised:
-                    provenance[LOOKS] = {"n": study.n(arm.name, set_name), "more": raised}
-                if (probe := study.problem_sets[set_name].probe) is not None:
-                    provenance[PROBE] = probe
-                if words := strata[set_name] or grid.provenance.get(STRATA_KEY):
-                    provenance[STRATA_KEY] = words
-                if stop_after := study.stop_after(arm.name, set_name):
-                    provenance[STOP_AFTER.name] = stop_after
-                replace(grid, provenance=provenance).save(path)
+            cells = {
+                Cell(request.block.step, problem, int(fingerprint)): int(n)
+                for request in requests
+                for problem, fingerprint, n in zip(
+                    request.block.problems, request.block.fingerprints, request.n, strict=True
+                )
+            }
+            provenance = _provenance(study, arm.name)
+            raised = [
+                asdict(more)
+                for look in records
+                for more in look.more
+                if (more.arm, more.set_name) == (arm.name, set_name)
+            ]
+            if raised:
+                provenance[LOOKS] = {"n": study.n(arm.name, set_name), "more": raised}
+            if (probe := study.problem_sets[set_name].probe) is not None:
+                provenance[PROBE] = probe
+            if stop_after := study.stop_after(arm.name, set_name):
+                provenance[STOP_AFTER.name] = stop_after
+            if strata[set_name]:
+                provenance[STRATA_KEY] = strata[set_name]
+            # Where the problem set cannot be read now, its words stay what they were.
+            grid.ask(layout, arm.name, set_name, arm.model, cells, provenance, keep=[STRATA_KEY])
 
 
 def _strata(study: Study, set_name: str) -> dict[str, dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -85,16 +86,29 @@ def test_a_damaged_grid_is_an_error(tmp_path: Path) -> None:
 def test_asking_again_keeps_the_order(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     first = dict.fromkeys(cells(range(4)), 8)
-    grid = ask(layout, "arm", "set", "m", first, {"code": "1"})
-    assert grid.chunk == Chunk(4, 8)
+    assert asked(layout, first, {"code": "1", "words": "a"}).chunk == Chunk(4, 8)
     # Two problems are topped up, one is new, the code is newer.
     second = {**dict.fromkeys(cells(range(1, 3)), 32), Cell(0, "set/9", 1): 8}
-    grid = ask(layout, "arm", "set", "m", second, {"code": "2"})
+    grid = asked(layout, second, {"code": "2"}, keep=["words", "other"])
     assert grid.problems == ("set/0", "set/1", "set/2", "set/3", "set/9")
     assert [grid.counts[0, p] for p in grid.problems] == [8, 32, 32, 8, 8]
     assert grid.chunk == Chunk(5, 32)
-    assert grid.provenance == {"code": "2"}
-    assert Grid.load(layout.grid("arm", "set")) == grid
+    assert grid.provenance == {"code": "2", "words": "a"}
+    assert asked(layout, second, {"code": "3"}).provenance == {"code": "3"}
+
+
+def test_who_asks_nothing_plans_nothing(tmp_path: Path) -> None:
+    ask(Layout(tmp_path), "arm", "set", "m", {}, {})
+    assert not Layout(tmp_path).grid("arm", "set").exists()
+
+
+def asked(
+    layout: Layout, cells: dict[Cell, int], provenance: dict[str, str], keep: Sequence[str] = ()
+) -> Grid:
+    ask(layout, "arm", "set", "m", cells, provenance, keep)
+    grid = Grid.load(layout.grid("arm", "set"))
+    assert grid is not None
+    return grid
 
 
 def test_what_nobody_planned_stands_behind_in_natural_order() -> None:
