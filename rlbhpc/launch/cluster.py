@@ -211,7 +211,9 @@ def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
         )
     names = [host] if host is not None else [socket.gethostname(), socket.getfqdn()]
     for name, cluster in _all(clusters):
-        if any(fnmatch.fnmatch(one, pattern) for one in names for pattern in cluster.hosts):
+        if any(
+            fnmatch.fnmatch(host_name, pattern) for host_name in names for pattern in cluster.hosts
+        ):
             return name, cluster
     return choose(DEFAULT)
 

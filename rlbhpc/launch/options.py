@@ -72,10 +72,10 @@ def read_options(words: Sequence[str]) -> dict[str, str]:
         if name in REFUSED:
             raise UserError(f"{word.partition('=')[0]}: {REFUSED[name]}")
         if name not in SHARED | SIZES | ADDED:
-            known = [f"--{passed}" for passed in sorted(SHARED | SIZES | ADDED)]
+            allowed_options = [f"--{passed}" for passed in sorted(SHARED | SIZES | ADDED)]
             raise UserError(
                 f"{word}: not an option of rlbhpc launch, and none of sbatch that it passes on; "
-                f"passed on are {', '.join(known)}{nearest(f'--{name}', known)}"
+                f"passed on are {', '.join(allowed_options)}{nearest(f'--{name}', allowed_options)}"
             )
         if value is None and name not in FLAGS:
             if not rest:

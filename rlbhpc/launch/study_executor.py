@@ -91,9 +91,9 @@ class QueueWatcher(SlurmInfoWatcher):
         for name in names:
             job, _, task = name.partition("_")
             keys = [(int(job), int(task) if task else -1), (int(job), slurm.SOME)]
-            known = [by_id[key] for key in keys if key in by_id]
-            if known:
-                states[name] = known[0]
+            queued_jobs = [by_id[key] for key in keys if key in by_id]
+            if queued_jobs:
+                states[name] = queued_jobs[0]
         return states
 
 

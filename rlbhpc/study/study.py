@@ -112,8 +112,8 @@ class Study:
         if chosen is not None:
             return tuple(chosen)
         trained_on = {recipe.problems for recipe in self.file.recipes.values()}
-        shown = {p.shots.from_ for p in self.file.prompts.values() if p.shots is not None}
-        return tuple(name for name in self.problem_sets if name not in trained_on | shown)
+        example_sets = {p.shots.from_ for p in self.file.prompts.values() if p.shots is not None}
+        return tuple(name for name in self.problem_sets if name not in trained_on | example_sets)
 
     def n(self, arm: str, set_name: str) -> int:
         """Return the samples per problem of one arm and problem set."""

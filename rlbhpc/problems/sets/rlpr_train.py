@@ -13,8 +13,8 @@ def parse(name: str, record: Record) -> Problem:
     turns = record.need("prompt")
     turns = turns if isinstance(turns, list) else []
     spoken = [turn for turn in turns if isinstance(turn, dict) and turn.get("role") == "user"]
-    asked = [turn.get("content") for turn in spoken]
-    if len(asked) != 1 or not isinstance(asked[0], str):
+    user_turns = [turn.get("content") for turn in spoken]
+    if len(user_turns) != 1 or not isinstance(user_turns[0], str):
         raise UserError(f"{record.place}: `prompt` is no conversation with one user's turn")
     judged_by = record.need("reward_model")
     gold = judged_by.get("ground_truth") if isinstance(judged_by, dict) else None
@@ -22,7 +22,7 @@ def parse(name: str, record: Record) -> Problem:
         raise UserError(f"{record.place}: `reward_model` has no `ground_truth`")
     extra = record.get("extra_info") or {}
     index = extra.get("index")
-    return make_problem(name, "" if index is None else str(index), asked[0], str(gold), "math")
+    return make_problem(name, "" if index is None else str(index), user_turns[0], str(gold), "math")
 
 
 SET = FileSet(parse, Source("openbmb/RLPR-Train-Dataset", ("*.parquet",)), splits=("train",))

@@ -194,7 +194,7 @@ def _metrics(
 ) -> dict[str, float]:
     out: dict[str, float] = {}
     for part, kind in enumerate(KINDS):
-        solved = [one.rollout.correct for one in lessons if one.part == len(KINDS) + part]
+        solved = [lesson.rollout.correct for lesson in lessons if lesson.part == len(KINDS) + part]
         out[f"azr/valid/{kind}"] = len(news[kind]) / len(solved)
         out[f"azr/solved/{kind}"] = sum(solved) / len(solved)
         out[f"azr/buffer/{kind}"] = float(len(store[kind]))
