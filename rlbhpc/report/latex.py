@@ -21,9 +21,9 @@ def latex(report: Report) -> str:
     """Write pass@k of all arms, and the comparisons, as two kinds of ``table`` environments."""
     parts = ["% Needs \\usepackage{booktabs}."]
     for set_name in dict.fromkeys(arm.problem_set for arm in report.measured):
-        here = [arm for arm in report.measured if arm.problem_set == set_name and arm.curve]
-        if here:
-            parts.append(_pass_at_k(report, set_name, here))
+        set_arms = [arm for arm in report.measured if arm.problem_set == set_name and arm.curve]
+        if set_arms:
+            parts.append(_pass_at_k(report, set_name, set_arms))
     if report.final:
         parts.append(_comparisons(report))
     return "\n".join(parts)
@@ -34,11 +34,11 @@ def escaped(text: str) -> str:
     return "".join(_SPECIAL.get(char, char) for char in plain(text))
 
 
-def _pass_at_k(report: Report, set_name: str, here: Sequence[Measured]) -> str:
-    reach = max(int(arm.curve.k[-1]) for arm in here if arm.curve)
+def _pass_at_k(report: Report, set_name: str, set_arms: Sequence[Measured]) -> str:
+    reach = max(int(arm.curve.k[-1]) for arm in set_arms if arm.curve)
     sizes = report.k(reach)
     rows = []
-    for arm in here:
+    for arm in set_arms:
         assert arm.curve is not None
         column = {k: i for i, k in enumerate(arm.curve.k.tolist())}
         values = [bounds(arm.curve.interval, column[k]) if k in column else "–" for k in sizes]

@@ -85,8 +85,8 @@ def bayes_at_n(
     share = share / total
     first = share @ value
     variance = (share @ value**2 - first**2) / (total[:, 0] + 1)
-    seen = np.sum(tables, axis=0)
-    observed = (seen @ value / seen.sum(axis=1)).mean()
+    totals = np.sum(tables, axis=0)
+    observed = (totals @ value / totals.sum(axis=1)).mean()
     return BayesScore(
         float(first.mean()),
         float(np.sqrt(variance.sum()) / len(first)),

@@ -97,8 +97,8 @@ def _split(n: int, rights: Sequence[int], sizes: Sequence[int]) -> NDArray[np.fl
     for prompt, c in enumerate(rights):
         rivals = [q for q in range(len(rights)) if q != prompt]
         ties = below[rivals, :, None] + z * equal[rivals, :, None]
-        taken = equal[prompt] * (ties.prod(axis=0) @ weight)
+        chance_taken = equal[prompt] * (ties.prod(axis=0) @ weight)
         possible = (choosing <= c) & (c - choosing <= n - half)
         scored = Counts.of(n - half, (c - choosing)[possible]).pass_at_k(sizes)
-        total += taken[possible] @ scored
+        total += chance_taken[possible] @ scored
     return total

@@ -205,8 +205,8 @@ def _partial_sums(
             size, top = divmod(int(rows[row]), base)
             terms = np.arange(size, size - length[row], -1, dtype=np.float64)
             np.cumsum(np.log1p(-top / terms), out=sums[begin : begin + length[row]])
-        here = (row_of >= first) & (row_of < last)
-        result[here] = sums[start[row_of[here] - first] + few[here] - 1]
+        in_block = (row_of >= first) & (row_of < last)
+        result[in_block] = sums[start[row_of[in_block] - first] + few[in_block] - 1]
     return result
 
 

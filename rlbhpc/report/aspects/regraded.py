@@ -149,16 +149,16 @@ def section(report: Report) -> list[Node]:
         same = ", ".join(arm.of.label for arm in arms if not (arm.gained or arm.lost))
         nodes.append(el("p", f"Of {same} they judge every sample alike.", class_="soft"))
     for set_name in report.problem_sets:
-        here = [arm for arm in changed if arm.of.problem_set == set_name]
-        if here:
+        set_arms = [arm for arm in changed if arm.of.problem_set == set_name]
+        if set_arms:
             caption = (
                 "Left: pass@k of the same samples under the run's grader (solid) and the other "
                 "(dotted). Right: other minus own, paired over problems, with intervals. What a "
                 "lenient grader accepts by mistake grows with k."
             )
             nodes += [
-                figure(caption, regraded_chart(here, report.colours)),
-                _table(here, set_name),
+                figure(caption, regraded_chart(set_arms, report.colours)),
+                _table(set_arms, set_name),
             ]
     return nodes
 
