@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Choice, Opaque, Value, Words
-from rlbhpc.verify.answer.words import HEDGES
 
 
 class Extracted(NamedTuple):
@@ -35,7 +34,7 @@ _ABOUT: Final = (
 _CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"
     rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
-    r"|【答案】|(?P<chinese>最终)?(?:答案?|选项|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
+    r"|【答案】|(?<!错误)(?<!错误的)(?<!不正确)(?<!不正确的)(?P<chinese>最终)?(?:答案?|选项|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
     r"|\b(?:(?:la|le|el|a|o|il|lo|die|das)\s+)?(?:(?:bonne|richtige|korrekte|endgültige)\s+)?"
     r"(?:r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
     r"(?P<computed>r[eé]sultat|resultado|risultato|ergebnis))"
@@ -214,7 +213,13 @@ _LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 def _clause(text: str) -> str | None:
     """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
     bold = text.lstrip(" \t\n:：=_").startswith("**")
-    text = _fenced(text.lstrip(" \t\n*:：=_"))
+    text = text.lstrip(" \t\n*:：=_")
+    block = _FENCED.match(text)
+    if block is not None:
+        after = _sentence(text[block.end() :].lstrip())
+        return (
+            None if _HEDGE.search(after) or after[:3].lower() == "or " else _undelimited(block[1])
+        )
     if text[:1] == "`" and (end := text.find("`", 1)) > 0:
         return text[1:end].strip() or None
     if bold and (end := text.find("**")) > 0 and not _HEDGE.search(_sentence(text[end:])):
@@ -239,20 +244,24 @@ def _clause(text: str) -> str | None:
     return _undelimited(line) if line and short else None
 
 
-_COUNTED: Final = re.compile(r"[$€£]?\d[\d,]*(?:\.\d+)?%?(?:\s*[a-z]+|[\u4e00-\u9fff])?")
-_DENIES: Final = re.compile("[不非无约多余少至超近倍半几或]")
+# Whole sentences that say how many of a thing somebody has, and nothing else.
+_COUNTED: Final = re.compile(
+    r"(?:(?!(?:No\w*|None|Neither|Each|Every\w*|Both|Half)\b)[A-Z][a-z]*\s+"
+    r"(?:has|have|needs?|bought|sold|earned|paid|spent|ate)"
+    r"|The\s+(?:temperature|total|cost|price)\s+(?:is|was))\s+"
+    r"(?P<number>[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s*[a-z]+)?)"
+)
+_COUNTED_IN_CHINESE: Final = re.compile(
+    r"[^\W\d_不非无没未负根除]{2,3}(?:一共|总共|共)?(?:有|买了|需要|卖了|吃了|花了)"
+    r"(?P<number>[-−]?\d+[个只人张本件条辆棵支颗朵元])(?:[书苹果花树]{0,2})"
+)
 
 
 def _only_number(line: str) -> str | None:
-    """Return the number of ``John has 15 apples``, if it is the only one and nothing doubts it."""
-    numbers = re.findall(r"\d+(?:[.,]\d+)*", line)
-    words = {word.lower() for word in _LETTERS.findall(line)}
-    if len(numbers) != 1 or "\\" in line or line[:1].isdigit() or _DENIES.search(line):
-        return None
-    if not HEDGES.isdisjoint(words) or re.search(r"[A-Za-z^_/]\d|\d[/^_]|[=<>+*]", line):
-        return None
-    match = _COUNTED.search(line)
-    return None if match is None else match[0]
+    """Return the number of ``John has 15 apples`` with its sign and noun."""
+    sentence = line.strip(" *.")
+    match = _COUNTED.fullmatch(sentence) or _COUNTED_IN_CHINESE.fullmatch(sentence)
+    return None if match is None else match["number"]
 
 
 _FENCED: Final = re.compile(r"```\w*\n([^\n`]{1,120})\n\s*```")

@@ -224,13 +224,24 @@ def _by_name(items: Sequence[Value]) -> tuple[Value, ...] | None:
     named = [item for item in items if isinstance(item, Named)]
     if len(named) != len(items) or len({item.name for item in named}) != len(named):
         return None
-    return tuple(item.value for item in sorted(named, key=_place_of_name))
+    names = {_coordinate(item) for item in named}
+    usual = names <= set(_COORDINATES)
+    order = list(_COORDINATES) if usual else sorted(names, key=_greek_last)
+    in_order = sorted(named, key=lambda item: order.index(_coordinate(item)))
+    return tuple(item.value for item in in_order)
 
 
-def _place_of_name(item: Named) -> tuple[int, str]:
-    """Sort letters by the alphabet, and r, θ, φ, z as coordinates are written."""
-    name = str(item.name.value).lstrip("\\")
-    return ("rho theta phi".find(name) if len(name) > 1 else -1, name)
+# Polar, cylindrical and spherical coordinates, as they are written.
+_COORDINATES: Final = ("r", "rho", "theta", "phi", "z")
+
+
+def _coordinate(item: Named) -> str:
+    return str(item.name.value).lstrip("\\").removeprefix("var")
+
+
+def _greek_last(name: str) -> tuple[bool, str]:
+    """Latin letters come before Greek ones."""
+    return (name in _COORDINATES and len(name) > 1, name)
 
 
 def _values(items: Sequence[Value]) -> tuple[Value, ...]:

@@ -27,11 +27,18 @@ def base_dropped(gold: Based, answer: Quantity, _: Tolerance) -> str:
 def compare_words(gold: Words, answer: Words, _: Tolerance) -> str:
     """Compare two texts; an answer may add what the thing is: ``an odd function`` is ``odd``."""
     head, _space, noun = answer.text.rpartition(" ")
-    plain = head if noun in _NOUNS and head == gold.text else answer.text
+    known = head in _NOUNS.get(noun, ())
+    plain = head if known and head == gold.text else answer.text
     return alike(gold.text, plain) and "text"
 
 
-_NOUNS: Final = frozenset("function triangle series sequence".split())
+# What may be said of a thing, by the thing: an odd triangle is not what odd means.
+_NOUNS: Final = {
+    "function": "odd even increasing decreasing constant linear periodic".split(),
+    "triangle": "right acute obtuse isosceles equilateral scalene".split(),
+    "series": "convergent divergent geometric arithmetic alternating".split(),
+    "sequence": "increasing decreasing constant geometric arithmetic bounded".split(),
+}
 
 
 def words_and_letters(gold: Words, answer: Quantity, _: Tolerance) -> str:

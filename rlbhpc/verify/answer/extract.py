@@ -87,14 +87,17 @@ def _from_whole(body: str) -> Extracted | None:
 
 
 _CHANNEL: Final = "<|channel|>"
+_FINAL_CHANNEL: Final = re.compile(
+    r"<\|channel\|>final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>"
+)
 
 
 def _final_channel(response: str) -> str:
     """Return what stands in the last final channel, where a response has channels."""
     if _CHANNEL not in response:
         return response
-    _, final, answer = response.rpartition(f"{_CHANNEL}final<|message|>")
-    return answer if final else "<think>"
+    finals = list(_FINAL_CHANNEL.finditer(response))
+    return response[finals[-1].end() :] if finals else "<think>"
 
 
 def _own_turn(response: str) -> str:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Final
 
+from rlbhpc.verify.answer.exact import Undecided, exact
+from rlbhpc.verify.answer.grammar import parse
+from rlbhpc.verify.answer.numerals import Unreadable
+from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tokens import Tokens
-from rlbhpc.verify.answer.units import NO_WORDS, read_unit
+from rlbhpc.verify.answer.tree import symbols
+from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.words import HEDGES
 
 _LEADS: Final = frozenset(
@@ -136,10 +142,7 @@ def real_condition(tokens: Tokens) -> Tokens | None:
 
 
 def without_remark(tokens: Tokens) -> Tokens:
-    """Cut a remark in brackets off the end: ``(≈ 1.62)``, ``(rounded)``, ``(four primes)``.
-
-    A unit is none, and neither is what changes the value or doubts it.
-    """
+    """Cut a remark off the end that is known to change nothing: ``(rounded)``, ``(≈ 1.62)``."""
     if tokens[-1][1] in _LAST_WORDS:
         for ending in _ENDINGS:
             if tuple(text for _, text in tokens[-len(ending) :]) == ending and len(tokens) > len(
@@ -149,20 +152,40 @@ def without_remark(tokens: Tokens) -> Tokens:
     if ("w", "or") in tokens[1:-2]:
         start = len(tokens) - 3 - list(reversed(tokens[:-2])).index(("w", "or"))
         rest = tokens[start + 2 :]
-        if tokens[start + 1][1] in (*_ABOUT, "~") and all(kind in "no" for kind, _ in rest):
+        if tokens[start + 1][1] in (*_ABOUT, "~") and _rounds(tokens[:start], rest):
             return tokens[:start]  # "or about 4.9"
     if tokens[-1] != ("o", ")") or ("o", "(") not in tokens[1:]:
         return tokens
     start = len(tokens) - 1 - list(reversed(tokens)).index(("o", "("))
     remark = tokens[start + 1 : -1]
-    words = {text.lower() for _, text in remark}
     if len(remark) > 1 and (remark[0] == ("r", "~") or remark[0][1] in _ABOUT):
-        plain = all(kind in "no" for kind, _ in remark[1:])
-        return tokens[:start] if plain else tokens
-    if not 0 < len(remark) <= 5 or not all(kind == "w" for kind, _ in remark):
+        return tokens[:start] if _rounds(tokens[:start], remark[1:]) else tokens
+    if not all(kind == "w" for kind, _ in remark):
         return tokens
-    doubts = HEDGES | _CHANGES | _DOUBTS | NO_WORDS - _COUNTS
-    return tokens if not doubts.isdisjoint(words) or read_unit(remark) else tokens[:start]
+    words = " ".join(text for _, text in remark)
+    count = _COUNT.fullmatch(words)
+    if count is not None:
+        items = tokens[:start].count(("o", ",")) + 1
+        return tokens[:start] if _COUNTS[items : items + 1] == [count[1]] else tokens
+    return tokens[:start] if _REMARK.fullmatch(words) and not read_unit(remark) else tokens
+
+
+def _rounds(value: Tokens, digits: Tokens) -> bool:
+    """Whether digits show a value that is no integer, rounded or cut off."""
+    last = max((place for place, token in enumerate(value) if token == ("r", "=")), default=-1)
+    try:
+        tree, shown = parse(value[last + 1 :]), exact(parse(digits))
+        if shown is None or symbols(tree):
+            return False
+        size = numeric(tree)
+    except (Unreadable, Undecided, ArithmeticError, ValueError):
+        return False
+    unit = Fraction(1, 10 ** len(digits[-1][1].partition(".")[2]))
+    whole = exact(tree)
+    if size.imag or (whole is not None and whole.denominator == 1):
+        return False
+    rest = abs(size.real) - abs(float(shown))
+    return (size.real < 0) == (shown < 0) and -unit / 2 <= rest < unit
 
 
 _LAST_WORDS: Final = frozenset(("only", "solution", "root", "value"))
@@ -170,10 +193,15 @@ _ENDINGS: Final = (
     ("only",), *(("is", "the", "only", noun) for noun in ("solution", "root", "value")),
 )  # fmt: skip
 _ABOUT: Final = ("about", "approximately", "approx", "roughly")
-_DOUBTS: Final = frozenset(
-    "think believe guess hope suppose assume assuming likely right mark ignore".split()
+_REMARK: Final = re.compile(
+    r"(?:exact(?:ly)?|simplified|approximate(?:ly)?|in (?:simplest form|lowest terms)"
+    r"|as (?:required|desired|expected)|(?:rounded )?to (?:one|two|three|four) decimal places?"
+    r"|rounded|[A-E])"
 )
-_COUNTS: Final = frozenset("is are one two three four five six seven eight nine ten".split())
+_COUNT: Final = re.compile(
+    r"(?:the )?(\w+) (?:primes|solutions|roots|values|numbers|integers|points|pairs|terms)"
+)
+_COUNTS: Final = "zero one two three four five six seven eight nine ten".split()
 
 
 # ", k in Z", "where n is an integer" and the like at the end, as the texts of tokens.
@@ -193,8 +221,9 @@ _DOMAIN_WORDS: Final = frozenset(
 # ", x != -1" and the like behind a function of x, ", n >= 1" behind a term of a sequence.
 _HOLE: Final = re.compile(
     r" (?:[,;(] )*(?:(?:for|where|with|all) )*"
-    r"(?:(?P<name>[a-z]) != [-+\d./{} ]+|(?P<index>[kmn]) >=? [012])(?: \))?$"
+    r"(?:(?P<name>[a-jlo-z]) != [-+\d./{} ]+|(?P<index>[kmn]) (?:>= [01]|> 0))(?: \))?$"
 )
+_TERM: Final = re.compile(r"[a-wA-W] (?:_ (\w)|_ \{ (\w) \}|\( (\w) \)) = ")
 
 
 def without_domain(tokens: Tokens) -> Tokens:
@@ -211,6 +240,9 @@ def without_domain(tokens: Tokens) -> Tokens:
     if hole is not None:
         rest = tokens[: len(" ".join(texts)[: hole.start()].split(" "))]
         name = ("s", hole["name"] or hole["index"])
+        term = _TERM.match(" ".join(texts))
+        if hole["index"] and (term is None or hole["index"] not in term.groups()):
+            return tokens
         relations = {text for kind, text in rest if kind == "r"}
         if name in rest[1:] and relations <= {"="} and rest[:2] != [name, ("r", "=")]:
             return rest

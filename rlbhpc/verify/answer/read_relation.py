@@ -110,7 +110,7 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
         value = read(sides[-1])
         if isinstance(value, Matrix):
             return value
-    of_functions = first is not None and symbols(first) and not has(first, "sym")
+    of_functions = first is not None and _has_a_value(first)
     if of_functions and last is not None and not symbols(last):
         return read(sides[-1])  # functions at numbers: f(1) + f(2) = 5
     trees = [_tree(side) for side in sides]
@@ -123,6 +123,14 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
         if len(readable) == 2 or not any(symbols(tree) for tree in readable[1:]):
             return Relation(("=",), (readable[0], readable[-1]))
     raise Unreadable("equation")
+
+
+def _has_a_value(side: Node) -> bool:
+    """Whether a side is a sum of functions at numbers, or an expression in ``ζ(2)``."""
+    if side.op == "add" and all(map(_has_a_value, side.args)):
+        return True
+    plain = side.op == "app" or symbols(side) == {"\\zeta"}
+    return plain and not has(side, "sym")
 
 
 def _is_power_of_names(node: Node) -> bool:

@@ -281,6 +281,9 @@ _HALVES: Final = {
     "intheafternoon": "pm", "atnight": "pm", "intheevening": "pm",
 }  # fmt: skip
 
+# Hours that are before midnight where they are called night.
+_AT_NIGHT: Final = ("6", "7", "8", "9", "10", "11", "06", "07", "08", "09")
+
 
 def read_clock(tokens: Tokens) -> Clock | None:
     """``12:00``, ``3:30 p.m.``, ``15:30``, ``3 PM``."""
@@ -291,7 +294,7 @@ def read_clock(tokens: Tokens) -> Clock | None:
         return None
     name = "".join(text for _, text in tokens[end:] if text != ".").lower()
     half = _HALVES.get(name)
-    if half is None:
+    if half is None or (name == "atnight" and tokens[0][1].partition(".")[0] not in _AT_NIGHT):
         return None
     named = bool(name)
     texts = [text for _, text in tokens[:end]]

@@ -20,6 +20,7 @@ _EMPTY: Final = frozenset(
 )
 _UNDEFINED: Final = frozenset(
     "undefined|not defined|dne|does not exist|limit does not exist|doesn t exist|"
+    "no limit exists|no maximum exists|no minimum exists|no derivative exists|"
     "indeterminate".split("|")
 )
 _INFINITE: Final = frozenset(
@@ -100,7 +101,8 @@ _SYNONYMS: Final = {
 _SUBJECTS: Final = re.compile(r"(?:it(?: is)?|there are|series|integral|sequence|limit) (?=\w)")
 _NONE: Final = re.compile(
     r"(?:equation|system|inequality|it) has no (?:real |integer )?(?:solutions?|roots?)"
-    r"|no (?:such |real |integer )*\w+ exists?"
+    r"|no (?:such |real |integer )*(?!(?:limit|maximum|minimum|derivative|such|real|integer) )"
+    r"\w+ exists?"
 )
 # Real numbers of one sign, by how they are called.
 _SIGNED: Final = {
@@ -157,7 +159,7 @@ def _whole(words: list[str]) -> int | None:
             continue
         if word in _TENS and group % 100 == 0:
             group += (_TENS.index(word) + 2) * 10
-        elif word in _ONES and (group % 100 == 0 or (group % 10 == 0 and word in _ONES[1:10])):
+        elif word in _ONES and (group % 100 == 0 or (_ends_in_tens(group) and word in _ONES[1:10])):
             group += _ONES.index(word)
         elif word == "hundred" and 0 < group < 10:
             group *= 100
@@ -167,6 +169,10 @@ def _whole(words: list[str]) -> int | None:
         else:
             return None
     return total + group if words else None
+
+
+def _ends_in_tens(group: int) -> bool:
+    return group % 10 == 0 and group % 100 >= 20
 
 
 _BASES: Final = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16}

@@ -8,6 +8,7 @@ gates. ``docs/verification.md`` states the policy and its measured error rates.
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -111,13 +112,14 @@ def hints(problem: Problem | None) -> Hints:
     )
 
 
+_AND: Final = re.compile("(?<![A-Za-z])and(?![A-Za-z])")
 _gold_form: Final = lru_cache(maxsize=16384)(canonical)
 
 
 @lru_cache(maxsize=16384)
 def _gold_value(gold: str, hint: Hints) -> Value:
     """Read the gold answer, once per problem."""
-    value = read(gold, hint.listed or "and" in gold)
+    value = read(gold, hint.listed or _AND.search(gold) is not None)
     unit = _unit(hint.unit)
     if unit is not None:
         value = _with_unit(value, unit)
