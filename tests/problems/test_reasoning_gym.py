@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 
 import pytest
 
@@ -52,24 +53,36 @@ def test_the_scorer_of_the_task_decides(task: str, wrong: str, rule: str) -> Non
         assert verify(problem.gold, "I give up.", problem).status is Status.NO_ANSWER
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "exec('raise SystemExit')",
-        "__import__('os').abort()",
-        "(lambda: 0)()",
-        "().__class__.__base__",
-        "open('/etc/passwd').read()",
-    ],
-)
-def test_an_answer_that_is_a_program_is_wrong(answer: str) -> None:
-    [problem] = problems("puzzle24", 1)
-    assert judged(problem, answer) == (Status.WRONG, "no answer but code")
+# Writes the line of a perfect score to where the score is read from.
+FORGED = """(eval)('_'+'_imp'+'ort_'+'_("os").write(3,b"{\\"returned\\":1.0,\\"cpu\\":0.0}\\n")')"""
+PROGRAMS = [
+    FORGED,
+    "exec('raise SystemExit')",
+    "__import__('os').abort()",
+    "(lambda: 0)()",
+    "[eval][0]('1')",
+    "S('1')",
+    "open('/etc/passwd').read()",
+]
+
+
+@pytest.mark.parametrize("task", ["countdown", "simple_integration", "n_queens", "spiral_matrix"])
+def test_an_answer_that_is_a_program_is_wrong(task: str) -> None:
+    [problem] = problems(task, 1)
+    for answer in PROGRAMS:
+        assert judged(problem, answer) == (Status.WRONG, "no answer but code"), answer
+
+
+def test_functions_of_an_expression_are_no_program() -> None:
+    [problem] = problems("simple_integration", 1)
+    same = problem.gold.replace(" + C", " + sqrt(4)*0 + (1 - cos(0))*exp(X) + C")
+    assert judged(problem, same) == (Status.RIGHT, "score 1")
+    assert judged(problem, f"{problem.gold} or 1")[1] == "no answer but code"
 
 
 @pytest.mark.parametrize("answer", ["9**9**9**9", "(" * 5_000, "x" * 19_999, "\0", "é∞ 🙂"])
 def test_any_text_gets_a_verdict(answer: str) -> None:
-    [problem] = problems("puzzle24", 1)
+    [problem] = problems("countdown", 1)
     status, _ = judged(problem, answer)
     assert status in (Status.WRONG, Status.TIMEOUT)
 
@@ -80,7 +93,7 @@ def test_any_text_gets_a_verdict(answer: str) -> None:
         (None, 5, "a task as `subset`, such as knights_knaves"),
         ("sudoku", None, "say how many problems with `limit`"),
         ("sudoko", 5, "no task 'sudoko'; allowed: ab, acre, "),
-        ("composite", 5, "no task 'composite'"),
+        ("puzzle24", 5, "is left out: its scorer does not look at the numbers"),
         ("all/sudoku", 5, "found all/sudoku"),
     ],
 )
@@ -91,9 +104,8 @@ def test_what_is_missing_is_said(task: str | None, limit: int | None, message: s
 
 def test_a_task_that_runs_out_says_how_many_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reasoning_gym, "_TRIES", 0)
-    reply = reasoning_gym._generate("coin_flip", "test", 200, 0)
-    assert reply["failed"].startswith("has no more than about 4")
-    assert reply["failed"].endswith("problems; lower `limit`")
+    reply = reasoning_gym._generate("gcd", "test", 200, 0)
+    assert re.fullmatch(r"has no more than about \d+ problems; lower `limit`", reply["failed"])
 
 
 def test_without_the_package_the_message_says_how_to_get_it(
@@ -110,14 +122,18 @@ def test_every_task_is_scored_as_the_package_scores_it(soak: bool) -> None:
     import reasoning_gym as package
     from reasoning_gym.factory import DATASETS
 
-    tasks = sorted(DATASETS.keys() - {"composite"})
+    tasks = sorted(DATASETS.keys() - reasoning_gym.LEFT_OUT.keys())
     for task in tasks if soak else tasks[::10]:
         score = package.get_score_answer_fn(task)
         for problem in problems(task, 1):
             assert json.loads(json.dumps(dict(problem.extras))) == problem.extras
             entry = ast.literal_eval(problem.extras["entry"])
             for answer in (problem.gold or "?", "17"):
-                expected = score(answer, entry)
                 status, rule = judged(problem, answer)
+                try:
+                    expected = score(answer, entry)
+                except TypeError:  # boxnet's, of a number where it wants a plan
+                    assert rule == "not an answer of this task"
+                    continue
                 assert status is (Status.RIGHT if expected >= 1 else Status.WRONG), task
                 assert rule == f"score {expected:.3g}", task

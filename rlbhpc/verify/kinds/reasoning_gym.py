@@ -28,11 +28,18 @@ LIMITS: Final = Limits(cpu=5.0, result=1 << 10)
 # Characters of an answer; the longest that a task asks for has a tenth.
 MOST_ANSWER: Final = 20_000
 _JOB: Final = Job(f"from {SCORES} import score", Mode.CALL, entry="score")
-# What a scorer that evaluates its answer must not come to see: it would grade itself.
-_CODE: Final = re.compile(
-    r"__|\b(?:exec|eval|compile|(?:get|set|del)attr|globals|locals|vars|open|input|breakpoint|"
-    r"exit|quit|help)\s*\(|\b(?:lambda|import)\b.*[:.(]"
+# Tasks whose scorer evaluates the answer, in the process that tells the score: as a list, or as an
+# expression of sympy. What calls nothing can grade nothing.
+_LISTS: Final = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
+_EXPRESSIONS: Final = (
+    "countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration",
+)  # fmt: skip
+_FUNCTIONS: Final = frozenset(
+    "sqrt exp log ln sin cos tan asin acos atan sinh cosh tanh Abs abs".split()
 )
+# What stands before an opening bracket, so that it is called.
+_CALLED: Final = re.compile(r"([^\W\d]\w*|[\d)\]}'\"])\s*\(")
+_NO_EXPRESSION: Final = re.compile(r"['\"\[\]{}]|\b(?:or|and|not|if|else|for|in|is|lambda)\b")
 
 
 def __getattr__(name: str) -> Any:
@@ -58,7 +65,7 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     answer = distinct(response)
     if not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer tag and no box")
-    if len(answer) > MOST_ANSWER or _CODE.search(answer):
+    if len(answer) > MOST_ANSWER or _runs(problem.extras["task"], answer):
         return Verdict(Status.WRONG, answer[:MOST_ANSWER], rule="no answer but code")
     call = [problem.extras["task"], answer, _entry(problem.extras["entry"])]
     with lent_sandbox(SCORES) as sandbox:
@@ -70,6 +77,14 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
         return Verdict(Status.WRONG, answer, rule="not an answer of this task")
     score = float(returned[0].value)
     return Verdict(Status(score >= 1), answer, answer, f"score {score:.3g}")
+
+
+def _runs(task: str, answer: str) -> bool:
+    """Whether evaluating an answer could do more than give a value."""
+    if task in _LISTS:
+        return "(" in answer
+    called = set(_CALLED.findall(answer))
+    return task in _EXPRESSIONS and bool(called - _FUNCTIONS or _NO_EXPRESSION.search(answer))
 
 
 @lru_cache(maxsize=64)
