@@ -7,8 +7,10 @@ is a mean of :math:`(1-p)^k`: it falls, and its logarithm is convex, so that for
 
 .. math:: f(K) \left(\frac{f(K)}{f(K/2)}\right)^{2(r-1)} \le f(rK) \le f(K) .
 
-The interval at K, widened by what each arm may still come to solve, holds the truth in at least as
-many studies as it says.
+:math:`f(K/2) - f(K)` is the share of problems first solved in the second half of K samples. Where
+no problem was, it may still be a few percent, so its exact upper bound stands for it. The interval
+at K, widened by what each arm may still come to solve, holds the truth in at least as many studies
+as it says.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from rlbhpc.stats.binomial import clopper_pearson
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import Interval
 from rlbhpc.stats.joint import Fit, Joint
@@ -64,4 +67,7 @@ def still_solved(counts: Counts, k: int, multiple: float) -> float:
         return 0.0
     if math.isinf(multiple) or half == k:
         return float(now)
+    size = len(counts.n)
+    solved_late = float(clopper_pearson(size * max(before - now, 0.0), size).high)
+    before = min(1.0, now + solved_late)
     return float(now * (1 - (now / before) ** ((multiple - 1) * k / (k - half))))

@@ -120,14 +120,18 @@ class DatasetAccessor:
         sample.
         """
         step = base["step"].values.tolist()
-        first = base.isel(step=step.index(0) if 0 in step else 0, sample=slice(None, None, 2))
-        counts = first.rlb.counts()
+        first = base.isel(step=step.index(0) if 0 in step else 0)
+        stop_after = int(base["stop_after"]) if "stop_after" in base else 0
+        # Of problems that stop, the samples that each has whatever comes out.
+        first = _fair(first, stop_after).isel(sample=slice(0, stop_after or None, 2))
+        counts = first.drop_vars(["stop_after", "sample"], errors="ignore").rlb.counts()
         rates = (counts["c"] / counts["n"].where(counts["n"] > 0)).reindex(
             problem=self._dataset["problem"]
         )
         known = rates.values[~np.isnan(rates.values)]
-        edges = np.unique(np.quantile(known, np.linspace(0, 1, parts + 1))) if len(known) else known
-        part = np.searchsorted(edges[1:-1], rates.values)
+        shares = np.linspace(0, 1, parts + 1)[1:-1]
+        edges = np.unique(np.quantile(known, shares)) if len(known) else known
+        part = np.searchsorted(edges, rates.values)
         values = np.where(np.isnan(rates.values), -1, part).astype(np.int8)
         return self._dataset.assign_coords(base_quantile=("problem", values))
 
@@ -264,6 +268,11 @@ def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
     if "sample" not in dataset.coords:
         return dataset
     looks = json.loads(dataset.attrs.get("provenance", "{}")).get(LOOKS)
+    if isinstance(looks, list):
+        raise UserError(
+            "this cube was made by an earlier version, which did not store what the looks of "
+            "`rlbhpc plan --until` began with; run `rlbhpc plan` and `rlbhpc compact`"
+        )
     numbers = np.atleast_1d(dataset["sample"].values)
     n = looks["n"] if looks else len(numbers)
     of_all = stop_after or n

@@ -185,3 +185,12 @@ def test_the_answer_names_the_last_crossing() -> None:
     said = " ".join(answer(models["2.8B"], models["6.9B"]).sentences())
     assert "The curves last cross at k = 23; the data allow 1 to beyond 10,000." in said
     assert "in the limit." in said
+
+
+def test_problems_that_nobody_solved_late_may_still_be_solved_later() -> None:
+    # 40 of 100 have rates of 5 in a million: at ten times K, 5 % of them are solved.
+    easy = np.random.default_rng(0).binomial(1024, 0.3, 60)
+    counts = Counts.of(np.full(100, 1024), np.r_[easy, np.zeros(40, np.int64)])
+    assert still_solved(counts, 1024, 10) >= 0.4 * (1 - (1 - 5e-6) ** (9 * 1024))
+    late = 1 - 0.025 ** (1 / 100)
+    assert still_solved(counts, 1024, 10) == pytest.approx(0.4 * (1 - (0.4 / (0.4 + late)) ** 18))

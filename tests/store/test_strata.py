@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import xarray as xr
 
 import rlbhpc
+from rlbhpc.errors import UserError
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Cell, Grid
 from rlbhpc.store.sample import Sample
@@ -63,3 +65,41 @@ def test_quarters_of_the_base(tmp_path: Path) -> None:
     halves = base.rlb.with_base_rate(base.isel(problem=slice(2, None)), parts=2)
     assert halves["base_quantile"].values.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1]
     assert np.issubdtype(halves["base_quantile"].dtype, np.integer)
+
+
+def dataset(verdicts: np.ndarray, provenance: object = None, stop_after: int = 0) -> xr.Dataset:
+    """Verdicts of problems and samples, as a cube shows them."""
+    rule: dict[str, object] = {"stop_after": stop_after} if stop_after else {}
+    if provenance or stop_after:
+        rule["sample"] = np.arange(verdicts.shape[1])
+    return xr.Dataset(
+        {"verdict": (("problem", "sample", "step"), verdicts[..., None].astype(np.int8))},
+        {
+            "problem": [f"p{i}" for i in range(len(verdicts))], "step": [0],
+            "arm": "a", "problem_set": "s", **rule,
+        },
+        {"provenance": json.dumps({"looks": provenance} if provenance else {})},
+    )  # fmt: skip
+
+
+def test_the_never_and_the_always_solved_are_two_parts() -> None:
+    cube = dataset(np.repeat([[0], [1]], [4, 6], axis=0).repeat(8, axis=1))
+    parts = cube.rlb.with_base_rate(cube)["base_quantile"].values
+    assert len(set(parts[:4])) == len(set(parts[4:])) == 1
+    assert parts[0] < parts[4]
+
+
+@pytest.mark.parametrize(("looks", "stop_after"), [({"n": 4, "more": []}, 0), (None, 4)])
+def test_where_some_problems_have_more_samples_those_that_all_have_sort(
+    looks: object, stop_after: int
+) -> None:
+    verdicts = np.zeros((2, 8))
+    verdicts[0, :4] = 1
+    verdicts[1, 4:] = 1
+    cube = dataset(verdicts, looks, stop_after)
+    assert cube.rlb.with_base_rate(cube, 2)["base_quantile"].values.tolist() == [1, 0]
+
+
+def test_looks_of_an_earlier_version_are_one_line() -> None:
+    with pytest.raises(UserError, match=r"run `rlbhpc plan` and `rlbhpc compact`"):
+        dataset(np.zeros((2, 8)), [{"arm": "a"}]).rlb.counts()

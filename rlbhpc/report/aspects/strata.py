@@ -92,8 +92,8 @@ def _by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:
         rate = even.c / even.n
     if np.isnan(rate).any():
         return
-    edges = np.unique(np.quantile(rate, np.linspace(0, 1, _PARTS + 1)))
-    part = np.searchsorted(edges[1:-1], rate)
+    edges = np.unique(np.quantile(rate, np.linspace(0, 1, _PARTS + 1)[1:-1]))
+    part = np.searchsorted(edges, rate)
     for number in np.unique(part).tolist():
         which = part == number
         low, high = percent(float(rate[which].min())), percent(float(rate[which].max()))

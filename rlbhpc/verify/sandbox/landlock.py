@@ -46,7 +46,7 @@ def ruleset(allowed: Mapping[Path, int]) -> int:
     """Make a rule set that refuses every file but the allowed ones.
 
     ``allowed``: rights by path; those on a folder hold for all below it. Paths that don't exist are
-    left out. Gives descriptor of the rule set, for :func:`restrict`.
+    left out. Gives the descriptor of the rule set, for :func:`restrict`.
     """
     abi = version()
     handled = (1 << _FILE_RIGHTS.get(abi, _NEWEST_FILE_RIGHTS)) - 1
