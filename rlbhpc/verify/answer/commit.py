@@ -246,13 +246,14 @@ def _clause(text: str) -> str | None:
 
 # Whole sentences that say how many of a thing somebody has, and nothing else.
 _COUNTED: Final = re.compile(
-    r"(?:(?!(?:No\w*|None|Neither|Each|Every\w*|Both|Half)\b)[A-Z][a-z]*\s+"
+    r"(?:(?!(?:No\w*|Neither|Each|Every\w*|Some\w*|Any\w*|Wh\w*|If|Both|Half|Twice|Only|\w*ly|"
+    r"Almost|About|Over|Under|Another|Perhaps|Maybe)\b)[A-Z][a-z]*\s+"
     r"(?:has|have|needs?|bought|sold|earned|paid|spent|ate)"
     r"|The\s+(?:temperature|total|cost|price)\s+(?:is|was))\s+"
     r"(?P<number>[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s*[a-z]+)?)"
 )
 _COUNTED_IN_CHINESE: Final = re.compile(
-    r"[^\W\d_不非无没未负根除]{2,3}(?:一共|总共|共)?(?:有|买了|需要|卖了|吃了|花了)"
+    r"(?:小[明红华刚丽强李王]|他们?|她们?|我们|这里)?(?:一共|总共|共)?(?:有|买了|需要|卖了|吃了|花了)"
     r"(?P<number>[-−]?\d+[个只人张本件条辆棵支颗朵元])(?:[书苹果花树]{0,2})"
 )
 

@@ -59,8 +59,8 @@ def after_subject(tokens: Tokens) -> Tokens:
     count = next((index for index, (kind, _) in enumerate(tokens) if kind != "w"), len(tokens))
     words = [text.lower() for _, text in tokens[:count]]
     place = next((index for index, word in enumerate(words) if word in ("is", "are")), 0)
-    if words[:2] in (["diverges", "to"], ["tends", "to"]) and count == 2 < len(tokens):
-        return tokens[2:]
+    if words in (["diverges", "to"], ["tends", "to"]) and tokens[count:]:
+        return tokens[2:] if words[0] == "tends" or ("s", "oo") in tokens else tokens
     if words in (["answer"], ["final", "answer"]) and tokens[count : count + 1] == [("o", ":")]:
         return tokens[count + 1 :]
     if _names_the_rest(words, tokens[count:]):
