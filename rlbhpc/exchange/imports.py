@@ -17,9 +17,10 @@ from rlbhpc.exchange.formats import FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
 from rlbhpc.store import attempts, grid, tables
 from rlbhpc.store import samples as stored_samples
-from rlbhpc.store.grid import Cell, Grid, natural
+from rlbhpc.store.grid import Grid, natural
 from rlbhpc.store.sources import Group
 from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.verdict import Status
@@ -157,7 +158,7 @@ def _store(layout: Layout, samples: ArrivingSamples, origins: dict[str, Any]) ->
         for sample in samples.samples():
             writer.append(sample)
     cells = {
-        Cell(step, problem, target.request): length
+        Cell(target.arm, step, problem, target.request): length
         for (step, problem), length in samples.lengths.items()
     }
     old = Grid.load(layout.grid(target.arm, target.problem_set))

@@ -29,11 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.store import files
-from rlbhpc.store.frames import Cell
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.snapshot import Sealed
+from rlbhpc.study.keys import Cell
 from rlbhpc.verify.verdict import Status
 
 _MAGIC: Final = b"rlbhpcB3"

@@ -51,6 +51,7 @@ import pyarrow as pa
 
 from rlbhpc.store.body import digest, utf8
 from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
+from rlbhpc.study.keys import Cell
 
 # Changes of the layout here, beside those of a sample's values.
 _LAYOUT: Final = 1
@@ -109,15 +110,6 @@ _recorded: Final = attrgetter(*_RECORDED)
 # LZ4 takes 3 µs for a text of 1 KB where zstd takes 20 and saves another quarter. A journal is
 # short-lived; parts, which stay, use zstd over all texts of a problem together.
 _LZ4: Final = pa.Codec("lz4_raw")
-
-
-class Cell(NamedTuple):
-    """What all samples of one problem under one request share."""
-
-    arm: str
-    step: int
-    problem: str
-    fingerprint: int
 
 
 class Header(NamedTuple):

@@ -10,13 +10,14 @@ is derived from the samples alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
 #: Cells of a chunk: 1 MB of verdicts, 8 MB of seeds.
@@ -34,14 +35,6 @@ class Chunk(NamedTuple):
 UNPLANNED: Final = Chunk(1024, 1024)
 
 
-class Cell(NamedTuple):
-    """What was asked of a model about one problem."""
-
-    step: int
-    problem: str
-    fingerprint: int
-
-
 @dataclass(frozen=True)
 class Grid:
     """Axes and chunks of one arm on one problem set.
@@ -56,9 +49,9 @@ class Grid:
     """
 
     model: str
-    problems: tuple[str, ...]
-    steps: tuple[int, ...]
-    n: int
+    problems: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    n: int = 0
     chunk: Chunk = UNPLANNED
     fingerprints: Mapping[tuple[int, str], int] = field(default_factory=dict)
     counts: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -79,42 +72,26 @@ class Grid:
         first = row * self.chunk.problems
         return self.problems[first : first + self.chunk.problems]
 
-    @classmethod
-    def plan(
-        cls,
-        model: str,
-        cells: Iterable[Cell],
-        n: int | Mapping[Cell, int],
-        provenance: Mapping[str, Any] | None = None,
-    ) -> Grid:
-        """Plan a group: ``n`` samples of each cell, or as many as ``n`` says of it.
+    def grown(self, cells: Mapping[Cell, int]) -> Grid:
+        """Ask for so many samples of some cells as well. Nothing leaves, nothing moves.
 
-        The order of the cells is that of the cube, for good.
-        """
-        grid = cls(model, (), (), 0, provenance=provenance or {}).grown(cells, n)
-        return replace(grid, chunk=_planned_chunk(len(grid.problems), grid.n))
-
-    def grown(self, cells: Iterable[Cell], n: int | Mapping[Cell, int]) -> Grid:
-        """Ask for samples of some cells as well. Nothing leaves, nothing moves.
-
-        A cell that is asked for already gets the new fingerprint, and the larger n of the two.
+        The order of new cells is that of the cube, for good. A cell that is asked for already gets
+        the new fingerprint, and the larger n of the two.
         """
         fingerprints, counts = dict(self.fingerprints), dict(self.counts)
         problems, steps = dict.fromkeys(self.problems), dict.fromkeys(self.steps)
-        for cell in cells:
+        for cell, n in cells.items():
             problems[cell.problem] = steps[cell.step] = None
             key = (cell.step, cell.problem)
             fingerprints[key] = cell.fingerprint
-            depth = n if isinstance(n, int) else n[cell]
-            counts[key] = max(depth, counts.get(key, 0))
+            counts[key] = max(n, counts.get(key, 0))
         most = max([self.n, *counts.values()])
-        unplanned = self.chunk == UNPLANNED
         return replace(
             self,
             problems=tuple(problems),
             steps=tuple(steps),
             n=most,
-            chunk=UNPLANNED if unplanned else _planned_chunk(len(problems), most),
+            chunk=_planned_chunk(len(problems), most),
             fingerprints=fingerprints,
             counts=counts,
         )
@@ -130,7 +107,7 @@ class Grid:
         """
         unplanned: dict[tuple[int, str], int] = {}
         n = self.n
-        for (step, problem, fingerprint), last in present.items():
+        for (_, step, problem, fingerprint), last in present.items():
             required = self.fingerprints.get((step, problem))
             if required is None:
                 required = unplanned.setdefault((step, problem), fingerprint)
@@ -153,13 +130,14 @@ class Grid:
             fingerprints=dict(self.fingerprints) | unplanned,
         )
 
-    def cells(self) -> Iterator[Cell]:
-        """All that is asked for, in the order to keep."""
-        for step in self.steps:
-            for problem in self.problems:
-                fingerprint = self.fingerprints.get((step, problem))
-                if fingerprint is not None:
-                    yield Cell(step, problem, fingerprint)
+    def cells(self, arm: str) -> dict[Cell, int]:
+        """All that is asked for, in the order to keep, with the samples of each."""
+        return {
+            Cell(arm, step, problem, self.fingerprints[step, problem]): self.counts[step, problem]
+            for step in self.steps
+            for problem in self.problems
+            if (step, problem) in self.fingerprints
+        }
 
     def extends(self, older: Grid) -> bool:
         """Whether every cell of ``older`` has the same place in the same chunk here."""
@@ -250,7 +228,7 @@ def ask(
     old = Grid.load(path)
     if old is None and not cells:
         return
-    grid = old.grown(cells, cells) if old else Grid.plan(model, cells, cells)
+    grid = (old or Grid(model)).grown(cells)
     earlier = {key: grid.provenance[key] for key in keep if key in grid.provenance}
     # Behind the others, where they stand when they are new: the order is in the cube's bytes.
     grid = replace(grid, provenance={**provenance, **earlier, **provenance})

@@ -18,10 +18,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.store import body, files, frames, marks, schema
-from rlbhpc.store.frames import ANSWER, INDEXED, Answers, Cell, DamagedError
+from rlbhpc.store.frames import ANSWER, INDEXED, Answers, DamagedError
 from rlbhpc.store.journal_file import JournalFile, begin, bodies, last_index, walk
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.sample import COLUMNS
+from rlbhpc.study.keys import Cell
 
 _WINDOW: Final = 1 << 20
 # What an index block takes, or a little more: blocks are far apart.

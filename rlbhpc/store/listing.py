@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.store import schema
 from rlbhpc.store.checksum import checksums
-from rlbhpc.store.frames import Cell, DamagedError
+from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.sample import SCHEMA_VERSION
+from rlbhpc.study.keys import Cell
 from rlbhpc.verify.verdict import Status
 
 #: Whose per-token values a part keeps; see :mod:`rlbhpc.store.tokens`.

@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import attempts, files, parts, snapshot
-from rlbhpc.store.frames import FILE_HEADER_SIZE, Cell, DamagedError
+from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.snapshot import Snapshot
 from rlbhpc.store.view import View
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
 # Shorter responses may well be equal by chance.
@@ -283,8 +284,7 @@ def _plan(pair: _Pair, into: Layout, source: Layout) -> None:
         return
     path = into.grid(pair.arm, pair.set_name)
     ours = Grid.load(path)
-    counts = {cell: theirs.counts[cell.step, cell.problem] for cell in theirs.cells()}
-    grid = ours.grown(counts, counts) if ours else theirs
+    grid = ours.grown(theirs.cells(pair.arm)) if ours else theirs
     if grid != ours:
         grid.save(path)
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import files, parts, schema
-from rlbhpc.store.frames import Cell
 from rlbhpc.store.listing import Content, Listing, TokenPolicy
+from rlbhpc.study.keys import Cell
 
 _PLAIN: Final = pa.schema(
     [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema.ROWS]

@@ -22,11 +22,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.store import marks, part_writer, schema, snapshot, tokens
-from rlbhpc.store.frames import Cell
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.view import Conflict, View
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 

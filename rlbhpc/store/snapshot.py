@@ -12,10 +12,11 @@ import numpy as np
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import files, journal, left_out, marks, parts, schema, writer
-from rlbhpc.store.frames import Cell, DamagedError
+from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.listing import Listing
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
 T = TypeVar("T")

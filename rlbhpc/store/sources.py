@@ -5,7 +5,7 @@ A list is a snapshot. Parts never change; a journal grows, and its size says how
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, cube_schema, frames, left_out, snapshot, tables
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store import checked, cube_schema, left_out, snapshot, tables
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.snapshot import Sealed
 from rlbhpc.store.view import View
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
 
@@ -62,10 +63,10 @@ class Rows:
     @cached_property
     def grid(self) -> Grid:
         """The axes: what was planned, then what is there beside it."""
-        planned = Grid.load(self._layout.grid(*self.group)) or Grid(self.group.arm, (), (), 0)
+        planned = Grid.load(self._layout.grid(*self.group)) or Grid(self.group.arm)
         return planned.covering(self.cells(self.files))
 
-    def counted(self, view: View) -> dict[frames.Cell, NDArray[np.intp]]:
+    def counted(self, view: View) -> dict[Cell, NDArray[np.intp]]:
         """Rows of a view that answer what is asked for, by cell."""
         required = self.grid.fingerprints
         return {
@@ -107,22 +108,18 @@ def _usable(file: Index | Sealed) -> int:
     return len(file.records) if isinstance(file, Index) else file.rows
 
 
-def _last(holds: Index | Sealed) -> Iterator[tuple[Cell, int]]:
+def _last(holds: Index | Sealed) -> list[tuple[Cell, int]]:
     """Cells of a file, possibly more than once, with a sample index; the highest is among them."""
-    pairs: Iterable[tuple[Any, int]]
     if isinstance(holds, Index):
         last = np.full(len(holds.cells), -1)
         np.maximum.at(last, holds.records["cell"], holds.records["sample"])
-        pairs = ((c, n) for c, n in zip(holds.cells, last.tolist(), strict=True) if n >= 0)
-    else:
-        listed = holds.listing
-        pairs = (
-            (listed.cells[group.cell], int(group.samples[-1]))
-            for i, group in enumerate(listed.groups)
-            if i not in holds.foreign
-        )
-    for cell, sample in pairs:
-        yield Cell(cell.step, cell.problem, cell.fingerprint), sample
+        return [(cell, n) for cell, n in zip(holds.cells, last.tolist(), strict=True) if n >= 0]
+    listed = holds.listing
+    return [
+        (listed.cells[group.cell], int(group.samples[-1]))
+        for i, group in enumerate(listed.groups)
+        if i not in holds.foreign
+    ]
 
 
 @dataclass(frozen=True)

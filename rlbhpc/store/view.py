@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rlbhpc.store import journal, left_out, parts, schema
-from rlbhpc.store.frames import INDEXED, Cell
+from rlbhpc.store.frames import INDEXED
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.snapshot import Sealed, Snapshot
+from rlbhpc.study.keys import Cell
 
 # What telling copies apart needs.
 _BASE: Final = (*schema.KEY, "digest", "verdict")

@@ -15,8 +15,8 @@ from typing import Final, Self
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import body, files, frames
-from rlbhpc.store.frames import Cell
 from rlbhpc.store.sample import Sample
+from rlbhpc.study.keys import Cell
 
 #: Ending of a journal's name.
 ENDING: Final = ".journal"

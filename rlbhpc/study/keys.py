@@ -1,4 +1,4 @@
-"""The noun *SampleKey*, and the seed and fingerprint that follow from it.
+"""The nouns *SampleKey* and *Cell*, and the seed and fingerprint that follow from a key.
 
 A key says *which* sample is meant and never changes when work is cut differently. Its fingerprint
 says *what was asked for*: when the prompt, the model's content, the sampling setting or the
@@ -29,6 +29,15 @@ class SampleKey(NamedTuple):
     def set_name(self) -> str:
         """The problem set of this sample."""
         return self.problem.partition("/")[0]
+
+
+class Cell(NamedTuple):
+    """What all samples of one problem under one request share."""
+
+    arm: str
+    step: int
+    problem: str
+    fingerprint: int
 
 
 def sample_seed(study_seed: int, key: SampleKey) -> int:

@@ -12,8 +12,8 @@ from rlbhpc import __version__
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked, grid
 from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER, STRATA_KEY
-from rlbhpc.store.grid import Cell
 from rlbhpc.store.guessing import NO_THINK
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import keep_contents
 from rlbhpc.study.load import stored_study
@@ -53,7 +53,7 @@ def _plan_grids(study: Study) -> None:
         for set_name in study.sets(arm.name):
             requests = requested(layout, (study.block(arm.name, set_name, s) for s in arm.steps))
             cells = {
-                Cell(request.block.step, problem, int(fingerprint)): int(n)
+                Cell(arm.name, request.block.step, problem, int(fingerprint)): int(n)
                 for request in requests
                 for problem, fingerprint, n in zip(
                     request.block.problems, request.block.fingerprints, request.n, strict=True

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from rlbhpc.stats import pass_at_k, pass_curves
 from rlbhpc.store import cube, part_writer, schema, seal
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Grid
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.store.grid import Grid
+from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from tests.benchmarks import Row, median_seconds, paired_medians
 
@@ -94,7 +94,7 @@ def table_rows(folder: Path) -> Iterator[Row]:
 def verdict_cube(path: Path) -> NDArray[np.int64]:
     """Write 10⁸ verdicts with Beta(0.25, 2) success rates; how many are right, by problem."""
     rng = np.random.default_rng(0)
-    grid = Grid.plan("made", [Cell(0, f"made/{i}", 1) for i in range(P)], N)
+    grid = Grid("made").grown({Cell("base", 0, f"made/{i}", 1): N for i in range(P)})
     root = cube.create(path)
     group = cube.create_samples(root, "base", "made", grid)
     right = []
@@ -169,8 +169,8 @@ def compaction_rows(folder: Path) -> Iterator[Row]:
 def million(layout: Layout) -> Grid:
     """Parts of a million samples, as sealing makes them."""
     steps, n = (0, 100), 1024
-    cells = [Cell(s, f"made/{i}", 1) for s in steps for i in range(500)]
-    grid = Grid.plan("made", cells, n)
+    cells = {Cell("base", s, f"made/{i}", 1): n for s in steps for i in range(500)}
+    grid = Grid("made").grown(cells)
     grid.save(layout.grid("base", "made"))
     rng = np.random.default_rng(2)
     rates = dict(zip(grid.problems, rng.beta(0.25, 2, len(grid.problems)), strict=True))

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from rlbhpc.stats import Counts, ProblemWeights, k_grid
 from rlbhpc.store import cube
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
+from rlbhpc.study.keys import Cell
 from tests.benchmarks import Row, median_seconds
 from tests.report.large import make_large
 
@@ -143,11 +144,11 @@ def write_cube(path: Path) -> list[Counts]:
     rng = np.random.default_rng(0)
     rates = np.maximum(rng.beta(0.3, 2, PROBLEMS), 1e-4)
     steps = tuple(range(0, 100 * STEPS, 100))
-    cells = [Cell(step, f"made/{i}", 1) for step in steps for i in range(PROBLEMS)]
-    grid = Grid.plan("model", cells, SAMPLES)
     root = cube.create(path)
     found = []
     for arm in ARMS:
+        cells = [Cell(arm, step, f"made/{i}", 1) for step in steps for i in range(PROBLEMS)]
+        grid = Grid("model").grown(dict.fromkeys(cells, SAMPLES))
         group = cube.create_samples(root, arm, "made", grid)
         for j in range(STEPS):
             sharper = rates ** (1 - 0.05 * j)

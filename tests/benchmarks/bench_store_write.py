@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlbhpc.store import body, frames, gc, parts, schema, seal
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
 from tests.benchmarks import Row, median_seconds
 from tests.store import reading
@@ -144,8 +144,7 @@ def silent_flips(file: Path, read: Callable[[], pa.Table | None], expected: pa.T
 def million(root: Path) -> Iterator[Row]:
     """Resume scans, sealing and files of 500 problems × 2,048 samples, a thousandth missing."""
     layout = Layout(root)
-    cells = [Cell(0, f"{SET}/{p}", p + 1) for p in range(PROBLEMS)]
-    asked = Grid.plan("model", cells, N)
+    asked = Grid("model").grown({Cell(ARM, 0, f"{SET}/{p}", p + 1): N for p in range(PROBLEMS)})
     asked.save(layout.grid(ARM, SET))
     fill(layout)
 
@@ -211,7 +210,7 @@ def sizes(root: Path) -> Iterator[Row]:
         for problem in range(problems):
             for index, text in enumerate(texts(problem, n)):
                 out.append(sample(problem, index, text, TOKENS))
-    asked = Grid.plan("model", [Cell(0, f"{SET}/{p}", p + 1) for p in range(problems)], n)
+    asked = Grid("model").grown({Cell(ARM, 0, f"{SET}/{p}", p + 1): n for p in range(problems)})
     (part,) = seal.seal(layout, ARM, SET, asked, "all").made
     metadata = pq.read_metadata(part)
     kinds: Counter[str] = Counter(footer=len(parts.footer(part)))

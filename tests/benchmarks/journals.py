@@ -10,10 +10,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
 
 ARM, SET = "base", "made"
@@ -23,8 +23,8 @@ _RIGHT, _WRONG = 1, 0
 
 def plan(layout: Layout, problems: int, n: int, steps: int) -> Grid:
     """Ask for ``n`` samples of some problems at some steps."""
-    cells = [Cell(s, f"{SET}/{p}", p + 1) for s in range(steps) for p in range(problems)]
-    grid = Grid.plan("made", cells, n)
+    cells = [Cell(ARM, s, f"{SET}/{p}", p + 1) for s in range(steps) for p in range(problems)]
+    grid = Grid("made").grown(dict.fromkeys(cells, n))
     grid.save(layout.grid(ARM, SET))
     return grid
 

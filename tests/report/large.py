@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.store import cube, cube_schema, versions
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sources import Sources
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
 
@@ -52,14 +53,15 @@ def make_large(
         noise = _noise((problems, samples), rng)
         for arm, kind in {"base": "same", **ARMS}.items():
             steps = study.arms[arm].steps
-            cells = [
-                Cell(
-                    step, f"{set_name}/{i}", study.request_fingerprint(arm, step, f"{set_name}/{i}")
-                )
-                for step in steps
-                for i in range(problems)
-            ]
-            grid = Grid.plan(study.arms[arm].model, cells, samples, {"engine": "vllm"})
+            grid = Grid(study.arms[arm].model, provenance={"engine": "vllm"})
+            ids = [f"{set_name}/{i}" for i in range(problems)]
+            grid = grid.grown(
+                {
+                    Cell(arm, step, id_, study.request_fingerprint(arm, step, id_)): samples
+                    for step in steps
+                    for id_ in ids
+                }
+            )
             grid.save(study.layout.grid(arm, set_name))
             group = cube.create_samples(root, arm, set_name, grid)
             for place in range(len(steps)):

@@ -11,10 +11,10 @@ import numpy as np
 from rlbhpc.engines.completion import Finish
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.store import tables
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
@@ -80,10 +80,9 @@ def put_samples(
     layout = study.layout
     matrix = np.asarray(right)
     prints = {i: study.request_fingerprint(arm, step, f"{SET}/{i}") for i in range(len(matrix))}
-    cells = [Cell(step, f"{SET}/{i}", prints[i]) for i in prints]
-    Grid.plan(model or MODELS[arm], cells, matrix.shape[1], {"engine": "hf", "prompt": "p0"}).save(
-        layout.grid(arm, SET)
-    )
+    cells = {Cell(arm, step, f"{SET}/{i}", prints[i]): matrix.shape[1] for i in prints}
+    grid = Grid(model or MODELS[arm], provenance={"engine": "hf", "prompt": "p0"})
+    grid.grown(cells).save(layout.grid(arm, SET))
     with JournalWriter(layout.journals(arm, SET), f"made-{step}") as writer:
         for i, row in enumerate(matrix[: len(matrix) - missing]):
             for j, solved in enumerate(row):

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlbhpc.store import gc, merge, seal
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
@@ -33,8 +33,7 @@ def sample(step: int, problem: int, index: int) -> Sample:
 
 
 def grid(steps: tuple[int, ...] = STEPS) -> Grid:
-    cells = [Cell(s, made.problem(p), 7) for s in steps for p in range(PROBLEMS)]
-    return Grid.plan("model", cells, N)
+    return Grid("model").grown(made.cells(range(PROBLEMS), N, steps))
 
 
 def produce(root: Path, ack: Ack) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 
 ARM, SET = "base", "math"
@@ -42,6 +42,14 @@ def sample(number: int, index: int, step: int = 0, *, fingerprint: int = 7) -> S
 def samples(problems: Iterable[int], n: int, steps: Iterable[int] = (0,)) -> list[Sample]:
     problems = list(problems)
     return [sample(p, i, s) for s in steps for p in problems for i in range(n)]
+
+
+def cells(
+    problems: Iterable[int], n: int, steps: Iterable[int] = (0,), *, fingerprint: int = 7
+) -> dict[Cell, int]:
+    """What a grid asks for: ``n`` samples of each problem at each step."""
+    problems = list(problems)
+    return {Cell(ARM, s, problem(p), fingerprint): n for s in steps for p in problems}
 
 
 def journal(layout: Layout, rows: Iterable[Sample], attempt: str) -> None:

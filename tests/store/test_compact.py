@@ -19,14 +19,14 @@ import xarray as xr
 from rlbhpc.errors import UserError
 from rlbhpc.store import grid, versions
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Chunk, Grid
+from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.samples import find
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
-from tests.store.made import ARM, SET, contents, journal, problem, sample, samples, shuffled
+from tests.store.made import ARM, SET, cells, contents, journal, problem, sample, samples, shuffled
 
 
 @pytest.fixture
@@ -37,10 +37,8 @@ def layout(tmp_path: Path) -> Layout:
 
 def plan(layout: Layout, problems: range, n: int, steps: tuple[int, ...] = (0,)) -> None:
     """Plan, or extend the plan, as a launch does."""
-    cells = [Cell(step, problem(p), 7) for step in steps for p in problems]
-    old = Grid.load(layout.grid(ARM, SET))
-    grid = old.grown(cells, n) if old else Grid.plan("toy", cells, n)
-    grid.save(layout.grid(ARM, SET))
+    grid = Grid.load(layout.grid(ARM, SET)) or Grid("toy")
+    grid.grown(cells(problems, n, steps)).save(layout.grid(ARM, SET))
 
 
 def cube_of(folder: Path, rows: list[Sample]) -> dict[str, bytes]:
@@ -249,7 +247,7 @@ def test_samples_of_an_older_request_no_longer_count(layout: Layout) -> None:
     compact(layout)
     grid = Grid.load(layout.grid(ARM, SET))
     assert grid
-    grid.grown([Cell(0, problem(1), 8)], 4).save(layout.grid(ARM, SET))
+    grid.grown(cells([1], 4, fingerprint=8)).save(layout.grid(ARM, SET))
     compact(layout)
     assert list((values(layout).verdict[..., 0] >= 0).all("sample")) == [True, False, True]
     journal(layout, [sample(1, i, fingerprint=8) for i in range(4)], "b")

@@ -11,9 +11,9 @@ import pytest
 
 from rlbhpc.store import tables
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.study.layout import Layout
-from tests.store.made import ARM, SET, journal, problem, put_training, sample, samples
+from tests.store.made import ARM, SET, cells, journal, put_training, sample, samples
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 
@@ -75,8 +75,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_plain_xarray_opens_a_cube(python: Path, tmp_path: Path, planned: bool) -> None:
     layout = Layout(tmp_path)
     if planned:
-        cells = [Cell(s, problem(p), 7) for s in (0, 10) for p in range(4)]
-        Grid.plan("toy", cells, 9, {"code": "abc"}).save(layout.grid(ARM, SET))
+        grid = Grid("toy", provenance={"code": "abc"}).grown(cells(range(4), 9, (0, 10)))
+        grid.save(layout.grid(ARM, SET))
     journal(layout, [*samples(range(4), 9), *samples(range(3), 9, (10,))], "a")
     put_training(layout, "toy-rl", [1, 2], {"reward": [0.5, 1]})
     tables.put_counts(layout, "published", SET, "pub", {(0, "math/1"): (10, 2)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.grid import CHUNK_CELLS, Cell, Chunk, Grid, ask, natural
+from rlbhpc.store.grid import CHUNK_CELLS, Chunk, Grid, ask, natural
+from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
 
-def cells(problems: range, steps: tuple[int, ...] = (0,), fingerprint: int = 1) -> list[Cell]:
-    return [Cell(s, f"set/{p}", fingerprint) for s in steps for p in problems]
+def cells(
+    problems: Iterable[int], n: int, steps: tuple[int, ...] = (0,), fingerprint: int = 1
+) -> dict[Cell, int]:
+    return {Cell("arm", s, f"set/{p}", fingerprint): n for s in steps for p in problems}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +28,7 @@ def cells(problems: range, steps: tuple[int, ...] = (0,), fingerprint: int = 1) 
      (1, 1, (1, 1))],
 )  # fmt: skip
 def test_a_chunk_has_about_a_million_cells(problems: int, n: int, chunk: tuple[int, int]) -> None:
-    grid = Grid.plan("m", cells(range(problems)), n)
+    grid = Grid("m").grown(cells(range(problems), n))
     assert grid.chunk == chunk
     assert grid.chunk.problems * grid.chunk.samples <= CHUNK_CELLS
 
@@ -43,12 +46,12 @@ requests = st.lists(
 def test_growth_moves_nothing(asked: list[tuple[int, int, int, int]]) -> None:
     grid: Grid | None = None
     for first, more, step, n in asked:
-        new = cells(range(first, first + more + 1), (step,))
-        grown = grid.grown(new, n) if grid else Grid.plan("m", new, n)
+        new = cells(range(first, first + more + 1), n, (step,))
+        grown = (grid or Grid("m")).grown(new)
         if grid:
             assert grown.problems[: len(grid.problems)] == grid.problems
             assert grown.steps[: len(grid.steps)] == grid.steps
-            assert grown.chunk == Grid.plan("m", grown.cells(), grown.n).chunk
+            assert grown.chunk == Grid("m").grown(grown.cells("arm")).chunk
             assert all(grown.counts[key] >= count for key, count in grid.counts.items())
         assert all(grown.counts[cell.step, cell.problem] >= n for cell in new)
         assert grown.n == max(grown.counts.values())
@@ -58,15 +61,15 @@ def test_growth_moves_nothing(asked: list[tuple[int, int, int, int]]) -> None:
 def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
     path = tmp_path / "a" / "grid.json"
     assert Grid.load(path) is None
-    grid = Grid.plan("m", cells(range(5), (0, 10)), 7, {"prompt": "ünï", "versions": {"vllm": "1"}})
-    grid = grid.grown(cells(range(3, 9), (10,)), 9)
+    grid = Grid("m", provenance={"prompt": "ünï", "versions": {"vllm": "1"}})
+    grid = grid.grown(cells(range(5), 7, (0, 10))).grown(cells(range(3, 9), 9, (10,)))
     grid.save(path)
     assert Grid.load(path) == grid
 
 
 def test_a_damaged_grid_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "grid.json"
-    Grid.plan("m", cells(range(3)), 7).save(path)
+    Grid("m").grown(cells(range(3), 7)).save(path)
     whole = path.read_bytes()
     rng = random.Random(0)
     for _ in range(200):
@@ -80,15 +83,15 @@ def test_a_damaged_grid_is_an_error(tmp_path: Path) -> None:
         except UserError as error:
             assert "damaged" in str(error)
         else:
-            assert grid == Grid.plan("m", cells(range(3)), 7)
+            assert grid == Grid("m").grown(cells(range(3), 7))
 
 
 def test_asking_again_keeps_the_order(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    first = dict.fromkeys(cells(range(4)), 8)
+    first = cells(range(4), 8)
     assert asked(layout, first, {"code": "1", "words": "a"}).chunk == Chunk(4, 8)
     # Two problems are topped up, one is new, the code is newer.
-    second = {**dict.fromkeys(cells(range(1, 3)), 32), Cell(0, "set/9", 1): 8}
+    second = cells(range(1, 3), 32) | cells([9], 8)
     grid = asked(layout, second, {"code": "2"}, keep=["words", "other"])
     assert grid.problems == ("set/0", "set/1", "set/2", "set/3", "set/9")
     assert [grid.counts[0, p] for p in grid.problems] == [8, 32, 32, 8, 8]
@@ -112,14 +115,14 @@ def asked(
 
 
 def test_what_nobody_planned_stands_behind_in_natural_order() -> None:
-    planned = Grid.plan("m", cells(range(5, 7)), 4)
-    present = {Cell(0, f"set/{p}", 1): 2 for p in (10, 9, 5)} | {Cell(3, "set/5", 1): 6}
+    planned = Grid("m").grown(cells(range(5, 7), 4))
+    present = cells((10, 9, 5), 2) | cells([5], 6, (3,))
     grid = planned.covering(present)
     assert grid.problems == ("set/5", "set/6", "set/9", "set/10")
     assert grid.steps == (0, 3)
     assert grid.n == 7
     # Samples of an older request neither count nor stretch the axes.
-    assert planned.covering({Cell(0, "set/5", 99): 500}) == planned
+    assert planned.covering(cells([5], 500, fingerprint=99)) == planned
 
 
 def test_natural_order() -> None:

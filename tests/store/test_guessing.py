@@ -12,12 +12,12 @@ import rlbhpc
 from rlbhpc.errors import UserError
 from rlbhpc.store import tables
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 
@@ -36,8 +36,8 @@ def put(
     ids = [f"{SET}/{i}" for i in range(len(right))]
     provenance = {NO_THINK: True} if guessing else {}
     provenance |= {"stop_after": stop_after} if stop_after else {}
-    grid = Grid.plan("base", [Cell(step, problem, 7) for problem in ids], n, provenance)
-    grid.save(layout.grid(arm, SET))
+    grid = Grid("base", provenance=provenance)
+    grid.grown({Cell(arm, step, problem, 7): n for problem in ids}).save(layout.grid(arm, SET))
     with JournalWriter(layout.journals(arm, SET), attempt) as writer:
         for problem, hits in zip(ids, right, strict=True):
             for j in range(n):

@@ -10,7 +10,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import attempts, merge, schema, seal
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
@@ -62,7 +62,7 @@ def test_parts_journals_attempts_and_plans_come_over(here: Layout, there: Layout
     assert done.added == N + 1
     assert keys(here) == [(made.problem(p), i) for p in (0, 1) for i in range(N)] + [("math/2", 0)]
     assert (here.attempts / f"{name}.json").exists()
-    assert Grid.load(here.grid(ARM, SET)) == grid(1).grown(grid(3).cells(), N)
+    assert Grid.load(here.grid(ARM, SET)) == grid(1).grown(grid(3).cells(ARM))
     assert files(there) == before
     after = files(here)
     assert not merge.merge(here, there).copied
@@ -139,7 +139,7 @@ def test_one_name_for_two_journals_stops_the_merge(here: Layout, there: Layout) 
 def test_a_damaged_part_stays_where_it_is(here: Layout, there: Layout) -> None:
     made.journal(here, [right(0, 0)], "one")
     made.journal(there, [right(1, i) for i in range(N)], "two")
-    asked = Grid.plan("model", [Cell(0, made.problem(1), 7)], N)
+    asked = Grid("model").grown(made.cells([1], N))
     (part,) = seal.seal(there, ARM, SET, asked, "all").made
     (there.journals(ARM, SET) / "two.journal").unlink()
     damage_part(part)
@@ -170,7 +170,7 @@ def test_attempts_are_records_of_their_own(here: Layout) -> None:
 
 def test_cells_of_both_plans_are_asked_for(here: Layout, there: Layout) -> None:
     grid(2).save(here.grid(ARM, SET))
-    theirs = grid(1).grown([Cell(40, made.problem(5), 7)], 2)
+    theirs = grid(1).grown(made.cells([5], 2, (40,)))
     theirs.save(there.grid(ARM, SET))
     made.journal(there, [right(0, 0)], "one")
     merge.merge(here, there)

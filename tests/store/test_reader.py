@@ -19,11 +19,11 @@ from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.stats import pass_at_k
 from rlbhpc.store import seal
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
-from tests.store.made import ARM, SET, journal, problem, sample, samples, shuffled
+from tests.store.made import ARM, SET, cells, journal, problem, sample, samples, shuffled
 
 GROUP = f"{ARM}/{SET}"
 
@@ -39,8 +39,8 @@ def group(layout: Layout) -> xr.Dataset:
 
 
 def plan(layout: Layout, problems: range, n: int, steps: tuple[int, ...] = (0,)) -> Grid:
-    cells = [Cell(s, problem(p), 7) for s in steps for p in problems]
-    grid = Grid.plan("toy", cells, n, {"study": "toy", "study_seed": 0, "engine": "hf"})
+    grid = Grid("toy", provenance={"study": "toy", "study_seed": 0, "engine": "hf"})
+    grid = grid.grown(cells(problems, n, steps))
     grid.save(layout.grid(ARM, SET))
     return grid
 

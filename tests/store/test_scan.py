@@ -11,7 +11,7 @@ import pytest
 
 from rlbhpc.store import frames, journal, schema, seal
 from rlbhpc.store.frames import HEADER_SIZE
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -27,8 +27,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def grid(problems: int = 3, n: int = N, steps: tuple[int, ...] = (0,)) -> Grid:
-    cells = [Cell(s, made.problem(p), 7) for s in steps for p in range(problems)]
-    return Grid.plan("model", cells, n)
+    return Grid("model").grown(made.cells(range(problems), n, steps))
 
 
 def as_verdict(sample: Sample, verdict: Status, text: str = "") -> Sample:
@@ -110,7 +109,7 @@ def test_what_an_older_request_or_a_larger_n_left_is_counted_and_not_done(layout
 
 
 def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
-    asked = grid(2).grown([Cell(40, made.problem(1), 7)], 2)
+    asked = grid(2).grown(made.cells([1], 2, (40,)))
     assert reading.scan(layout, ARM, SET, asked).asked.tolist() == [
         [[True] * 4, [True] * 4],
         [[False] * 4, [True, True, False, False]],

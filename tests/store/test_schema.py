@@ -15,10 +15,10 @@ import zarr
 from rlbhpc.store import cube, cube_schema
 from rlbhpc.store.compact import compact
 from rlbhpc.store.cube_schema import answer_id, shown
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.layout import Layout
-from tests.store.made import ARM, SET, journal, problem, samples
+from tests.store.made import ARM, SET, cells, journal, samples
 
 PAGE = Path(__file__).parents[2] / "docs" / "storage-schema.md"
 
@@ -59,9 +59,7 @@ def test_answer_ids_are_exact_in_json_and_floats() -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     layout = Layout(tmp_path)
-    Grid.plan("toy", [Cell(s, problem(p), 7) for s in (0, 1) for p in range(4)], 6).save(
-        layout.grid(ARM, SET)
-    )
+    Grid("toy").grown(cells(range(4), 6, (0, 1))).save(layout.grid(ARM, SET))
     journal(layout, samples(range(3), 6, (0, 1)), "a")
     compact(layout)
     shutil.copytree(layout.cube, tmp_path / "cube")

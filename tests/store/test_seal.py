@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.store import gc, journal, schema, seal
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.store import made, reading
@@ -104,7 +104,7 @@ def test_a_larger_n_adds_parts_and_rewrites_none(layout: Layout) -> None:
     before = files(layout)
     more = [s for s in made.samples(range(PROBLEMS), N + 3) if s.key.sample >= N]
     made.journal(layout, more, "two")
-    asked = grid(PROBLEMS, N).grown([Cell(0, made.problem(p), 7) for p in range(PROBLEMS)], N + 3)
+    asked = grid(PROBLEMS, N).grown(made.cells(range(PROBLEMS), N + 3))
     run(layout, asked)
     after = files(layout)
     assert before.items() <= after.items()
@@ -117,7 +117,7 @@ def test_a_larger_n_adds_parts_and_rewrites_none(layout: Layout) -> None:
 
 def test_samples_that_nobody_planned_are_sealed_as_they_are(layout: Layout) -> None:
     made.journal(layout, made.samples(range(2), 3), "imported")
-    unplanned = Grid("model", (), (), 0).covering({Cell(0, made.problem(p), 7): 2 for p in (0, 1)})
+    unplanned = Grid("model").covering(made.cells((0, 1), 2))
     assert run(layout, unplanned).sealed == 1
     assert reading.rows(layout, ARM, SET).table.num_rows == 6
 
@@ -171,13 +171,12 @@ def test_a_note_of_damage_that_is_damaged_itself_does_no_harm(layout: Layout, no
 def test_units_cover_a_grid_once_and_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     for problems, n, steps, most in ((500, 2048, 1, 64), (30, 64, 20, 20), (7, 10**5, 1, 7)):
-        cells = [Cell(s, made.problem(p), 7) for s in range(steps) for p in range(problems)]
-        units = list(seal.units(ARM, Grid.plan("model", cells, n)))
+        cells = made.cells(range(problems), n, range(steps))
+        units = list(seal.units(ARM, Grid("model").grown(cells)))
         assert len(units) <= most
-        asked = [(cell.step, cell.problem) for unit in units for cell in unit.cells]
-        assert asked == [(cell.step, cell.problem) for cell in cells]
-    cells = [Cell(0, made.problem(p), 7) for p in range(10_000)]
-    assert len(list(seal.units(ARM, Grid.plan("model", cells, 10_000)))) <= 300
+        assert [cell for unit in units for cell in unit.cells] == list(cells)
+    cells = made.cells(range(10_000), 10_000)
+    assert len(list(seal.units(ARM, Grid("model").grown(cells)))) <= 300
 
 
 def test_policy_sampled_keeps_tokens_of_right_answers_to_rare_problems(layout: Layout) -> None:

@@ -12,11 +12,11 @@ import xarray as xr
 import rlbhpc
 from rlbhpc.errors import UserError
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Cell, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 
@@ -30,7 +30,8 @@ def run(folder: Path) -> Layout:
     """A run that solves problem i in 2 i of 16 samples; the last problem has no level."""
     layout = Layout(folder)
     provenance = {"strata": {"level": LEVELS}, "prompt": "p"}
-    grid = Grid.plan("base", [Cell(0, problem, 7) for problem in IDS], N, provenance)
+    cells = {Cell("base", 0, problem, 7): N for problem in IDS}
+    grid = Grid("base", provenance=provenance).grown(cells)
     grid.save(layout.grid("base", SET))
     with JournalWriter(layout.journals("base", SET), "one") as writer:
         for i, problem in enumerate(IDS):
