@@ -125,6 +125,7 @@ def expansion(study: Study) -> dict[str, Any]:
         "arms": arms,
         "scores": [_score(study, name) for name in study.file.scores],
         "comparisons": [{"base": base, "trained": arm} for base, arm in study.comparisons()],
+        "seeds": [{"pooled": name, "arms": arms} for name, arms in study.trainings().items()],
         "samples": sum(arm["samples"] for arm in arms),
         "resolved": study.file.model_dump(mode="json", by_alias=True),
     }
@@ -228,6 +229,7 @@ def print_expansion(study: Study) -> None:
     _print_rows("Arms", arms, columns)
     _print_rows("Scores", entries["scores"], "score model responses texts per_problem")
     _print_rows("Comparisons", entries["comparisons"], "base trained")
+    _print_rows("Seeds of one recipe, one arm in the report", entries["seeds"], "pooled arms")
     most = " at the most" if stops else ""
     click.echo(f"{entries['samples']:,} samples in all{most}")
 

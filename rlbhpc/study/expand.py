@@ -52,7 +52,7 @@ Families = dict[str, dict[str, list[Member]]]
 
 def expand(tree: Node) -> Node:
     """Return the tree without lists that mean sweeps, without defaults, with absolute paths."""
-    tree = _anchor_paths(_spread_defaults(tree), Shape(StudyFile))
+    tree = _anchor_paths(_sweep_seeds(_spread_defaults(tree)), Shape(StudyFile))
     sections = dict(tree.entries)
     families: Families = {}
     for section in ORDER:
@@ -86,6 +86,23 @@ def _spread_defaults(tree: Node) -> Node:
         }
         entries["arms"] = replace(arms, value=filled) if filled else arms
     return replace(tree, value=entries)
+
+
+def _sweep_seeds(tree: Node) -> Node:
+    """Write ``seeds`` of a recipe as the sweep of its ``seed`` that it is."""
+    recipes = tree.entries.get("recipes")
+    if recipes is None or not isinstance(recipes.value, dict):
+        return tree
+    entries = {}
+    for name, recipe in recipes.entries.items():
+        seeds = recipe.entries.get("seeds")
+        if seeds is not None and "seed" in recipe.entries:
+            seeds.fail("`seed` stands beside it; keep one of the two")
+        if seeds is not None and not isinstance(seeds.value, list):
+            seeds.fail("not a list; write seeds: [0, 1, 2], or `seed` for a single training")
+        keys = {"seed" if key == "seeds" else key: node for key, node in recipe.entries.items()}
+        entries[name] = replace(recipe, value=keys) if seeds is not None else recipe
+    return replace(tree, value={**tree.entries, "recipes": replace(recipes, value=entries)})
 
 
 def _anchor_paths(node: Node, shape: Shape) -> Node:

@@ -60,7 +60,9 @@ class Recipe(Entry):
     architecture: dict[str, Any] = Field(default_factory=dict)
     """The shape of a new model, for training from random weights: keys of its config.json."""
     seed: Seed = 0
-    """Decides the order of the data and every rollout."""
+    """Decides the order of the data and every rollout. `seeds: [0, 1, 2]` in its place makes one
+    training per seed; the report shows them as one trained arm too.
+    """
     prompts_per_step: Annotated[Count | None, Tag("batch")] = None
     """Problems per training step."""
     samples_per_prompt: Annotated[Count | None, Tag("group")] = None

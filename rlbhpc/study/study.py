@@ -366,8 +366,8 @@ class Study:
 
 
 def _common_name(names: list[str]) -> str:
-    """``rl`` for ``rl-seed0`` and ``rl-seed1``."""
-    stems = {re.sub(r"-seed\d+", "", name) for name in names}
+    """``rl`` for ``rl-s0`` and ``rl-s1``, or ``rl-seed0`` and ``rl-seed1``."""
+    stems = {re.sub(r"-s(eed)?\d+", "", name) for name in names}
     return stems.pop() if len(stems) == 1 else ", ".join(names)
 
 

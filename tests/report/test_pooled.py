@@ -7,68 +7,65 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.problems.prompts import Prompt
 from rlbhpc.report.aspects.coverage import churn
 from rlbhpc.report.aspects.pooled import answers, lines, means, means_frame, recipes, recipes_frame
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.schema import StudyFile
+from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.looks import LookRecord
+from tests.study.folder import write_model, write_problems
 
-ARM = {"prompt": "plain", "temperature": 0.6, "max_tokens": 64, "n": 64}
-RUNS = ("rl-seed0", "rl-seed1", "rl-seed2")
+RUNS = ("rl-s0", "rl-s1", "rl-s2")
 SETS = ("easy", "hard")
+STUDY = """
+name: seeds
+models:
+  base: {path: models/base}
+  rl: {train: {from: base, recipe: grpo}, steps: [10]}
+  other: {train: {from: base, recipe: kl}, steps: [10]}
+recipes:
+  grpo: &grpo {algorithm: grpo, problems: learn, prompt: completion, seeds: [0, 1, 2]}
+  kl: {<<: *grpo, seeds: null, kl: 0.1}
+problem_sets:
+  easy: &set {set: math500, path: math500.jsonl}
+  hard: *set
+  learn: *set
+sampling: {prompt: completion, temperature: 0.6, max_tokens: 64, n: 64}
+arms:
+  base: {model: base}
+  rl: {model: rl}
+  other: {model: other}
+analysis:
+  averages: [{name: Both, problem_sets: [easy, hard]}]
+"""
 
 
 def study_of_seeds(folder: Path) -> Study:
-    recipe = {"algorithm": "grpo", "problems": "train", "prompt": "plain"}
-    lines_ = {name: {"from": "base", "recipe": f"grpo-{name}"} for name in (*RUNS, "other")}
-    file = StudyFile.model_validate(
-        {
-            "name": "seeds",
-            "output": str(folder),
-            "models": {
-                "base": {"path": "/models/base"},
-                **{name: {"train": train, "steps": [10]} for name, train in lines_.items()},
-            },
-            "recipes": {
-                **{f"grpo-{run}": {**recipe, "seed": i} for i, run in enumerate(RUNS)},
-                "grpo-other": {**recipe, "kl": 0.1},
-            },
-            "problem_sets": {
-                name: {"set": "math500", "path": "/data/math500"} for name in (*SETS, "train")
-            },
-            "arms": {
-                name: {**ARM, "model": name, "problem_sets": list(SETS)}
-                for name in ("base", *RUNS, "other")
-            },
-            "analysis": {"averages": [{"name": "Both", "problem_sets": list(SETS)}]},
-        }
-    )
-    ids = {name: {f"{name}/{i}": f"h{i}" for i in range(60)} for name in (*SETS, "train")}
-    digests = {name: {0: "d", 10: "e"} for name in ("base", *RUNS, "other")}
-    study = Study(file, digests, {"plain": Prompt("plain", "{question}", "p0")}, ids, {})
-    folder.mkdir(parents=True, exist_ok=True)
+    write_model(folder / "models/base")
+    write_problems(folder / "math500.jsonl", 60)
+    file = folder / "study.yaml"
+    file.write_text(STUDY)
+    study = load_study(file)
+    study.layout.root.mkdir(parents=True)
     study.layout.study.write_text(study.to_json())
     return study
 
 
 @pytest.fixture(scope="module")
 def pooled(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    study = study_of_seeds(tmp_path_factory.mktemp("seeds") / "run")
+    study = study_of_seeds(tmp_path_factory.mktemp("seeds"))
     rng = np.random.default_rng(2)
     for set_name in SETS:
         base = rng.beta(0.5, 1.5, 60)
         for arm in ("base", *RUNS, "other"):
             lost = rng.random(60) < 0.25
             p = base if arm in ("base", "other") else np.where(lost, 0.0, np.sqrt(base))
-            cells = {
-                (0 if arm == "base" else 10, f"{set_name}/{i}"): (64, int(c))
-                for i, c in enumerate(rng.binomial(64, p))
-            }
+            step = 0 if arm == "base" else 10
+            counts = zip(study.problem_ids(set_name), rng.binomial(64, p), strict=True)
+            cells = {(step, problem): (64, int(c)) for problem, c in counts}
             tables.put_counts(study.layout, arm, set_name, arm, cells)
     return gather(study.layout.root)
 
@@ -86,8 +83,8 @@ def test_seeds_of_one_recipe_are_one_arm(pooled: Report) -> None:
 
 
 def test_a_mean_has_the_name_and_the_interval_of_independent_sets(pooled: Report) -> None:
-    mean = next(m for m in means(pooled) if m.trained == "rl-seed0")
-    pairs = [p for p in pooled.final if p.trained.arm == "rl-seed0"]
+    mean = next(m for m in means(pooled) if m.trained == "rl-s0")
+    pairs = [p for p in pooled.final if p.trained.arm == "rl-s0"]
     assert mean.name == "Both"
     assert mean.k == 64
     assert float(mean.last.estimate) == pytest.approx(np.mean([p.net.estimate for p in pairs]))
@@ -102,7 +99,7 @@ def test_both_stand_with_the_answer(pooled: Report) -> None:
     )
     assert "3 seeds of rl against base on easy: shrinks" in text
     assert "standard deviation" in text
-    assert any(line.startswith("Both: rl-seed0 against base") for line in lines(pooled))
+    assert any(line.startswith("Both: rl-s0 against base") for line in lines(pooled))
 
 
 def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> None:
@@ -131,4 +128,4 @@ def test_churn_is_what_a_second_run_does_not_explain(pooled: Report) -> None:
 
     # Differences of two runs have a standard deviation of 2.4 a set; three of their mean.
     assert abs(beyond_chance("other")) < 3 * 2.4 / np.sqrt(2), "the same model, sampled twice"
-    assert beyond_chance("rl-seed0") > 6
+    assert beyond_chance("rl-s0") > 6

@@ -64,6 +64,28 @@ def test_several_sweeps_multiply_and_key_order_does_not_change_names() -> None:
     assert set(one.arms) == set(two.arms) == names | {"base"}
 
 
+def test_seeds_of_a_recipe_are_a_training_each() -> None:
+    seeds = expanded({"recipes/rl/seeds": [0, 5]})
+    assert seeds == expanded({"recipes/rl/seed": [0, 5]})
+    assert list(seeds.arms) == ["base", "rl-s0", "rl-s5"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "complaint"),
+    [
+        ({"seeds": [0, 1], "seed": 0}, "recipes.rl.seeds: `seed` stands beside it; keep one"),
+        ({"seeds": 3}, "recipes.rl.seeds: not a list; write seeds: [0, 1, 2]"),
+        ({"seeds": []}, "recipes.rl.seeds: an empty list"),
+        ({"seeds": [2, 2]}, "recipes.rl: the sweep gives the name rl-s2 twice"),
+        ({"seeds": [-1]}, "recipes.rl.seeds[0]: found -1; allowed: a whole number"),
+    ],
+)
+def test_what_seeds_cannot_be(recipe: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError) as refused:
+        expanded({"recipes/rl": {"algorithm": "grpo", **recipe}})
+    assert complaint in str(refused.value)
+
+
 def test_a_swept_name_stands_for_all_its_members() -> None:
     file = expanded(
         {
