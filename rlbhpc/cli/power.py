@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,34 +18,51 @@ from rlbhpc.sweep.presence import Presence
 _ENOUGH: Final = 8
 
 
+class _Size(NamedTuple):
+    """What of a comparison decides its power; ``stop_after``: of the base and of the other arm."""
+
+    base: str
+    set_name: str
+    n: int
+    stop_after: tuple[int, int]
+
+
 def power_rows(study: Study, present: Sequence[Presence]) -> list[dict[str, Any]]:
-    """One row per problem set and number of samples that is compared, as JSON-ready values."""
+    """One row per problem set, number of samples and stopping rule that is compared."""
     pairs = study.comparisons()
     by_arm = {(p.block.arm, p.block.set_name): p for p in present}
     shared = [
-        (base, set_name, min(study.n(base, set_name), study.n(trained, set_name)))
+        _Size(
+            base,
+            set_name,
+            min(study.n(base, set_name), study.n(trained, set_name)),
+            (study.stop_after(base, set_name), study.stop_after(trained, set_name)),
+        )
         for base, trained in pairs
         for set_name in study.sets(base)
         if set_name in study.sets(trained)
     ]
     return [
-        _row(by_arm.get((base, set_name)), base, set_name, n, len(study.problem_ids(set_name)),
-             len(shared))
-        for base, set_name, n in dict.fromkeys(shared)
-    ]  # fmt: skip
+        _row(
+            by_arm.get((size.base, size.set_name)),
+            size,
+            len(study.problem_ids(size.set_name)),
+            len(shared),
+        )
+        for size in dict.fromkeys(shared)
+    ]
 
 
-def _row(
-    present: Presence | None, base: str, set_name: str, n: int, problems: int, comparisons: int
-) -> dict[str, Any]:
+def _row(present: Presence | None, size: _Size, problems: int, comparisons: int) -> dict[str, Any]:
     rates = None if present is None else _rates(present)
-    power = smallest_loss(problems, n, np.random.default_rng(0), comparisons, rates)
+    rng = np.random.default_rng(0)
+    power = smallest_loss(problems, size.n, rng, comparisons, rates, size.stop_after)
     decided = not math.isnan(power.share)
     return {
-        "base": base,
-        "problem_set": set_name,
+        "base": size.base,
+        "problem_set": size.set_name,
         "problems": problems,
-        "n": n,
+        "n": size.n,
         "comparisons": comparisons,
         "smallest_share": power.share if decided else None,
         "smallest_count": int(power.count) if decided else None,

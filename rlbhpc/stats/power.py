@@ -56,12 +56,14 @@ def smallest_loss(
     rng: np.random.Generator,
     comparisons: int = 1,
     rates: NDArray[np.float64] | None = None,
+    stop_after: tuple[int, int] = (0, 0),
 ) -> Power:
     """Find the smallest loss that a study calls in 80 % of cases; the smallest gain is the same.
 
     ``problems, n``: size of the study, the same n in both arms. ``comparisons``: how many answers
     share the error. ``rates``: success rates of the base to draw from, such as c/n of its first
-    samples; where not given, 15 % are 0 and the rest from Beta(0.3, 2).
+    samples; where not given, 15 % are 0 and the rest from Beta(0.3, 2). ``stop_after``: right
+    samples at which a problem ends, in the base and in what is compared with it; 0 where none does.
     """
     if problems < 1 or n < 1:
         raise UserError(f"a study of {problems} problems with {n} samples; both must be above 0")
@@ -71,7 +73,9 @@ def smallest_loss(
     needed = threshold + float(special.ndtri(CHANCE))
     share = _FIRST
     for _ in range(2):
-        evidence = np.mean([_evidence(size, n, share, rng, rates) for _ in range(min(studies, 60))])
+        evidence = np.mean(
+            [_evidence(size, n, share, rng, rates, stop_after) for _ in range(min(studies, 60))]
+        )
         if evidence <= 0:
             return Power(problems, n, float("nan"))
         share = float(np.clip(share * needed**2 / evidence, 1 / size, 1.0))
@@ -85,6 +89,7 @@ def _evidence(
     share: float,
     rng: np.random.Generator,
     rates: NDArray[np.float64] | None,
+    stop_after: tuple[int, int],
 ) -> float:
     """Twice the log of the likelihood ratio of "none is lost" in one simulated study."""
     if rates is None:
@@ -93,7 +98,18 @@ def _evidence(
         base = rng.choice(rates, problems)
     trained = base.copy()
     trained[: max(1, round(share * problems))] = 0.0
-    joint = Joint(Counts.of(n, rng.binomial(n, base)), Counts.of(n, rng.binomial(n, trained)), n)
+    arms = zip((base, trained), stop_after, strict=True)
+    joint = Joint(*(_drawn(p, n, r, rng) for p, r in arms), n)
     best = joint.fit()
     none = joint.fit(best.mass, joint.lost, 0.0)
     return max(2 * (best.log_likelihood - none.log_likelihood), 0.0)
+
+
+def _drawn(rates: NDArray[np.float64], n: int, stop_after: int, rng: np.random.Generator) -> Counts:
+    """Counts of an arm that ends each problem at its n-th sample or ``stop_after``-th right one."""
+    if not stop_after:
+        return Counts.of(n, rng.binomial(n, rates))
+    so_far = (rng.random((len(rates), n)) < rates[:, None]).cumsum(axis=1)
+    ended = so_far[:, -1] >= stop_after
+    length = np.where(ended, (so_far >= stop_after).argmax(axis=1) + 1, n)
+    return Counts.of(length, np.minimum(so_far[:, -1], stop_after), stop_after, n)

@@ -39,3 +39,13 @@ def test_what_cannot_be_called_is_none() -> None:
     assert np.isnan(hopeless.share)
     with pytest.raises(UserError, match="above 0"):
         smallest_loss(0, 8, np.random.default_rng(0))
+
+
+def test_studies_that_stop_are_simulated_as_such() -> None:
+    # A trained arm that stops at its first right answer says of a rate only when that came.
+    rates = np.full(60, 0.02)
+    full = smallest_loss(60, 256, np.random.default_rng(0), rates=rates).share
+    late = smallest_loss(60, 256, np.random.default_rng(0), rates=rates, stop_after=(99, 99)).share
+    early = smallest_loss(60, 256, np.random.default_rng(0), rates=rates, stop_after=(1, 1)).share
+    assert late == pytest.approx(full, abs=0.04)
+    assert early > 1.3 * full

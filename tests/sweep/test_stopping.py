@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
@@ -178,6 +179,11 @@ def test_a_stopped_arm_and_a_full_one_go_through_every_verb(tmp_path: Path) -> N
         assert sorted(rules.values()) == [False, True]
     refused = CliRunner().invoke(cli, ["export", run, "n.csv"], standalone_mode=False).exception
     assert "which n and c alone cannot say" in str(refused)
+    # Rows of samples name the rule under which they were drawn.
+    rows = tmp_path / "rows.parquet"
+    CliRunner().invoke(cli, ["export", run, str(rows)], catch_exceptions=False)
+    exported = pq.read_table(rows, columns=["arm", "stop_after"]).to_pydict()
+    assert set(zip(*exported.values(), strict=True)) == {("base", 4), ("rl", 0)}
 
 
 def test_a_cube_of_problems_that_stop_counts_what_is_fair_or_refuses(tmp_path: Path) -> None:
