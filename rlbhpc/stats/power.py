@@ -98,8 +98,8 @@ def _evidence(
         base = rng.choice(rates, problems)
     trained = base.copy()
     trained[: max(1, round(share * problems))] = 0.0
-    arms = zip((base, trained), stop_after, strict=True)
-    joint = Joint(*(_drawn(p, n, r, rng) for p, r in arms), n)
+    ours, theirs = stop_after
+    joint = Joint(_drawn(base, n, ours, rng), _drawn(trained, n, theirs, rng), n)
     best = joint.fit()
     none = joint.fit(best.mass, joint.lost, 0.0)
     return max(2 * (best.log_likelihood - none.log_likelihood), 0.0)
