@@ -31,9 +31,9 @@ _ABOUT: Final = (
     r"(?:\s+(?:i|we)\s+(?:get|got|obtain|find|found))?"
     r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
 )
-_CUE: Final = re.compile(
+CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"
-    rf"correct\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
+    rf"(?:correct|right)\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
     r"|【答案】|(?<!错误)(?<!错误的)(?<!不正确)(?<!不正确的)(?P<chinese>最终)?(?:答案?|选项|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
     r"|\b(?:(?:la|le|el|a|o|il|lo|die|das)\s+)?(?:(?:bonne|richtige|korrekte|endgültige)\s+)?"
     r"(?:r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
@@ -49,18 +49,7 @@ _HEADING: Final = re.compile(
     r"^[#*\s]*(?:the\s+)?(?:final\s+)?(?:answer|result)s?\s*[:：]?[*\s]*$\n",
     re.IGNORECASE | re.MULTILINE,
 )
-_OPENS_SENTENCE: Final = re.compile(
-    r"(?:^|[.!?:;。\n>]|\b(?:so|thus|hence|therefore|then|yes|actually|now|and|indeed)\b,?)[\s*#]*"
-    r"(?:the|my|our|this)?\s*(?:correct|right|actual|true|new|corrected|revised|required)?\s*$",
-    re.IGNORECASE,
-)
-_RETRACTION: Final = re.compile(
-    r"\b(?:that|this|it|which|the\s+answer|my\s+answer)(?:\s+is|'s|\s+was)\s+(?:wrong|incorrect|"
-    r"not\s+(?:right|correct))\b|\b(?:i\s+made\s+(?:a|an)|my)\s+(?:\w+\s+)?(?:mistake|error)\b"
-    r"|\b(?:misread|oops|correction)\b",
-    re.IGNORECASE,
-)
-_MAX_TRIES: Final = 8
+MAX_TRIES: Final = 8
 _MAX_WORDS: Final = 4
 # What a writer says of a solution, or where it is to be found: no answer to the question.
 _JUDGEMENTS: Final = frozenset(
@@ -81,7 +70,7 @@ def tag(body: str) -> Extracted | None:
     phrased = marker(inner) or phrase(inner)
     if phrased is not None:
         return Extracted(phrased.text, "tag")
-    return Extracted(_undelimited(inner), "tag") if inner else None
+    return Extracted(undelimited(inner), "tag") if inner else None
 
 
 _MARKER: Final = re.compile(r"####[ \t]*([^\n]+)")
@@ -91,8 +80,8 @@ def marker(body: str) -> Extracted | None:
     """``#### 18`` as GSM8K ends its solutions; a Markdown heading looks alike and is none."""
     if "####" not in body:
         return None
-    for match in reversed(list(_MARKER.finditer(body))[-_MAX_TRIES:]):
-        line = _undelimited(match[1].strip().rstrip("."))
+    for match in reversed(list(_MARKER.finditer(body))[-MAX_TRIES:]):
+        line = undelimited(match[1].strip().rstrip("."))
         if re.match(r"[-+$£€\\(\[.]*\s*[\d\\]", line) and is_value(read(line)):
             return Extracted(line, "marker")
     return None
@@ -101,12 +90,12 @@ def marker(body: str) -> Extracted | None:
 def phrase(body: str) -> Extracted | None:
     """Find the last "answer is …" or heading whose clause holds a plain answer."""
     unread: str | None = None
-    for cue in reversed(list(_cues(body))[-_MAX_TRIES:]):
-        text = _clause(body[cue.end() : cue.end() + 300])
+    for cue in reversed(list(cues(body))[-MAX_TRIES:]):
+        text = clause(body[cue.end() : cue.end() + 300])
         if text is None or _DOUBT.search(body[max(0, cue.start() - 40) : cue.start()]):
             continue
         value = read(text)
-        if is_value(value) or (isinstance(value, Words) and not _judges(value)):
+        if is_value(value) or (isinstance(value, Words) and not judges(value)):
             return Extracted(text, "phrase")
         if isinstance(value, Opaque):
             named = cue[0][-1] in ":：" and re.search("answer|答", cue[0], re.IGNORECASE)
@@ -117,54 +106,10 @@ def phrase(body: str) -> Extracted | None:
     return Extracted(unread, "phrase") if unread else None
 
 
-def late(rest: str, box: str) -> Extracted | None:
-    """Find a commitment after the last box that replaces it: it reads as a value of its kind.
-
-    Prose after a box is the rule (a check, a heading, a wish), so words replace only words, and
-    only what is called the answer in a sentence of its own counts, or follows a retraction.
-    """
-    if not commits(rest):
-        return None
-    explicit = tag(rest) or marker(rest)
-    if explicit is not None and is_value(read(explicit.text)):
-        return explicit
-    for cue in reversed(list(_cues(rest))[-_MAX_TRIES:]):
-        groups = cue.groupdict()
-        if cue.re is _CUE and not groups["strong"] and not _opens_sentence(rest, cue):
-            continue
-        if groups.get("many") or groups.get("roots"):
-            continue  # how many there are may be in the box
-        text = _clause(rest[cue.end() : cue.end() + 300])
-        value = None if text is None else read(text)
-        words = isinstance(value, Words) and not _judges(value) and isinstance(read(box), Words)
-        if text is not None and value is not None and (is_value(value) or words):
-            return Extracted(text, "phrase")
-    if _RETRACTION.search(rest) is not None:
-        concluded = closing(rest)
-        if concluded is not None and is_value(read(concluded.text)):
-            return concluded
-    return None
-
-
-def commits(rest: str) -> bool:
-    """Whether the text behind a box holds anything that might replace it."""
-    if len(rest) < 8:
-        return False
-    marked = "####" in rest or "</answer>" in rest or _RETRACTION.search(rest) is not None
-    return marked or any(True for _ in _cues(rest))
-
-
-def _cues(body: str) -> Iterator[re.Match[str]]:
+def cues(body: str) -> Iterator[re.Match[str]]:
     """Yield cues and headings in the order of the text."""
-    matches = [*_CUE.finditer(body), *_HEADING.finditer(body)]
+    matches = [*CUE.finditer(body), *_HEADING.finditer(body)]
     yield from sorted(matches, key=lambda match: match.end())
-
-
-def _opens_sentence(body: str, cue: re.Match[str]) -> bool:
-    groups = cue.groupdict()
-    if cue[0][:6].lower() == "result" or groups.get("check") or groups.get("computed"):
-        return False  # a check computes results, too
-    return _OPENS_SENTENCE.search(body[max(0, cue.start() - 60) : cue.start()]) is not None
 
 
 def is_value(value: Value) -> bool:
@@ -174,7 +119,8 @@ def is_value(value: Value) -> bool:
     return not isinstance(value, Words | Opaque)
 
 
-def _judges(words: Words) -> bool:
+def judges(words: Words) -> bool:
+    """Whether words judge a solution instead of stating an answer."""
     return not _JUDGEMENTS.isdisjoint(words.text.split())
 
 
@@ -185,13 +131,15 @@ _SENTENCE: Final = re.compile(
     r"(?:[^.。\n]|\.(?=\d)|(?<=\b[ap])\.\s?m\b\.?|(?<=\bsq)\.|(?<=\bapprox)\.|(?<=\bi)\.(?=e)|(?<=\bi\.e)\.)*"
 )
 _MATH: Final = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-_HEDGE: Final = re.compile(
+HEDGE: Final = re.compile(
     r"\b(?:maybe|perhaps|might|could|possibly|probably|not|unsure|unknown|either|i think|guess|"
     r"depends|cannot|can't|approximately one of)\b|\?",
     re.IGNORECASE,
 )
 _DOUBT: Final = re.compile(
-    r"\b(?:perhaps|maybe|possibly|probably|if|suppose|assume|whether|guess|not sure)\b[^.!?:;\n]*$",
+    r"\b(?:perhaps|maybe|possibly|probably|if|suppose|assume|whether|guess|not sure)\b[^.!?:;\n]*$"
+    r"|(?:\b(?:wrong|incorrect|false|naive|tempting|trap|one|another|second|other|previous|earlier|initial|first|old|"
+    r"student|intermediate|partial|rejected|discarded)|['’]s)\s+$",
     re.IGNORECASE,
 )
 # What explains or contrasts an answer without changing it.
@@ -207,41 +155,39 @@ _LEAD: Final = re.compile(
 )
 # "It is" at the end of a Japanese or a Korean sentence.
 _COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
-_LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
-def _clause(text: str) -> str | None:
+def clause(text: str) -> str | None:
     """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
     bold = text.lstrip(" \t\n:：=_").startswith("**")
     text = text.lstrip(" \t\n*:：=_")
     block = _FENCED.match(text)
     if block is not None:
         after = _sentence(text[block.end() :].lstrip())
-        return (
-            None if _HEDGE.search(after) or after[:3].lower() == "or " else _undelimited(block[1])
-        )
+        return None if HEDGE.search(after) or after[:3].lower() == "or " else undelimited(block[1])
     if text[:1] == "`" and (end := text.find("`", 1)) > 0:
         return text[1:end].strip() or None
-    if bold and (end := text.find("**")) > 0 and not _HEDGE.search(_sentence(text[end:])):
+    if bold and (end := text.find("**")) > 0 and not HEDGE.search(_sentence(text[end:])):
         text = text[:end]
     math = _MATH.match(text)
     if math is not None:
         rest = _EXPLAINS.sub("", _sentence(text[math.end() :]))
-        if _HEDGE.search(rest):
+        if HEDGE.search(rest):
             return None
         if not re.search(r"\b(?:and|or)\b|,\s*[$\\\d]", rest):
             unit = rest.strip(" *")
             plain = _inner(math)
             return f"{plain} \\text{{ {unit}}}" if re.fullmatch(r"[A-Za-z%]{1,12}", unit) else plain
     line = _EXPLAINS.sub("", _sentence(text)).strip(" \t*_")
-    if not line or _HEDGE.search(line):
+    if not line or HEDGE.search(line):
         return None
     line = _COPULA.sub("", _LEAD.sub("", line))
     formula = _MATH.match(line)
     if formula is not None and not line[formula.end() :].strip(" *.,!"):
         return _inner(formula)
-    short = len(_LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
-    return _undelimited(line) if line and short else None
+    short = len(LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
+    return undelimited(line) if line and short else None
 
 
 # Whole sentences that say how many of a thing somebody has, and nothing else.
@@ -268,7 +214,7 @@ def _only_number(line: str) -> str | None:
 _FENCED: Final = re.compile(r"```\w*\n([^\n`]{1,120})\n\s*```")
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
     """Return the one line of a code block that a text begins with, else the text."""
     match = _FENCED.match(text)
     return text if match is None else match[1]
@@ -283,62 +229,10 @@ def _inner(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group is not None).strip()
 
 
-def _undelimited(text: str) -> str:
+def undelimited(text: str) -> str:
     """Strip the emphasis and the math delimiters around a whole answer."""
     if len(text) > 2000:
         return text
     text = text.strip().strip("*").strip().rstrip("!")
     match = _MATH.fullmatch(text.rstrip(" ."))
     return _inner(match) if match is not None else text
-
-
-# --- a response that is its answer, and one that concludes ---------------------------------------
-
-_BARE: Final = re.compile(r"[^\n]{1,120}")
-
-
-def bare(body: str) -> Extracted | None:
-    """Take a response that is nothing but an answer, as the no-think prompt asks for."""
-    text = _fenced(body.strip())
-    if not _BARE.fullmatch(text) or _HEDGE.search(text) or "box" in text or text[0] in "#<":
-        return None
-    text = _undelimited(text.rstrip("."))
-    plain = any(c.isalnum() for c in text) and len(_LETTERS.findall(text)) <= 2
-    return Extracted(text, "bare") if plain else None
-
-
-_CLOSING: Final = re.compile(
-    r"(?:[^.\n]{0,120}\b)?(?:therefore|thus|hence|so(?!\s+far)|consequently|in conclusion|"
-    r"finally)\b[^.\n]*?"
-    r"(?:\b(?:is|are|equals|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b|=)\s*"
-    r"(?P<value>(?:[^.\n=]|\.(?=\d))+)",
-    re.IGNORECASE,
-)
-_CHOSEN: Final = re.compile(
-    r"(?:(?:therefore|thus|hence|so|only),?\s+)*(?:option|choice|answer)?\s*\**\(?([A-J])\)?\**\s+is\s+"
-    r"(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?",
-    re.IGNORECASE,
-)
-_AFTERTHOUGHT: Final = re.compile(
-    r" (?:in total|altogether|(?:as|is) (?:the|our) (?:final )?answer)$"
-)
-_COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!")
-
-
-def closing(body: str) -> Extracted | None:
-    """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
-    text = body.rstrip()
-    if not text.endswith(_COMPLETE):
-        return None  # it may have been cut within a number
-    sentence = re.split(r"(?<=[.!?])\s+|\n", text[-300:].rstrip(" .!"))[-1].strip("* ")
-    choice = _CHOSEN.fullmatch(sentence)
-    if choice is not None and not _HEDGE.search(sentence):
-        return Extracted(choice[1], "closing")
-    match = _CLOSING.fullmatch(sentence)
-    if match is None or _HEDGE.search(sentence) or re.search(r"\b(?:or|if)\b", sentence):
-        return None
-    value = _AFTERTHOUGHT.sub("", match["value"]).strip(" *")
-    value = value.removesuffix("\\)").removesuffix("\\]").strip(" $")
-    value = value.removeprefix("\\(").removeprefix("\\[")
-    few = len(_LETTERS.findall(value)) <= 2
-    return Extracted(value, "closing") if any(map(str.isdigit, value)) and few else None

@@ -185,6 +185,9 @@ def _items(gold: Items, answer: Items, tolerance: Tolerance) -> str:
     if ours in _ORDERED:
         return NO
     if theirs in _ORDERED:
+        coordinates = _by_name(gold.items)
+        if coordinates is not None and theirs == "tuple":
+            return _in_order(coordinates, answer.items, tolerance)
         # Two in brackets may be an interval or a point; three or more were but listed.
         long_list = ours == "list" and len(gold.items) > 2
         return _in_order(gold.items, answer.items, tolerance) if long_list else NO

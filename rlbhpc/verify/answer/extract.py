@@ -14,7 +14,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from rlbhpc.verify.answer.commit import Extracted as Extracted
-from rlbhpc.verify.answer.commit import bare, closing, commits, late, marker, phrase, tag
+from rlbhpc.verify.answer.commit import marker, phrase, tag
+from rlbhpc.verify.answer.concluding import bare, closing
+from rlbhpc.verify.answer.late import commits, late
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
@@ -58,9 +60,13 @@ def _from_last_box(body: str) -> Extracted | None:
     box = _FLAT_BOX.match(body, start) if start >= 0 else None
     if box is None or not box[1] or box[1].isspace() or "box" in box[1]:
         return None
+    if _denied(body[max(0, start - 200) : start]):
+        return None
     if body.rfind("box", 0, start) >= 0:
         between = body[body.rfind("}", 0, start) + 1 : start]
         if _glue(between) is not None or _NEXT_TASK.search(body, 0, start) is not None:
+            return None
+        if _PART.search(body) is not None:
             return None
     suffix = _suffix(body[box.end() :])
     return None if suffix is None else Extracted(box[1].strip() + suffix, "box")
@@ -82,8 +88,26 @@ def _from_whole(body: str) -> Extracted | None:
     box = _box(body)
     if box is not None:
         rest = body[box.end :]
-        return late(rest, box.text) or Extracted(box.text + _scale(rest), "box")
+        denied = _denied(body[max(0, box.start - 200) : box.start])
+        return late(rest, box.text) or (
+            None if denied else Extracted(box.text + _scale(rest), "box")
+        )
     return tag(body) or marker(body) or phrase(body) or closing(body) or bare(body)
+
+
+_NO_COMMITMENT: Final = (" not", "n't", "n’t", " never", " than", "not equal to", "not be")
+_BOUNDS: Final = (" at most", " at least", " up to")
+_OPEN: Final = re.compile(
+    r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
+)
+
+
+def _denied(before: str) -> bool:
+    """Whether the words right before a box deny it, or bound what is called unknown."""
+    words = before.rstrip(" $\\([\n*:")
+    if words.endswith(_BOUNDS):
+        return _OPEN.search(words, max(words.rfind(". "), 0)) is not None
+    return words.endswith(_NO_COMMITMENT)
 
 
 _CHANNEL: Final = "<|channel|>"
@@ -158,7 +182,10 @@ def _box(body: str) -> _Box | None:
     boxes = _balanced_boxes(body)
     filled = [box for box in boxes if box.text.strip()]
     if not filled:
-        return None if boxes else _bare_box(body)
+        return None if boxes else _bare_box(body) or _unclosed_box(body)
+    parts_of_one = _parts(body, boxes)
+    if parts_of_one is not None:
+        return parts_of_one
     joined, glues = [filled[-1]], [""]
     for box in reversed(filled[-_MAX_JOINED:-1]):
         glue = _glue(body[box.end : joined[0].start])
@@ -179,6 +206,23 @@ def _box(body: str) -> _Box | None:
         closing = body[end:].lstrip("$ ")
         text = f"({text})" if closing.startswith(")") else text
     return _Box(text, start, end)
+
+
+# "(a) The cost is …" at the beginning of a line.
+_PART: Final = re.compile(r"^[\s*#>-]*(?:[Pp]art\s*)?\(([a-h])\)", re.MULTILINE)
+
+
+def _parts(body: str, boxes: list[_Box]) -> _Box | None:
+    """Join the boxes of an answer in parts (a), (b), …, if each part holds one box."""
+    labels = list(islice(_PART.finditer(body), _MAX_JOINED))
+    if not 1 < len(labels) == len(boxes):
+        return None
+    for label, box, letter in zip(labels, boxes, "abcdefgh", strict=False):
+        if label[1] != letter or label.end() > box.start:
+            return None
+    if any(box.end > label.start() for box, label in zip(boxes, labels[1:], strict=False)):
+        return None
+    return _Box(", ".join(box.text.strip() for box in boxes), boxes[0].start, boxes[-1].end)
 
 
 _NAME: Final = re.compile(r"(?<![A-Za-z\\\\])([A-Za-z](?:_\d+)?\s*=)\s*\$?\s*$")
@@ -227,6 +271,8 @@ def _first_box(body: str) -> int:
     return min(places, default=len(body))
 
 
+# The brace is missing, but the formula and the sentence are complete: "$\\boxed{8$."
+_UNCLOSED_BOX: Final = re.compile(rf"\\boxed\{{((?:[^{{}}$\\]|\\.|{_NESTED})+)\$[.!]?\s*$")
 _BARE_BOX: Final = re.compile(r"\\boxed\s*([^\s{}$][^\n$]{0,200})")
 
 
@@ -241,6 +287,12 @@ def _bare_box(body: str) -> _Box | None:
         text = text.split()[0]
     text = text.split("\\)")[0].split("\\]")[0].rstrip(" .,;:!*")
     return _Box(text, position, match.end()) if text else None
+
+
+def _unclosed_box(body: str) -> _Box | None:
+    position = body.rfind("\\boxed{")
+    match = _UNCLOSED_BOX.match(body, position) if position >= 0 else None
+    return None if match is None else _Box(match[1], position, match.end())
 
 
 # What belongs to the number in a box though it stands behind it.

@@ -138,7 +138,8 @@ class _Parser(Cursor):
         """``^{…}``, ``^2``, ``^-1``, ``^(1/2)`` and the tower ``a^b^c``."""
         if self._sign() == "-":
             return Node("neg", (self.exponent(),))
-        node = self.atom()
+        # A bare number ends with its digits: the fraction after ``_2`` or ``^2`` is a factor.
+        node = num(number(self.take()[1])) if self.peek()[0] == "n" else self.atom()
         if self.accept("^"):
             node = Node("pow", (node, self.exponent()))
         return node

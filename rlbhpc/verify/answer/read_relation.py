@@ -57,6 +57,8 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
         sides, ops = _exact_part(sides, ops)
         if not ops:
             return read(sides[0])
+    if ops == ["mod="] and sides[0][0] in _FUNCTION_NAMES:
+        return _equality(sides, read)  # f ≡ 0: the same everywhere
     if set(ops) == {"="} or ops == ["->"]:
         return _equality(sides, read)
     if ops == ["in"]:
@@ -66,6 +68,9 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
     if set(ops) <= set(_ORDERS) or ops == ["!="]:
         return _inequality([parse(side) for side in sides], ops)
     raise Unreadable(f"relation {' '.join(ops)}")
+
+
+_FUNCTION_NAMES: Final = [("s", name) for name in "fgh"]
 
 
 def _is_cut_off(exact_side: Tokens, side: Tokens) -> bool:
@@ -103,6 +108,9 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
     if first is not None and is_name(first):
         return Named(first, read(sides[-1]))
     if first is None and _label(sides[0]):
+        names = [text for kind, text in sides[0] if kind == "s"]
+        if set(names) <= set("xyz") and names != sorted(names):
+            raise Unreadable("coordinates in an order of their own")
         return read(sides[-1])
     if last is not None and is_name(last) and len(sides) == 2:
         return Named(last, read(sides[0]))

@@ -1,0 +1,191 @@
+r"""A response that is its answer, and a last sentence that states one: no box, no phrase.
+
+What stands last is only taken from a complete sentence whose form is known: a verb of a short list
+and a value up to its end, in bold, behind a word such as "so", or as all that the response says. A
+sentence that denies, hedges, bounds, supposes, quotes or names a part states nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rlbhpc.verify.answer.commit import (
+    HEDGE,
+    LETTERS,
+    Extracted,
+    fenced,
+    is_value,
+    judges,
+    undelimited,
+)
+from rlbhpc.verify.answer.read import read
+from rlbhpc.verify.answer.value import Region, Words
+
+_BARE: Final = re.compile(r"[^\n]{1,120}")
+
+
+def bare(body: str) -> Extracted | None:
+    """Take a response that is nothing but an answer, as the no-think prompt asks for."""
+    text = fenced(body.strip())
+    if not _BARE.fullmatch(text) or HEDGE.search(text) or "box" in text or text[0] in "#<":
+        return None
+    text = undelimited(text.rstrip("."))
+    plain = any(c.isalnum() for c in text) and len(LETTERS.findall(text)) <= 2
+    return Extracted(text, "bare") if plain else None
+
+
+_CLOSING: Final = re.compile(
+    r"(?:[^.\n]{0,120}\b)?(?:therefore|thus|hence|so(?!\s+far)|consequently|in conclusion|"
+    r"finally)\b[^.\n]*?"
+    r"(?:\b(?:is|are|equals|ha[sd]|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b|=)\s*"
+    r"(?P<value>(?:[^.\n=]|\.(?=\d))+)",
+    re.IGNORECASE,
+)
+_CHOSEN: Final = re.compile(
+    r"(?:(?:therefore|thus|hence|so|only),?\s+)*(?:option|choice|answer)?\s*\**\(?([A-J])\)?\**\s+is\s+"
+    r"(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?",
+    re.IGNORECASE,
+)
+_AFTERTHOUGHT: Final = re.compile(
+    r" (?:in total|in all|altogether|left|(?:as|is) (?:the|our) (?:final )?answer)$"
+)
+_COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。")
+_BREAKS: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
+
+
+def closing(body: str) -> Extracted | None:
+    """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
+    text = body.rstrip()
+    if not text.endswith(_COMPLETE):
+        return None  # it may have been cut within a number
+    sentences = _BREAKS.split(text[-400:].rstrip(" .!。"))
+    before = sentences[-2] if len(sentences) > 1 else ""
+    concluded = _concluded(sentences[-1].strip("* "))
+    alone = not before and len(text) < 400
+    return concluded or _stated(sentences[-1].strip(), before, alone)
+
+
+def _concluded(sentence: str) -> Extracted | None:
+    choice = _CHOSEN.fullmatch(sentence)
+    if choice is not None and not HEDGE.search(sentence):
+        return Extracted(choice[1], "closing")
+    match = _CLOSING.fullmatch(sentence)
+    if match is None or HEDGE.search(sentence) or _DENIES.search(sentence):
+        return None
+    value = _AFTERTHOUGHT.sub("", match["value"]).replace("**", "").strip(" *")
+    value = value.removesuffix("\\)").removesuffix("\\]").strip(" $")
+    value = value.removeprefix("\\(").removeprefix("\\[")
+    few = len(LETTERS.findall(value)) <= 2 and not value.endswith(" more")
+    return Extracted(value, "closing") if any(map(str.isdigit, value)) and few else None
+
+
+# --- what a sentence states ----------------------------------------------------------------------
+
+# Whatever one of these is in may deny, hedge, bound or suppose a value, or speak of another one.
+_DENIES: Final = re.compile(
+    r"n['’]t\b|['’]s\s+(?:answer|solution|result|value)|[?\"“”«»~≈]|\\approx|\\sim|(?<!\\)\b(?:"
+    r"no|not(?!\s+(?:divisible|multiples?|relatively|prime|adjacent|including|counting))|never|neither|"
+    r"nor|none|nobody|nothing|cannot|without(?!\s+(?:replacement|repetition|loss))|if|unless|"
+    r"(?<!remainder\s)when|whenever|while|whether|until|suppos\w*|assum\w*|imagin\w*|pretend\w*|let|"
+    r"were|would|could|might|may(?!\s+\d)|maybe|perhaps|possibly|probabl[ey]|presumabl[ey]|likely|"
+    r"seem\w*|appears\s+to|looks?|thinks?|thought|belie\w+|guess\w*|estimat\w*|rough\w*|approx\w*|"
+    r"about|around|nearly|almost|close|bound\w*|(?:upper|lower)\s+(?:limit|estimate)|exceed\w*|"
+    r"wrong\w*|incorrect\w*|false\w*|mistak\w*|errors?|typos?|traps?|tempt\w*|naive\w*|claim\w*|"
+    r"says?|said|states?|stated|told|tells?|(?:are|is|was)\s+given|given\s+that|asks?|asked|problem|"
+    r"question|hints?|examples?|e\.g|another|others?|else|instead|rather|except|besides|but|however|"
+    r"though|although|despite|yet|still|second(?!s)(?<!per\ssecond)|third|"
+    r"first(?!\s+(?:\d|\$|n\b|two|three|four|five|six|ten|hundred))|steps?\s*\d|cases?|"
+    r"part\s+\(?[a-h1-9]|partial\w*|sub\w*total|so\s+far|intermediate|temporar\w*|"
+    r"(?:one|some)\s+(?:root|solution|answer|value|option|possib\w+|factor|of)|depend\w*|"
+    r"var(?:y|ies)|impossible|absurd|contradict\w*|reject\w*|discard\w*|exclud\w*|extraneous|invalid|"
+    r"fail\w*|worst|distractor|eliminat\w*|gold|grader|reference|expected\s+answer|student|teacher|nicht|kein\w*|falsch\w*|wenn|"
+    r"falls|vielleicht|etwa|ungefähr|mindestens|höchstens|pas|peut\w*|environ|au\s+(?:plus|moins)|"
+    r"faux|fausse|quizás?|tal\s+vez|menos|máximo|mínimo|incorrect[ao]|fals[ao]|não|talvez|"
+    r"errad[ao])\b",
+    re.IGNORECASE,
+)
+# A sentence before it that takes the last one back, or only supposes it.
+_DOUBTS: Final = re.compile(
+    r"\b(?:if|suppos\w*|assum\w*|imagin\w*|pretend\w*|guess\w*|unsure|not\s+sure|(?:don't|do\s+not)\s+"
+    r"know|hypothe\w*|for\s+example|e\.g|say|claim\w*|wrong\w*|incorrect\w*|cases?|student|clearly\s+no"
+    r"|false|mistake\w*|naive\w*|tempt\w*)\b",
+    re.IGNORECASE,
+)
+_VERB: Final = (
+    r"(?:is|are|was|equals|makes?|takes?|costs?|earns?|pays?|weighs|measures|has|have|had|contains|"
+    r"gets?|got|sold|bought|spent|spends|collected|travel(?:s|led)|runs?|saves?|saved|needs?|lasts|"
+    r"becomes|gives|yields|totals|covers|holds|reaches|arrives\s+at|"
+    r"amounts\s+to|comes\s+to|works\s+out\s+to|(?:is|are)\s+equal\s+to|(?:is|are)\s+worth|"
+    r"ist|sind|beträgt|betragen|est|sont|vaut|es|son|é|são)"
+    r"(?:,?\s+(?:therefore|thus|hence|then|simply|exactly|indeed|precisely),?)?"
+)
+_BOLD: Final = re.compile(
+    rf"(?P<subject>[^*]*[\w,)$])\s+{_VERB}\s+(?:(?:an?|the|d(?:ie|er|as)\s+\w+)\s+)?"
+    r"\*\*(?P<value>[^*]+)\*\*(?P<rest>[^*]*)",
+    re.IGNORECASE,
+)
+_PLAIN: Final = re.compile(rf"(?P<subject>[^*=;:]*\w)\s+{_VERB}\s+(?P<value>[^*]+)", re.IGNORECASE)
+# What may follow a bold value: how often, or a reason that holds no other value.
+_AFTER: Final = re.compile(
+    r"[\s,.]*(?:in\s+(?:total|all)|altogether|overall|(?:every|each|a|per)\s+(?:day|week|month|year|"
+    r"hour|minute)(?:\s+at\s+the\s+[a-z' ]+)?|(?:since|because|as)\s[^\d$\\]*)?[\s.]*"
+)
+_IT_IS: Final = re.compile(r"(?:so\s+)?it(?:'s|’s|\s+is)\s+(?P<value>[^\s,]+)", re.IGNORECASE)
+_NO_SOLUTIONS: Final = re.compile(
+    r"(?:[^,;:]*,\s+)?(?:so|thus|hence|therefore),?\s+(?:there\s+(?:is|are)|(?:the|this)\s+"
+    r"(?:equation|system|inequality)\s+has)\s+(?P<none>no\s+(?:real\s+)?solutions?)",
+    re.IGNORECASE,
+)
+_CHINESE: Final = re.compile(
+    r"(?P<cue>(?:因此|所以|综上(?:所述)?|故)[,，]?)?(?P<subject>[^,，。:：=<>]{0,40})"
+    r"(?:是|为|等于)\s*(?P<value>[^。是为]+)"
+)
+_CHINESE_DENIES: Final = re.compile(
+    r"[不没未非无错误若设令约概近似至超少多余除剩另其第每几半倍一种认以可能或许题给出如果？?]"
+)
+_WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/]{1,12})?")
+
+
+def _stated(sentence: str, before: str, alone: bool) -> Extracted | None:
+    """Return the value of a last sentence of a known form; ``alone``: it is the whole response."""
+    chinese = _CHINESE.fullmatch(sentence)
+    if chinese is not None and (alone or chinese["cue"]):
+        subject = chinese["subject"].removeprefix("实数")
+        plain = _CHINESE_DENIES.search(subject) is None and HEDGE.search(sentence) is None
+        return _taken(chinese["value"]) if plain and is_value(read(chinese["value"])) else None
+    if _DOUBTS.search(before):
+        return None
+    none = _NO_SOLUTIONS.fullmatch(sentence)
+    if none is not None and not _DENIES.search(sentence[: none.start("none")]):
+        return Extracted(none["none"], "closing")
+    if _DENIES.search(sentence):
+        return None
+    it = _IT_IS.fullmatch(sentence)
+    if it is not None:
+        return _taken(it["value"].strip("*"), words=True)
+    bold = _BOLD.fullmatch(sentence)
+    if bold is not None:
+        value = bold["value"].rstrip(".")
+        if _AFTER.fullmatch(bold["rest"]):
+            return _taken(value, words=True)
+        return _taken(f"{value} {bold['rest'].strip()}")
+    stated = _PLAIN.fullmatch(sentence) if alone else None
+    return None if stated is None else _taken(stated["value"])
+
+
+def _taken(text: str, words: bool = False) -> Extracted | None:
+    """Return a text that reads as a value, or as few words where words may be the answer."""
+    text = _AFTERTHOUGHT.sub("", text)
+    formula = _WITH_UNIT.fullmatch(text)
+    if formula is not None:
+        text = f"{formula[1]} \\text{{ {formula[2]}}}" if formula[2] else formula[1]
+    value = read(undelimited(text))
+    plain = words and isinstance(value, Words) and not judges(value) and len(text.split()) < 3
+    known = (
+        is_value(value)
+        and value != Region(())
+        and not text.endswith(" more")
+        and len(LETTERS.findall(text)) < 9
+    )
+    return Extracted(undelimited(text), "closing") if plain or known else None
