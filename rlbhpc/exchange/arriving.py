@@ -24,6 +24,8 @@ Digests = dict[tuple[int, str], dict[int, int]]
 
 # The cube has room for every number up to the largest: a slip of the pen must not fill the disk.
 _MAX_SAMPLE: Final = 1 << 22
+# Columns of counts and the axis of steps hold 32 bits.
+_MAX_COUNT: Final = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,14 @@ class Target:
                 raise UserError(f"{name!r} is not a name: allowed are {NAME_ALLOWED}")
 
     def problem(self, name: str) -> str:
-        """The id of a problem, which begins with its set."""
+        """The id of a problem, which begins with its set.
+
+        Raises :class:`UserError` for a name with half a surrogate pair, which UTF-8 cannot hold.
+        """
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"problem {name!r} has an id that can't be stored ({error})") from error
         return f"{self.problem_set}/{name.removeprefix(self.problem_set + '/')}"
 
     @property
@@ -61,6 +70,11 @@ class ArrivingCounts:
         """Add the counts of a file; other counts of the same problem are refused."""
         for row in rows:
             cell = (row.step, self.target.problem(row.problem))
+            if max(row.n, abs(row.step)) >= _MAX_COUNT:
+                raise UserError(
+                    f"{path}: {row.problem!r} has n={row.n} at step {row.step}; allowed are less "
+                    f"than {_MAX_COUNT:,}"
+                )
             first = self.cells.setdefault(cell, (row.n, row.c))
             if first != (row.n, row.c):
                 raise UserError(

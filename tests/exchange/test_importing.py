@@ -271,13 +271,22 @@ def test_what_foreign_samples_lack_is_told(tmp_path: Path) -> None:
         ({"sample": 1 << 40}, "allowed are 0 to 4,194,303"),
         ({"step": 1 << 40}, "step, seed or token count that can't be stored"),
         ({"seed": 1 << 70}, "step, seed or token count that can't be stored"),
+        ({"problem": "\ud800"}, "has an id that can't be stored"),
     ],
 )
 def test_numbers_that_cannot_be_stored_are_refused(
-    tmp_path: Path, row: dict[str, int], message: str
+    tmp_path: Path, row: dict[str, Any], message: str
 ) -> None:
     path = lines(tmp_path / "a.jsonl", [{"problem": "a", "score": 1, **row}])
     with pytest.raises(UserError, match=message):
+        take_in(tmp_path / "run", path)
+
+
+@pytest.mark.parametrize("row", [{"n": 1 << 80}, {"step": 1 << 40}, {"problem": "\ud800"}])
+def test_counts_that_cannot_be_stored_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    path = tmp_path / "counts.json"
+    path.write_text(json.dumps([{"problem": "a", "n": 4, "c": 2, **row}]))
+    with pytest.raises(UserError, match=r"counts\.json: .* less than|has an id that can't"):
         take_in(tmp_path / "run", path)
 
 
