@@ -127,7 +127,7 @@ SHAPES: dict[str, tuple[Records, list[str]]] = {
         ],
         ["204", "033"],
     ),
-    "aime25": ([{"question": "Find the sum of all bases.", "answer": 70, "id": "0"}], ["70"]),
+    "aime25": ([{"problem": "Find the sum of all bases.", "answer": "70", "id": "0"}], ["70"]),
     "aime26": ([{"problem_idx": 1, "answer": 277, "problem": "Find m + n."}], ["277"]),
     **dict.fromkeys(
         ("hmmt25", "hmmt26"),

@@ -12,6 +12,8 @@ def parse(name: str, record: Record) -> Problem:
     """Gold is ``answer``, or the solution's box in files that have no answer field.
 
     AMC answers come as floats (27.0) where a column is numeric; leading zeros of AIME stay.
+    ``math-ai/aime25`` has ``id``, ``problem``, ``answer`` in test.jsonl and BeyondAIME ``problem``,
+    ``answer``: inspect tasks and training code that read them agree.
     """
     answer = record.optional_text("answer", "Answer") or last_boxed(record, "solution")
     number, dot, zeros = answer.partition(".")
@@ -26,7 +28,11 @@ def parse(name: str, record: Record) -> Problem:
 
 
 def parse_arena(name: str, record: Record) -> Problem:
-    """As MathArena publishes competitions: numbered, with a list of subjects."""
+    """As MathArena publishes competitions: numbered, with a list of subjects.
+
+    Cards of aime_2025 and loaders of hmmt_feb_2026 list ``problem_idx``, ``problem``, ``answer``
+    and ``problem_type``. The answers of AIME are integers.
+    """
     subjects = record.get("problem_type")
     return make_problem(
         name,
@@ -39,7 +45,11 @@ def parse_arena(name: str, record: Record) -> Problem:
 
 
 def parse_live(name: str, record: Record) -> Problem:
-    """LiveMathBench: some questions have options, and their answer is a letter."""
+    """LiveMathBench: some questions have options, and their answer is a letter.
+
+    The fields are those that OpenCompass' loader reads (datasets/livemathbench/livemathbench.py):
+    ``question``, ``answer``, ``question_type``, and ``options`` where there are any.
+    """
     options = record.get("options")
     choices = [str(option) for option in options] if isinstance(options, list) else []
     question = "\n".join((record.text("question"), *choices))
