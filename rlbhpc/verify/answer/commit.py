@@ -92,7 +92,11 @@ def phrase(body: str) -> Extracted | None:
     unread: str | None = None
     for cue in reversed(list(cues(body))[-MAX_TRIES:]):
         text = clause(body[cue.end() : cue.end() + 300])
-        if text is None or _DOUBT.search(body[max(0, cue.start() - 40) : cue.start()]):
+        if (
+            text is None
+            or _in_code(body, cue)
+            or _DOUBT.search(body[max(0, cue.start() - 40) : cue.start()])
+        ):
             continue
         value = read(text)
         if is_value(value) or (isinstance(value, Words) and not judges(value)):
@@ -104,6 +108,16 @@ def phrase(body: str) -> Extracted | None:
                 return Extracted(counted, "phrase")
             unread = unread or text
     return Extracted(unread, "phrase") if unread else None
+
+
+_CODE: Final = re.compile(r"```(?!text|txt|latex|markdown|output)[a-z]", re.IGNORECASE)
+
+
+def _in_code(body: str, cue: re.Match[str]) -> bool:
+    """Whether a cue stands within a block of code: ``ans = 5`` is no commitment there."""
+    if body.count("```", 0, cue.start()) % 2 == 0:
+        return False
+    return _CODE.match(body, body.rfind("```", 0, cue.start())) is not None
 
 
 def cues(body: str) -> Iterator[re.Match[str]]:
@@ -138,6 +152,8 @@ HEDGE: Final = re.compile(
 )
 _DOUBT: Final = re.compile(
     r"\b(?:perhaps|maybe|possibly|probably|if|suppose|assume|whether|guess|not sure)\b[^.!?:;\n]*$"
+    r"|\b(?:false|untrue|not\s+true|wrong|incorrect|mistaken|not\s+the\s+case)\s+(?:that|to\s+\w+)\b"
+    r"[^.!?:;\n]*$"
     r"|(?:\b(?:wrong|incorrect|false|naive|tempting|trap|one|another|second|other|previous|earlier|initial|first|old|"
     r"student|intermediate|partial|rejected|discarded)|['’]s)\s+$",
     re.IGNORECASE,
@@ -161,6 +177,9 @@ LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 def clause(text: str) -> str | None:
     """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
     bold = text.lstrip(" \t\n:：=_").startswith("**")
+    if text.lstrip(" \t\n*:：=").startswith("___"):
+        return None  # a blank to be filled in
+    text = _BOLD_LIST.sub(r"\1", text)
     text = text.lstrip(" \t\n*:：=_")
     block = _FENCED.match(text)
     if block is not None:
@@ -190,6 +209,8 @@ def clause(text: str) -> str | None:
     return undelimited(line) if line and short else None
 
 
+# "**2** and **3**" is one list.
+_BOLD_LIST: Final = re.compile(r"\*\*(\s*(?:,|,?\s*and|,?\s*or)\s*)\*\*")
 # Whole sentences that say how many of a thing somebody has, and nothing else.
 _COUNTED: Final = re.compile(
     r"(?:(?!(?:No\w*|Neither|Each|Every\w*|Some\w*|Any\w*|Wh\w*|If|Both|Half|Twice|Only|\w*ly|"

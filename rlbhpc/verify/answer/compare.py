@@ -280,14 +280,18 @@ def _distinct(items: Sequence[Value], tolerance: Tolerance) -> tuple[Value, ...]
 
 
 def _gold_of_one(gold: Items, answer: Value, tolerance: Tolerance) -> str:
-    return compare(gold.items[0], answer, tolerance) if len(gold.items) == 1 else NO
+    alone = len(gold.items) == 1 and gold.kind != "member"
+    return compare(gold.items[0], answer, tolerance) if alone else NO
 
 
 def _answer_of_one(gold: Value, answer: Items, tolerance: Tolerance) -> str:
     first, last = answer.items[0], answer.items[-1]
     # "15/4 or 3.75" is one value, written in two ways; "5,5" may be a decimal.
     twice = len(answer.items) == 2 and answer.kind == "list" and first != last
-    if len(answer.items) > 1 and not (twice and compare(gold, last, tolerance)):
+    twice = twice and not _name_different_things(answer.items)
+    if answer.kind == "member" or (
+        len(answer.items) > 1 and not (twice and compare(gold, last, tolerance))
+    ):
         return NO
     return compare(gold, first, tolerance)
 

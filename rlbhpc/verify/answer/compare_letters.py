@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from fractions import Fraction
 from itertools import permutations
 from typing import Final
 
@@ -16,6 +17,9 @@ _CONSTANTS: Final = frozenset(
 _AXES: Final = ("i", "j", "k")
 
 
+_INTEGRATED: Final = frozenset(("x", "t", "u", "y", "s", "\\theta"))
+# Where the constants of two antiderivatives are compared: no zero or pole that an exercise has.
+_SOMEWHERE: Final = num(Fraction(37, 53))
 _INTEGERS: Final = frozenset("kmnlKN")
 
 
@@ -33,9 +37,28 @@ def other_letters(gold: Node, answer: Node) -> Iterator[Node]:
     variables = gold_names - ours
     if variables and variables == answer_names - theirs and 0 < len(ours) == len(theirs) <= 3:
         yield from _renamed(answer, theirs, ours)
+        if ours == {"C"} and len(variables) == 1 and variables <= _INTEGRATED:
+            yield from _shifted(gold, answer, theirs, ours, next(iter(variables)))
     counted = gold_names | answer_names <= _INTEGERS and len(gold_names) == len(answer_names) == 1
     if counted and gold.op == "add" and has_const(gold, "pi"):
         yield from _renamed(answer, answer_names, gold_names)
+
+
+def _shifted(
+    gold: Node, answer: Node, theirs: Set[str], ours: Set[str], variable: str
+) -> Iterator[Node]:
+    """Yield the answer plus what its constant of integration may take up: a number."""
+    added = Node("sym", (), next(iter(ours)))
+    for renamed in _renamed(answer, theirs, ours):
+        if all(_only_added(node, added) for node in (gold, renamed)):
+            start, end = (rename(node, {variable: _SOMEWHERE}) for node in (renamed, gold))
+            yield Node("add", (renamed, end, Node("neg", (start,))))
+
+
+def _only_added(node: Node, letter: Node) -> bool:
+    """Whether a letter is one term of a sum, and in no other term."""
+    terms = node.args if node.op == "add" else ()
+    return [letter.value in symbols(term) for term in terms].count(True) == terms.count(letter) == 1
 
 
 def _renamed(node: Node, old: Set[str], new: Set[str]) -> Iterator[Node]:

@@ -28,7 +28,7 @@ _BARE: Final = re.compile(r"[^\n]{1,120}")
 def bare(body: str) -> Extracted | None:
     """Take a response that is nothing but an answer, as the no-think prompt asks for."""
     text = fenced(body.strip())
-    if not _BARE.fullmatch(text) or HEDGE.search(text) or "box" in text or text[0] in "#<":
+    if not _BARE.fullmatch(text) or HEDGE.search(text) or "box" in text or text[0] in "#<若设令":
         return None
     text = undelimited(text.rstrip("."))
     plain = any(c.isalnum() for c in text) and len(LETTERS.findall(text)) <= 2
@@ -38,13 +38,28 @@ def bare(body: str) -> Extracted | None:
 _CLOSING: Final = re.compile(
     r"(?:[^.\n]{0,120}\b)?(?:therefore|thus|hence|so(?!\s+far)|consequently|in conclusion|"
     r"finally)\b[^.\n]*?"
-    r"(?:\b(?:is|are|equals|ha[sd]|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b|=)\s*"
+    r"(?:\b(?:is|are|equals|ha[sd]|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b(?:\s+at\b)?|=)\s*"
     r"(?P<value>(?:[^.\n=]|\.(?=\d))+)",
     re.IGNORECASE,
 )
+_LEAD: Final = (
+    r"(?:(?:therefore|thus|hence|so|consequently|finally),?\s+|∴\s*|\$?\\therefore\s*|(?:so\s+)?we\s+"
+    r"(?:conclude|find|get|obtain|have)(?:\s+that)?:?\s+|it\s+follows\s+that\s+|"
+    r"(?:in|as)\s[a-z ]+:\s+|taking\s[a-z ]+,\s+|total:?\s+|итого:\s*|"
+    r"(?:следовательно|итак|таким\s+образом|"
+    r"donc|somit|daher|por\s+lo\s+tanto|portanto|따라서|그러므로|よって|したがって|ゆえに),?、?\s*)"
+)
 _CHOSEN: Final = re.compile(
     r"(?:(?:therefore|thus|hence|so|only),?\s+)*(?:option|choice|answer)?\s*\**\(?([A-J])\)?\**\s+is\s+"
-    r"(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?",
+    r"(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?"
+    rf"|(?:{_LEAD}(?:it\s+(?:is|must\s+be)\s+|(?:we|i)\s+(?:choose|pick|select)\s+)?|(?:i|we)\s+"
+    r"(?:choose|pick|select)\s+|my\s+choice(?:\s+is|:)\s+)(?:the\s+)?(?:option|choice)?\s*\**"
+    r"\(?([A-HJ])\)?\**",
+    re.IGNORECASE,
+)
+# A whole sentence of a lead and mathematics that reads as a value: "So x = 2 or x = 3".
+_LED: Final = re.compile(
+    rf"{_LEAD}(?P<value>(?:[$\\(\[{{∠|√+-]|\d|[A-Za-z][A-Za-z0-9_^+*/(){{}} -]{{0,30}}=).*)",
     re.IGNORECASE,
 )
 _AFTERTHOUGHT: Final = re.compile(
@@ -69,7 +84,12 @@ def closing(body: str) -> Extracted | None:
 def _concluded(sentence: str) -> Extracted | None:
     choice = _CHOSEN.fullmatch(sentence)
     if choice is not None and not HEDGE.search(sentence):
-        return Extracted(choice[1], "closing")
+        return Extracted(choice[1] or choice[2], "closing")
+    led = _LED.fullmatch(sentence)
+    if led is not None and not HEDGE.search(sentence) and not _DENIES.search(sentence):
+        taken = _taken(_COPULA.sub("", led["value"]).replace("**", ""))
+        if taken is not None:
+            return taken
     match = _CLOSING.fullmatch(sentence)
     if match is None or HEDGE.search(sentence) or _DENIES.search(sentence):
         return None
@@ -100,7 +120,7 @@ _DENIES: Final = re.compile(
     r"(?:one|some)\s+(?:root|solution|answer|value|option|possib\w+|factor|of)|depend\w*|"
     r"var(?:y|ies)|impossible|absurd|contradict\w*|reject\w*|discard\w*|exclud\w*|extraneous|invalid|"
     r"fail\w*|worst|distractor|eliminat\w*|gold|grader|reference|expected\s+answer|student|teacher|nicht|kein\w*|falsch\w*|wenn|"
-    r"falls|vielleicht|etwa|ungefähr|mindestens|höchstens|pas|peut\w*|environ|au\s+(?:plus|moins)|"
+    r"vielleicht|etwa|ungefähr|mindestens|höchstens|pas|peut\w*|environ|au\s+(?:plus|moins)|"
     r"faux|fausse|quizás?|tal\s+vez|menos|máximo|mínimo|incorrect[ao]|fals[ao]|não|talvez|"
     r"errad[ao])\b",
     re.IGNORECASE,
@@ -115,13 +135,15 @@ _DOUBTS: Final = re.compile(
 _VERB: Final = (
     r"(?:is|are|was|equals|makes?|takes?|costs?|earns?|pays?|weighs|measures|has|have|had|contains|"
     r"gets?|got|sold|bought|spent|spends|collected|travel(?:s|led)|runs?|saves?|saved|needs?|lasts|"
-    r"becomes|gives|yields|totals|covers|holds|reaches|arrives\s+at|"
+    r"becomes|gives|yields|leaves|totals|made|makes|collects|will\s+be|falls\s+on|meets?\s+at|"
+    r"(?:in|de)creased\s+by|starts\s+at|ends\s+at|covers|holds|reaches|arrives\s+at|"
     r"amounts\s+to|comes\s+to|works\s+out\s+to|(?:is|are)\s+equal\s+to|(?:is|are)\s+worth|"
     r"ist|sind|beträgt|betragen|est|sont|vaut|es|son|é|são)"
-    r"(?:,?\s+(?:therefore|thus|hence|then|simply|exactly|indeed|precisely),?)?"
+    r"(?:,?\s+(?:therefore|thus|hence|then|simply|exactly|indeed|precisely|also|"
+    r"somit|daher|donc|por\s+tanto|insgesamt),?)?(?:\s+an?\s+(?:total|sum|profit|product|average|volume|area)\s+of)?"
 )
 _BOLD: Final = re.compile(
-    rf"(?P<subject>[^*]*[\w,)$])\s+{_VERB}\s+(?:(?:an?|the|d(?:ie|er|as)\s+\w+)\s+)?"
+    rf"(?P<subject>[^*]*[\w,)$])\s+{_VERB}\s+(?:(?:an?|the|at|d(?:ie|er|as)\s+\w+|es)\s+)?"
     r"\*\*(?P<value>[^*]+)\*\*(?P<rest>[^*]*)",
     re.IGNORECASE,
 )
@@ -131,25 +153,36 @@ _AFTER: Final = re.compile(
     r"[\s,.]*(?:in\s+(?:total|all)|altogether|overall|(?:every|each|a|per)\s+(?:day|week|month|year|"
     r"hour|minute)(?:\s+at\s+the\s+[a-z' ]+)?|(?:since|because|as)\s[^\d$\\]*)?[\s.]*"
 )
-_IT_IS: Final = re.compile(r"(?:so\s+)?it(?:'s|’s|\s+is)\s+(?P<value>[^\s,]+)", re.IGNORECASE)
+# "So the day is Monday": one word that concludes.
+_CALLED: Final = re.compile(
+    r"(?:therefore|thus|hence|so),?\s+(?:the\s+)?(?:[a-z]+\s+){1,4}(?:is|are)\s+(?:an?\s+)?"
+    r"(?P<value>[a-z]+)",
+    re.IGNORECASE,
+)
+_IT_IS: Final = re.compile(
+    r"(?:(?:the|my)\s+answer\s+is(?:n['’]t|\s+not)\s+[^\s;,]{1,20}[;,]\s+)?(?:so\s+|but\s+)?it(?:'s|’s|\s+is)\s+(?P<value>[^\s,;]+)",
+    re.IGNORECASE,
+)
 _NO_SOLUTIONS: Final = re.compile(
-    r"(?:[^,;:]*,\s+)?(?:so|thus|hence|therefore),?\s+(?:there\s+(?:is|are)|(?:the|this)\s+"
-    r"(?:equation|system|inequality)\s+has)\s+(?P<none>no\s+(?:real\s+)?solutions?)",
+    r"(?:[^,;:]*,\s+)?(?:so|thus|hence|therefore),?\s+(?:(?:there\s+(?:is|are)|(?:the|this)\s+"
+    r"(?:equation|system|inequality)\s+has)\s+(?P<none>no\s+(?:real\s+)?solutions?)|"
+    r"(?P<nothing>no\s+such\s+[a-z]+\s+exists?|(?:the\s+)?limit\s+does\s+not\s+exist))",
     re.IGNORECASE,
 )
 _CHINESE: Final = re.compile(
-    r"(?P<cue>(?:因此|所以|综上(?:所述)?|故)[,，]?)?(?P<subject>[^,，。:：=<>]{0,40})"
-    r"(?:是|为|等于)\s*(?P<value>[^。是为]+)"
+    r"(?=.*[一-鿿])(?P<cue>(?:因此|所以|综上(?:所述)?|故)[,，]?)?(?P<subject>[^,，。:：=<>]{0,40}?)"
+    r"(?:是|为|等于|一?共有|总共有|一?共需要|选|(?<![0-9A-Za-z+\-*/^)}])(?P<named>[a-zA-Z]\s*=))\s*(?P<value>[^。是为=]+)"
 )
 _CHINESE_DENIES: Final = re.compile(
     r"[不没未非无错误若设令约概近似至超少多余除剩另其第每几半倍一种认以可能或许题给出如果？?]"
 )
+_COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
 _WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/]{1,12})?")
 
 
 def _stated(sentence: str, before: str, alone: bool) -> Extracted | None:
     """Return the value of a last sentence of a known form; ``alone``: it is the whole response."""
-    chinese = _CHINESE.fullmatch(sentence)
+    chinese = _CHINESE.fullmatch(sentence.replace("**", "").replace("不同的", ""))
     if chinese is not None and (alone or chinese["cue"]):
         subject = chinese["subject"].removeprefix("实数")
         plain = _CHINESE_DENIES.search(subject) is None and HEDGE.search(sentence) is None
@@ -157,13 +190,21 @@ def _stated(sentence: str, before: str, alone: bool) -> Extracted | None:
     if _DOUBTS.search(before):
         return None
     none = _NO_SOLUTIONS.fullmatch(sentence)
-    if none is not None and not _DENIES.search(sentence[: none.start("none")]):
-        return Extracted(none["none"], "closing")
+    if none is not None:
+        nothing = none["none"] or none["nothing"]
+        denied = _DENIES.search(sentence[: -len(nothing)])
+        return None if denied else Extracted(nothing, "closing")
+    plain = _DENIES.search(sentence, 3) is None and "wait" not in sentence
+    if alone and plain and read(sentence) in (Words("yes"), Words("no")):
+        return Extracted(sentence, "closing")
+    it = _IT_IS.fullmatch(sentence)
+    if it is not None and not _DENIES.search(it["value"]):
+        return _taken(it["value"].strip("*"), words=True)
     if _DENIES.search(sentence):
         return None
-    it = _IT_IS.fullmatch(sentence)
-    if it is not None:
-        return _taken(it["value"].strip("*"), words=True)
+    named = _CALLED.fullmatch(sentence)
+    if named is not None:
+        return _taken(named["value"], words=True)
     bold = _BOLD.fullmatch(sentence)
     if bold is not None:
         value = bold["value"].rstrip(".")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rlbhpc.verify.answer.commit import Extracted as Extracted
 from rlbhpc.verify.answer.commit import marker, phrase, tag
 from rlbhpc.verify.answer.concluding import bare, closing
-from rlbhpc.verify.answer.late import commits, late
+from rlbhpc.verify.answer.late import commits, late, unless_taken_back
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
@@ -92,10 +92,20 @@ def _from_whole(body: str) -> Extracted | None:
         return late(rest, box.text) or (
             None if denied else Extracted(box.text + _scale(rest), "box")
         )
-    return tag(body) or marker(body) or phrase(body) or closing(body) or bare(body)
+    explicit = tag(body) or marker(body)
+    if explicit is not None:
+        return explicit
+    phrased = phrase(body)
+    if phrased is not None:
+        return unless_taken_back(body, phrased)
+    return closing(body) or bare(body)
 
 
 _NO_COMMITMENT: Final = (" not", "n't", "n’t", " never", " than", "not equal to", "not be")
+# Right before a box these make it a part of something larger.
+_WITHIN: Final = (
+    "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\cdot ", "\\times", "\\times ",
+)  # fmt: skip
 _BOUNDS: Final = (" at most", " at least", " up to")
 _OPEN: Final = re.compile(
     r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
@@ -104,6 +114,8 @@ _OPEN: Final = re.compile(
 
 def _denied(before: str) -> bool:
     """Whether the words right before a box deny it, or bound what is called unknown."""
+    if before.endswith(_WITHIN):
+        return True
     words = before.rstrip(" $\\([\n*:")
     if words.endswith(_BOUNDS):
         return _OPEN.search(words, max(words.rfind(". "), 0)) is not None
@@ -302,11 +314,22 @@ _SCALE: Final = re.compile(
 )
 
 
+# A factor or a power that the formula goes on with: "$\\boxed{5}\\times 10^3$".
+_FACTOR: Final = re.compile(r"\s*((?:\\times|\\cdot|\^)\s*[^$\n=]{1,40}?)\s*(?:\$|\\[)\]])")
+
+
+# "$\\boxed{5m}$ where $m$ is the slope": what looks like a unit is a letter.
+_LETTER: Final = re.compile(
+    r"[$\s,]*(\(?where\s+\$?[mshgNJWLKCVA]\$?\s+(?:is|denotes)\s+[a-z]+\s+[a-z ]{2,30})"
+)
+
+
 def _scale(rest: str) -> str:
     """Return the percent sign or scale word right behind a box, as text to add to it."""
     match = _SCALE.match(rest)
     if match is None:
-        return ""
+        factor = _FACTOR.match(rest) or _LETTER.match(rest)
+        return "" if factor is None else f" {factor[1]}"
     return r"\%" if match[1][-1] == "%" else rf" \text{{ {match[1]}}}"
 
 

@@ -114,6 +114,8 @@ class _Parser(Cursor):
         node = self.atom()
         while self.peek()[0] == "o":
             if self.accept("!"):
+                if self.peek() == ("o", "!"):
+                    raise Unreadable("a double factorial")
                 node = Node("fact", (node,))
             elif self.accept("%"):
                 node = Node("mul", (node, num(Fraction(1, 100))))

@@ -16,7 +16,7 @@ from typing import Final
 
 from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.numeric import Point, agree, far_apart, pick, real_values
-from rlbhpc.verify.answer.tree import Node, has, has_const, symbols, walk
+from rlbhpc.verify.answer.tree import Node, has, has_const, num, rename, symbols, walk
 
 _STEPS: Final = ("floor", "ceil")
 _BRANCHES: Final = (*_STEPS, "abs", "root")
@@ -26,6 +26,8 @@ _INTEGERS: Final = range(3, 40)
 _SIZES: Final = tuple(Fraction(10) ** power for power in range(-3, 8))
 _LARGE: Final = (97, 211, 1009, 2500, 10007, 65537, 123456, 999983, 10**6)
 _BESIDE: Final = Fraction(1, 10**6)  # how near to the fall of a step it is looked at
+_PERIODIC: Final = frozenset("sin cos tan cot sec csc".split())
+_TURNS: Final = tuple(Fraction(11 * step, 13) for step in range(1, 9))  # all around a circle
 _MOST_CONSTANTS: Final = 12
 _EVALUATIONS: Final = 20_000  # of single nodes, in all
 _FEWEST_POINTS: Final = 20
@@ -61,7 +63,18 @@ def same(a: Node, b: Node) -> bool:
             return False
         if decided < 2:
             raise Undecided("no point where both are defined")
-    return _same_on_branches(a, b, names, steps, counts)
+    return _same_on_branches(a, b, names, steps, counts) and _same_if_complex(a, b)
+
+
+def _same_if_complex(a: Node, b: Node) -> bool:
+    """Whether ``|z|`` and what it is compared to agree at a point off the real line, too."""
+    if symbols(a) | symbols(b) != {"z"} or not (has(a, "abs") or has(b, "abs")):
+        return True
+    point = Node("add", (num(2), Node("mul", (num(3), Node("const", (), "i")))))
+    try:
+        return agree(rename(a, {"z": point}), rename(b, {"z": point}), {})
+    except Undecided:
+        return True
 
 
 def about_integers(a: Node, b: Node) -> bool:
@@ -157,7 +170,8 @@ def _landmarks(a: Node, b: Node) -> list[Fraction]:
     }
     marks = sorted(constants | quotients)
     between = [(x + y) / 2 for x, y in pairwise(sorted(constants))]
-    return [*sorted(constants), *between, *marks[: 3 * _MOST_CONSTANTS]]
+    turns = _TURNS if any(part.value in _PERIODIC for node in (a, b) for part in walk(node)) else ()
+    return [*sorted(constants), *between, *turns, *marks[: 3 * _MOST_CONSTANTS]]
 
 
 def _values_at(names: list[str], marks: list[Fraction], steps: bool) -> list[Point]:

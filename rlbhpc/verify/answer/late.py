@@ -62,6 +62,25 @@ def late(rest: str, box: str) -> Extracted | None:
     return None
 
 
+# Words by which a writer goes back on an answer: the first kind always, the second perhaps.
+_TAKEN_BACK: Final = re.compile(
+    r"\b(?P<surely>edit\s*:|sorry|oops|correction|scratch\s+that|misread)|\b(?:hmm|wait|hold\s+on|"
+    r"on\s+second\s+thought)\b",
+    re.IGNORECASE,
+)
+
+
+def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
+    """Return what a phrase committed to, or what replaces it once the writer went back on it."""
+    back = list(_TAKEN_BACK.finditer(body)) if phrased is not None else []
+    if not back or any(cue.start() > back[-1].start() for cue in cues(body)):
+        return phrased
+    concluded = closing(body[back[-1].start() :])
+    if concluded is not None and is_value(read(concluded.text)):
+        return concluded
+    return None if any(match["surely"] for match in back) else phrased
+
+
 def commits(rest: str) -> bool:
     """Whether the text behind a box holds anything that might replace it."""
     if len(rest) < 8:

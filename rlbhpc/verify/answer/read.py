@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -47,6 +48,7 @@ from rlbhpc.verify.answer.read_scalar import (
 from rlbhpc.verify.answer.tokens import Tokens, closes_at_end, cut, settle_commas, trim
 from rlbhpc.verify.answer.tree import Node, choose_signs, has, num
 from rlbhpc.verify.answer.value import (
+    Based,
     Choice,
     Interval,
     Items,
@@ -74,6 +76,9 @@ def read(text: str, listed: bool = False) -> Value:
         return Opaque(canonical(text))
     if len(text) <= 18 and text.isdecimal() and text.isascii():
         return Quantity(num(int(text)), None, text)  # most answers
+    hexadecimal = _HEXADECIMAL.fullmatch(text)
+    if hexadecimal is not None:
+        return Based(hexadecimal[1].upper().lstrip("0") or "0", 16)
     tokens = tokenize(text)
     try:
         if len(tokens) > MAX_TOKENS:
@@ -83,6 +88,7 @@ def read(text: str, listed: bool = False) -> Value:
         return Opaque(canonical(text))
 
 
+_HEXADECIMAL: Final = re.compile(r"(?:\\text(?:tt)?\{)?0x([0-9A-Fa-f]+)\}?")
 _REALS: Final = Region((Interval(None, None),))
 _OVER_INTEGERS: Final = (["in", "mathbb", "{", "Z", "}"], ["in", "mathbb", "Z"])
 _BARS: Final = ([("o", "|")], [("r", "in")])
@@ -283,6 +289,8 @@ class _Reader:
         items: list[Value] = []
         for piece in pieces:
             value = self.read(piece)
+            if isinstance(value, Items) and value.kind == "set":
+                value = Items("member", value.items)  # a set within a set is one of its members
             items.extend(
                 value.items if isinstance(value, Items) and value.kind == "list" else [value]
             )

@@ -259,11 +259,12 @@ def read_based(tokens: Tokens) -> Based | None:
     if not position:
         return None
     digits = "".join(text for _, text in tokens[:position] if text not in ("(", ")", "{", "}"))
-    if not digits.replace(".", "", 1).isalnum() or not any(map(str.isdigit, digits)):
-        return None
     rest = [
         t for _, t in tokens[position:] if t not in ("_", "{", "}", "(", ")", "base", "in", ",")
     ]
+    numeral = any(map(str.isdigit, digits)) or (rest == ["16"] and digits.isupper())
+    if not digits.replace(".", "", 1).isalnum() or not numeral:
+        return None
     if len(rest) != 1:
         return None
     base = int(rest[0]) if rest[0].isdigit() and len(rest[0]) <= 2 else spelled_base(rest[0])
