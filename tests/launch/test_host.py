@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from rlbhpc.launch import host
+from rlbhpc.launch.host.claims import started
 from rlbhpc.launch.launches import write_host
 from tests.launch.made import Stubs
 
@@ -334,6 +337,20 @@ def test_shards_that_another_job_has_claimed_are_its_own(run: Run) -> None:
     assert (run.folder / "worked").read_text() == "0,2,3\n"
     # Who ended gives back what is its own, and leaves what is not.
     assert claims(run) == {"abc-00001.0": "slurm 5_1", "abc-00002.0": "slurm 6_1"}
+
+
+def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run: Run) -> None:
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    pid = str(os.getpid())
+    alive = f"local {socket.gethostname()} {pid} {started(pid)}"
+    (folder / "abc-00001.0").write_text(f"{alive}\n")
+    # The number of a job that ended went to another process, which is this one.
+    (folder / "abc-00002.0").write_text(f"local {socket.gethostname()} {pid} 7\n")
+    code, text = work_on(run, "1,2")
+    assert code == 0
+    assert f"shard 1 is worked by {alive}" in text
+    assert (run.folder / "worked").read_text() == "2\n"
 
 
 def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE
 
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
-from .claims import Claims
+from .claims import Claims, started
 from .record import Record, cause_of, node, sizes
 from .task import LocalTask, SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
@@ -47,7 +47,8 @@ def main(words: list[str]) -> int:
     task = this_task()
     host = socket.gethostname()
     name = task.job_id if task is not None else str(os.getpid())
-    kind = "slurm" if isinstance(task, SlurmTask) else f"local {host}"
+    is_slurm = isinstance(task, SlurmTask)
+    holder = f"slurm {name}" if is_slurm else f"local {host} {name} {started(name)}"
     say(f"job {name} on {host}, restart {task.restarts if task else 0}, {getpass.getuser()}")
     record = Record(name)
     if Path("cancelled").exists():
@@ -57,7 +58,7 @@ def main(words: list[str]) -> int:
         say(f"{options.needs} is not there: what should make it has not ended well")
         record.add(INCOMPLETE, f"{options.needs} is not there", progress=False)
         return INCOMPLETE
-    claims = Claims(options.plan, f"{kind} {name}")
+    claims = Claims(options.plan, holder)
     command = options.command
     shards = [shard for shard in options.shards.split(",") if shard]
     if shards:

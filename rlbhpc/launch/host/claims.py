@@ -79,13 +79,23 @@ class Claims:
 
 
 def alive(holder: str) -> bool:
-    """Whether the holder of a claim may still work: `slurm 101_3`, or `local HOST PID`."""
+    """Whether the holder of a claim may still work: `slurm 101_3`, or `local HOST PID START`."""
     kind, _, name = holder.partition(" ")
     if kind == "local":
-        host, _, pid = name.partition(" ")
-        return host != socket.gethostname() or Path(f"/proc/{pid}").exists()
+        host, _, process = name.partition(" ")
+        pid, _, start = process.partition(" ")
+        return host != socket.gethostname() or (start != "" and started(pid) == start)
     code, text = call("squeue", "--all", "--noheader", f"--jobs={name}", "--format=%T")
     if code != 0:
         # Without an answer it may well run; only what Slurm does not know is gone.
         return "nvalid job id" not in text
     return bool(text.strip())
+
+
+def started(pid: str) -> str:
+    """Clock tick at which a process started, empty once it ended: a pid soon is another's."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state == "Z" else fields[18]
