@@ -8,17 +8,15 @@ steps since, up to :data:`PART_ROWS`; its predecessor goes once the state is sav
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import checked, cube, cube_schema
+from rlbhpc.store import cube, cube_schema, named_parquet
 from rlbhpc.store.step_log import lines
 from rlbhpc.study.layout import Layout
 
@@ -55,11 +53,7 @@ def add(folder: Path, rows: pa.Table) -> None:
     newest = max(parts(folder), key=_steps, default=None)
     if newest is not None and (before := _read(newest)).num_rows < PART_ROWS:
         first, rows = _steps(newest)[0], pa.concat_tables([before, rows])
-    stream = pa.BufferOutputStream()
-    # In one piece: the bytes must not tell how often a run was interrupted.
-    pq.write_table(rows.cast(ROWS).combine_chunks(), stream, compression="zstd")
-    data = stream.getvalue().to_pybytes()
-    checked.put(folder / f"{first:08d}-{last:08d}-{_digest(data)}.parquet", data)
+    named_parquet.put(folder, rows.cast(ROWS), f"{first:08d}-{last:08d}-")
 
 
 def settle(folder: Path, step: int) -> None:
@@ -93,9 +87,9 @@ def read(folder: Path) -> pa.Table:
 
 def inputs(layout: Layout) -> dict[str, str]:
     """Files that the groups are made of, with a mark that changes with their content."""
-    marks = {path: _digest(path.read_bytes()) for path in layout.dynamics().values()}
+    marks = {path: named_parquet.digest(path.read_bytes()) for path in layout.dynamics().values()}
     for model in layout.dynamics():
-        marks |= {path: path.stem[-16:] for path in parts(layout.rollouts(model))}
+        marks |= {path: named_parquet.mark(path) for path in parts(layout.rollouts(model))}
     return {path.relative_to(layout.root).as_posix(): mark for path, mark in marks.items()}
 
 
@@ -155,14 +149,5 @@ def _steps(path: Path) -> tuple[int, int]:
 
 
 def _read(path: Path) -> pa.Table:
-    data = path.read_bytes()
-    if _digest(data) != path.stem[-16:]:
-        raise UserError(
-            f"{path}: damaged (its content does not have the digest in its name); remove it: its "
-            "steps will be missing from the cube, and training needs none of it"
-        )
-    return pq.read_table(pa.BufferReader(data), schema=ROWS)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+    remedy = "remove it: its steps will be missing from the cube, and training needs none of it"
+    return named_parquet.read(path, ROWS, remedy)

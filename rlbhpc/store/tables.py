@@ -13,7 +13,6 @@ their digest is their name, and any number of them adds up.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, cube, cube_schema, rollouts
+from rlbhpc.store import checked, cube, cube_schema, named_parquet, rollouts
 from rlbhpc.store.grid import Grid, natural
 from rlbhpc.study.layout import Layout
 
@@ -50,7 +48,6 @@ SCORE_ROWS: Final = pa.schema(
     ]
 )
 _JSON: Final = ".json"
-_PARQUET: Final = ".parquet"
 
 
 def put_counts(
@@ -95,12 +92,7 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
     """
     folder = layout.tables(SCORES) / source / problem_set / scorer
     keys = [(name, "ascending") for name in ("problem", "sample", "step", "scorer_step")]
-    stream = pa.BufferOutputStream()
-    pq.write_table(rows.cast(SCORE_ROWS).sort_by(keys), stream, compression="zstd")
-    data = stream.getvalue().to_pybytes()
-    path = folder / (_digest(data) + _PARQUET)
-    checked.put(path, data)
-    return path
+    return named_parquet.put(folder, rows.cast(SCORE_ROWS).sort_by(keys))
 
 
 def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
@@ -134,7 +126,7 @@ def inputs(layout: Layout) -> dict[str, str]:
     """Every table by its path below the run folder, with a mark that changes with its content."""
     return rollouts.inputs(layout) | {
         path.relative_to(layout.root).as_posix(): (
-            path.stem if path.suffix == _PARQUET else str(checked.digest(_load(path)))
+            str(checked.digest(_load(path))) if kind == COUNTS else named_parquet.mark(path)
         )
         for kind in (COUNTS, SCORES)
         for path in _files(layout.tables(kind))
@@ -215,7 +207,7 @@ def _cells(stored: Mapping[str, Any]) -> dict[tuple[int, str], tuple[int, int]]:
 def _files(folder: Path) -> Iterator[Path]:
     """Finished files below a folder, in the order of their names."""
     if folder.is_dir():
-        yield from sorted(p for p in folder.rglob("*") if p.suffix in {_JSON, _PARQUET})
+        yield from sorted(p for p in folder.rglob("*") if p.suffix in {_JSON, named_parquet.ENDING})
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -226,14 +218,4 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _read_scores(path: Path) -> pa.Table:
-    data = path.read_bytes()
-    if _digest(data) != path.stem:
-        raise UserError(
-            f"{path}: damaged (its content does not have the digest in its name); remove it and "
-            "run `rlbhpc score` again"
-        )
-    return pq.read_table(pa.BufferReader(data), schema=SCORE_ROWS)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+    return named_parquet.read(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
