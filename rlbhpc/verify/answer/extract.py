@@ -60,7 +60,7 @@ def _from_last_box(body: str) -> Extracted | None:
     box = _FLAT_BOX.match(body, start) if start >= 0 else None
     if box is None or not box[1] or box[1].isspace() or "box" in box[1]:
         return None
-    if _denied(body[max(0, start - 200) : start]):
+    if _denied(body, start):
         return None
     if body.rfind("box", 0, start) >= 0:
         between = body[body.rfind("}", 0, start) + 1 : start]
@@ -88,7 +88,7 @@ def _from_whole(body: str) -> Extracted | None:
     box = _box(body)
     if box is not None:
         rest = body[box.end :]
-        denied = _denied(body[max(0, box.start - 200) : box.start])
+        denied = _denied(body, box.start)
         return late(rest, box.text) or (
             None if denied else Extracted(box.text + _scale(rest), "box")
         )
@@ -101,25 +101,24 @@ def _from_whole(body: str) -> Extracted | None:
     return closing(body) or bare(body)
 
 
-_NO_COMMITMENT: Final = (" not", "n't", "n’t", " never", " than", "not equal to", "not be")
-# Right before a box these make it a part of something larger.
-_WITHIN: Final = (
-    "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\cdot ", "\\times", "\\times ",
-)  # fmt: skip
 _BOUNDS: Final = (" at most", " at least", " up to")
+# Right before a box these deny it, bound it, or make it a part of something larger.
+_DENY: Final = (
+    *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be",
+    "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times",
+)  # fmt: skip
 _OPEN: Final = re.compile(
     r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
 )
 
 
-def _denied(before: str) -> bool:
-    """Whether the words right before a box deny it, or bound what is called unknown."""
-    if before.endswith(_WITHIN):
-        return True
-    words = before.rstrip(" $\\([\n*:")
-    if words.endswith(_BOUNDS):
-        return _OPEN.search(words, max(words.rfind(". "), 0)) is not None
-    return words.endswith(_NO_COMMITMENT)
+def _denied(body: str, box: int) -> bool:
+    """Whether what stands right before a box denies it, or bounds what is called unknown."""
+    words = body[max(0, box - 24) : box].rstrip(" $\\([\n*:")
+    if not words.endswith(_DENY):
+        return False
+    sentence = body.rfind(". ", 0, box) + 1
+    return not words.endswith(_BOUNDS) or _OPEN.search(body, sentence, box) is not None
 
 
 _CHANNEL: Final = "<|channel|>"
