@@ -12,6 +12,7 @@ from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.cli.init import pair_options
 from rlbhpc.cli.report import exit_code
 from rlbhpc.cli.table import WIDTH_OF_A_PIPE
+from rlbhpc.debug_log import keep
 from rlbhpc.launch.ask import draft, fetch, make_results
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import PAGE
@@ -38,8 +39,10 @@ def ask(base: str, trained: str, sets: str | None, cluster: str | None, output: 
     pair = draft(base, trained, sets, cluster)
     fetch(pair, say)
     file = write_study(pair, output, go_on=True)
-    samples = sum(block.size for block in load_study(file).blocks())
+    study = load_study(file)
+    samples = sum(block.size for block in study.blocks())
     say(f"study {file}: {samples:,} samples in all, sizes {pair.size.words}")
+    keep(study.layout.logs, "ask")
     layout = make_results(file, say)
     report = gather(layout.root)
     console = Console(highlight=False)

@@ -10,6 +10,7 @@ import click
 
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.terminal import visible
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE
 from rlbhpc.report.aspects.audit import audited, survival
 from rlbhpc.report.gather import Report, gather, read_pair
@@ -57,7 +58,9 @@ def audit(
     otherwise. `rlbhpc report` shows the same from then on.
     """
     report = gather(run, [read_pair(text) for text in compare])
-    record = audit_run(Layout(run), _cells(report), responses, seed, workers, _SHOWN)
+    layout = Layout(run)
+    keep(layout.logs, "audit", layout.attempts)
+    record = audit_run(layout, _cells(report), responses, seed, workers, _SHOWN)
     if as_json:
         print_json(record)
         return DONE

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.table import print_json
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.store import left_out
 from rlbhpc.store.compact import compact as derive
@@ -30,6 +31,7 @@ def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     writing. Exit code 4 says that there was nothing new.
     """
     layout = Layout(run)
+    keep(layout.logs, "compact", layout.attempts)
     if seal:
         seal_and_clean(layout)
     done = derive(layout, rebuild=rebuild)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.table import print_json
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.store.gc import IDLE_HOURS
 from rlbhpc.store.gc import gc as clean
@@ -31,6 +32,7 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     All parts are read and checked first. Exit code 4 says that there was nothing to remove.
     """
     layout = Layout(run)
+    keep(layout.logs, "gc", layout.attempts)
     done = [clean(layout, *group, idle_hours=idle) for group in of_run(layout)]
     removed = [path for cleaning in done for path in cleaning.removed]
     freed = sum(cleaning.freed for cleaning in done)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.table import print_json
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.exchange.arriving import Target, impossible_checks
 from rlbhpc.exchange.imports import import_files
@@ -55,7 +56,9 @@ def import_(
     """  # noqa: D301 - click takes the backspace as "leave the lines below as they are"
     run.mkdir(parents=True, exist_ok=True)
     target = Target(arm, problem_set, model or arm)
-    done = import_files(Layout(run), files, target, metric, judge)
+    layout = Layout(run)
+    done = import_files(layout, files, target, metric, judge)
+    keep(layout.logs, "import", layout.attempts)
     if as_json:
         print_json({"samples": done.samples, "known": done.known, "counts": done.counts})
     else:

@@ -10,16 +10,20 @@ import atexit
 import difflib
 import importlib
 import keyword
+import logging
 import os
+import platform
+import shlex
 import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
 from rlbhpc import __version__
+from rlbhpc.debug_log import DebugLog
 from rlbhpc.errors import (
     DONE,
     INCOMPLETE,
@@ -29,6 +33,10 @@ from rlbhpc.errors import (
     LeftOutWarning,
     UserError,
 )
+
+log = logging.getLogger(__name__)
+# What the processes that a verb starts are as verbose by.
+VERBOSE: Final = "RLBHPC_VERBOSE"
 
 
 class Verb(NamedTuple):
@@ -71,6 +79,19 @@ VERBS: dict[str, Verb] = {
 }
 
 
+def _be_verbose(context: click.Context, parameter: click.Parameter, verbose: bool) -> None:
+    if verbose and isinstance(context.obj, DebugLog):
+        context.obj.screen = logging.DEBUG
+        os.environ[VERBOSE] = "1"
+
+
+# Before a verb or behind it; a verb's own option of this name wins.
+verbose_option: Final = click.option(
+    "--verbose", is_flag=True, envvar=VERBOSE, expose_value=False, callback=_be_verbose,
+    help="Say on stderr what happens, and why.",
+)  # fmt: skip
+
+
 class LazyGroup(click.Group):
     """A click group whose commands are imported on use.
 
@@ -90,6 +111,7 @@ class LazyGroup(click.Group):
                     usual(message, *where, **more)
                 elif str(message) not in map(str, gaps):
                     gaps.append(message)
+                    log.debug("left out: %s", message)
                     click.echo(f"rlbhpc: {message}", err=True)
 
             warnings.showwarning = show
@@ -112,6 +134,8 @@ class LazyGroup(click.Group):
         name = cmd_name.replace("-", "_")
         command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
         assert isinstance(command, click.Command)
+        if not any("--verbose" in parameter.opts for parameter in command.params):
+            verbose_option(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -128,40 +152,57 @@ class LazyGroup(click.Group):
     "64 usage or configuration, 75 try again.",
 )
 @click.version_option(__version__, prog_name="rlbhpc")
+@verbose_option
 def cli() -> None:
     """Did RL training move a model's reasoning boundary, or only its sampling efficiency?"""
+    words = shlex.join(sys.argv[1:])
+    system = f"Python {platform.python_version()} on {platform.node()}"
+    log.debug("%s, %s, in %s: %s", __version__, system, os.environ.get("PWD"), words)
 
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and turn every outcome into an exit code."""
-    try:
-        result: Any = cli.main(args, prog_name="rlbhpc", standalone_mode=False)
-        code = result if isinstance(result, int) else 0
-    except UserError as error:
-        click.echo(f"rlbhpc: {error}", err=True)
-        code = error.code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        code = USAGE
-    except click.ClickException as error:
-        click.echo(_one_line(error), err=True)
-        code = USAGE
-    except click.exceptions.Exit as error:
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("rlbhpc: interrupted; the same command again goes on from here", err=True)
-        code = TRY_AGAIN
-    except BrokenPipeError:
-        # The reader (a pager, head) went away; Python must not complain while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except OSError as error:
-        refused = _refused(error)
-        click.echo(f"rlbhpc: {refused}", err=True)
-        code = refused.code
+    with DebugLog() as debug_log:
+        code = _outcome(args, debug_log)
+        log.debug("exit code %d", code)
+        if code == NOTHING_TO_DO:
+            debug_log.drop()
     if args is None and any(thread.daemon for thread in threading.enumerate()):
         _leave(code)
     sys.exit(code)
+
+
+def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
+    try:
+        result: Any = cli.main(args, prog_name="rlbhpc", standalone_mode=False, obj=debug_log)
+        return result if isinstance(result, int) else 0
+    except UserError as error:
+        log.debug("refused", exc_info=True)
+        click.echo(f"rlbhpc: {error}", err=True)
+        return error.code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return USAGE
+    except click.ClickException as error:
+        click.echo(_one_line(error), err=True)
+        return USAGE
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("rlbhpc: interrupted; the same command again goes on from here", err=True)
+        return TRY_AGAIN
+    except BrokenPipeError:
+        # The reader (a pager, head) went away; Python must not complain while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        log.debug("refused", exc_info=True)
+        refused = _refused(error)
+        click.echo(f"rlbhpc: {refused}", err=True)
+        return refused.code
+    except Exception:
+        log.debug("not foreseen", exc_info=True)
+        raise
 
 
 def _leave(code: int) -> NoReturn:

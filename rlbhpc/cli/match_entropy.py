@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rlbhpc.cli.table import print_json
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -31,6 +32,7 @@ def match_entropy(
     the arm to put into the study in place of the entry; nothing is stored.
     """
     resolved = load_study(study, overrides)
+    keep(resolved.layout.logs, "match-entropy")
     names = list(resolved.file.match_entropy)
     for name in chosen:
         if name not in names:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.table import print_json
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.store.merge import merge as join
 from rlbhpc.study.layout import Layout
@@ -23,7 +24,9 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
     in two ways, stop the merge before anything is copied. OTHER stays as it is. Exit code 3 says
     that damaged files of OTHER were left out, 4 that there was nothing new.
     """
-    done = join(Layout(run), Layout(other))
+    layout = Layout(run)
+    keep(layout.logs, "merge", layout.attempts)
+    done = join(layout, Layout(other))
     names = {"copied": done.copied, "left_out": done.left_out}
     notes = {"twins": done.twins, "skipped": done.skipped}
     if as_json:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.debug_log import keep
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.local import run_here
 from rlbhpc.sweep.remember import recall
@@ -25,6 +26,7 @@ def run(plan: Path, shards: str | None, minutes: float | None, grace: float) -> 
     Samples that somebody has made in the meantime are not made again.
     """
     study, loaded = recall(plan, None if shards is None else _numbers(shards))
+    keep(study.layout.logs, "run")
     with Drain(grace, None if minutes is None else minutes * 60) as drain:
         return run_here(study, loaded, loaded.shards, drain)
 

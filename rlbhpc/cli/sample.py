@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.plan import print_summary
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.lineage import reject_strangers
@@ -46,6 +47,7 @@ def sample(
     ask it to finish what is in flight and stop with exit code 75.
     """
     resolved = load_study(study, overrides)
+    keep(resolved.layout.logs, "sample")
     for arm in arms:
         if arm not in resolved.arms:
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")

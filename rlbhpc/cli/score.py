@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.stats.perplexities import perplexity, spread
 from rlbhpc.store import tables
@@ -40,6 +41,7 @@ def score(
     yet, or are too long for the model.
     """
     resolved = load_study(study, overrides)
+    keep(resolved.layout.logs, "score")
     names = list(resolved.file.scores)
     for name in chosen:
         if name not in names:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.study.layout import Layout
@@ -32,7 +33,9 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
     go on writing. Exit code 3 says that ranges are still incomplete, 4 that there was nothing
     new.
     """
-    done = seal_run(Layout(run), tokens, verify=verify)
+    layout = Layout(run)
+    keep(layout.logs, "seal", layout.attempts)
+    done = seal_run(layout, tokens, verify=verify)
     rows = [
         {
             "arm": arm,

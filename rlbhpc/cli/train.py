@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import is_older, set_aside, training_order, untrained
 from rlbhpc.study.load import load_study
@@ -73,6 +74,7 @@ def train(
         return _forecast(resolved, waiting, ranks, memory, as_json)
     from rlbhpc.sweep.drain import Drain
 
+    keep(resolved.layout.logs, "train")
     _choose_accelerator()
     with Drain(limit=None if minutes is None else minutes * 60) as drain:
         for name in waiting:

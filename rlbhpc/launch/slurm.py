@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from submitit.slurm.slurm import read_job_id
+
+log = logging.getLogger(__name__)
 
 TIMEOUT = 20.0
 # An array of which squeue does not name every task that waits.
@@ -41,8 +44,10 @@ def ask(*command: str, clusters: str = "") -> str | None:
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT,
             check=False, env=environment,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.debug("%s: %s", command, error)
         return None
+    log.debug("%s: status %d %s", command, done.returncode, done.stderr.strip())
     # A single id that Slurm has forgotten is an error there, and no job to us.
     if "Invalid job id" in done.stderr:
         return ""

@@ -16,6 +16,7 @@ samples came, nor how often a run was interrupted or compacted, leaves a trace i
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
 from rlbhpc.study.layout import Layout
+
+log = logging.getLogger(__name__)
 
 # How often a compactor that lost a race begins again before it leaves the field to the winners.
 _ROUNDS: Final = 5
@@ -59,6 +62,7 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
         version = versions.current(layout)
         sources = Sources.survey(layout)
         base = Base.of(version, rebuild=rebuild)
+        log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
         if base and base.reusable and base.sources["inputs"] == sources.inputs:
             return Compacted(base.store, False, notes=(*sources.notes, *base.all_notes()))
         if done := _round(layout, sources, version, base):

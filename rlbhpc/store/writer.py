@@ -7,6 +7,7 @@ of a node can take. Format: :mod:`rlbhpc.store.frames`.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import body, files, frames
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Cell
+
+log = logging.getLogger(__name__)
 
 #: Ending of a journal's name.
 ENDING: Final = ".journal"
@@ -139,6 +142,7 @@ class JournalWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = files.create(self.path)
             files.sync_folder(self.path.parent)
+            log.debug("journal %s", self.path)
         except FileExistsError as error:
             raise UserError(
                 f"{self.path} exists: an attempt's name may be used once; start a new attempt"

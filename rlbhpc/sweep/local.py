@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from rlbhpc.sweep.load import engine_for
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.worker import Work, load_all_problems, work
+
+log = logging.getLogger(__name__)
 
 
 def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) -> int:
@@ -32,6 +35,7 @@ def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) ->
     code = DONE
     for shard in shards:
         if drain.requested:
+            log.debug("asked to stop before shard %d", shard.number)
             code = TRY_AGAIN
             break
         code = max(code, work(job, shard))
@@ -52,6 +56,7 @@ def run_workers(plan: Path, shards: Sequence[int], workers: int, drain: Drain) -
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[number::workers])
         chosen = ",".join(str(shard) for shard in shards[number::workers])
         command = [sys.executable, "-m", "rlbhpc", "run", str(plan), "--shards", chosen]
+        log.debug("worker %d: %s", number, command)
         running.append(subprocess.Popen([*command, "--grace", str(drain.grace)], env=environment))
     was_told = False
     while any(process.poll() is None for process in running):

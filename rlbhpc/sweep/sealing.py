@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from rlbhpc.store.gc import gc
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.seal import Sealing, seal
@@ -9,6 +11,8 @@ from rlbhpc.store.sources import Group, Rows, of_run
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.schema import Storage
+
+log = logging.getLogger(__name__)
 
 
 def token_policy(layout: Layout) -> TokenPolicy:
@@ -32,6 +36,7 @@ def seal_run(
 
 def seal_and_clean(layout: Layout) -> None:
     """Seal what is complete and remove the journals that hold nothing else."""
-    seal_run(layout)
+    for group, sealed in seal_run(layout).items():
+        log.debug("%s: %d parts sealed, %d left open", group, len(sealed.made), sealed.open)
     for group in of_run(layout):
         gc(layout, *group)

@@ -6,6 +6,7 @@ it starts, so a shard that somebody else has worked in the meantime costs nothin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from rlbhpc.sweep.plan import Plan, Shard, Span
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.recorder import Recorder
+
+log = logging.getLogger(__name__)
 
 # Tries before a sample is stored as failed: the first beside others, the rest alone, so that one
 # poisonous prompt cannot take its neighbours along.
@@ -88,7 +91,9 @@ def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Line]:
 def work(job: Work, shard: Shard) -> int:
     """Work one shard to its end, or until drained. Returns an exit code."""
     lines = still_missing(job.study, job.plan, shard)
-    job.progress.done += shard.samples - sum(len(line.indices) for line in lines)
+    missing = sum(len(line.indices) for line in lines)
+    job.progress.done += shard.samples - missing
+    log.debug("shard %d: %d of %d samples are missing", shard.number, missing, shard.samples)
     if not lines:
         return DONE
     by_arm: dict[str, list[Line]] = {}
@@ -128,6 +133,7 @@ def work(job: Work, shard: Shard) -> int:
             "tokens": job.progress.tokens - tokens_before,
             "verification": judge.close(),
         }
+        log.debug("shard %d: %s, %s", shard.number, outcome, figures)
         # Where the disk is full this record cannot be written either; the first error is told.
         with suppress(UserError) if outcome == "failed" else nullcontext():
             attempt.end(outcome, **figures)
@@ -155,10 +161,12 @@ def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, drawing
             yield pending[tag][1]
 
     while drawing.is_open:
+        log.debug("arm %s: a round begins", arm)
         failed: list[tuple[Asked, Request]] = []
         for done in job.drain.within(engine.generate(admitted(), sampling)):
             requests, request = pending.pop(done.tag)
             if done.finish is Finish.ERROR:
+                log.debug("arm %s: a request failed: %s", arm, done.error)
                 failed.append((requests, request))
             else:
                 recorder.put(requests, done)

@@ -8,6 +8,7 @@ the next save.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.origin import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
+
+log = logging.getLogger(__name__)
 
 KEPT_STATES = 2
 # The reference in a training state, where it is no longer the model that training began from.
@@ -66,6 +69,7 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
             record = {**progress, "step": step, "ranks": dist.get_world_size()}
             record |= {name: getattr(learner.settings, name) for name in ("zero_stage", "offload")}
             (partial / "progress.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+    log.debug("saved %s", final)
     if dist.get_rank() == 0:
         for old in states(folder)[:-KEPT_STATES]:
             shutil.rmtree(old)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 from typing import TextIO
 
 from rlbhpc.sweep.progress import LINE_SECONDS, duration
+
+log = logging.getLogger(__name__)
 
 # What the line shows of a step, with the words it uses.
 SHOWN = {
@@ -41,6 +44,7 @@ class TrainingLine:
 
     def show(self, step: int, metrics: dict[str, float]) -> None:
         """Take note of one finished step."""
+        log.debug("%s: step %d of %d: %s", self._model, step, self._steps, metrics)
         now = time.monotonic()
         self._first = step - 1 if self._first is None else self._first
         seconds_left = (now - self._start) / (step - self._first) * (self._steps - step)

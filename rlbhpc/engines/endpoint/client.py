@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import os
 import random
 import socket
@@ -19,6 +20,8 @@ from urllib.parse import urlsplit
 
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
+
+log = logging.getLogger(__name__)
 
 # What passes by itself: busy, too many requests, and whatever a server or proxy stumbled over.
 PASSING: Final = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529))
@@ -70,7 +73,7 @@ class Client:
                 # Refused, reset, timed out, or closed before the whole answer had come.
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 self._hang_up()
-                self._pause(attempt, None)
+                self._pause(attempt, reason, None)
                 continue
             reply = _object(answer)
             if status == 200 and reply is not None:
@@ -80,7 +83,7 @@ class Client:
                 raise UserError(f"endpoint {self._url}: {FOR_GOOD[status]} (status {status})")
             if status != 200 and status not in PASSING:
                 raise RefusedError(reason)
-            self._pause(attempt, headers.get("Retry-After"))
+            self._pause(attempt, reason, headers.get("Retry-After"))
         raise RefusedError(f"no answer in {self._tries} tries; the last: {reason}")
 
     def stop(self) -> None:
@@ -119,12 +122,13 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _pause(self, attempt: int, retry_after: str | None) -> None:
+    def _pause(self, attempt: int, reason: str, retry_after: str | None) -> None:
         """Wait before the next try: longer each time, and not in step with other clients."""
         longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0**attempt)
         delay = random.uniform(0, longest)
         if retry_after is not None and retry_after.strip().isdigit():
             delay += min(float(retry_after), LONGEST_DELAY)
+        log.debug("try %d: %s; the next in %.1f s", attempt + 1, reason, delay)
         if attempt + 1 < self._tries and self._stop.wait(delay):
             raise StoppedError
 

@@ -1,0 +1,110 @@
+"""What a call leaves behind for whoever looks for the cause of a trouble."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.cli.main import VERBOSE, main
+from rlbhpc.debug_log import MOST_BYTES, DebugLog, keep
+from rlbhpc.engines.endpoint.client import Client, RefusedError
+from rlbhpc.study.layout import Layout
+from tests.store import made
+from tests.store.made import ARM, SET
+from tests.store.test_scan import grid, right
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """A run with samples that no cube holds yet."""
+    monkeypatch.setenv(VERBOSE, "")
+    layout = Layout(tmp_path / "run")
+    grid(1).save(layout.grid(ARM, SET))
+    made.journal(layout, [right(0, i) for i in range(4)], "one")
+    layout.attempts.mkdir()
+    return layout
+
+
+def call(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(list(map(str, words)))
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_a_call_that_writes_keeps_its_lines(layout: Layout) -> None:
+    assert call("compact", layout.root) == 0
+    (path,) = layout.logs.iterdir()
+    assert path.name.startswith("compact-")
+    lines = path.read_text().splitlines()
+    assert "Python" in lines[0]
+    assert lines[-1].endswith("exit code 0")
+    path.unlink()
+    assert call("compact", layout.root) == 4
+    assert list(layout.logs.iterdir()) == [], "nothing happened"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_verbose_goes_before_the_verb_or_behind_it(
+    layout: Layout, capsys: pytest.CaptureFixture[str], place: int
+) -> None:
+    words = ["compact", str(layout.root)]
+    words.insert(place, "--verbose")
+    assert call(*words) == 0
+    assert "rlbhpc.store.compact: cube of" in capsys.readouterr().err
+
+
+def test_without_it_nothing_more_is_shown(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("compact", layout.root) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_that_is_no_run_stays_as_it_is(tmp_path: Path) -> None:
+    assert call("compact", tmp_path) == 64
+    assert call("seal", tmp_path / "absent") == 64
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_log_can_be_kept_the_work_goes_on(layout: Layout) -> None:
+    layout.logs.write_text("in the way")
+    assert call("compact", layout.root) == 0
+    assert layout.logs.read_text() == "in the way"
+
+
+def test_the_traceback_of_a_refusal_is_kept(tmp_path: Path) -> None:
+    with DebugLog() as log:
+        keep(tmp_path / "logs", "verb")
+        try:
+            _ = 1 / 0
+        except ZeroDivisionError:
+            logging.getLogger("rlbhpc.cli.main").debug("refused", exc_info=True)
+    (path,) = (tmp_path / "logs").iterdir()
+    assert "ZeroDivisionError" in path.read_text()
+    log.drop()
+    assert not path.exists()
+
+
+def test_a_log_has_an_end(tmp_path: Path) -> None:
+    with DebugLog():
+        keep(tmp_path / "logs", "verb")
+        for _ in range(300):
+            logging.getLogger("rlbhpc.store").debug("x" * 5_000)
+    (path,) = (tmp_path / "logs").iterdir()
+    assert MOST_BYTES - 10_000 < path.stat().st_size < MOST_BYTES + 100
+    assert path.read_text().endswith("no more is kept\n")
+
+
+def test_a_key_is_never_logged(tmp_path: Path) -> None:
+    with DebugLog():
+        keep(tmp_path / "logs", "verb")
+        client = Client("http://localhost:9/v1", "sk-secret", 2, 5.0, threading.Event())
+        with pytest.raises(RefusedError):
+            client.post("/completions", {})
+    (path,) = (tmp_path / "logs").iterdir()
+    assert "try 1: ConnectionRefusedError" in path.read_text()
+    assert "sk-secret" not in path.read_text()
