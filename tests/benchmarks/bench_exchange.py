@@ -1,0 +1,48 @@
+"""A million rows of another tool into the store: memory and speed of the whole command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.benchmarks import Row
+from tests.benchmarks.bench_store_write import texts
+
+PROBLEMS, N = 1000, 1000
+MOST_MB = 500
+FILLER = texts(0, 50)
+
+
+def run() -> list[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        return list(million(Path(name)))
+
+
+def million(folder: Path) -> Iterator[Row]:
+    """Import scored responses of 300 characters, one JSON line each, in a process of its own."""
+    path = folder / "rows.jsonl"
+    with path.open("w") as file:
+        for number in range(PROBLEMS * N):
+            text = f"{number} {FILLER[number % 50][:290]}"
+            row = {"problem": str(number % PROBLEMS), "score": int(number % 7 == 0), "text": text}
+            file.write(json.dumps(row) + "\n")
+    words = ["import", str(folder / "run"), str(path), "--arm", "theirs", "--set", "s"]
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "rlbhpc", *words], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, process.returncode
+    megabytes = usage.ru_maxrss * 1024 / 1e6
+    note = f"{usage.ru_utime + usage.ru_stime:.0f} s of processor time"
+    yield Row(
+        "import of 10⁶ JSON lines: largest memory", megabytes, "MB", f"<= {MOST_MB} MB",
+        megabytes <= MOST_MB,
+    )  # fmt: skip
+    yield Row("the same: rows a second", PROBLEMS * N / seconds, "rows/s", note=note)
