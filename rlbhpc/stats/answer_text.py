@@ -65,9 +65,12 @@ def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
     high, margin = f"{100 * side.high:.1f}", f"{100 * answer.margin:g}"
     if side.verdict == "yes":
         few = f", fewer than the margin of {margin} %" if side.high < answer.margin else ""
+        interval = f"[{100 * side.low:.1f}, {high}] % of problems{few}"
+        if math.isnan(side.low):
+            interval = f"% of problems; from {answer.seeds} seeds that share has no sound interval"
         return (
             f"Truly {verb}, in that {_OTHER[verb]} needs at least {FACTOR:g} times the samples: "
-            f"{100 * side.estimate:.1f} [{100 * side.low:.1f}, {high}] % of problems{few}.",
+            f"{100 * side.estimate:.1f} {interval}.",
         )
     if side.verdict == "no":
         return (f"Truly {verb}: at most {high} % of problems, below the margin of {margin} %.",)

@@ -13,12 +13,23 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rlbhpc.stats import Answer, ProblemWeights, Verdict, Word, answer, k_grid, mcnemar_exact
-from rlbhpc.stats.decision import supporting
+from rlbhpc.stats import (
+    Answer,
+    Counts,
+    ProblemWeights,
+    Verdict,
+    Word,
+    answer,
+    k_grid,
+    mcnemar_exact,
+)
+from rlbhpc.stats.decision import MARGIN, supporting
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.efficiency import interval_at_one
-from rlbhpc.stats.finding import Finding
-from rlbhpc.stats.seeds import seeds_curve
+from rlbhpc.stats.finding import Finding, finding
+from rlbhpc.stats.interval import PROB
+from rlbhpc.stats.joint import Joint
+from rlbhpc.stats.seeds import seeds_curve, stacked
 from tests.stats.answer_truths import TRUTHS, draw, population, truth
 
 pytestmark = pytest.mark.slow
@@ -137,7 +148,8 @@ def test_intervals_hold_what_they_say(number: int) -> None:
             if not np.isnan(found.efficiency.low):
                 quick.append(bool(found.efficiency.covers(true.efficiency)))
             for side, share in ((found.lost, true.lost), (found.gained, true.gained)):
-                (called if side.verdict is Verdict.YES else bounded).append(_holds(side, share))
+                if not np.isnan(side.low):
+                    (called if side.verdict is Verdict.YES else bounded).append(_holds(side, share))
     for held in (net, quick, called):
         assert 0.93 - room(len(held)) <= rate(held) <= 0.97 + room(len(held))
     assert rate(bounded) >= 0.975 - room(len(bounded), 0.025)
@@ -197,6 +209,40 @@ def test_intervals_hold_in_every_truth_or_none_is_given(name: str, soak: bool) -
     if found.given >= 0.1:
         assert 0.93 - room(given) <= found.first
         assert found.first <= 0.97 + room(given) or seeds
+
+
+@pytest.mark.parametrize("name", [*LOST, *GAINED, "churn"])
+def test_shares_of_lost_and_gained_hold_in_every_truth_or_none_is_given(
+    name: str, soak: bool
+) -> None:
+    number, true, rng = MANY if soak else 40, population(name), np.random.default_rng(42)
+    sides = {"lost": true.lost, "gained": true.gained}
+    held_shares = []
+    for _ in range(number):
+        called = called_shares(*draw(truth(name), rng))
+        held_shares += [_holds(side, sides[which]) for which, side in called.items()]
+    if name == "three seeds":
+        assert not held_shares
+        return
+    assert len(held_shares) >= 0.8 * number
+    of_all = room(len(held_shares))
+    assert 0.93 - of_all <= rate(held_shares) <= 0.97 + of_all
+
+
+def called_shares(base: Counts, trained: list[Counts]) -> dict[str, Finding]:
+    """What is called lost or gained and has an interval, without the rest of an answer."""
+    enough = supporting(base, trained)
+    ours, theirs = stacked(base[enough], [run[enough] for run in trained])
+    joint = Joint(ours, theirs, min(ours.reach, theirs.reach))
+    best = joint.fit()
+    called = {}
+    for which, group in (("lost", joint.lost), ("gained", joint.gained)):
+        arguments = joint, best, group, len(trained), 0.0, MARGIN, 1 - PROB
+        verdict = finding(*arguments, bounds=False).verdict
+        side = finding(*arguments) if verdict is Verdict.YES else None
+        if side is not None and not np.isnan(side.low):
+            called[which] = side
+    return called
 
 
 def _holds(side: Finding, share: float) -> bool:

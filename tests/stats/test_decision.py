@@ -117,7 +117,7 @@ def test_seeds_of_a_recipe_are_one_arm() -> None:
 
 def test_trainings_that_are_copies_add_nothing() -> None:
     base, trained = draw(truth("lost"), np.random.default_rng(0))
-    alone, copied = answer(base, trained), answer(base, trained * 3)
+    alone, copied = answer(base, trained), answer(base, trained * 5)
     assert copied.spread is not None
     assert copied.spread.seeds == copied.spread.rest == 0
     assert copied.net.low == pytest.approx(alone.net.low, abs=1e-6)
