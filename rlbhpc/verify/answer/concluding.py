@@ -148,6 +148,7 @@ _BOLD: Final = re.compile(
     re.IGNORECASE,
 )
 _PLAIN: Final = re.compile(rf"(?P<subject>[^*=;:]*\w)\s+{_VERB}\s+(?P<value>[^*]+)", re.IGNORECASE)
+_TWO_CLAIMS: Final = re.compile(rf"\b{_VERB}\s+[-$\d\\]", re.IGNORECASE)
 # What may follow a bold value: how often, or a reason that holds no other value.
 _AFTER: Final = re.compile(
     r"[\s,.]*(?:in\s+(?:total|all)|altogether|overall|(?:every|each|a|per)\s+(?:day|week|month|year|"
@@ -212,7 +213,9 @@ def _stated(sentence: str, before: str, alone: bool) -> Extracted | None:
             return _taken(value, words=True)
         return _taken(f"{value} {bold['rest'].strip()}")
     stated = _PLAIN.fullmatch(sentence) if alone else None
-    return None if stated is None else _taken(stated["value"])
+    if stated is None or _TWO_CLAIMS.search(stated["subject"]) is not None:
+        return None
+    return _taken(stated["value"])
 
 
 def _taken(text: str, words: bool = False) -> Extracted | None:

@@ -69,7 +69,7 @@ def _from_last_box(body: str) -> Extracted | None:
         if _PART.search(body) is not None:
             return None
     suffix = _suffix(body[box.end() :])
-    return None if suffix is None else Extracted(box[1].strip() + suffix, "box")
+    return None if suffix is None else Extracted(_joined(box[1].strip(), suffix), "box")
 
 
 @lru_cache(maxsize=4096)
@@ -90,7 +90,7 @@ def _from_whole(body: str) -> Extracted | None:
         rest = body[box.end :]
         denied = _denied(body, box.start)
         return late(rest, box.text) or (
-            None if denied else Extracted(box.text + _scale(rest), "box")
+            None if denied else Extracted(_joined(box.text, _scale(rest)), "box")
         )
     explicit = tag(body) or marker(body)
     if explicit is not None:
@@ -192,6 +192,7 @@ def _box(body: str) -> _Box | None:
         return None
     boxes = _balanced_boxes(body)
     filled = [box for box in boxes if box.text.strip()]
+    filled = [box for box in filled if not _denied(body, box.start)] or filled
     if not filled:
         return None if boxes else _bare_box(body) or _unclosed_box(body)
     parts_of_one = _parts(body, boxes)
@@ -319,8 +320,20 @@ _FACTOR: Final = re.compile(r"\s*((?:\\times|\\cdot|\^)\s*[^$\n=]{1,40}?)\s*(?:\
 
 # "$\\boxed{5m}$ where $m$ is the slope": what looks like a unit is a letter.
 _LETTER: Final = re.compile(
-    r"[$\s,]*(\(?where\s+\$?[mshgNJWLKCVA]\$?\s+(?:is|denotes)\s+[a-z]+\s+[a-z ]{2,30})"
+    r"[$\s,(]*(where\s+\$?[mshgNJWLKCVA]\$?\s+(?:is|denotes)\s+[a-z]+\s+[a-z ]{2,30})"
 )
+
+
+_DIGITS_AND_LETTER: Final = re.compile(r"(.*\d)\s*([A-Za-z])", re.DOTALL)
+
+
+def _joined(text: str, suffix: str) -> str:
+    """Join what a box holds and what stands behind it; a letter that is explained is no unit."""
+    if not suffix.startswith(" where"):
+        return text + suffix
+    product = _DIGITS_AND_LETTER.fullmatch(text)
+    named = product is not None and re.search(rf"\b{product[2]}\b", suffix) is not None
+    return f"{product[2]} \\cdot {product[1]}" if product is not None and named else text
 
 
 def _scale(rest: str) -> str:

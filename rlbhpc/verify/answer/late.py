@@ -64,7 +64,7 @@ def late(rest: str, box: str) -> Extracted | None:
 
 # Words by which a writer goes back on an answer: the first kind always, the second perhaps.
 _TAKEN_BACK: Final = re.compile(
-    r"\b(?P<surely>edit\s*:|sorry|oops|correction|scratch\s+that|misread)|\b(?:hmm|wait|hold\s+on|"
+    r"\b(?P<surely>edit\s*:|sorry(?!\s+for)|oops|correction|scratch\s+that|misread)|\b(?:hmm|wait|hold\s+on|"
     r"on\s+second\s+thought)\b",
     re.IGNORECASE,
 )
