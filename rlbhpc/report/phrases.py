@@ -78,6 +78,8 @@ def count(value: int | None) -> str:
 
 def plain(text: str, *, lines: bool = False) -> str:
     """Text of unknown origin without characters that move a cursor, hide or reorder text."""
+    if text.isprintable():
+        return text
     kept = "\n\t" if lines else ""
     return "".join(
         char if char.isprintable() or char in kept else "\N{REPLACEMENT CHARACTER}" for char in text

@@ -8,7 +8,7 @@ is not sound is still given, and says so wherever it is printed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -86,8 +86,9 @@ class Interval:
 
     def __getitem__(self, index: Any) -> Interval:
         """Give some elements, with everything that is said about them."""
-        parts = {name: getattr(self, name)[index] for name in ("estimate", "lower", "upper")}
-        return replace(self, **parts, sound=self.sound[index])
+        estimate, lower, upper = self.estimate[index], self.lower[index], self.upper[index]
+        about = self.target, self.method, self.prob
+        return Interval(estimate, lower, upper, *about, self.sound[index], self.notes)
 
     def __str__(self) -> str:
         """``0.312 [0.180, 0.450]``, marked where the bounds are not sound."""

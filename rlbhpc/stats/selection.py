@@ -32,8 +32,8 @@ class Selection:
 def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     """Split the samples of one arm by the parity of their index.
 
-    ``verdict``: integer codes ``[problem, sample]``: 1 right, −1 missing, 4 and 5 without a
-    verdict, anything else not right.
+    ``verdict``: integer codes ``[problem, sample]``: 0 to 3 judged, 1 of them right; any other
+    says nothing of the model: missing, failed generation, failed verifier.
 
     Examples
     --------
@@ -44,8 +44,11 @@ def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     codes = np.asarray(verdict)
     if codes.ndim != 2:
         raise UserError("an even/odd split needs verdicts by problem and sample")
-    halves = [codes[:, start::2] for start in (0, 1)]
-    even, odd = (Counts.of(_judged(half).sum(axis=1), (half == 1).sum(axis=1)) for half in halves)
+    judged, right = (codes >= 0) & (codes <= 3), codes == 1
+    even, odd = (
+        Counts.of(judged[:, start::2].sum(axis=1), right[:, start::2].sum(axis=1))
+        for start in (0, 1)
+    )
     return even, odd
 
 
@@ -62,8 +65,3 @@ def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Select
         raise UserError(f"no checkpoint has {k} even samples of every problem; choose a smaller k")
     chosen = int(np.nanargmax(scores))
     return Selection(chosen, scores, halves[chosen][1])
-
-
-def _judged(codes: NDArray[np.int8]) -> NDArray[np.bool_]:
-    # Missing, failed generation, failed verifier: no evidence about the model.
-    return np.asarray((codes != -1) & (codes != 4) & (codes != 5))
