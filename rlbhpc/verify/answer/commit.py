@@ -170,7 +170,7 @@ _LEAD: Final = re.compile(
     re.IGNORECASE,
 )
 # "It is" at the end of a Japanese or a Korean sentence.
-_COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
+COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
 LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
@@ -201,7 +201,7 @@ def clause(text: str) -> str | None:
     line = _EXPLAINS.sub("", _sentence(text)).strip(" \t*_")
     if not line or HEDGE.search(line):
         return None
-    line = _COPULA.sub("", _LEAD.sub("", line))
+    line = COPULA.sub("", _LEAD.sub("", line))
     formula = _MATH.match(line)
     if formula is not None and not line[formula.end() :].strip(" *.,!"):
         return _inner(formula)

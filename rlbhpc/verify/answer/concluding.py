@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from rlbhpc.verify.answer.commit import (
+    COPULA,
     HEDGE,
     LETTERS,
     Extracted,
@@ -87,7 +88,7 @@ def _concluded(sentence: str) -> Extracted | None:
         return Extracted(choice[1] or choice[2], "closing")
     led = _LED.fullmatch(sentence)
     if led is not None and not HEDGE.search(sentence) and not _DENIES.search(sentence):
-        taken = _taken(_COPULA.sub("", led["value"]).replace("**", ""))
+        taken = _taken(COPULA.sub("", led["value"]).replace("**", ""))
         if taken is not None:
             return taken
     match = _CLOSING.fullmatch(sentence)
@@ -177,7 +178,6 @@ _CHINESE: Final = re.compile(
 _CHINESE_DENIES: Final = re.compile(
     r"[不没未非无错误若设令约概近似至超少多余除剩另其第每几半倍一种认以可能或许题给出如果？?]"
 )
-_COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
 _WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/]{1,12})?")
 
 

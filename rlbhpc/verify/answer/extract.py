@@ -104,7 +104,7 @@ def _from_whole(body: str) -> Extracted | None:
 _BOUNDS: Final = (" at most", " at least", " up to")
 # Right before a box these deny it, bound it, or make it a part of something larger.
 _DENY: Final = (
-    *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be",
+    " not", "n't", "n’t", " never", " than", "not equal to", "not be",
     "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times",
 )  # fmt: skip
 _OPEN: Final = re.compile(
@@ -115,10 +115,10 @@ _OPEN: Final = re.compile(
 def _denied(body: str, box: int) -> bool:
     """Whether what stands right before a box denies it, or bounds what is called unknown."""
     words = body[max(0, box - 24) : box].rstrip(" $\\([\n*:")
-    if not words.endswith(_DENY):
-        return False
-    sentence = body.rfind(". ", 0, box) + 1
-    return not words.endswith(_BOUNDS) or _OPEN.search(body, sentence, box) is not None
+    if not words.endswith(_BOUNDS):
+        return words.endswith(_DENY)
+    sentence = body[max(0, box - 300) : box].rpartition(". ")[2]
+    return _OPEN.search(sentence) is not None
 
 
 _CHANNEL: Final = "<|channel|>"
@@ -221,7 +221,7 @@ def _box(body: str) -> _Box | None:
 
 
 # "(a) The cost is …" at the beginning of a line.
-_PART: Final = re.compile(r"^[\s*#>-]*(?:[Pp]art\s*)?\(([a-h])\)", re.MULTILINE)
+_PART: Final = re.compile(r"^[ \t*#>-]*+(?:[Pp]art ?)?\(([a-h])\)", re.MULTILINE)
 
 
 def _parts(body: str, boxes: list[_Box]) -> _Box | None:
