@@ -9,6 +9,7 @@ import click
 from rlbhpc.cli.table import print_json
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.store import left_out
 from rlbhpc.store.gc import IDLE_HOURS
 from rlbhpc.store.gc import gc as clean
 from rlbhpc.store.sources import of_run
@@ -29,7 +30,8 @@ from rlbhpc.study.layout import Layout
 def gc(run: Path, idle: float, as_json: bool) -> int:
     """Remove the journals of the run in the folder RUN whose samples are sealed.
 
-    All parts are read and checked first. Exit code 4 says that there was nothing to remove.
+    All parts are read and checked first. Exit code 3 says that some samples cannot be used, 4
+    that there was nothing to remove.
     """
     layout = Layout(run)
     keep(layout.logs, "gc", layout.attempts)
@@ -37,13 +39,16 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     removed = [path for cleaning in done for path in cleaning.removed]
     freed = sum(cleaning.freed for cleaning in done)
     kept = [journal for cleaning in done for journal in cleaning.kept]
-    notes = [str(x) for cleaning in done for x in cleaning.skipped]
+    notes = [skipped.note for cleaning in done for skipped in cleaning.skipped]
+    left_out.tell(run, notes)
     if as_json:
         names = [str(path) for path in removed]
         stay = [{"path": str(path), "reason": reason} for path, reason in kept]
-        print_json({"removed": names, "freed": freed, "kept": stay, "notes": notes})
+        print_json(
+            {"removed": names, "freed": freed, "kept": stay, "notes": [note.text for note in notes]}
+        )
     else:
         click.echo(f"{len(removed):,} files removed, {freed / 1e6:,.1f} MB freed.")
-        for line in (*map(str, kept), *notes):
+        for line in map(str, kept):
             click.echo(line, err=True)
     return DONE if removed else NOTHING_TO_DO

@@ -9,6 +9,7 @@ import click
 from rlbhpc.cli.table import print_json
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
+from rlbhpc.store import left_out
 from rlbhpc.store.merge import merge as join
 from rlbhpc.study.layout import Layout
 
@@ -22,11 +23,12 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
 
     Everything is compared first: two different samples with one key, or a problem that was asked
     in two ways, stop the merge before anything is copied. OTHER stays as it is. Exit code 3 says
-    that damaged files of OTHER were left out, 4 that there was nothing new.
+    that files or samples were left out, 4 that there was nothing new.
     """
     layout = Layout(run)
     keep(layout.logs, "merge", layout.attempts)
     done = join(layout, Layout(other))
+    left_out.tell(run, [skipped.note for skipped in done.skipped])
     names = {"copied": done.copied, "left_out": done.left_out}
     notes = {"twins": done.twins, "skipped": done.skipped}
     if as_json:
@@ -34,7 +36,7 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
         print_json({"added": done.added} | lists)
     else:
         click.echo(f"{done.added:,} new samples, {len(done.copied):,} files copied to {run}.")
-        for note in (*done.twins, *done.skipped):
+        for note in done.twins:
             click.echo(str(note), err=True)
         for path in done.left_out:
             click.echo(f"{path} is damaged and was left out", err=True)

@@ -9,6 +9,7 @@ import click
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
+from rlbhpc.store import left_out
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.sealing import seal_run
@@ -30,8 +31,8 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
     """Seal the journals of the run in the folder RUN into Parquet parts.
 
     A range of problems is sealed when all its samples are there. Journals stay; see gc. Jobs may
-    go on writing. Exit code 3 says that ranges are still incomplete, 4 that there was nothing
-    new.
+    go on writing. Exit code 3 says that ranges are still incomplete or that samples were left
+    out, 4 that there was nothing new.
     """
     layout = Layout(run)
     keep(layout.logs, "seal", layout.attempts)
@@ -47,13 +48,12 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
         }
         for (arm, set_name), sealed in done.items()
     ]
-    lines = [str(x) for sealed in done.values() for x in (*sealed.skipped, *sealed.conflicts)]
+    notes = [note for sealed in done.values() for note in sealed.notes]
+    left_out.tell(run, notes)
     if as_json:
-        print_json({"groups": rows, "notes": lines})
+        print_json({"groups": rows, "notes": [note.text for note in notes]})
     else:
         print_table("Ranges of problems", list(rows[0]), [list(row.values()) for row in rows])
-        for line in lines:
-            click.echo(line, err=True)
     if any(sealed.open for sealed in done.values()):
         return INCOMPLETE
     return DONE if any(sealed.made for sealed in done.values()) else NOTHING_TO_DO

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.store import marks, part_writer, schema, snapshot, tokens
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.left_out import Skipped
+from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import TokenPolicy
-from rlbhpc.store.view import Conflict, View
+from rlbhpc.store.view import View
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -53,15 +53,14 @@ class Sealing:
 
     ``made``: new parts. ``sealed, open``: units that are sealed now, and units that still miss
     samples. ``damaged``: samples whose only copies proved to be damaged. They count as missing from
-    now on. ``conflicts, skipped``: as in :class:`rlbhpc.store.scan.Rows`.
+    now on. ``notes``: what was left out.
     """
 
     made: tuple[Path, ...]
     sealed: int
     open: int
     damaged: int
-    conflicts: tuple[Conflict, ...]
-    skipped: tuple[Skipped, ...]
+    notes: tuple[Note, ...]
 
 
 def units(arm: str, grid: Grid) -> Iterator[Unit]:
@@ -112,6 +111,7 @@ class _Sealer:
         self._folder = layout.parts(arm, set_name)
         self._arm, self._grid, self._policy = arm, grid, policy
         now = snapshot.take(layout, arm, set_name, verify=verify)
+        self._listed = [skipped.note for skipped in now.skipped]
         self._view = View(now, ["n_tokens"])
         for part in now.parts:
             self._view.damaged[part.path].update(part.damaged)
@@ -154,8 +154,7 @@ class _Sealer:
             sealed,
             open_,
             self._damaged,
-            tuple(self._view.conflicts),
-            tuple(self._view.skipped),
+            (*self._listed, *self._view.notes),
         )
 
     def _asked(self, cell: Cell) -> NDArray[np.intp]:

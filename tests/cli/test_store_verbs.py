@@ -55,7 +55,8 @@ def test_what_stays_and_what_is_damaged_is_told(layout: Layout) -> None:
     assert code == INCOMPLETE
     assert "fails its checksum" in result.stderr
     code, result = call("gc", layout.root, "--json")
-    assert code == NOTHING_TO_DO
+    assert code == INCOMPLETE
+    assert "left out (1 damaged)" in result.stderr
     assert json.loads(result.stdout)["kept"][0]["reason"] == (
         "it holds samples that are not sealed"
     )

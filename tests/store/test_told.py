@@ -183,7 +183,11 @@ def test_samples_of_another_arm_do_not_count(
     assert counted(tree) == {"foreign": P * N}
     assert "another arm or problem set (base, math/0)" in told[0]
     assert tree[f"rl/{SET}"].sizes["problem"] == 0
-    assert said(capsys, "compact", layout.root)[0] == INCOMPLETE
+    other = Layout(layout.root.with_name("other"))
+    journal(other, samples([P], 1), "b")
+    for words in (["compact"], ["seal"], ["gc"], ["merge", other.root], ["merge", other.root]):
+        code, text = said(capsys, *words, layout.root)
+        assert (code, text.count("left out")) == (INCOMPLETE, 1), (words, text)
     if not sealed:
         cleaned = gc.gc(layout, "rl", SET, idle_hours=0)
         assert not cleaned.removed
