@@ -39,6 +39,7 @@ arms:
   rl: {model: rl}
   other: {model: other}
 analysis:
+  margin: 0.03
   averages: [{name: Both, problem_sets: [easy, hard]}]
 """
 
@@ -78,6 +79,7 @@ def test_seeds_of_one_recipe_are_one_arm(pooled: Report) -> None:
         nets = [float(p.net.estimate) for p in alone if p.base.problem_set == recipe.problem_set]
         assert float(recipe.answer.net.estimate) == pytest.approx(np.mean(nets))
         assert recipe.answer.seeds == 3
+        assert recipe.answer.margin == alone[0].answer.margin == 0.03
         assert recipe.answer.word == "shrinks"
     assert list(recipes_frame(recipes(pooled))["recipe"]) == ["rl", "rl"]
 

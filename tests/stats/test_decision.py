@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats import Counts, Verdict, Word, answer, mcnemar_exact, pythia
+from rlbhpc.stats import Counts, ProblemWeights, Verdict, Word, answer, mcnemar_exact, pythia
 from rlbhpc.stats.contrast import still_solved
+from rlbhpc.stats.decision import decide
+from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.mcnemar import attained_level
 from tests.stats.answer_truths import Truth, draw, truth
 
@@ -26,6 +28,10 @@ def test_slower_is_not_lost() -> None:
         found = answer(base, trained)
         assert found.lost.verdict is not Verdict.YES
         assert found.word is Word.BEHIND
+    # Nor where every hard problem is one that few samples solve.
+    for seed in range(3):
+        base, trained, _ = drawn("slower", seed)
+        assert answer(base, trained).lost.verdict is not Verdict.YES
 
 
 def test_an_expansion_is_called() -> None:
@@ -94,6 +100,18 @@ def test_what_a_leaping_test_leaves_of_the_error_goes_to_k_1() -> None:
     assert found.word is Word.QUICKER
     assert answer(Counts.of(64, base.c * 3), base).word is Word.SLOWER
     assert answer(base, base).word.open
+    # Six of six problems that move have p = .031: above the .01 that k = 1 has in any case.
+    steady = Counts.of(64, [10] * 30)
+    assert answer(steady, Counts.of(64, [11] * 6 + [10] * 24)).word is Word.QUICKER
+
+
+def test_several_comparisons_share_the_error() -> None:
+    # Six problems against none have McNemar p = .031.
+    base = Counts.of(64, [1] * 6 + [20] * 40)
+    weights = ProblemWeights.draw(len(base), np.random.default_rng(0), 1)
+    curve = difference_curve(base, Counts.of(64, [0] * 6 + [20] * 40), weights, [1, 64])
+    assert decide(curve).word is Word.BEHIND
+    assert decide(curve, comparisons=2).word.open
 
 
 def test_the_level_left_by_mcnemars_test() -> None:
