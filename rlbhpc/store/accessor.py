@@ -271,7 +271,7 @@ def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
     if isinstance(looks, list):
         raise UserError(
             "this cube was made by an earlier version, which did not store what the looks of "
-            "`rlbhpc plan --until` began with; run `rlbhpc plan` and `rlbhpc compact`"
+            "`rlbhpc plan --until` began with; run `rlbhpc sample` and `rlbhpc compact`"
         )
     numbers = np.atleast_1d(dataset["sample"].values)
     n = looks["n"] if looks else len(numbers)

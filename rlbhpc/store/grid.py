@@ -115,7 +115,7 @@ class Grid:
                     raise UserError(
                         f"{problem} at step {step} has samples of two different requests "
                         f"(fingerprints {required} and {fingerprint}) and no plan says which one "
-                        "counts; run `rlbhpc plan` on the study, or keep the two in folders of "
+                        "counts; run `rlbhpc sample` on the study, or keep the two in folders of "
                         "their own"
                     )
             if required == fingerprint:
@@ -193,7 +193,8 @@ class Grid:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{path}: damaged ({error}); run `rlbhpc plan` on the study to write it again"
+                f"{path}: damaged ({error}); remove it, and `rlbhpc sample` or `launch` of the "
+                "study writes it again"
             ) from error
 
 

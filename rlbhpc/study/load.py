@@ -47,7 +47,7 @@ def stored_study(path: Path) -> Study:
     try:
         return Study.from_json(path.read_text("utf-8"))
     except (UserError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}; run `rlbhpc plan` or `sample` again") from None
+        raise UserError(f"{path}: {error}; run `rlbhpc sample` or `launch` again") from None
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:

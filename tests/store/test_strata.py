@@ -102,5 +102,5 @@ def test_where_some_problems_have_more_samples_those_that_all_have_sort(
 
 
 def test_looks_of_an_earlier_version_are_one_line() -> None:
-    with pytest.raises(UserError, match=r"run `rlbhpc plan` and `rlbhpc compact`"):
+    with pytest.raises(UserError, match=r"run `rlbhpc sample` and `rlbhpc compact`"):
         dataset(np.zeros((2, 8)), [{"arm": "a"}]).rlb.counts()

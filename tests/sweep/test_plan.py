@@ -292,6 +292,18 @@ def _keys(plan: Plan) -> list[SampleKey]:
     ]
 
 
+def test_a_damaged_grid_is_written_again_as_its_refusal_says(study: Study) -> None:
+    remember(study)
+    path = study.layout.grid("base", "countdown")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    with pytest.raises(UserError, match="remove it, and `rlbhpc sample` or `launch`"):
+        remember(study)
+    path.unlink()
+    remember(study)
+    assert path.read_bytes() == whole
+
+
 def test_the_levels_of_a_problem_set_are_planned_for_the_cube(study: Study, tmp_path: Path) -> None:
     path = tmp_path / "tiny.yaml"
     text = path.read_text()
