@@ -37,6 +37,8 @@ from rlbhpc.errors import (
 log = logging.getLogger(__name__)
 # What the processes that a verb starts are as verbose by.
 VERBOSE: Final = "RLBHPC_VERBOSE"
+# Packages that a login node can do without, and the extra that brings each.
+EXTRAS: Final = {"torch": "train", "transformers": "train", "deepspeed": "train", "vllm": "vllm"}
 
 
 class Verb(NamedTuple):
@@ -200,6 +202,13 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
         refused = _refused(error)
         click.echo(f"rlbhpc: {refused}", err=True)
         return refused.code
+    except ModuleNotFoundError as error:
+        log.debug("refused", exc_info=True)
+        if error.name not in EXTRAS:
+            raise
+        extra = f"pip install 'rlbhpc[{EXTRAS[error.name]}]'"
+        click.echo(f"rlbhpc: this needs {error.name}, which is not here: {extra}", err=True)
+        return USAGE
     except Exception:
         log.debug("not foreseen", exc_info=True)
         raise

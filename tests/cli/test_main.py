@@ -77,6 +77,7 @@ def test_an_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
     [
         (UserError("study.yaml:3: n: found -1"), 64, "rlbhpc: study.yaml:3: n: found -1"),
         (UserError("later", code=75), 75, "later"),
+        (ModuleNotFoundError(name="torch"), 64, "needs torch, which is not here: pip install 'rlb"),
         (KeyboardInterrupt(), 75, "interrupted"),
         (BrokenPipeError(), 0, ""),
     ],
