@@ -69,7 +69,9 @@ def _from_last_box(body: str) -> Extracted | None:
         if _PART.search(body) is not None:
             return None
     suffix = _suffix(body[box.end() :])
-    return None if suffix is None else Extracted(_joined(box[1].strip(), suffix), "box")
+    if not suffix:
+        return None if suffix is None else Extracted(box[1].strip(), "box")
+    return Extracted(_joined(box[1].strip(), suffix), "box")
 
 
 @lru_cache(maxsize=4096)
@@ -104,7 +106,7 @@ def _from_whole(body: str) -> Extracted | None:
 _BOUNDS: Final = (" at most", " at least", " up to")
 # Right before a box these deny it, bound it, or make it a part of something larger.
 _DENY: Final = (
-    " not", "n't", "n’t", " never", " than", "not equal to", "not be",
+    *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be",
     "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times",
 )  # fmt: skip
 _OPEN: Final = re.compile(
@@ -115,8 +117,10 @@ _OPEN: Final = re.compile(
 def _denied(body: str, box: int) -> bool:
     """Whether what stands right before a box denies it, or bounds what is called unknown."""
     words = body[max(0, box - 24) : box].rstrip(" $\\([\n*:")
+    if not words.endswith(_DENY):
+        return False  # nearly always
     if not words.endswith(_BOUNDS):
-        return words.endswith(_DENY)
+        return True
     sentence = body[max(0, box - 300) : box].rpartition(". ")[2]
     return _OPEN.search(sentence) is not None
 
