@@ -14,9 +14,12 @@ import pyarrow.compute as pc
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.store import left_out
+from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import TokenPolicy
+from rlbhpc.store.reader import purged
 from rlbhpc.store.rewrite import cells, rewrite
-from rlbhpc.store.sources import Group
+from rlbhpc.store.sources import Group, Sources
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
@@ -40,8 +43,16 @@ class Stored:
     arm: str | None = None
     step: int | None = None
 
+    @cached_property
+    def _purged(self) -> list[Note]:
+        return purged(Sources.survey(self.layout))
+
     def groups(self) -> list[Group]:
-        """Arms on problem sets that are looked at; refuses an arm that has none."""
+        """Arms on problem sets that are looked at; refuses an arm that has none.
+
+        Samples that only the cube has left cannot be looked at, which is told.
+        """
+        left_out.tell(self.layout.root, self._purged)
         groups = [Group(*group) for group in self.layout.groups()]
         chosen = [group for group in groups if self.arm in {None, group.arm}]
         if not chosen:

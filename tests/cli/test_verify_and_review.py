@@ -92,6 +92,15 @@ def test_the_same_grader_changes_nothing(study: Study) -> None:
     assert sum(row["samples"] for row in found["verdicts"]) == 3 * N
 
 
+@pytest.mark.parametrize("words", [(), ("--again",), ("--compare", "math", "math-paper")])
+def test_samples_that_only_the_cube_has_are_told(study: Study, words: tuple[str, ...]) -> None:
+    call("compact", study.layout.root)
+    (study.layout.journals("base", "gsm8k") / "one.journal").unlink()
+    code, result = call("verify", study.layout.root, *words)
+    assert code == INCOMPLETE
+    assert result.stderr.count(f"left out ({3 * N} purged)") == 1
+
+
 def test_two_graders_side_by_side(study: Study) -> None:
     code, result = call("verify", study.layout.root, "--compare", "math", "math-paper", "--json")
     assert code == DONE
