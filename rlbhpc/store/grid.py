@@ -152,9 +152,8 @@ class Grid:
         """Write the grid, replacing an older one in one step."""
         index = {step: i for i, step in enumerate(self.steps)}
         rows = {problem: [[-1, 0]] * len(self.steps) for problem in self.problems}
-        for key, fingerprint in self.fingerprints.items():
-            step, problem = key
-            rows[problem][index[step]] = [fingerprint, self.counts[key]]
+        for (step, problem), fingerprint in self.fingerprints.items():
+            rows[problem][index[step]] = [fingerprint, self.counts[step, problem]]
         values = {
             "model": self.model,
             "n": self.n,

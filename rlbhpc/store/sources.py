@@ -57,7 +57,10 @@ class Rows:
         self.now = snapshot.take(layout, *group)
         holds: list[Index | Sealed] = [*self.now.parts, *self.now.journals]
         self._holds = {f.path.relative_to(layout.root).as_posix(): f for f in holds}
-        self.files = {name: _usable(file) for name, file in self._holds.items()}
+        self.files = {
+            name: len(file.records) if isinstance(file, Index) else file.rows
+            for name, file in self._holds.items()
+        }
         self.notes = [skipped.note for skipped in self.now.skipped]
 
     @cached_property
@@ -102,10 +105,6 @@ class Rows:
             for cell, last in _last(self._holds[name]):
                 highest[cell] = max(highest.get(cell, 0), last)
         return highest
-
-
-def _usable(file: Index | Sealed) -> int:
-    return len(file.records) if isinstance(file, Index) else file.rows
 
 
 def _last(holds: Index | Sealed) -> list[tuple[Cell, int]]:

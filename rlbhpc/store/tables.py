@@ -13,7 +13,7 @@ their digest is their name, and any number of them adds up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,7 +110,7 @@ def settle_scores(
     Files that another process adds meanwhile stay.
     """
     folder = layout.tables(SCORES) / source / problem_set / scorer
-    paths = list(_files(folder))
+    paths = _files(folder)
     if not paths:
         return
     rows = pa.concat_tables([_read_scores(path) for path in paths])
@@ -204,10 +204,9 @@ def _cells(stored: Mapping[str, Any]) -> dict[tuple[int, str], tuple[int, int]]:
     return {(step, problem): (n, c) for step, problem, n, c in stored["counts"]}
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: Path) -> list[Path]:
     """Finished files below a folder, in the order of their names."""
-    if folder.is_dir():
-        yield from sorted(p for p in folder.rglob("*") if p.suffix in {_JSON, named_parquet.ENDING})
+    return sorted(p for p in folder.rglob("*") if p.suffix in {_JSON, named_parquet.ENDING})
 
 
 def _load(path: Path) -> dict[str, Any]:
