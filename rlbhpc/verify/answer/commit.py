@@ -95,6 +95,7 @@ def phrase(body: str) -> Extracted | None:
         if (
             text is None
             or _in_code(body, cue)
+            or _OPEN_QUOTE.search(body[max(0, cue.start() - 20) : cue.start()])
             or _DOUBT.search(body[max(0, cue.start() - 40) : cue.start()])
         ):
             continue
@@ -110,6 +111,8 @@ def phrase(body: str) -> Extracted | None:
     return Extracted(unread, "phrase") if unread else None
 
 
+# What a quotation begins with is what somebody else says.
+_OPEN_QUOTE: Final = re.compile(r"(?:^|\s)[\"“]\s*(?:the|my|its)?\s*$", re.IGNORECASE)
 _CODE: Final = re.compile(r"```(?!text|txt|latex|markdown|output)[a-z]", re.IGNORECASE)
 
 

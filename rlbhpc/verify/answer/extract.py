@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rlbhpc.verify.answer.commit import Extracted as Extracted
 from rlbhpc.verify.answer.commit import marker, phrase, tag
 from rlbhpc.verify.answer.concluding import bare, closing
-from rlbhpc.verify.answer.late import commits, late, unless_taken_back
+from rlbhpc.verify.answer.late import commits, is_withdrawn, late, unless_taken_back
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
@@ -90,7 +90,7 @@ def _from_whole(body: str) -> Extracted | None:
     box = _box(body)
     if box is not None:
         rest = body[box.end :]
-        denied = _denied(body, box.start)
+        denied = _denied(body, box.start) or is_withdrawn(rest)
         return late(rest, box.text) or (
             None if denied else Extracted(_joined(box.text, _scale(rest)), "box")
         )

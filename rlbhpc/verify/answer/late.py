@@ -55,19 +55,26 @@ def late(rest: str, box: str) -> Extracted | None:
         words = isinstance(value, Words) and not judges(value) and isinstance(read(box), Words)
         if text is not None and value is not None and (is_value(value) or words):
             return Extracted(text, "phrase")
-    if _RETRACTION.search(rest) is not None:
+    if _RETRACTION.search(rest) is not None or is_withdrawn(rest):
         concluded = closing(rest)
         if concluded is not None and is_value(read(concluded.text)):
             return concluded
     return None
 
 
+_WITHDRAWN: Final = r"scratch\s+that|(?:answer|result)\s+above\s+(?:is|was)\s+(?:wrong|incorrect)"
 # Words by which a writer goes back on an answer: the first kind always, the second perhaps.
 _TAKEN_BACK: Final = re.compile(
-    r"\b(?P<surely>edit\s*:|sorry(?!\s+for)|oops|correction|scratch\s+that|misread)|\b(?:hmm|wait|hold\s+on|"
-    r"on\s+second\s+thought)\b",
+    rf"\b(?P<surely>edit\s*:|sorry(?!\s+for)|oops|correction|{_WITHDRAWN}|misread)"
+    r"|\b(?:hmm|wait|hold\s+on|on\s+second\s+thought)\b",
     re.IGNORECASE,
 )
+_NO_LONGER: Final = re.compile(rf"\b(?:{_WITHDRAWN})", re.IGNORECASE)
+
+
+def is_withdrawn(rest: str) -> bool:
+    """Whether the text behind an answer says that it holds no more."""
+    return _NO_LONGER.search(rest) is not None
 
 
 def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
@@ -86,7 +93,7 @@ def commits(rest: str) -> bool:
     if len(rest) < 8:
         return False
     marked = "####" in rest or "</answer>" in rest or _RETRACTION.search(rest) is not None
-    return marked or any(True for _ in cues(rest))
+    return marked or is_withdrawn(rest) or any(True for _ in cues(rest))
 
 
 def _opens_sentence(body: str, cue: re.Match[str]) -> bool:

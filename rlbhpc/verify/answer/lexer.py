@@ -73,7 +73,7 @@ _DROPPED: Final = frozenset(
     "scriptstyle limits nolimits quad qquad enspace thinspace hfill hfil rm bf it sf tt mathstrut "
     "nonumber therefore because middle , ; : ! ( ) [ ] / @ mathop mathrel mathbin strut left right "
     "mathbf boldsymbol bm pmb mathit mathsf mathtt mathcal mathscr mathfrak emph underline vec "
-    "overrightarrow boxed fbox ensuremath notag smash Large large normalsize small cancel "
+    "overrightarrow boxed fbox ensuremath notag smash Large large normalsize small "
     "hline checkmark qed blacksquare".split()
 )
 _ARGUMENT_DROPPED: Final = frozenset(
