@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from rlbhpc.errors import UserError
+from rlbhpc.store import left_out
+from rlbhpc.store.left_out import DAMAGED, Note
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan
@@ -22,7 +24,7 @@ def speeds(folder: Path) -> dict[Checkpoint, float]:
     has as many devices as its record names, and counts as one where it names none.
     """
     layout = Layout(folder)
-    plan = cache(lambda name: _shards(layout.plans / f"{name}.json"))
+    plan = cache(lambda name: _shards(layout, name))
     tokens: Counter[Checkpoint] = Counter()
     seconds: Counter[Checkpoint] = Counter()
     for attempt in read_attempts(layout.attempts):
@@ -36,9 +38,12 @@ def speeds(folder: Path) -> dict[Checkpoint, float]:
     return {which: tokens[which] / time for which, time in seconds.items() if time > 0}
 
 
-def _shards(path: Path) -> dict[int, Checkpoint]:
-    """Which model each shard of a plan loads; nothing where the plan is gone."""
+def _shards(layout: Layout, name: str) -> dict[int, Checkpoint]:
+    """Which model each shard of a plan loads; nothing where it is gone, or damaged and told."""
+    path = layout.plans / f"{name}.json"
     try:
         return {shard.number: (shard.model, shard.step) for shard in Plan.load(path).shards}
-    except UserError:
+    except UserError as error:
+        if path.exists():
+            left_out.tell(layout.root, [Note(DAMAGED, f"speeds of workers: {error}")])
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rlbhpc.cli.report import report as command
-from rlbhpc.errors import UserError
+from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspects.beyond import more
 from rlbhpc.report.aspects.budget import HOURS, TOKENS, budgets
 from rlbhpc.report.aspects.checkpoints import chosen
@@ -90,6 +91,16 @@ def test_speeds_count_the_devices_of_a_worker(rich: Report) -> None:
     assert found["start", 0] == SPEEDS["start"] and found["grpo-run", 50] == SPEEDS["grpo-run"]
     (rich.folder / "attempts" / "torn.json").write_text("{")
     assert speeds(rich.folder) == found
+
+
+def test_a_damaged_plan_is_told_where_it_would_have_said_who_was_quick(
+    rich: Report, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(rich.folder, tmp_path / "run"))
+    (plan,) = (run / "plans").glob("*.json")
+    plan.write_bytes(plan.read_bytes()[:-9])
+    with pytest.warns(LeftOutWarning, match=rf"speeds of workers: .*{plan.name}"):
+        assert speeds(run) == {}
 
 
 def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Path) -> None:
