@@ -16,7 +16,7 @@ from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.api import written
 from rlbhpc.launch.behind import behind
-from rlbhpc.launch.cluster import HERE, choose
+from rlbhpc.launch.cluster import HERE, choose, folders
 from rlbhpc.launch.host.claims import alive
 from rlbhpc.launch.prepare import Prepared, prepare
 from rlbhpc.launch.status import status
@@ -49,6 +49,11 @@ def draft(base: str, trained: str, sets: str | None, cluster: str | None) -> Dra
     models = ModelSource.read("--base", base), ModelSource.read("--trained", trained)
     if models[0].folder == models[1].folder:
         raise UserError(f"--base and --trained are both {models[0].folder}; name two models")
+    if cluster is not None and cluster.endswith(".yaml"):
+        raise UserError(
+            f"--cluster {cluster}: a study names an entry of the cluster table; name "
+            f"{Path(cluster).stem} after copying the file to {folders()[0]}"
+        )
     if cluster is not None:
         choose(cluster)  # refuses an unknown name
     is_here = cluster in HERE if cluster else shutil.which("sbatch") is None

@@ -104,6 +104,11 @@ def test_wrong_words_are_told(
         draft(base, trained, sets, "local")
 
 
+def test_a_file_of_a_cluster_is_no_name_for_a_study(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"--cluster my/site.yaml: .* name site after copying"):
+        draft("models/base", "models/rl", None, "my/site.yaml")
+
+
 def test_ask_goes_on_with_its_own_study_alone(folder: Path) -> None:
     first = draft("models/base", "models/rl", "math500", "local")
     file = write_study(first, go_on=True)

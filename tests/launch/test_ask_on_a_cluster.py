@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
 def test_ask_goes_on_after_a_kill_while_its_jobs_are_in_the_queue(site: Site) -> None:
     study_at(site, samples=1)  # for its model
     shutil.copytree(site.folder / "model", site.folder / "rl")
-    pair = ("--base", "model", "--trained", "rl", "--cluster", str(site.cluster()))
+    site.environment["RLBHPC_CLUSTERS"] = str(site.cluster().parent)
+    pair = ("--base", "model", "--trained", "rl", "--cluster", "site")
     site.rlbhpc("init", *pair)
     study = site.folder / "rl-against-model.yaml"
     text = study.read_text().replace("limit: 500", "limit: 8").replace("n: 256", "n: 4  ")
