@@ -46,7 +46,7 @@ CUE: Final = re.compile(
 )
 # A heading that stands alone on its line; the answer is what follows it.
 _HEADING: Final = re.compile(
-    r"^[#*\s]*(?:the\s+)?(?:final\s+)?(?:answer|result)s?\s*[:：]?[*\s]*$\n",
+    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answer|result)s?[ \t]*+[:：]?[* \t]*+$\n",
     re.IGNORECASE | re.MULTILINE,
 )
 MAX_TRIES: Final = 8
@@ -156,9 +156,10 @@ HEDGE: Final = re.compile(
 _DOUBT: Final = re.compile(
     r"\b(?:perhaps|maybe|possibly|probably|if|suppose|assume|whether|guess|not sure)\b[^.!?:;\n]*$"
     r"|\b(?:false|untrue|not\s+true|wrong|incorrect|mistaken|not\s+the\s+case)\s+(?:that|to\s+\w+)\b"
-    r"[^.!?:;\n]*$"
-    r"|(?:\b(?:wrong|incorrect|false|naive|tempting|trap|one|another|second|other|previous|earlier|initial|first|old|"
-    r"student|intermediate|partial|rejected|discarded)|['’]s)\s+$",
+    r"[^.,!?:;\n]*$"
+    r"|(?:\b(?:wrong|incorrect|false|naive|tempting|trap|another|second|other|previous|earlier|initial|first|old|"
+    r"student|intermediate|partial|rejected|discarded)|(?<!today)['’]s)\s+$"
+    r"|(?:^|[.!?\n])[\s*]*one\s+$",
     re.IGNORECASE,
 )
 # What explains or contrasts an answer without changing it.

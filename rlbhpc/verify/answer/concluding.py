@@ -39,14 +39,19 @@ def bare(body: str) -> Extracted | None:
 _CLOSING: Final = re.compile(
     r"(?:[^.\n]{0,120}\b)?(?:therefore|thus|hence|so(?!\s+far)|consequently|in conclusion|"
     r"finally)\b[^.\n]*?"
-    r"(?:\b(?:is|are|equals|ha[sd]|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b(?:\s+at\b)?|=)\s*"
+    r"(?:\b(?:is|are|equals|(?:should|must)\s+be|we\s+(?:get|obtain|have|find))\b|=)\s*"
     r"(?P<value>(?:[^.\n=]|\.(?=\d))+)",
+    re.IGNORECASE,
+)
+_SUPPOSES: Final = re.compile(
+    r"\b(?:or|if|wrong|incorrect|false|bound|suppose|case\s+\d|(?:first|other)\s+(?:root|part|case))\b|[\"“”?≈]|\\approx",
     re.IGNORECASE,
 )
 _LEAD: Final = (
     r"(?:(?:therefore|thus|hence|so|consequently|finally),?\s+|∴\s*|\$?\\therefore\s*|(?:so\s+)?we\s+"
     r"(?:conclude|find|get|obtain|have)(?:\s+that)?:?\s+|it\s+follows\s+that\s+|"
-    r"(?:in|as)\s[a-z ]+:\s+|taking\s[a-z ]+,\s+|total:?\s+|итого:\s*|"
+    r"(?:in\s[a-z ]+|as\s+an?\s+(?:fraction|decimal|percentage|mixed\s+number)):\s+|"
+    r"taking\s[a-z ]+,\s+|total:?\s+|итого:\s*|"
     r"(?:следовательно|итак|таким\s+образом|"
     r"donc|somit|daher|por\s+lo\s+tanto|portanto|따라서|그러므로|よって|したがって|ゆえに),?、?\s*)"
 )
@@ -92,7 +97,7 @@ def _concluded(sentence: str) -> Extracted | None:
         if taken is not None:
             return taken
     match = _CLOSING.fullmatch(sentence)
-    if match is None or HEDGE.search(sentence) or _DENIES.search(sentence):
+    if match is None or HEDGE.search(sentence) or _SUPPOSES.search(sentence):
         return None
     value = _AFTERTHOUGHT.sub("", match["value"]).replace("**", "").strip(" *")
     value = value.removesuffix("\\)").removesuffix("\\]").strip(" $")
@@ -114,7 +119,7 @@ _DENIES: Final = re.compile(
     r"about|around|nearly|almost|close|bound\w*|(?:upper|lower)\s+(?:limit|estimate)|exceed\w*|"
     r"wrong\w*|incorrect\w*|false\w*|mistak\w*|errors?|typos?|traps?|tempt\w*|naive\w*|claim\w*|"
     r"says?|said|states?|stated|told|tells?|(?:are|is|was)\s+given|given\s+that|asks?|asked|problem|"
-    r"question|hints?|examples?|e\.g|another|others?|else|instead|rather|except|besides|but|however|"
+    r"half|twice|before|denominator|numerator|subtract\w*|initial\w*|previous|last|earlier|question|hints?|examples?|e\.g|another|others?|else|instead|rather|except|besides|but|however|"
     r"though|although|despite|yet|still|second(?!s)(?<!per\ssecond)|third|"
     r"first(?!\s+(?:\d|\$|n\b|two|three|four|five|six|ten|hundred))|steps?\s*\d|cases?|"
     r"part\s+\(?[a-h1-9]|partial\w*|sub\w*total|so\s+far|intermediate|temporar\w*|"
@@ -176,7 +181,7 @@ _CHINESE: Final = re.compile(
     r"(?:是|为|等于|一?共有|总共有|一?共需要|选|(?<![0-9A-Za-z+\-*/^)}])(?P<named>[a-zA-Z]\s*=))\s*(?P<value>[^。是为=]+)"
 )
 _CHINESE_DENIES: Final = re.compile(
-    r"[不没未非无错误若设令约概近似至超少多余除剩另其第每几半倍一种认以可能或许题给出如果？?]"
+    r"[不没未非无错误若设令约概近似至超少多余除剩另其第每几半倍界反负外一种认以可能或许题给出如果？?]"
 )
 _WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/]{1,12})?")
 

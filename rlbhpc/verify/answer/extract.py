@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
+from rlbhpc.verify.answer.commit import CUE, marker, phrase, tag
 from rlbhpc.verify.answer.commit import Extracted as Extracted
-from rlbhpc.verify.answer.commit import marker, phrase, tag
 from rlbhpc.verify.answer.concluding import bare, closing
 from rlbhpc.verify.answer.late import commits, is_withdrawn, late, unless_taken_back
 
@@ -103,10 +103,12 @@ def _from_whole(body: str) -> Extracted | None:
     return closing(body) or bare(body)
 
 
-_BOUNDS: Final = (" at most", " at least", " up to")
+_BOUNDS: Final = (
+    " at most", " at least", " up to", " no greater than", " no more than", " no less than",
+)  # fmt: skip
 # Right before a box these deny it, bound it, or make it a part of something larger.
 _DENY: Final = (
-    *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be",
+    *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be", "\\ne", "\\neq",
     "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times",
 )  # fmt: skip
 _OPEN: Final = re.compile(
@@ -116,7 +118,7 @@ _OPEN: Final = re.compile(
 
 def _denied(body: str, box: int) -> bool:
     """Whether what stands right before a box denies it, or bounds what is called unknown."""
-    words = body[max(0, box - 24) : box].rstrip(" $\\([\n*:")
+    words = body[max(0, box - 24) : box].rstrip(" $\\([*")
     if not words.endswith(_DENY):
         return False  # nearly always
     if not words.endswith(_BOUNDS):
@@ -238,6 +240,10 @@ def _parts(body: str, boxes: list[_Box]) -> _Box | None:
             return None
     if any(box.end > label.start() for box, label in zip(boxes, labels[1:], strict=False)):
         return None
+    if CUE.search(body, labels[-1].end(), boxes[-1].start) and not CUE.search(
+        body, labels[0].end(), boxes[0].start
+    ):
+        return None  # steps, of which the last gives the answer
     return _Box(", ".join(box.text.strip() for box in boxes), boxes[0].start, boxes[-1].end)
 
 
@@ -319,7 +325,9 @@ _SCALE: Final = re.compile(
 
 
 # A factor or a power that the formula goes on with: "$\\boxed{5}\\times 10^3$".
-_FACTOR: Final = re.compile(r"\s*((?:\\times|\\cdot|\^)\s*[^$\n=]{1,40}?)\s*(?:\$|\\[)\]])")
+_FACTOR: Final = re.compile(
+    r"\s*((?:\\times|\\cdot|\^(?!\{?(?:\*|\\dagger)))[^$\n=]{1,40}?)(?:\$|\\[)\]])"
+)
 
 
 # "$\\boxed{5m}$ where $m$ is the slope": what looks like a unit is a letter.
@@ -328,7 +336,7 @@ _LETTER: Final = re.compile(
 )
 
 
-_DIGITS_AND_LETTER: Final = re.compile(r"(.*\d)\s*([A-Za-z])", re.DOTALL)
+_DIGITS_AND_LETTER: Final = re.compile(r"(-?[\d.,]+)\s*([A-Za-z])")
 
 
 def _joined(text: str, suffix: str) -> str:

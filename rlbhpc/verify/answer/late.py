@@ -69,6 +69,8 @@ _TAKEN_BACK: Final = re.compile(
     r"|\b(?:hmm|wait|hold\s+on|on\s+second\s+thought)\b",
     re.IGNORECASE,
 )
+# What follows "wait" mostly is a check, whose last value is no answer.
+_REPLACES: Final = re.compile(r"\b(?:must|should)\s+be\b|\bis\s+actually\b", re.IGNORECASE)
 _NO_LONGER: Final = re.compile(rf"\b(?:{_WITHDRAWN})", re.IGNORECASE)
 
 
@@ -82,10 +84,13 @@ def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
     back = list(_TAKEN_BACK.finditer(body)) if phrased is not None else []
     if not back or any(cue.start() > back[-1].start() for cue in cues(body)):
         return phrased
-    concluded = closing(body[back[-1].start() :])
+    after = body[back[-1].start() :]
+    surely = any(match["surely"] for match in back)
+    concluded = closing(after) if surely or _REPLACES.search(after) is not None else None
     if concluded is not None and is_value(read(concluded.text)):
         return concluded
-    return None if any(match["surely"] for match in back) else phrased
+    replaced = surely and any(map(str.isdigit, after))
+    return None if replaced or is_withdrawn(after) else phrased
 
 
 def commits(rest: str) -> bool:
