@@ -6,6 +6,7 @@ waits in memory. Environment variables, and so keys, are never logged.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -56,7 +57,8 @@ class DebugLog(logging.Handler):
         """Write a line to whatever wants it; a log must never be what ends the work."""
         line = self.format(record) + "\n"
         if record.levelno >= self.screen:
-            sys.stderr.write(line)
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(line)
         data = line.encode("utf-8", "backslashreplace")
         if self._path is None:
             self._waiting = (self._waiting + data)[-MOST_BYTES:]
@@ -81,7 +83,8 @@ class DebugLog(logging.Handler):
     def drop(self) -> None:
         """Remove the file: the call found nothing to do."""
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._path.unlink()
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0 or self._written > MOST_BYTES:

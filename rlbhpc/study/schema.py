@@ -54,8 +54,8 @@ class Endpoint(Entry):
 
     url: Annotated[
         str,
-        Field(pattern=r"^https?://[A-Za-z0-9\[][A-Za-z0-9._~:/@%+=\[\]-]*$"),
-        Words("an address with http:// or https://"),
+        Field(pattern=r"^https?://[A-Za-z0-9\[][A-Za-z0-9._~:/%+=\[\]-]*$"),
+        Words("an address with http:// or https://, without a password; `key_env` names the key"),
     ]
     """Base address, up to and with `/v1`."""
     model: Text

@@ -161,7 +161,13 @@ class Study:
             rest = arm.model_dump(mode="json", exclude={"model"}), self.models[arm.model].steps
             key = json.dumps([training.from_, recipe, rest], sort_keys=True)
             groups.setdefault(key, []).append(name)
-        return {_common_name(names): tuple(names) for names in groups.values() if len(names) > 1}
+        pooled: dict[str, tuple[str, ...]] = {}
+        for names in groups.values():
+            if len(names) > 1:
+                short = common_name(names)
+                taken = short in pooled or short in self.file.arms
+                pooled[", ".join(names) if taken else short] = tuple(names)
+        return pooled
 
     def _partner(self, arm: Arm, model: str) -> str | None:
         """The arm of a model that asks for the same as another arm."""
@@ -365,9 +371,9 @@ class Study:
         return cast(dict[str, Any], plugins.replaced(meaning, self.plugins))
 
 
-def _common_name(names: list[str]) -> str:
+def common_name(names: list[str]) -> str:
     """``rl`` for ``rl-s0`` and ``rl-s1``, or ``rl-seed0`` and ``rl-seed1``."""
-    stems = {re.sub(r"-s(eed)?\d+", "", name) for name in names}
+    stems = {re.sub(r"(.*)-s(?:eed)?\d+(?=-|$)", r"\1", name) for name in names}
     return stems.pop() if len(stems) == 1 else ", ".join(names)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import threading
 from pathlib import Path
@@ -26,6 +28,13 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     made.journal(layout, [right(0, i) for i in range(4)], "one")
     layout.attempts.mkdir()
     return layout
+
+
+class Full(io.StringIO):
+    """A stream to a disk without space."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def call(*words: object) -> int:
@@ -55,6 +64,20 @@ def test_verbose_goes_before_the_verb_or_behind_it(
     words.insert(place, "--verbose")
     assert call(*words) == 0
     assert "rlbhpc.store.compact: cube of" in capsys.readouterr().err
+
+
+def test_a_log_that_cannot_be_written_ends_no_work(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", Full())
+    assert call("--verbose", "compact", layout.root) == 0
+    monkeypatch.undo()
+    monkeypatch.setenv(VERBOSE, "")
+    for path in layout.logs.iterdir():
+        path.unlink()
+    layout.logs.rmdir()
+    layout.logs.write_text("a file where the folder should be")
+    assert call("compact", layout.root) == 4
 
 
 def test_without_it_nothing_more_is_shown(

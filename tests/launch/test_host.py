@@ -347,7 +347,9 @@ def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run:
     (folder / "abc-00001.0").write_text(f"{alive}\n")
     # The number of a job that ended went to another process, which is this one.
     (folder / "abc-00002.0").write_text(f"local {socket.gethostname()} {pid} 7\n")
-    code, text = work_on(run, "1,2")
+    # Versions before this one wrote no start.
+    (folder / "abc-00003.0").write_text(f"local {socket.gethostname()} {pid}\n")
+    code, text = work_on(run, "1,2,3")
     assert code == 0
     assert f"shard 1 is worked by {alive}" in text
     assert (run.folder / "worked").read_text() == "2\n"

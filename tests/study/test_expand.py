@@ -12,6 +12,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.expand import expand
 from rlbhpc.study.load import validated
 from rlbhpc.study.schema import StudyFile
+from rlbhpc.study.study import common_name
 from rlbhpc.study.tree import parse
 
 BASE = """
@@ -84,6 +85,23 @@ def test_what_seeds_cannot_be(recipe: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError) as refused:
         expanded({"recipes/rl": {"algorithm": "grpo", **recipe}})
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arms", "name"),
+    [
+        (["rl-s0", "rl-s1"], "rl"),
+        (["rl-s1-s0", "rl-s1-s1"], "rl-s1"),
+        (["math-s1k-s0", "math-s1k-s1"], "math-s1k"),
+        (["r1-s1.5b-seed0", "r1-s1.5b-seed1"], "r1-s1.5b"),
+        (["rl-s0-big", "rl-s1-big"], "rl-big"),
+        (["one", "two"], "one, two"),
+    ],
+)
+def test_arms_that_differ_in_their_seed_share_the_rest_of_their_names(
+    arms: list[str], name: str
+) -> None:
+    assert common_name(arms) == name
 
 
 def test_a_swept_name_stands_for_all_its_members() -> None:

@@ -272,3 +272,10 @@ def test_two_problems_under_one_id_are_refused_whatever_the_study_says(study_fil
     drop = [f"problem_sets.{name}.duplicates=drop" for name in ("math500", "math-train")]
     with pytest.raises(UserError, match=r"another problem than .* under the same id"):
         load_study(study_file, drop)
+
+
+def test_an_endpoint_takes_no_password_in_its_address(study_file: Path) -> None:
+    text = study_file.read_text()
+    study_file.write_text(text.replace("http://localhost", "http://me:secret@localhost"))
+    with pytest.raises(UserError, match=r"without a password; `key_env` names the key"):
+        load_study(study_file)

@@ -84,7 +84,9 @@ def alive(holder: str) -> bool:
     if kind == "local":
         host, _, process = name.partition(" ")
         pid, _, start = process.partition(" ")
-        return host != socket.gethostname() or (start != "" and started(pid) == start)
+        now = started(pid) if pid else ""
+        # A claim of an older version has no start.
+        return host != socket.gethostname() or (now != "" and start in ("", now))
     code, text = call("squeue", "--all", "--noheader", f"--jobs={name}", "--format=%T")
     if code != 0:
         # Without an answer it may well run; only what Slurm does not know is gone.
