@@ -12,14 +12,28 @@ import os
 import platform
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 # A file takes no more than this, so that the logs of a large array fit any quota.
 MOST_BYTES: Final = 1 << 20
 FORMAT: Final = "%(asctime)s %(name)s: %(message)s"
 
 _root = logging.getLogger("rlbhpc")
+
+
+class _Lines(logging.Formatter):
+    """Tracebacks without marks below the lines: to place those, Python compiles each line anew."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, the library's name
+        whole = traceback.TracebackException(*ei, compact=True)
+        part: traceback.TracebackException | None = whole
+        while part is not None:
+            for frame in part.stack:
+                frame.colno = None
+            part = part.__cause__ or part.__context__
+        return "".join(whole.format()).rstrip("\n")
 
 
 class DebugLog(logging.Handler):
@@ -30,7 +44,7 @@ class DebugLog(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(_Lines(FORMAT))
         self.screen = logging.WARNING
         self._waiting = b""
         self._path: Path | None = None
