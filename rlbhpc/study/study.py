@@ -165,8 +165,8 @@ class Study:
         for names in groups.values():
             if len(names) > 1:
                 short = common_name(names)
-                taken = short in pooled or short in self.file.arms
-                pooled[", ".join(names) if taken else short] = tuple(names)
+                is_used = short in pooled or short in self.file.arms
+                pooled[", ".join(names) if is_used else short] = tuple(names)
         return pooled
 
     def _partner(self, arm: Arm, model: str) -> str | None:

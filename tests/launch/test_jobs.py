@@ -147,7 +147,7 @@ def test_a_home_that_may_not_be_read_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/proc/1/root/nowhere")
+    monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
     monkeypatch.setattr(Path, "glob", _denied(Path.glob))
     assert {"generic", "dev"} <= set(table())
 

@@ -93,9 +93,9 @@ def _concluded(sentence: str) -> Extracted | None:
         return Extracted(choice[1] or choice[2], "closing")
     led = _LED.fullmatch(sentence)
     if led is not None and not HEDGE.search(sentence) and not _DENIES.search(sentence):
-        taken = _taken(COPULA.sub("", led["value"]).replace("**", ""))
-        if taken is not None:
-            return taken
+        conclusion = _taken(COPULA.sub("", led["value"]).replace("**", ""))
+        if conclusion is not None:
+            return conclusion
     match = _CLOSING.fullmatch(sentence)
     if match is None or HEDGE.search(sentence) or _SUPPOSES.search(sentence):
         return None
@@ -231,10 +231,10 @@ def _taken(text: str, words: bool = False) -> Extracted | None:
         text = f"{formula[1]} \\text{{ {formula[2]}}}" if formula[2] else formula[1]
     value = read(undelimited(text))
     plain = words and isinstance(value, Words) and not judges(value) and len(text.split()) < 3
-    known = (
+    is_plain_value = (
         is_value(value)
         and value != Region(())
         and not text.endswith(" more")
         and len(LETTERS.findall(text)) < 9
     )
-    return Extracted(undelimited(text), "closing") if plain or known else None
+    return Extracted(undelimited(text), "closing") if plain or is_plain_value else None
