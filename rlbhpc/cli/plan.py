@@ -120,7 +120,7 @@ def plan(
 
 def known_rates(layout: Layout, tokens: float | None, start: float | None) -> Rates | None:
     """Rates as given, else as measured in the run's own attempts."""
-    rates = measured(layout.attempts)
+    rates = measured(layout)
     if tokens is None and rates is None:
         return None
     if rates is None:

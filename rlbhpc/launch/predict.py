@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.launch.cluster import Cluster
+from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan
 
@@ -47,10 +47,10 @@ class Prediction:
     loss_tokens: float
 
 
-def measured(attempts: Path) -> Rates | None:
+def measured(layout: Layout) -> Rates | None:
     """Rates of the workers that have ended, over all launches of a run."""
     loads, tokens, seconds = [], 0, 0.0
-    for attempt in read_attempts(attempts):
+    for attempt in read_attempts(layout):
         if "ended" in attempt and "loaded" in attempt and attempt.get("tokens"):
             loads.append(attempt["loaded"] - attempt["started"])
             tokens += attempt["tokens"]

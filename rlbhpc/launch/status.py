@@ -83,7 +83,7 @@ def status(layout: Layout) -> Status:
     rows = live(folders)
     listed = [f for f in folders if f is folders[-1] or any(r.job in f.ids for r in rows or ())]
     measure = Gaps(blocks)
-    attempts = read_attempts(layout.attempts)
+    attempts = read_attempts(layout)
     rate = _rate(attempts)
     shards: dict[str, dict[str, list[int]]] = {}
     tokens = 0.0

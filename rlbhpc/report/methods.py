@@ -25,7 +25,7 @@ _MARKS: Final = re.compile(r":\w+:|[`\\]|\$")
 def methods(report: Report, metrics: Iterable[str]) -> list[Node]:
     """Estimators, the metrics that this report has values of, versions and provenance."""
     s = report.settings
-    spent = efficiency(read_attempts(Layout(report.folder).attempts))
+    spent = efficiency(read_attempts(Layout(report.folder)))
     versions = {"rlbhpc": __version__} | {
         name: version(name) for name in ("numpy", "scipy", "xarray")
     }

@@ -27,7 +27,7 @@ def speeds(folder: Path) -> dict[Checkpoint, float]:
     plan = cache(lambda name: _shards(layout, name))
     tokens: Counter[Checkpoint] = Counter()
     seconds: Counter[Checkpoint] = Counter()
-    for attempt in read_attempts(layout.attempts):
+    for attempt in read_attempts(layout):
         if not (attempt.get("tokens") and "loaded" in attempt and "ended" in attempt):
             continue
         shard = plan(attempt["plan"]).get(attempt["shard"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc import __version__
@@ -38,7 +36,7 @@ def begin(layout: Layout, facts: Mapping[str, Any]) -> str:
         "slurm": slurm,
         **facts,
     }
-    _write(layout.attempts / f"{name}{ENDING}", record)
+    checked.write(layout.attempts / f"{name}{ENDING}", record)
     return name
 
 
@@ -46,8 +44,4 @@ def end(layout: Layout, attempt: str, facts: Mapping[str, Any]) -> None:
     """Record how an attempt ended. A killed attempt has no such record."""
     now = datetime.now(UTC)
     record = {"attempt": attempt, "ended": now.isoformat(timespec="seconds"), **facts}
-    _write(layout.attempts / f"{attempt}.end{ENDING}", record)
-
-
-def _write(path: Path, record: Mapping[str, Any]) -> None:
-    checked.put(path, json.dumps(record, indent=1).encode())
+    checked.write(layout.attempts / f"{attempt}.end{ENDING}", record)

@@ -30,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
 def dumps(values: Mapping[str, Any]) -> bytes:
     """JSON with a checksum over all its values."""
     text = json.dumps({"sha256": digest(values), **values}, ensure_ascii=False, indent=1)
-    return text.encode()
+    return text.encode("utf-8", "surrogatepass")
 
 
 def loads(data: bytes) -> dict[str, Any]:
@@ -44,4 +44,4 @@ def loads(data: bytes) -> dict[str, Any]:
 def digest(values: Any) -> str:
     """SHA-256 over JSON values, whatever the layout of the file around them."""
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc import __version__
-from rlbhpc.store import checked
+from rlbhpc.store import checked, left_out
+from rlbhpc.store.left_out import DAMAGED, Note
+from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.devices import devices
 
 log = logging.getLogger(__name__)
@@ -61,20 +62,22 @@ class Attempt:
         self._write()
 
     def _write(self) -> None:
-        checked.put(self.path, (json.dumps(self.record, indent=1) + "\n").encode())
+        checked.write(self.path, self.record)
 
 
-def read_attempts(folder: Path) -> list[dict[str, Any]]:
-    """Records of all attempts of workers; one that is being written is passed over."""
+def read_attempts(layout: Layout) -> list[dict[str, Any]]:
+    """Records of all attempts of workers; a damaged one is told and left out."""
     attempts = []
-    for path in sorted(folder.glob("*.json")):
+    notes = []
+    for path in sorted(layout.attempts.glob("*.json")):
         try:
-            record = json.loads(path.read_text())
+            record = checked.read(path)
         except (OSError, ValueError) as error:
-            log.debug("%s is passed over: %s", path, error)
+            notes.append(Note(DAMAGED, f"{path}: no record of an attempt ({error}); remove it"))
             continue
-        if isinstance(record, dict) and {"plan", "shard", "started"} <= record.keys():
+        if {"plan", "shard", "started"} <= record.keys():
             attempts.append(record)
+    left_out.tell(layout.root, notes)
     return attempts
 
 

@@ -84,7 +84,7 @@ def predictions() -> Iterator[Row]:
         make_tiny_model(folder / "model", hidden_size=64)
         _call("sample", str(folder / "study.yaml"), "--set", "arms.base.n=64")
         study = load_study(folder / "study.yaml")
-        rates = measured(study.layout.attempts)
+        rates = measured(study.layout)
         assert rates is not None
         before = {path.name for path in study.layout.attempts.iterdir()}
         present = presence(study.layout, list(study.blocks()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from hypothesis import strategies as st
 from rlbhpc.launch.cluster import Cluster, seconds
 from rlbhpc.launch.predict import Rates, measured, predict, wall
 from rlbhpc.launch.simulate import Site, curve, simulate
+from rlbhpc.store import checked
+from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span
 
 RATES = Rates(tokens=1_000.0, start=60.0, source="as given")
@@ -51,13 +52,13 @@ def test_wall_time_lies_between_its_bounds(times: list[float], width: int) -> No
 
 
 def test_rates_are_those_of_attempts_that_ended(tmp_path: Path) -> None:
-    assert measured(tmp_path) is None
+    layout = Layout(tmp_path)
+    assert measured(layout) is None
     begun = {"plan": "p", "shard": 0, "started": 100.0}
     whole = {**begun, "loaded": 110.0, "ended": 160.0, "tokens": 5_000}
-    (tmp_path / "a.json").write_text(json.dumps(whole))
-    (tmp_path / "b.json").write_text(json.dumps({**begun, "loaded": 130.0}))
-    (tmp_path / "c.json").write_text("{")
-    found = measured(tmp_path)
+    checked.write(layout.attempts / "a.json", whole)
+    checked.write(layout.attempts / "b.json", {**begun, "loaded": 130.0})
+    found = measured(layout)
     assert found is not None
     assert (found.tokens, found.start) == (100.0, 10.0)
 

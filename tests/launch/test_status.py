@@ -15,7 +15,9 @@ from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.cluster import load_cluster
 from rlbhpc.launch.efficiency import efficiency
+from rlbhpc.store import checked
 from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt, read_attempts
@@ -236,6 +238,7 @@ def test_doctor_of_a_run_without_a_failure(run: tuple[Path, Study], stubs: Stubs
 def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
     """Two GPUs: loaded for 36 s, killed, loaded again for 36 s, and 1,800 tokens in 288 s more."""
     whole = {"started": 100.0, "loaded": 136.0, "devices": ["0", "1"], "plan": "p", "shard": 0}
+    layout = Layout(tmp_path)
     records = [
         {**whole, "ended": 136.0, "tokens": 0},
         {**whole, "started": 200.0, "loaded": 236.0},  # killed: it has no end
@@ -243,13 +246,29 @@ def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
         {**whole, "started": 300.0, "shard": 1},  # still at work
     ]
     for number, record in enumerate(records):
-        (tmp_path / f"{number}.json").write_text(json.dumps(record))
-    (tmp_path / "3.json.partial").write_text("{")
-    assert str(efficiency(read_attempts(tmp_path))) == (
+        checked.write(layout.attempts / f"{number}.json", record)
+    (layout.attempts / "3.json.partial").write_text("{")
+    assert str(efficiency(read_attempts(layout))) == (
         "0.2 device hours, 2 useful tokens per device second, 20% of the time on loading, 10% on "
         "loading again; 1 attempts were killed and are not counted"
     )
     assert efficiency([]) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"plan": "p", "shard": 0, "started": 1.0}'])
+def test_a_damaged_record_of_an_attempt_is_told(run: tuple[Path, Study], content: bytes) -> None:
+    path, study = run
+    store(study, [row(study, key) for key in study.keys()], "whole")
+    attempt = Attempt(study.layout.attempts, plan_of(study).name, 0)
+    attempt.loaded()
+    attempt.end("done", tokens=99)
+    for damaged in (content, attempt.path.read_bytes().replace(b": 99", b": 98")):
+        attempt.path.write_bytes(damaged)
+        for verb in ("status", "plan", "report"):
+            code, result = call(verb, path)
+            assert code == INCOMPLETE, verb
+            told = [line for line in result.stderr.splitlines() if str(attempt.path) in line]
+            assert len(told) == 1, verb
 
 
 def test_slurm_is_asked_twice_and_never_in_a_hurry(run: tuple[Path, Study], stubs: Stubs) -> None:

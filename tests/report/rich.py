@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rlbhpc.problems.prompts import Prompt
-from rlbhpc.store import tables
+from rlbhpc.store import checked, tables
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
@@ -146,7 +146,6 @@ def put_attempts(study: Study) -> None:
     )
     plan = Plan(study.hash, shards)
     plan.save(study.layout.plans)
-    study.layout.attempts.mkdir(parents=True)
     for shard in shards:
         devices = ["0", "1"][: 1 + shard.number % 2]
         record = {
@@ -154,7 +153,7 @@ def put_attempts(study: Study) -> None:
             "ended": 150.0, "devices": devices,
             "tokens": 100 * SPEEDS[shard.model] * len(devices),
         }  # fmt: skip
-        (study.layout.attempts / f"{shard.number}.json").write_text(json.dumps(record))
+        checked.write(study.layout.attempts / f"{shard.number}.json", record)
 
 
 def put_scores(layout: Layout, rng: np.random.Generator) -> None:
