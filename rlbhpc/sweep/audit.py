@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from rlbhpc.errors import UserError
+from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Stored
 from rlbhpc.verify.audit.second_look import Record
@@ -47,9 +47,7 @@ def audit_run(
         raise UserError(f"{layout.root}: no responses to mathematical problems; only those can be "
                         "read in several ways")  # fmt: skip
     record = {"format": FORMAT, "seed": seed, "grader": FINGERPRINT, "cells": rows}
-    partly = layout.audit.with_suffix(".partial")
-    partly.write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
-    partly.replace(layout.audit)
+    checked.write(layout.audit, record)
     return record
 
 

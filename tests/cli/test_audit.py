@@ -12,6 +12,7 @@ from rlbhpc.errors import DONE, UserError
 from rlbhpc.report.aspects.audit import audited
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
+from rlbhpc.store import checked
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
@@ -92,7 +93,7 @@ def test_the_record_counts_every_judging_of_a_seeded_sample(study: Study) -> Non
     words = ("audit", root, "--compare", "base:rl", "--responses", 24 * 4, "--json")
     _, result = call(*words)
     record = json.loads(result.output)
-    assert json.loads(study.layout.audit.read_text()) == record
+    assert checked.read(study.layout.audit) == record
     base, trained = record["cells"]
     assert (base["arm"], trained["arm"]) == ("base", "rl")
     assert list(base["right"]) == list(JUDGINGS)
@@ -127,11 +128,15 @@ def test_the_report_says_whether_conclusions_survive(study: Study) -> None:
     assert "does not survive 4 of 5 other judgings: last box, ours" in text
 
 
-def test_a_record_of_another_format_is_one_clear_line(study: Study) -> None:
-    study.layout.audit.write_text("{")
-    report = gather(study.layout.root, [("base", "rl")])
-    with pytest.raises(UserError, match="make it anew: rlbhpc audit"):
-        audited(report)
+def test_a_damaged_record_is_one_clear_line(study: Study) -> None:
+    call("audit", study.layout.root, "--compare", "base:rl")
+    intact = study.layout.audit.read_bytes()
+    for damaged in (b"{", b"{}", intact.replace(b'"responses": ', b'"responses": 1', 1)):
+        assert damaged != intact
+        study.layout.audit.write_bytes(damaged)
+        report = gather(study.layout.root, [("base", "rl")])
+        with pytest.raises(UserError, match="make it anew: rlbhpc audit"):
+            audited(report)
 
 
 def test_of_problems_that_stop_only_what_all_were_asked_for_is_audited(study: Study) -> None:
@@ -139,7 +144,7 @@ def test_of_problems_that_stop_only_what_all_were_asked_for_is_audited(study: St
     remember(replace(study, file=study.file.model_copy(update={"arms": arms})))
     root = study.layout.root
     call("audit", root, "--compare", "base:rl", "--responses", 24 * 8)
-    record = json.loads(study.layout.audit.read_text())
+    record = checked.read(study.layout.audit)
     # All have 8 samples; the third right one is the fourth.
     assert all(set(cell["n"]) == {3} for cell in record["cells"])
     assert all(set(cell["right"][REFERENCE]) == {2} for cell in record["cells"])

@@ -22,7 +22,7 @@ import xarray as xr
 import rlbhpc
 from rlbhpc.cli.main import main
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE, LeftOutWarning
-from rlbhpc.store import gc, seal
+from rlbhpc.store import gc, seal, step_log
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.study.layout import Layout
@@ -33,6 +33,19 @@ from tests.store.test_scan import damage, damage_part, grid
 
 P, N = 6, 8
 _FORKSERVER = multiprocessing.get_context("forkserver")
+
+
+def test_a_damaged_line_of_a_step_log_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "dynamics.jsonl"
+    whole = [b'{"step": 1, "reward": 0.5}', b'{"step": 2}', b'{"step": 3}']
+    log.write_bytes(b"\n".join([*whole, b'{"step": 4, "rew']))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [row["step"] for row in step_log.lines(log)] == [1, 2, 3]
+    for damaged in (b'{"step": 2', b'{"stop": 2}', b"2", b'{"step\xff": 2}'):
+        log.write_bytes(b"\n".join([whole[0], damaged, whole[2], b""]))
+        with pytest.warns(LeftOutWarning, match=r"dynamics.jsonl: line 2 is damaged"):
+            assert step_log.lines(log) == [{"step": 1, "reward": 0.5}, {"step": 3}]
 
 
 @pytest.fixture

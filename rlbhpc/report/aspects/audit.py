@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Counts, Interval, difference_curve
+from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 
 
@@ -56,7 +56,7 @@ def read_audit(layout: Layout) -> Mapping[str, Any] | None:
     from rlbhpc.sweep.audit import FORMAT  # with all graders: few reports need it
 
     try:
-        record: Mapping[str, Any] = json.loads(layout.audit.read_text(encoding="utf-8"))
+        record: Mapping[str, Any] = checked.read(layout.audit)
     except ValueError as error:
         record = {"format": str(error)}
     if record.get("format") != FORMAT:
