@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +50,8 @@ CELL: Final = np.dtype(
     ]
 )
 _RIGHT: Final = int(Status.RIGHT)
+# Step, problem and fingerprint: what tells the cells of one group apart.
+_in_group: Final = itemgetter(1, 2, 3)
 # Samples that are entered at a time.
 _TOGETHER: Final = 1 << 16
 #: Size of a file when it was merged, whether it can still grow, its places marked as damaged.
@@ -137,9 +140,10 @@ class Bitmap:
 
     def _row_of(self, cells: Sequence[Cell]) -> NDArray[np.int64]:
         """Row of each cell; new cells get new rows."""
-        keys = [cell[1:] for cell in cells]
+        keys = list(map(_in_group, cells))
         fresh = []
-        for key in dict.fromkeys(keys):
+        numbers = list(map(self._rows.get, keys))
+        for key in dict.fromkeys(keys) if None in numbers else ():
             if key not in self._rows:
                 step, name, fingerprint = key
                 problem = self.problems.setdefault(name, len(self.problems))
@@ -152,7 +156,8 @@ class Bitmap:
             empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
             self.bits = np.concatenate([self.bits, empty])
             self.right_bits = np.concatenate([self.right_bits, empty])
-        return np.fromiter(map(self._rows.__getitem__, keys), np.int64, len(keys))
+            numbers = list(map(self._rows.get, keys))
+        return np.array(numbers, np.int64)
 
     def _gather(self, entries: _Entries) -> None:
         """Enter samples of many small files together: each call costs as much as a thousand."""

@@ -177,7 +177,7 @@ def _collect(source: JournalFile) -> _Listed:
     try:
         while at:
             header = source.header(at, _BLOCK)
-            block = frames.read_index(header, source.body(at, header))
+            block = frames.read_index(header, source.body(at, header, _BLOCK))
             if block.previous >= at:
                 raise DamagedError("an index block points forward")
             blocks.append(block)

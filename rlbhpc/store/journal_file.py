@@ -30,20 +30,23 @@ class JournalFile:
 
     def read(self, start: int, size: int, window: int = _WINDOW) -> bytes:
         """Bytes from ``start`` on, with the next ones read along."""
+        return self._view(start, size, window).tobytes()
+
+    def _view(self, start: int, size: int, window: int) -> memoryview:
         offset = start - self._start
         if offset < 0 or offset + size > len(self._window):
             self._start, offset = start, 0
             length = max(0, min(max(size, window), self.size - start))
             self._window = files.retrying(lambda: files.read_at(self._fd, length, start))
-        return self._window[offset : offset + size]
+        return memoryview(self._window)[offset : offset + size]
 
     def header(self, offset: int, window: int = _WINDOW) -> frames.Header:
         """Frame header at an offset."""
         return frames.read_header(self.read(offset, frames.HEADER_SIZE, window), self.salt)
 
-    def body(self, offset: int, header: frames.Header) -> bytes:
+    def body(self, offset: int, header: frames.Header, window: int = _WINDOW) -> memoryview:
         """Body of a frame, as it is stored."""
-        return self.read(offset + frames.HEADER_SIZE, header.stored)
+        return self._view(offset + frames.HEADER_SIZE, header.stored, window)
 
     def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
         """Note bytes that cannot be used."""

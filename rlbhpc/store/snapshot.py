@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -110,9 +112,12 @@ def part_of(
 def _own(index: Index, arm: str, set_name: str) -> Index:
     """Leave out the samples of a journal that belong to another arm or problem set."""
     prefix = f"{set_name}/"
-    strange = np.array([a != arm or not p.startswith(prefix) for a, _, p, _ in index.cells], bool)
-    if not strange.any():
+    # The usual case, at a third of the price.
+    if {arm}.issuperset(map(itemgetter(0), index.cells)) and all(
+        map(str.startswith, map(itemgetter(2), index.cells), repeat(prefix))
+    ):
         return index
+    strange = np.array([a != arm or not p.startswith(prefix) for a, _, p, _ in index.cells], bool)
     foreign = strange[index.records["cell"]]
     samples = int(foreign.sum())
     note = _foreign_note(index.path, index.cells[int(np.argmax(strange))], samples)

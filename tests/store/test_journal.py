@@ -97,6 +97,16 @@ def test_the_index_says_what_the_samples_say(tmp_path: Path, small_blocks: None)
     assert list(schema.to_samples(whole))[7].text == sample(40, 2, 7).text
 
 
+def test_names_may_hold_what_stands_between_names(tmp_path: Path) -> None:
+    cells = [("arm", 0, "s/],["), ("],[", 1, 's/\\"],["x",0'), ("arm", 2, "s/1")]
+    with JournalWriter(tmp_path, "attempt") as out:
+        for arm, step, problem in cells:
+            out.append(Sample(SampleKey(arm, step, problem, 0), 1, 2, 1, 0, 1, 0.0, 0.0))
+    for _ in range(2):
+        found = journal.index(out.path)
+        assert not found.skipped and [cell[:3] for cell in found.cells] == cells
+
+
 def test_half_a_character_from_an_endpoint_becomes_a_replacement_mark(tmp_path: Path) -> None:
     with JournalWriter(tmp_path, "attempt") as out:
         out.append(Sample(SampleKey("a", 0, "s/1", 0), 1, 2, 1, 0, 1, 0.0, 0.0, text="x\ud83dy"))
