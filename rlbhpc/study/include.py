@@ -15,6 +15,12 @@ from rlbhpc.study.tree import MAX_DEPTH, Node, is_file, joined, parse, read_tree
 
 MAX_INCLUDES: Final = 32
 COMMAND_LINE: Final = "--set"
+# Of these keys an entry has one: whoever writes another means it in place of the one below.
+_RIVALS: Final = {
+    "recipes": {"seed", "seeds"},
+    "models": {"path", "train", "endpoint"},
+    "scores": {"responses", "texts"},
+}
 
 
 def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
@@ -22,7 +28,7 @@ def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
 
     Later words win: an included file gives way to the one that includes it, a list of includes is
     read from first to last, and ``--set`` wins over all. Mappings are joined key by key; anything
-    else is replaced; ``null`` takes an included entry away.
+    else is replaced, also ``seed`` by its rival ``seeds``; ``null`` takes an included entry away.
     """
     tree = _without_nulls(_with_includes(path, (), [0]))
     for text in overrides:
@@ -90,13 +96,16 @@ def _included(include: Node | None) -> list[Node]:
     return nodes
 
 
-def overlay(below: Node, above: Node) -> Node:
+def overlay(below: Node, above: Node, *where: str) -> Node:
     """``above`` written over ``below``: mappings key by key, all else replaced."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
-    entries = dict(below.value)
+    rivals = _RIVALS.get(where[0], set()) if len(where) == 2 else set()
+    is_chosen = any(above.value[key].value is not None for key in rivals & above.value.keys())
+    replaced = rivals if is_chosen else ()
+    entries = {key: node for key, node in below.value.items() if key not in replaced}
     for key, node in above.value.items():
-        entries[key] = overlay(entries[key], node) if key in entries else node
+        entries[key] = overlay(entries[key], node, *where, key) if key in entries else node
     place = below if above.file == COMMAND_LINE else above
     return replace(place, value=entries)
 

@@ -36,6 +36,22 @@ def test_null_takes_an_included_entry_away(tmp_path: Path) -> None:
     assert load_tree(main).plain() == {"arms": {"b": {"n": 2}}}
 
 
+def test_a_key_replaces_its_rival_of_an_included_entry(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        one="recipes: {a: {lr: 1, seed: 0}, b: {seeds: [0, 1]}}\nmodels: {m: {train: {recipe: a}}}",
+        main="include: one.yaml\nrecipes: {a: {seeds: [3, 4]}, b: {seed: 5}}\n"
+        "models: {m: {path: x}}",
+    )
+    recipes = {"a": {"lr": 1, "seeds": [3, 4]}, "b": {"seed": 5}}
+    assert load_tree(main).plain() == {"recipes": recipes, "models": {"m": {"path": "x"}}}
+    overridden = load_tree(main, ["recipes.b.seeds=[7, 8]"]).plain()["recipes"]
+    assert overridden["b"] == {"seeds": [7, 8]}
+    assert load_tree(main, ["recipes.a.seed="]).plain()["recipes"] == recipes
+    both = write(tmp_path, main="recipes: {a: {seed: 0, seeds: [1, 2]}}")
+    assert load_tree(both).plain() == {"recipes": {"a": {"seed": 0, "seeds": [1, 2]}}}
+
+
 def test_include_of_an_include_is_relative_to_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/two.yaml").write_text("path: here\n")
