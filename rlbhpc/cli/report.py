@@ -11,6 +11,7 @@ from rich.console import Console
 
 from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.cli.table import WIDTH_OF_A_PIPE
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE
 from rlbhpc.report.ahead import second_process, work_ahead
 from rlbhpc.report.aspects.regraded import lay_beside
@@ -19,6 +20,7 @@ from rlbhpc.report.phrases import several
 from rlbhpc.report.tables import as_records
 from rlbhpc.report.terminal import print_answer, print_report
 from rlbhpc.report.write import write_report
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 
 
@@ -63,6 +65,7 @@ def report(
     gc.disable()
     click.get_current_context().call_on_close(gc.enable)
     folder = _folder(run)
+    keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
     with second_process(folder) if writes else nullcontext() as pool:
         gathered = gather(folder, pairs)

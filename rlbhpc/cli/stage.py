@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.problems import stage as staging
 from rlbhpc.problems.registry import set_names
@@ -41,6 +42,8 @@ def stage(
         )
     if revision is not None and (len(names) != 1 or only_check):
         raise UserError("--revision goes with one set to fetch")
+    if not only_check:
+        keep(to / "logs", "stage")
     manifests, fetched = [], []
     for name in names:
         if only_check:

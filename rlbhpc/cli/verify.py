@@ -14,6 +14,7 @@ import click
 
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.terminal import visible
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
@@ -83,7 +84,9 @@ def verify(
         raise click.UsageError("--into and --grader go with --again")
     if again and compare:
         raise click.UsageError("give either --again or --compare")
-    stored = Stored(Layout(run), arm, step)
+    layout = Layout(run)
+    keep(layout.logs, "verify", layout.attempts)
+    stored = Stored(layout, arm, step)
     if compare is not None:
         return _compare(stored, *compare, workers, as_json)
     if again:

@@ -56,6 +56,22 @@ def test_a_call_that_writes_keeps_its_lines(layout: Layout) -> None:
     assert list(layout.logs.iterdir()) == [], "nothing happened"
 
 
+@pytest.mark.parametrize("words", [("report", "--compare", "no:such"), ("verify",)])
+def test_a_refused_look_keeps_its_lines_too(layout: Layout, words: tuple[str, ...]) -> None:
+    """The arms are not there, and neither is the study with its problems."""
+    assert call("compact", layout.root) == 0
+    assert call(*words, layout.root) == 64
+    (path,) = layout.logs.glob(f"{words[0]}-*.log")
+    assert "Traceback" in path.read_text()
+
+
+def test_staging_keeps_its_lines_beside_the_sets(tmp_path: Path) -> None:
+    assert call("stage", "countdown", "--to", tmp_path / "data") == 64
+    (path,) = (tmp_path / "data/logs").iterdir()
+    assert "there is nothing to fetch" in path.read_text()
+    assert call("stage", "--to", tmp_path / "data", "--check") == 64
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_verbose_goes_before_the_verb_or_behind_it(
     layout: Layout, capsys: pytest.CaptureFixture[str], place: int
