@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlbhpc.sweep.progress import duration
+
 
 @dataclass(frozen=True)
 class Efficiency:
     """What the devices of all attempts that ended did; a worker without a GPU counts as one.
 
-    ``tokens_per_gpu_second`` counts response tokens that were stored. ``loading`` is the share of
-    the time that went into loading models, ``again`` the share of loading one once more for a
-    shard, after a preemption or a failure. ``killed`` attempts have no end, and their shard was
-    begun again; their time is in no other number.
+    ``on_gpus`` says whether any of them had one. ``tokens_per_gpu_second`` counts response tokens
+    that were stored. ``loading`` is the share of the time that went into loading models, ``again``
+    the share of loading one once more for a shard, after a preemption or a failure. ``killed``
+    attempts have no end, and their shard was begun again; their time is in no other number.
     """
 
     gpu_hours: float
+    on_gpus: bool
     tokens_per_gpu_second: float
     loading: float
     again: float
@@ -25,11 +28,18 @@ class Efficiency:
 
     def __str__(self) -> str:
         """Say it in one line."""
-        again = f", {self.again:.0%} on loading again" if self.again else ""
         killed = f"; {self.killed} attempts were killed and are not counted" if self.killed else ""
+        hours = f"{self.gpu_hours:,.1f} device hours"
+        device = "device " if self.on_gpus else ""
+        if not self.on_gpus or self.gpu_hours < 0.1:
+            of = "device time" if self.on_gpus else "workers without a GPU"
+            hours = f"{duration(self.gpu_hours * 3600)} of {of}"
+        if not self.tokens_per_gpu_second:
+            return f"{hours}, and no sample was stored{killed}"
+        again = f", {self.again:.0%} on loading again" if self.again else ""
         return (
-            f"{self.gpu_hours:,.1f} device hours, {self.tokens_per_gpu_second:,.0f} useful tokens "
-            f"per device second, {self.loading:.0%} of the time on loading{again}{killed}"
+            f"{hours}, {self.tokens_per_gpu_second:,.0f} useful tokens per {device}second, "
+            f"{self.loading:.0%} of the time on loading{again}{killed}"
         )
 
 
@@ -40,6 +50,7 @@ def efficiency(attempts: Sequence[Mapping[str, Any]]) -> Efficiency | None:
     again = 0.0
     tokens = 0
     killed = 0
+    on_gpus = False
     begun: dict[tuple[str, int], bool] = {}
     for attempt in sorted(attempts, key=lambda record: float(record["started"])):
         shard = (attempt["plan"], attempt["shard"])
@@ -48,6 +59,7 @@ def efficiency(attempts: Sequence[Mapping[str, Any]]) -> Efficiency | None:
         begun[shard] = "ended" not in attempt
         if "ended" not in attempt:
             continue
+        on_gpus |= bool(attempt.get("devices"))
         gpus = max(1, len(attempt.get("devices") or ()))
         load = gpus * (attempt.get("loaded", attempt["ended"]) - attempt["started"])
         seconds += gpus * (attempt["ended"] - attempt["started"])
@@ -56,4 +68,6 @@ def efficiency(attempts: Sequence[Mapping[str, Any]]) -> Efficiency | None:
         tokens += attempt.get("tokens") or 0
     if seconds <= 0:
         return None
-    return Efficiency(seconds / 3600, tokens / seconds, loading / seconds, again / seconds, killed)
+    return Efficiency(
+        seconds / 3600, on_gpus, tokens / seconds, loading / seconds, again / seconds, killed
+    )

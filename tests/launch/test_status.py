@@ -271,6 +271,18 @@ def test_a_damaged_record_of_an_attempt_is_told(run: tuple[Path, Study], content
             assert len(told) == 1, verb
 
 
+def test_what_workers_without_a_gpu_did_is_not_told_in_device_hours() -> None:
+    failed = {"started": 0.0, "ended": 20.0, "devices": [], "plan": "p", "shard": 0, "tokens": 0}
+    assert str(efficiency([failed])) == "20 s of workers without a GPU, and no sample was stored"
+    whole = {**failed, "started": 20.0, "loaded": 30.0, "ended": 60.0, "tokens": 6000}
+    assert str(efficiency([failed, whole])) == (
+        "1 min of workers without a GPU, 100 useful tokens per second, 50% of the time on loading, "
+        "17% on loading again"
+    )
+    short = {**whole, "devices": ["0"], "started": 0.0, "shard": 1}
+    assert str(efficiency([short])).startswith("1 min of device time, 100 useful tokens per device")
+
+
 def test_slurm_is_asked_twice_and_never_in_a_hurry(run: tuple[Path, Study], stubs: Stubs) -> None:
     path, _ = run
     before = len(stubs.calls("squeue"))
