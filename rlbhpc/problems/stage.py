@@ -25,8 +25,8 @@ from typing import Any, Final
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.problems.deferred import slim_lines
 from rlbhpc.problems.files import SLIM
-from rlbhpc.problems.problemset import FileSet, Source
-from rlbhpc.problems.registry import get_set, load_set
+from rlbhpc.problems.problemset import FileSet, Selection, Source
+from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.subset import digest
 
 MANIFEST: Final = "manifest.json"
@@ -252,15 +252,12 @@ def _contents(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Count and digest of the problems in each subset that has a name of its own."""
     problem_set = _file_set(name)
     named = [part for part in (*problem_set.splits, *problem_set.subsets) if part.islower()]
-    loaded = (
-        {subset: load_set(name, folder, subset) for subset in named}
-        if named
-        else {"all": load_set(name, folder)}
-    )
-    return {
-        subset: {"count": len(problems), "digest": digest(problems)}
-        for subset, problems in loaded.items()
-    }
+    contents = {}
+    for subset in named or (None,):
+        # What is published with repeated records is staged as it is, and each counted once.
+        problems = problem_set.load(Selection(name, folder, subset, dropped=[]))
+        contents[subset or "all"] = {"count": len(problems), "digest": digest(problems)}
+    return contents
 
 
 def _write(file: Path, text: str) -> None:

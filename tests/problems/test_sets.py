@@ -15,8 +15,9 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.problemset import Selection
 from rlbhpc.problems.prompts import get_prompt, prompt_names, render
-from rlbhpc.problems.registry import load_set, set_names
+from rlbhpc.problems.registry import get_set, load_set, set_names
 from rlbhpc.problems.subset import digest
 from tests.problems import shapes
 from tests.problems.shapes import LCB_BASE, PNG, SHAPES, WRITERS
@@ -91,6 +92,28 @@ def test_olympiadbench_keeps_how_to_compare(tmp_path: Path) -> None:
     assert several.extras["is_multiple_answer"] and not one.extras["is_multiple_answer"]
     assert (one.extras["unit"], one.extras["error"]) == ("cm", "1e-2")
     assert one.fields["question"] == "Let $T=3$.\n\nCompute $T$."
+
+
+def test_livemathbench_is_read_by_language_and_by_release(tmp_path: Path) -> None:
+    """Configurations as they are published; the hard one repeats a problem of another."""
+    kind = {"question_type": "problem-solving"}
+    amc = {"question": "How many are even?", "answer": "$4$", **kind}
+    hard = {"question": "Find the least n.", "answer": "$\\frac{3}{2}$", **kind}
+    chinese = {"question": "求最小的 n。", "answer": "$\\frac{3}{2}$", "question_type": "问答"}
+    folder = tmp_path / "livemathbench"
+    parts = {"v202412_AMC_en": [amc, hard], "v202412_hard_en": [hard], "v202412_AMC_cn": [chinese]}
+    for part, records in parts.items():
+        (folder / part).mkdir(parents=True)
+        shapes.parquet(records, folder / part)
+    with pytest.raises(UserError, match="duplicates: drop"):
+        load("livemathbench", folder)
+    dropped: list[str] = []
+    english = get_set("livemathbench").load(Selection("livemathbench", folder, dropped=dropped))
+    assert [problem.gold for problem in english] == ["$4$", "$\\frac{3}{2}$"]
+    assert len(dropped) == 1
+    assert [p.fields["question"] for p in load_set("livemathbench", folder, "cn")] == ["求最小的 n。"]
+    for part, records in parts.items():
+        assert len(load("livemathbench", folder / part)) == len(records)
 
 
 def test_omni_splits_by_hash_and_always_alike(tmp_path: Path) -> None:

@@ -47,8 +47,10 @@ def parse_arena(name: str, record: Record) -> Problem:
 def parse_live(name: str, record: Record) -> Problem:
     """LiveMathBench: some questions have options, and their answer is a letter.
 
-    The fields are those that OpenCompass' loader reads (datasets/livemathbench/livemathbench.py):
-    ``question``, ``answer``, ``question_type``, and ``options`` where there are any.
+    ``question``, ``answer`` and ``question_type`` are what OpenCompass' loader and those of others
+    read (datasets/livemathbench/livemathbench.py); its first release had ``options`` as well. The
+    release is cut into configurations ``v202412_AMC_en``, in English and Chinese, of which the
+    hard ones repeat problems of others.
     """
     options = record.get("options")
     choices = [str(option) for option in options] if isinstance(options, list) else []
@@ -64,5 +66,7 @@ AIME26 = FileSet(parse_arena, Source("MathArena/aime_2026", ("data/*.parquet",))
 HMMT25 = FileSet(parse_arena, Source("MathArena/hmmt_feb_2025", ("data/*.parquet",)))
 HMMT26 = FileSet(parse_arena, Source("MathArena/hmmt_feb_2026", ("data/*.parquet",)))
 BEYOND_AIME = FileSet(parse, Source("ByteDance-Seed/BeyondAIME", ("*.parquet", "data/*.parquet")))
-LIVE = FileSet(parse_live, Source("opencompass/LiveMathBench", ("*.jsonl", "*.parquet")))
+LIVE = FileSet(
+    parse_live, Source("opencompass/LiveMathBench", ("*.jsonl", "*.parquet")), splits=("en", "cn")
+)
 AMC23 = FileSet(parse, Source("math-ai/amc23", ("*.jsonl", "*.parquet", "data/*.parquet")))
