@@ -42,14 +42,15 @@ def stage(
         )
     if revision is not None and (len(names) != 1 or only_check):
         raise UserError("--revision goes with one set to fetch")
-    if not only_check:
-        keep(to / "logs", "stage")
     manifests, fetched = [], []
     for name in names:
         if only_check:
             manifest, new = staging.check(to / name), False
         else:
+            # A call that fetches nothing makes no folder.
+            keep(to / "logs", "stage", to)
             manifest, new = staging.stage(name, to, revision)
+            keep(to / "logs", "stage", to)
         manifests.append(manifest)
         fetched.append(new)
     if as_json:

@@ -67,6 +67,9 @@ def test_a_refused_look_keeps_its_lines_too(layout: Layout, words: tuple[str, ..
 
 def test_staging_keeps_its_lines_beside_the_sets(tmp_path: Path) -> None:
     assert call("stage", "countdown", "--to", tmp_path / "data") == 64
+    assert not (tmp_path / "data").exists()
+    (tmp_path / "data").mkdir()
+    assert call("stage", "countdown", "--to", tmp_path / "data") == 64
     (path,) = (tmp_path / "data/logs").iterdir()
     assert "there is nothing to fetch" in path.read_text()
     assert call("stage", "--to", tmp_path / "data", "--check") == 64
