@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
@@ -48,6 +49,8 @@ SCORE_ROWS: Final = pa.schema(
     ]
 )
 _JSON: Final = ".json"
+# Key of the metadata of a scores file: the place that it was written for.
+_PLACE: Final = b"place"
 
 
 def put_counts(
@@ -92,7 +95,8 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
     """
     folder = layout.tables(SCORES) / source / problem_set / scorer
     keys = [(name, "ascending") for name in ("problem", "sample", "step", "scorer_step")]
-    return named_parquet.put(folder, rows.cast(SCORE_ROWS).sort_by(keys))
+    ordered = rows.cast(SCORE_ROWS).sort_by(keys)
+    return named_parquet.put(folder, ordered.replace_schema_metadata({_PLACE: _place(folder)}))
 
 
 def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
@@ -217,4 +221,13 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _read_scores(path: Path) -> pa.Table:
-    return named_parquet.read(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
+    rows = named_parquet.read(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
+    place = (pq.read_schema(path).metadata or {}).get(_PLACE, _place(path.parent))
+    if place != _place(path.parent):
+        raise UserError(f"{path}: of {place.decode()}; remove it and run `rlbhpc score` again")
+    return rows
+
+
+def _place(folder: Path) -> bytes:
+    """Whose texts, of which problem set, under which model: the last names of a folder."""
+    return "/".join(folder.parts[-3:]).encode()

@@ -293,13 +293,16 @@ class Study:
             **({"plugins": dict(self.plugins)} if self.plugins else {}),
             **({"duplicates": dict(self.duplicates)} if self.duplicates else {}),
         }
-        return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
+        checked = {"check": fingerprint({"": json.dumps(record)}), **record}
+        return json.dumps(checked, ensure_ascii=False, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Study:
         """Return a study from the text that `to_json` made."""
         try:
             record = json.loads(text)
+            if record.pop("check", None) not in {None, fingerprint({"": json.dumps(record)})}:
+                raise ValueError
             if record["format"] != FORMAT:
                 raise UserError(
                     f"this study was written in format {record['format']}, and this version of"
@@ -318,9 +321,8 @@ class Study:
                 duplicates=record.get("duplicates", {}),
             )
         except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-            kind = type(error).__name__
             raise UserError(
-                f"not a study as rlbhpc stores it ({kind}); plan the study again"
+                f"not a study as rlbhpc stores it ({type(error).__name__}); plan the study again"
             ) from None
 
     @cached_property

@@ -100,11 +100,12 @@ def test_a_damaged_record_of_the_last_run_is_told(
 ) -> None:
     study = load_study(study_file)
     study.layout.root.mkdir(parents=True)
-    study.layout.study.write_text('{"format": 1')
-    with pytest.raises(SystemExit) as stop:
-        main(["check", str(study_file)])
-    assert stop.value.code == 64
-    assert str(study.layout.study) in capsys.readouterr().err
+    for damaged in ('{"format": 1', "[]", study.to_json().replace('"math500"', '"math501"')):
+        study.layout.study.write_text(damaged)
+        with pytest.raises(SystemExit) as stop:
+            main(["check", str(study_file)])
+        assert stop.value.code == 64
+        assert str(study.layout.study) in capsys.readouterr().err
 
 
 def test_a_mistake_is_one_line_and_exit_64(

@@ -166,7 +166,7 @@ def test_a_damaged_record_is_refused(text: str) -> None:
 
 def test_a_record_with_a_part_missing_is_refused(study_file: Path) -> None:
     record = json.loads(load_study(study_file).to_json())
-    for key in record:
+    for key in record.keys() - {"check"}:
         less = {name: value for name, value in record.items() if name != key}
         with pytest.raises(UserError):
             Study.from_json(json.dumps(less))

@@ -38,6 +38,8 @@ engine: {name: hf, dtype: float32, options: {rows: 32}}
 """
 #: What the command prints of a damage may be the count of what is missing now.
 COUNTING = {"plan", "status"}
+#: With exit code 3, it may be a table with what is missing.
+TABLES = {*COUNTING, "score", "report"}
 REFUSED_OR_TOLD = {3, 64, 75}
 LASTING = re.compile(r"\d+(\.\d+)? (s|ms|min)\b|[0-9a-f]{8,}")
 
@@ -93,11 +95,12 @@ def readable(study: Path, layout: Layout) -> object:
         return arrays(layout.root, "countdown")
     except UserError as refusal:
         path, _, advice = str(refusal).partition(": ")
-        if "rlbhpc compact --rebuild" in advice:
+        if "`rlbhpc compact --rebuild`" in advice:
             assert called("compact", str(layout.root), "--rebuild")[0] == DONE
         else:
-            assert "remove it and run `rlbhpc score` again" in advice
+            assert "remove it" in advice and re.search("`rlbhpc (sample|score)`", advice)
             Path(path).unlink()
+            called("sample", str(study))
             called("score", str(study))
     return arrays(layout.root, "countdown")
 
@@ -131,7 +134,7 @@ def test_every_verb_tells_and_sampling_goes_on(intact: Path, tmp_path: Path, soa
                 assert verb in {*COUNTING, "sample", "score"} or damage is delete, f"{note}: {verb}"
             else:
                 assert code in REFUSED_OR_TOLD, f"{note}: {verb} exits with {code}"
-                assert text.strip() or (verb in COUNTING and content), f"{note}: {verb}"
+                assert text.strip() or (verb in TABLES and content), f"{note}: {verb}"
         if verbs["sample"][2] in {DONE, NOTHING_TO_DO} and damage is not delete:
             called("seal", str(layout.root), "--verify")
             called("sample", str(study))
