@@ -18,6 +18,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.remember import remember
 
 STUDY = """
 name: own
@@ -225,6 +226,19 @@ def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder
     (folder / "sums.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(UserError, match=r"sums\.py: importing it ended with signal 11"):
         run("check", folder / "own.yaml")
+
+
+def test_who_edits_a_verifier_is_told_of_the_verdicts_before(folder: Path) -> None:
+    study = folder / "own.yaml"
+    remember(load_study(study))
+    assert "Nothing changed since the last run." in run("check", study)
+    with (folder / "verifier.py").open("a") as text:
+        text.write("# a remark\n")
+    told = run("check", study)
+    assert "problem_sets.sums.verifier: verifier.py@" in told
+    assert "Stored samples of sums keep the verdicts of the verifier before" in told
+    assert remember(load_study(study)) == ["sums"]
+    assert remember(load_study(study)) == []
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -257,3 +258,14 @@ def print_difference(changed: Difference | None) -> None:
     click.echo("What becomes of the stored samples:")
     for block in changed.blocks:
         click.echo(f"  {block}")
+    tell_of_old_verdicts(changed.judged)
+
+
+def tell_of_old_verdicts(sets: Sequence[str], err: bool = False) -> None:
+    """Say that stored samples keep the verdicts of the verifier before."""
+    if sets:
+        click.echo(
+            f"Stored samples of {', '.join(sets)} keep the verdicts of the verifier before; after "
+            "`rlbhpc sample`, `rlbhpc verify RUN --again --into NEW` judges them with today's.",
+            err=err,
+        )

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.cli.table import print_json
 from rlbhpc.debug_log import keep
@@ -63,6 +64,7 @@ def launch(
     prepared = prepare(study, overrides, cluster=cluster, options=options, **more)
     for note in prepared.notes:
         click.echo(note, err=True)
+    tell_of_old_verdicts(prepared.judged, err=True)
     if not prepared.jobs:
         click.echo(
             "All that is missing is being made." if prepared.notes else "Nothing is missing."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
@@ -53,7 +54,7 @@ def sample(
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")
     blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
     reject_strangers(resolved, {resolved.arms[b.arm].model for b in blocks})
-    remember(resolved)
+    tell_of_old_verdicts(remember(resolved), err=True)
     plan = make_plan(resolved, presence(resolved.layout, blocks), shard_tokens, retry_failed)
     print_summary(plan)
     if not plan.samples:

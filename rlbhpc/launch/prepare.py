@@ -30,13 +30,14 @@ SHARD_TOKENS = 50_000_000
 class Prepared:
     """A launch that can be written; ``jobs`` is empty where there is nothing to do.
 
-    ``notes`` say what runs already.
+    ``notes`` say what runs already. ``judged`` are sets that another verifier judges than before.
     """
 
     draft: Draft
     plan: Plan
     jobs: list[Job]
     notes: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
 
 
 def prepare(
@@ -67,7 +68,7 @@ def prepare(
     if running and not shards:
         plan, shards = _help(resolved, present, running) or (plan, ())
     # What is refused above leaves the study of the jobs that wait as it is.
-    remember(resolved)
+    judged = tuple(remember(resolved))
     draft = Draft(resolved, plan.name, entry, name, options or {})
     notes = (*retired, *(launch.note for launch in running))
     jobs: list[Job] = []
@@ -80,7 +81,7 @@ def prepare(
         jobs = [replace(job, after=()) if i == 0 else job for i, job in enumerate(jobs)]
     if jobs:
         plan.save(resolved.layout.plans)
-    return Prepared(draft, plan, jobs, notes)
+    return Prepared(draft, plan, jobs, notes, judged)
 
 
 def reject_what_jobs_would(study: Study) -> list[str]:

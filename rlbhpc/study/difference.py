@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
+from rlbhpc import plugins
 from rlbhpc.study.study import Study
 
 
@@ -60,28 +61,46 @@ class BlockChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """Everything that differs between two studies."""
+    """Everything that differs between two studies.
+
+    ``judged`` are the sets whose answers another verifier judges now.
+    """
 
     changes: tuple[Change, ...]
     blocks: tuple[BlockChange, ...]
+    judged: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """The difference as JSON-ready values."""
         return {
             "changes": [asdict(change) for change in self.changes],
             "stored": [asdict(block) for block in self.blocks],
+            "other_verifier": list(self.judged),
         }
 
 
 def diff(old: Study, new: Study) -> Difference:
     """Compare a stored study with the one that is now asked for."""
-    return Difference(tuple(_changes(old, new)), tuple(_blocks(old, new)))
+    return Difference(
+        tuple(_changes(old, new)), tuple(_blocks(old, new)), tuple(judged_otherwise(old, new))
+    )
+
+
+def judged_otherwise(old: Study, new: Study) -> list[str]:
+    """Sets of both studies whose verifier is not what it was; stored verdicts stay as they are."""
+    before, after = _written(old), _written(new)
+    code = before["verification"]["code"] != after["verification"]["code"]
+    sets = before["problem_sets"]
+    return [
+        name
+        for name, entry in after["problem_sets"].items()
+        if name in sets and (code or entry["verifier"] != sets[name]["verifier"])
+    ]
 
 
 def _changes(old: Study, new: Study) -> Iterator[Change]:
     """Differences of what is written, then of the contents of what is named."""
-    before = dict(_flat("", old.file.model_dump(mode="json", by_alias=True)))
-    after = dict(_flat("", new.file.model_dump(mode="json", by_alias=True)))
+    before, after = dict(_flat("", _written(old))), dict(_flat("", _written(new)))
     yield from _mapping_changes("", before, after)
     for model, steps in new.digests.items():
         digests = old.digests.get(model, {})
@@ -98,6 +117,12 @@ def _changes(old: Study, new: Study) -> Iterator[Change]:
     for name, hashes in new.problem_hashes.items():
         if name in old.problem_hashes:
             yield from _problem_changes(name, old.problem_hashes[name], hashes)
+
+
+def _written(study: Study) -> dict[str, Any]:
+    """The study file's values; a file of the study's own is its content, not its place."""
+    record = study.file.model_dump(mode="json", by_alias=True)
+    return cast(dict[str, Any], plugins.replaced(record, study.plugins))
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.store import checked, grid
 from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER, STRATA_KEY
 from rlbhpc.store.guessing import NO_THINK
+from rlbhpc.study.difference import judged_otherwise
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import keep_contents
@@ -32,17 +33,23 @@ PROBE = "probe"
 ENTROPY_OF_ENDPOINT = "lower bound: from the likeliest tokens, of the log-probs the server reports"
 
 
-def remember(study: Study) -> None:
+def remember(study: Study) -> list[str]:
     """Store the study as the current one, and what it asks of the cube.
 
     The grids fix the cube's axes and order before the first sample, so that its bytes cannot
-    depend on which sample came first.
+    depend on which sample came first. Gives the sets that another verifier judges than before.
     """
+    judged: list[str] = []
+    # Where the study before is damaged, this one takes its place.
+    if study.layout.study.is_file():
+        with suppress(UserError, OSError):
+            judged = judged_otherwise(stored_study(study.layout.study), study)
     text = self_contained(study).to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
         checked.put(path, text)
     keep_contents(study)
     _plan_grids(study)
+    return judged
 
 
 def _plan_grids(study: Study) -> None:
