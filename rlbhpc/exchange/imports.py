@@ -115,7 +115,9 @@ def _judged(
 ) -> list[Imported]:
     """The responses with a verdict each: the file's own, or the verifier's where there is one."""
     if verifier is None:
-        unscored = next((r for r in responses if r.verdict is None), None)
+        unscored = next((r for r in responses if not isinstance(r.verdict, Status)), None)
+        if unscored is not None and unscored.verdict is not None:
+            raise UserError(str(unscored.verdict))
         if unscored is not None:
             raise UserError(
                 f"{path}: problem {unscored.problem} has one score for several responses "

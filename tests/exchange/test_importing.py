@@ -152,6 +152,16 @@ def test_verl_rollouts_know_a_problem_by_its_prompt(tmp_path: Path) -> None:
     assert by_step == {20: [[WRONG], [RIGHT, WRONG]], 40: [[], [RIGHT, RIGHT]]}
 
 
+def test_a_shaped_score_does_not_matter_where_the_texts_are_judged(tmp_path: Path) -> None:
+    rows = [{**verl_row("a", 0.1), "output": f"\\boxed{{{n}}}", "gts": "2"} for n in (2, 3)]
+    path = lines(tmp_path / "1.jsonl", rows)
+    with pytest.raises(UserError, match=r"1\.jsonl:1: the score 0.1 is .* --judge-again math"):
+        take_in(tmp_path / "run", path)
+    take_in(tmp_path / "run", path, judge="math")
+    cube = cube_of(tmp_path / "run")
+    assert sorted(cube.verdict.values.ravel().tolist()) == [WRONG, RIGHT]
+
+
 def test_verl_prefers_accuracy_to_a_shaped_score(tmp_path: Path) -> None:
     path = lines(tmp_path / "1.jsonl", [verl_row("a", -0.4, acc=True, pred="34")])
     take_in(tmp_path / "run", path)

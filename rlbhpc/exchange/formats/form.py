@@ -21,12 +21,13 @@ class Imported:
 
     ``sample`` is None where the file does not number its responses; they are then numbered in
     the order in which they stand. ``finish`` and ``n_tokens`` are −1 where the file does not say.
-    ``verdict`` is None where the file has no score for this response, and ``gold`` where it does
-    not hold the reference answer: then the response can't be judged again.
+    ``verdict`` is None where the file has no score for this response, and a complaint where it has
+    one that is no verdict. ``gold`` is None where the file does not hold the reference answer: then
+    the response can't be judged again.
     """
 
     problem: str
-    verdict: Status | None
+    verdict: Status | str | None
     sample: int | None = None
     step: int = 0
     text: str = ""
@@ -106,8 +107,8 @@ def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
     return next(iter(scores.values()))
 
 
-def as_verdict(value: Any, place: str) -> Status:
-    """Turn a score into a verdict.
+def as_verdict(value: Any, place: str) -> Status | str:
+    """Turn a score into a verdict, or into the complaint that it is none.
 
     Letters are those of inspect: C correct, I incorrect, P partially correct (which is not
     right), N no answer.
@@ -117,9 +118,9 @@ def as_verdict(value: Any, place: str) -> Status:
         return letters[value]
     if isinstance(value, bool | int | float) and value in (0, 1):
         return Status.RIGHT if value else Status.WRONG
-    raise UserError(
+    return (
         f"{place}: the score {value!r} is neither right nor wrong; allowed are 0, 1, true, false "
-        "and the letters C, I, P, N"
+        "and the letters C, I, P, N. --metric names another score, --judge-again math takes none"
     )
 
 

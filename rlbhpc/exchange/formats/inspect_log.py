@@ -52,9 +52,9 @@ class InspectLog:
 
 def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
     choice: dict[str, Any] = next(iter(row.get("output", {}).get("choices") or ()), {})
-    if row.get("error"):
-        verdict, answer = Status.FAILED, ""
-    else:
+    verdict: Status | str = Status.FAILED
+    answer = ""
+    if not row.get("error"):
         score = choose_score(row.get("scores") or {}, metric, place)
         verdict, answer = as_verdict(score["value"], place), str(score.get("answer") or "")
     return Imported(

@@ -52,7 +52,7 @@ def _response(
     scores = {name: row[name] for name in _SCORES if name in row}
     score = choose_score(scores, metric, place)
     if scores.get("judgement") is score and isinstance(score, str):
-        verdict = _judgement(score, place)
+        verdict: Status | str = _judgement(score, place)
     else:
         verdict = as_verdict(score, place)
     answer = row.get("predicted_answer", "")

@@ -46,7 +46,7 @@ class ScoredJsonl:
         names = (metric,) if metric else _SCORES
         score = choose_score({k: row[k] for k in names if k in row}, metric, place)
         if isinstance(score, str) and score.upper() in Status.__members__:
-            verdict = Status[score.upper()]
+            verdict: Status | str = Status[score.upper()]
         else:
             verdict = as_verdict(score, place)
         finish = row.get("finish")

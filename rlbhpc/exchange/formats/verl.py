@@ -19,7 +19,7 @@ class VerlRollouts:
     """One record per response. A problem has no id there: it is named by a hash of its prompt.
 
     ``acc`` decides where the reward function gave it, else ``score``, of which 1 is right and 0
-    and −1 are wrong. A shaped score is refused; ``--metric`` may name another field.
+    and −1 are wrong. A shaped score is no verdict; ``--metric`` may name another field.
     """
 
     name = "verl rollouts (fields input, output, score)"
