@@ -131,6 +131,8 @@ def train(
                 logs.results(step, metrics, rollouts)
                 record.add(step, collected.rewarded, advantages)
             if step in run.exports:
+                if record is not None:  # who finds the last model never comes back for its rows
+                    record.flush()
                 checkpoint.export_model(learner, run.base, run.exports[step])
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:

@@ -17,7 +17,7 @@ from rlbhpc.train.rollout import Rollout
 class Record:
     """Rows of the steps since the last save; rank 0 alone keeps them.
 
-    ``flush`` goes before the training state is saved and ``settle`` after it.
+    ``flush`` goes before a model or a training state is saved and ``settle`` after a state.
     """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:

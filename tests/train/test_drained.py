@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from rlbhpc.store import rollouts
 from rlbhpc.store.step_log import lines
 from rlbhpc.study.arm import Sampling
 from rlbhpc.sweep.drain import Drain
+from rlbhpc.train import checkpoint
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.checkpoint import states
+from rlbhpc.train.checkpoint import Export, export_model, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
@@ -101,6 +103,27 @@ def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) 
     rows = [rollouts.read(run.folder / "rollouts") for run in (straight, warned)]
     assert rows[0].equals(rows[1])
     assert set(rows[0]["train_step"].to_pylist()) == {1, 2, 3, 4}
+
+
+@pytest.mark.timeout(100)
+def test_rollouts_are_there_before_the_model_that_says_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    last = Export(tmp_path / "models" / "step-4", "recipe", "run")
+    run = run_in(tmp_path / "run", model)
+    run = replace(run, exports={4: last}, settings=replace(run.settings, save_every=4))
+
+    def killed_after(*given: Any) -> None:
+        export_model(*given)
+        raise InterruptedError
+
+    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+        patched.setattr(checkpoint, "export_model", killed_after)
+        ended(run, lambda: make_engine("hf", model, rows=4))
+    assert last.folder.is_dir()  # with which nobody trains this model again
+    rows = rollouts.read(run.folder / "rollouts")
+    assert set(rows["train_step"].to_pylist()) == {1, 2, 3, 4}
 
 
 def start_ranks(folder: Path, *words: str) -> subprocess.Popen[str]:
