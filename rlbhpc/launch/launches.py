@@ -267,6 +267,11 @@ def layout_of(run: Path) -> Layout:
     """The results folder of a study file, or the folder itself."""
     layout = load_study(run).layout if run.is_file() else Layout(run)
     if not layout.study.is_file():
+        if layout.attempts.is_dir():
+            raise UserError(
+                f"{layout.root}: only samples that were imported, which no study asks for; "
+                "`rlbhpc show` and `rlbhpc report` look at them"
+            )
         raise UserError(f"{layout.root}: no run in it; give a study file or the folder of a run")
     return layout
 

@@ -444,6 +444,12 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
     for verb in ("status", "cancel"):
         with pytest.raises(UserError, match="no run in it"):
             call(verb, tmp_path)
+    (tmp_path / "counts.jsonl").write_text('{"problem": 1, "score": 1}\n')
+    run = tmp_path / "theirs"
+    assert call("import", run, tmp_path / "counts.jsonl", "--arm", "a", "--set", "s")[0] == DONE
+    for verb in ("status", "cancel"):
+        with pytest.raises(UserError, match="only samples that were imported"):
+            call(verb, run)
 
 
 CONFIG = """
