@@ -330,6 +330,13 @@ def test_lm_eval_summaries_have_pass_at_k_with_its_error(run: Path, tmp_path: Pa
     assert summary["n-samples"]["math"] == {"original": 4, "effective": 4}
 
 
+def test_a_damaged_study_is_not_taken_for_an_import(run: Path, tmp_path: Path) -> None:
+    Layout(run).study.write_text('{"format": 1')
+    for ending in ("lm-eval", "eee"):
+        with pytest.raises(UserError, match=r"study\.json: not a study"):
+            call("export", run, tmp_path / f"out.{ending}")
+
+
 def test_every_eval_ever_gets_scores_and_samples(run: Path, tmp_path: Path) -> None:
     """The keys are those that the public schema (0.3.0) requires; whole files were held to it."""
     assert call("export", run, tmp_path / "out.eee").exit_code == 0

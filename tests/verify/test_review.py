@@ -16,6 +16,7 @@ import pytest
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats.cot import cot_pass_at_k
+from rlbhpc.verify.audit import reviews
 from rlbhpc.verify.audit.review import (
     Judgements,
     agreement,
@@ -184,6 +185,16 @@ def test_bad_judgements_are_refused_with_what_to_do(tmp_path, sheet, changes, co
 def judged(sheet, words, reviewer="one", by_model=False):
     given = {c.id: w for c, w in zip(sheet.chains, words, strict=True) if w}
     return Judgements(sheet.id, reviewer, given, {}, by_model)
+
+
+def test_a_damaged_sheet_is_named(tmp_path, sheet):
+    facts = reviews.keep(tmp_path, sheet, "base").folder / "sheet.json"
+    (whole,) = reviews.kept(tmp_path)
+    assert whole.sheet.id == sheet.id
+    for damaged in ("", "[]", facts.read_text().replace('"counts"', '"count"')):
+        facts.write_text(damaged)
+        with pytest.raises(UserError, match=f"{facts}: damaged"):
+            list(reviews.kept(tmp_path))
 
 
 def test_agreement_beyond_chance():

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlbhpc.errors import UserError
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 
 
@@ -89,10 +89,7 @@ def _scores(curve: Any, rates: Any) -> Iterator[Score]:
 
 def study_of(layout: Layout) -> Study | None:
     """The study of a run; None for one that was imported."""
-    try:
-        return Study.from_json(layout.study.read_text())
-    except (FileNotFoundError, NotADirectoryError, UserError):
-        return None
+    return stored_study(layout.study) if layout.study.is_file() else None
 
 
 def model_source(study: Study | None, model: str) -> str:

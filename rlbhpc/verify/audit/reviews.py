@@ -59,10 +59,14 @@ def keep(folder: Path, sheet: Sheet, title: str) -> Kept:
 def kept(folder: Path) -> Iterator[Kept]:
     """Read every sheet below ``folder``."""
     for path in sorted(folder.glob(f"*/{_FACTS}")):
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        counts = {name: (n, right) for name, (n, right) in facts["counts"].items()}
-        chains = tuple(Chain(**chain) for chain in facts["chains"])
-        yield Kept(Sheet(facts["id"], counts, chains), facts["title"], path.parent)
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            counts = {name: (n, right) for name, (n, right) in facts["counts"].items()}
+            chains = tuple(Chain(**chain) for chain in facts["chains"])
+            found = Kept(Sheet(facts["id"], counts, chains), facts["title"], path.parent)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: damaged ({error}); write the sheet again") from None
+        yield found
 
 
 def take(folder: Path, given: Path) -> tuple[Kept, Judgements]:
