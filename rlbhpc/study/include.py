@@ -15,12 +15,8 @@ from rlbhpc.study.tree import MAX_DEPTH, Node, is_file, joined, parse, read_tree
 
 MAX_INCLUDES: Final = 32
 COMMAND_LINE: Final = "--set"
-# Of these keys an entry has one: whoever writes another means it in place of the one below.
-_RIVALS: Final = {
-    "recipes": {"seed", "seeds"},
-    "models": {"path", "train", "endpoint"},
-    "scores": {"responses", "texts"},
-}
+# A recipe has one of these: whoever writes the other means it in place of the one below.
+_SEEDS: Final = {"seed", "seeds"}
 
 
 def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
@@ -100,9 +96,9 @@ def overlay(below: Node, above: Node, *where: str) -> Node:
     """``above`` written over ``below``: mappings key by key, all else replaced."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
-    rivals = _RIVALS.get(where[0], set()) if len(where) == 2 else set()
-    is_chosen = any(above.value[key].value is not None for key in rivals & above.value.keys())
-    replaced = rivals if is_chosen else ()
+    is_recipe = len(where) == 2 and where[0] == "recipes"
+    has_seeds = any(above.value[key].value is not None for key in _SEEDS & above.value.keys())
+    replaced = _SEEDS if is_recipe and has_seeds else ()
     entries = {key: node for key, node in below.value.items() if key not in replaced}
     for key, node in above.value.items():
         entries[key] = overlay(entries[key], node, *where, key) if key in entries else node

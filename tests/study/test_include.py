@@ -36,15 +36,14 @@ def test_null_takes_an_included_entry_away(tmp_path: Path) -> None:
     assert load_tree(main).plain() == {"arms": {"b": {"n": 2}}}
 
 
-def test_a_key_replaces_its_rival_of_an_included_entry(tmp_path: Path) -> None:
+def test_seeds_replace_the_seed_of_an_included_recipe(tmp_path: Path) -> None:
     main = write(
         tmp_path,
-        one="recipes: {a: {lr: 1, seed: 0}, b: {seeds: [0, 1]}}\nmodels: {m: {train: {recipe: a}}}",
-        main="include: one.yaml\nrecipes: {a: {seeds: [3, 4]}, b: {seed: 5}}\n"
-        "models: {m: {path: x}}",
+        one="recipes: {a: {lr: 1, seed: 0}, b: {seeds: [0, 1]}}",
+        main="include: one.yaml\nrecipes: {a: {seeds: [3, 4]}, b: {seed: 5}}",
     )
     recipes = {"a": {"lr": 1, "seeds": [3, 4]}, "b": {"seed": 5}}
-    assert load_tree(main).plain() == {"recipes": recipes, "models": {"m": {"path": "x"}}}
+    assert load_tree(main).plain() == {"recipes": recipes}
     overridden = load_tree(main, ["recipes.b.seeds=[7, 8]"]).plain()["recipes"]
     assert overridden["b"] == {"seeds": [7, 8]}
     assert load_tree(main, ["recipes.a.seed="]).plain()["recipes"] == recipes
