@@ -6,6 +6,7 @@ smaller digest; where the chosen copy is damaged, another one. What is left out 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -106,6 +107,18 @@ def find(
     if not matches:
         left_out.tell(layout.root, purged(Sources.survey(layout)))
     return matches
+
+
+def graders(layout: Layout, group: Group) -> Counter[str]:
+    """Count the verdicts of each grader among the samples that answer what is asked."""
+
+    def read(files: Rows) -> tuple[pa.Table, View]:
+        view = View(files.now, ["grader"])
+        return view.read(_joined(files.counted(view).values()), ["grader"]), view
+
+    counted = _steadily(layout, group, read)["grader"].value_counts().to_pylist()
+    # A generation that failed was not judged.
+    return Counter({found["values"]: found["counts"] for found in counted if found["values"]})
 
 
 _PLACE = ("step", "problem", "sample")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +72,12 @@ def put_samples(
     study: Study, arm: str, right: Array, step: int = 0, texts: Mapping[tuple[int, int], str] = {},
     verdicts: Mapping[tuple[int, int], Status] = {}, missing: int = 0, model: str = "",
     entropy: float = 0.1, logprobs: Callable[[int, int], Array] | None = None,
+    graders: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Journal a matrix ``[problem, sample]`` of right and wrong, the last problems left out.
 
-    ``logprobs`` gives the log-probabilities of the tokens of a response by problem and sample.
+    ``logprobs`` gives the log-probabilities of the tokens of a response by problem and sample,
+    ``graders`` the grader of each sample of a problem.
     """
     layout = study.layout
     matrix = np.asarray(right)
@@ -94,6 +96,7 @@ def put_samples(
                         key, prints[i], sample_seed(study.seed, key), status,
                         Finish.LENGTH if long else Finish.EOS, 10 + j, -3.0,
                         entropy * (10 + j) * (1 + i % 5 / 10), str(solved),
+                        grader=graders[j] if graders else "",
                         text=texts.get((i, j), f"Problem {i}, try {j}: the answer is {solved}."),
                         logprobs=np.asarray(logprobs(i, j) if logprobs else (), np.float16),
                     )

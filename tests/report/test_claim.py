@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 from rlbhpc.report.claim import claim_card, claim_schema
-from rlbhpc.report.gather import Report
+from rlbhpc.report.gather import Report, gather
+from rlbhpc.study.schema import StudyFile
+from tests.report.made import SET, make_study, put_samples
 
 
 @pytest.fixture
@@ -49,3 +53,26 @@ def test_it_stays_in_its_schema(card: dict[str, Any]) -> None:
 def test_it_is_written_beside_the_page_in_the_same_bytes(report: Report) -> None:
     assert claim_card(report) == claim_card(report)
     assert b"NaN" not in claim_card(report)
+
+
+def test_verdicts_of_a_verifier_that_was_edited_are_counted(tmp_path: Path) -> None:
+    """After `n` was raised, the verifier of today judged the new samples alone."""
+    n, file = 4, "/study/check.py"
+    study = make_study(tmp_path, 3, n)
+    record = study.file.model_dump(mode="json", by_alias=True)
+    record["problem_sets"][SET]["verifier"] = file
+    own = StudyFile.model_validate(record)
+    study = replace(study, file=own, plugins={file: "check.py@new"})
+    study.layout.study.write_text(study.to_json())
+    right = [[True, False, True, False]] * 3
+    put_samples(study, "base", right, graders=["check.py@old"] * 2 + ["check.py@new"] * 2)
+    put_samples(study, "rl", right, 100, graders=["check.py@new"] * n)
+    card = json.loads(claim_card(gather(tmp_path)))
+    assert card["notes"][0] == (
+        "base on math: 6 of 12 verdicts are of check.py@old and not of check.py@new, the study's "
+        "verifier; `rlbhpc verify RUN --again --into NEW` judges all of them with it."
+    )
+    assert not any("rl on math: " in note for note in card["notes"])
+    (claim,) = card["claims"]
+    assert claim["base"]["grader"] == "check.py@new, check.py@old"
+    assert claim["trained"]["grader"] == "check.py@new"

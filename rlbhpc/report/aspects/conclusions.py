@@ -55,11 +55,13 @@ def asked_of(report: Report, side: Measured) -> dict[str, Any]:
 
 
 def _grader(stored: Mapping[str, Any]) -> str | None:
-    """Who judged: this program, or whoever wrote the files that were imported."""
+    """Who judged: this program, the study's own verifier, or who wrote the imported files."""
     files = stored.get("imported", {})
     judges = {str(origin.get("judged_by", "the file")) for origin in files.values()}
     if judges:
         return ", ".join(sorted(judges))
+    if "graders" in stored:
+        return ", ".join(stored["graders"]) or None
     return f"rlbhpc {stored['rlbhpc']}" if "rlbhpc" in stored else None
 
 
