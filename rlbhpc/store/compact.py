@@ -140,10 +140,11 @@ class _Build:
         cube.consolidate(self._store)
 
     def _link(self, group: Group, place: Place) -> bool:
-        """Take the chunk files of a band over from the base; False if one is damaged."""
+        """Take the chunk files of a band over from the base; False if one is damaged or lost."""
         assert self._base is not None
         store = self._base.store
-        paths = list(cube.band_files(store, group.arm, group.problem_set, *place))
+        blocks = self._sources.rows(group).grid.blocks
+        paths = list(cube.band_files(store / str(group), blocks, *place))
         if not all(cube.intact(path) for path in paths):
             return False
         for path in paths:

@@ -168,20 +168,25 @@ def write_band(
         write_region(group, name, region, values)
 
 
-def band_files(store: Path, arm: str, problem_set: str, row: int, step: int) -> Iterator[Path]:
-    """Chunk files of a band, all of them: those with a problem and a step dimension."""
-    group = store / arm / problem_set
+def band_files(group: Path, blocks: int, row: int, step: int) -> Iterator[Path]:
+    """Chunk files of a band, all that there should be: those with a problem and a step dimension.
+
+    ``group``: folder of the group. ``blocks``: chunks along its sample axis.
+    """
     for variable in (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES):
         chunks = group / variable.name / "c" / str(row)
         if variable.dims == cube_schema.CELLS:
             yield chunks / str(step)
         else:
-            yield from (block / str(step) for block in sorted(chunks.iterdir()))
+            yield from (chunks / str(block) / str(step) for block in range(blocks))
 
 
 def intact(path: Path) -> bool:
-    """Whether the checksum at the end of a chunk file is that of what stands before it."""
-    data = path.read_bytes()
+    """Whether a chunk file is there and ends with the checksum of what stands before that."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return False
     check = google_crc32c.value(data[:-4]).to_bytes(4, "little")
     return len(data) > 4 and data[-4:] == check
 

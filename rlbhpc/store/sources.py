@@ -149,7 +149,7 @@ class Sources:
         inputs = {
             "groups": {str(group): rows[group].files for group in groups},
             "plans": {str(group): _mark(layout.grid(*group)) for group in groups},
-            "tables": tables.inputs(layout),
+            "tables": snapshot.steady(lambda: tables.inputs(layout)),
         }
         if not groups and not inputs["tables"]:
             raise UserError(f"{layout.root}: holds no samples; give the folder of a run")

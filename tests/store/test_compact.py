@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import grid, versions
+from rlbhpc.store import grid, tables, versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube
@@ -290,6 +290,39 @@ def test_a_damaged_chunk_is_not_taken_over(layout: Layout) -> None:
     compact(layout)
     assert validate_cube(layout.root) == []
     assert (values(layout).verdict >= 0).all()
+
+
+@pytest.mark.parametrize("lost", ["verdict/c/0/0/0", "verdict/c/0/0", "verdict/c/0", "n/c/0/0"])
+def test_a_lost_chunk_is_derived_anew(layout: Layout, lost: str) -> None:
+    plan(layout, range(4), 6, (0, 1))
+    journal(layout, samples(range(4), 6, (0,)), "a")
+    compact(layout)
+    path = layout.cube.resolve() / ARM / SET / lost
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    journal(layout, samples(range(4), 6, (1,)), "b")
+    compact(layout)
+    assert validate_cube(layout.root) == []
+    assert (values(layout).verdict >= 0).all()
+
+
+def test_a_table_that_is_replaced_while_it_is_listed_is_listed_again(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal(layout, samples(range(3), 4), "a")
+    replaced = layout.tables(tables.COUNTS) / "other" / f"{SET}.json"
+    tables.put_counts(layout, "other", SET, "toy", {(0, problem(0)): (4, 2)})
+    real = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if path == replaced:
+            path.unlink(missing_ok=True)
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert compact(layout).new
 
 
 def test_debris_and_damaged_bookkeeping_do_not_stop_it(tmp_path: Path, layout: Layout) -> None:
