@@ -7,6 +7,7 @@ this, so that they cannot disagree about which of two samples counts, or which a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import band, cube, cube_schema
+from rlbhpc.store import band, cube, cube_schema, versions
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Rows, Sources
@@ -47,14 +48,15 @@ class Base:
     @classmethod
     def of(cls, version: Version | None, *, rebuild: bool = False) -> Base | None:
         """Open a version; None where nothing may be concluded from it."""
-        if version is None or version.sources is None:
+        if version is None:
             return None
-        same_schema = version.sources.get("schema_version") == cube_schema.SCHEMA_VERSION
         try:
             root = cube.open_checked(version.store)
         except (UserError, FileNotFoundError):
             return None
-        return cls(version.store, root, version.sources, same_schema and not rebuild)
+        sources = version.sources or _unknown_sources(version, root)
+        same_schema = sources.get("schema_version") == cube_schema.SCHEMA_VERSION
+        return cls(version.store, root, sources, same_schema and not rebuild)
 
     def files(self, group: Group) -> Mapping[str, int]:
         """Files that a group was made from, with the samples of each."""
@@ -202,16 +204,27 @@ class Derivation:
                         self.lost[problem] = self.lost.get(problem, 0) + samples
 
 
+def _unknown_sources(version: Version, root: zarr.Group) -> Mapping[str, Any]:
+    """Sources of a cube that lost the list of them: a file that is gone, so samples are counted."""
+    gone = {f"{version.folder.name}/{versions.SOURCES}": 0}
+    nodes = root.members(max_depth=None)
+    groups = {name: gone for name, node in nodes if node.attrs.get("kind") == "samples"}
+    return {"inputs": {"groups": groups, "plans": {}, "tables": {}}}
+
+
 def _samples(group: Any) -> int:
     return int(_present(group, slice(None)).sum())
 
 
 def _present(group: Any, step: int | slice) -> NDArray[np.bool_]:
-    """Which samples a group of a cube has; none where a chunk cannot be read."""
-    try:
-        return np.asarray(group["verdict"][:, :, step]) >= 0
-    except Exception:  # every layer down to the disk has its own exception for damaged bytes
-        return np.zeros((0, 0), bool)
+    """Which samples a group of a cube has; none where no array can be read."""
+    arrays = []
+    # Two, since a chunk of one may be damaged, or lost, which Zarr shows as missing samples.
+    for name in ("verdict", "seed"):
+        # Every layer down to the disk has its own exception for damaged bytes.
+        with suppress(Exception):
+            arrays.append(np.asarray(group[name][:, :, step]) >= 0)
+    return np.logical_or.reduce(arrays) if arrays else np.zeros((0, 0), bool)
 
 
 def derive(

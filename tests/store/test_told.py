@@ -22,13 +22,14 @@ import xarray as xr
 import rlbhpc
 from rlbhpc.cli.main import main
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE, LeftOutWarning
-from rlbhpc.store import gc, seal, step_log
+from rlbhpc.store import gc, rollouts, seal, step_log, versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.study.layout import Layout
 from tests.store import made
 from tests.store.made import ARM, SET, journal, samples
 from tests.store.test_faults import small_disk as small_disk  # a fixture
+from tests.store.test_rollouts import rows
 from tests.store.test_scan import damage, damage_part, grid
 
 P, N = 6, 8
@@ -277,6 +278,52 @@ def test_a_cube_with_a_damaged_axis_is_derived_anew(
     else:
         assert (code, text) == (DONE, "")
         assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N + 2
+
+
+def damage_verdicts(layout: Layout) -> None:
+    chunk = layout.cube.resolve() / ARM / SET / "verdict/c/0/0/0"
+    data = bytearray(chunk.read_bytes())
+    data[-6] ^= 4
+    chunk.write_bytes(data)
+
+
+def lose_verdicts(layout: Layout) -> None:
+    (layout.cube.resolve() / ARM / SET / "verdict/c/0/0/0").unlink()
+
+
+def lose_bookkeeping(layout: Layout) -> None:
+    (layout.cube.resolve().parent / versions.SOURCES).unlink()
+
+
+def copy_without_versions(layout: Layout) -> None:
+    store = layout.cube.resolve()
+    layout.cube.unlink()
+    shutil.copytree(store, layout.cube)
+    shutil.rmtree(layout.cubes)
+
+
+@pytest.mark.parametrize(
+    "spoil", [damage_verdicts, lose_verdicts, lose_bookkeeping, copy_without_versions]
+)
+def test_a_spoiled_cube_is_not_emptied_by_a_purge_either(
+    layout: Layout, capsys: pytest.CaptureFixture[str], spoil: Callable[[Layout], None]
+) -> None:
+    training = layout.training("toy")
+    rollouts.add(training / "rollouts", rows(range(1, 2)))
+    (training / "dynamics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
+    compact(layout)
+    spoil(layout)
+    before = made.contents(layout.cube)
+    remove_journal(layout)
+    journal(layout, samples([P], 2), "later")
+    code, text = said(capsys, "compact", layout.root)
+    assert code == USAGE
+    assert f"{P * N} samples of it are in no journal or part any more" in text
+    assert made.contents(layout.cube) == before
+    assert counted(opened(layout)[0])["purged"] == P * N
+    journal(layout, samples(range(P), N), "again")
+    compact(layout)
+    assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N + 2
 
 
 def test_to_go_on_without_them_the_cube_is_removed_first(layout: Layout) -> None:
