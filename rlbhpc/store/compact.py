@@ -83,15 +83,9 @@ def _round(
     except OSError as error:
         raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
-        try:
-            build = _Build(made / versions.STORE, base, sources)
-            build.run()
-            versions.settle(made / versions.STORE, base.store if base else None)
-        except FileNotFoundError:
-            # A journal was sealed and removed, or an old version swept, while being read.
-            return None
-        except OSError as error:
-            raise files.explain(error, layout.cubes, "; the cube is as it was") from error
+        build = _Build(made / versions.STORE, base, sources)
+        build.run()
+        versions.settle(made / versions.STORE, base.store if base else None)
         now = versions.current(layout)
         if (now and now.folder) != (old and old.folder):
             return None
@@ -106,6 +100,11 @@ def _round(
                 "before_base": (old.sources or {}).get("base") if old else None,
             },
         )
+    except FileNotFoundError:
+        # A journal was sealed and removed, or an old version swept, while being read.
+        return None
+    except OSError as error:
+        raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
     versions.sweep(layout, version)

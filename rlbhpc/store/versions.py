@@ -20,6 +20,7 @@ rest from parts and journals, and the next compaction holds all.
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 import shutil
@@ -41,6 +42,7 @@ SOURCES: Final = "sources.json"
 # Debris of a compactor is removed when it is this old: no compaction takes so long, and one that
 # did would fail loudly and could be run again.
 _ABANDONED_SECONDS: Final = 24 * 3600.0
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,12 @@ def settle(version: Path, old: Path | None) -> None:
             file = Path(path, name)
             twin = old / file.relative_to(version) if old else None
             if twin and twin.exists() and filecmp.cmp(file, twin, shallow=False):
+                if file.samefile(twin):
+                    continue
                 other = files.partial(file.parent)
-                if not file.samefile(twin) and link(twin, other):
+                if link(twin, other):
                     other.rename(file)
-                continue
+                    continue
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
     for folder in folders:
@@ -120,19 +124,20 @@ def publish(layout: Layout, partial: Path, sources: Mapping[str, Any]) -> Versio
     checked.write(partial / SOURCES, sources)
     version = Version(layout.cubes / uuid.uuid4().hex, sources)
     files.publish(partial, version.folder)
-    if layout.cube.is_dir() and not layout.cube.is_symlink():
-        # Somebody's copy without versions. It stays, as an old version, until it is swept.
-        aside = begin(layout)
-        layout.cube.rename(aside / STORE)
-    pointer = files.partial(layout.cube.parent)
-    try:
-        pointer.symlink_to(Path(layout.cubes.name, version.folder.name, STORE))
-    except OSError as error:
-        raise UserError(
-            f"{layout.cubes}: the file system has no symbolic links ({error.strerror}), which the "
-            "cube needs; put the run folder on another one"
-        ) from error
-    files.publish(pointer, layout.cube)
+    with files.making(layout.cube.parent) as pointer:
+        try:
+            pointer.symlink_to(Path(layout.cubes.name, version.folder.name, STORE))
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise UserError(
+                f"{layout.cubes}: the file system has no symbolic links ({error.strerror}), which "
+                "the cube needs; put the run folder on another one"
+            ) from error
+        if layout.cube.is_dir() and not layout.cube.is_symlink():
+            # Somebody's copy without versions. It stays, as an old version, until it is swept.
+            layout.cube.rename(begin(layout) / STORE)
+        files.publish(pointer, layout.cube)
     return version
 
 
@@ -141,7 +146,7 @@ def sweep(layout: Layout, keep: Version) -> None:
 
     The current version and the one it was based on stay: a reader may have just opened that.
     The one before goes. All others lost a race or were never finished; they go when they are
-    a day old.
+    a day old. What may not be removed stays.
     """
     sources = keep.sources or {}
     kept = {keep.folder.name, sources.get("base")}
@@ -150,7 +155,7 @@ def sweep(layout: Layout, keep: Version) -> None:
     older = sources.get("before_base")
     for name in files.names(layout.cubes, ""):
         folder = layout.cubes / name
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             if name not in kept and (name == older or _abandoned(folder)):
                 # Renamed first: a folder that is half removed must not look like a version.
                 doomed = files.partial(layout.cubes)
@@ -158,7 +163,7 @@ def sweep(layout: Layout, keep: Version) -> None:
                 shutil.rmtree(doomed, ignore_errors=True)
     for name in files.names(layout.cube.parent, files.PARTIAL):
         pointer = layout.cube.parent / name
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             if pointer.is_symlink() and _abandoned(pointer):
                 pointer.unlink()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
@@ -17,7 +18,7 @@ import pytest
 import xarray as xr
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import grid, tables, versions
+from rlbhpc.store import files, grid, tables, versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube
@@ -368,6 +369,82 @@ def test_a_cube_that_was_copied_without_its_versions_is_replaced(
     journal(Layout(copy), rows[7:], "b")
     compact(Layout(copy))
     assert contents(Layout(copy).cube) == cube_of(tmp_path / "whole", rows)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.EPERM, "the file system has no symbolic links"),
+        (errno.ENOSPC, r"\(ENOSPC\); the cube is as it was; free space"),
+    ],
+)
+def test_a_link_that_cannot_be_made_leaves_the_cube_as_it_was(
+    tmp_path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    rows = samples(range(3), 5)
+    journal(layout, rows[:7], "a")
+    compact(layout)
+    copy = Layout(tmp_path / "copy")
+    shutil.copytree(layout.root, copy.root)  # follows the link
+    shutil.rmtree(copy.cubes)
+    before = contents(copy.cube)
+    journal(copy, rows[7:], "b")
+
+    def refuse(*where: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=words):
+        patch.setattr(os, "symlink", refuse)
+        compact(copy)
+    assert contents(copy.cube) == before
+    assert not list(copy.root.glob("*.partial"))
+
+
+def test_what_could_not_be_linked_is_synced(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some cluster file systems refuse links from one folder to another."""
+    plan(layout, range(4), 6, (0, 1))
+    journal(layout, samples(range(4), 6, (0,)), "a")
+    compact(layout)
+    journal(layout, samples(range(4), 6, (1,)), "b")
+    synced: set[int] = set()
+    real_link, real_sync = os.link, os.fsync
+
+    def link(a: Path, b: Path) -> None:
+        if Path(a).parent != Path(b).parent:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        real_link(a, b)
+
+    def sync(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        real_sync(fd)
+
+    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "fsync", sync)
+    compact(layout)
+    paths = [path for path in layout.cube.resolve().rglob("*") if path.is_file()]
+    assert [path for path in paths if path.stat().st_ino not in synced] == []
+
+
+def test_an_old_version_that_may_not_be_removed_stays(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(2):
+        journal(layout, samples([i], 2), str(i))
+        first = compact(layout)
+    real = os.rename
+
+    def rename(a: Path, b: Path) -> None:
+        if Path(a).parent == layout.cubes and Path(a).suffix != files.PARTIAL:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        real(a, b)
+
+    monkeypatch.setattr(os, "rename", rename)
+    for i in range(2, 4):
+        journal(layout, samples([i], 2), str(i))
+        assert compact(layout).new
+    assert first.store.exists()
 
 
 def _compact_in_a_loop(root: Path, rounds: int) -> None:
