@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from rlbhpc.verify.answer.doubt import COPULA, DOUBT, HEDGE, OWN, PERSON, is_known
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Choice, Opaque, Value, Words
 
@@ -29,7 +30,7 @@ _LINK: Final = (
 )
 _ABOUT: Final = (
     r"(?:\s+(?:i|we)\s+(?:get|got|obtain|find|found))?"
-    r"(?:\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
+    r"(?P<about>\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
 )
 CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"
@@ -92,12 +93,7 @@ def phrase(body: str) -> Extracted | None:
     unread: str | None = None
     for cue in reversed(list(cues(body))[-MAX_TRIES:]):
         text = clause(body[cue.end() : cue.end() + 300])
-        if (
-            text is None
-            or _in_code(body, cue)
-            or _OPEN_QUOTE.search(body[max(0, cue.start() - 20) : cue.start()])
-            or _DOUBT.search(body[max(0, cue.start() - 40) : cue.start()])
-        ):
+        if text is None or _in_code(body, cue) or (cue.re is CUE and not is_own(body, cue)):
             continue
         value = read(text)
         if is_value(value) or (isinstance(value, Words) and not judges(value)):
@@ -111,8 +107,16 @@ def phrase(body: str) -> Extracted | None:
     return Extracted(unread, "phrase") if unread else None
 
 
-# What a quotation begins with is what somebody else says.
-_OPEN_QUOTE: Final = re.compile(r"(?:^|\s)[\"“]\s*(?:the|my|its)?\s*$", re.IGNORECASE)
+def is_own(body: str, cue: re.Match[str], late: bool = False) -> bool:
+    """Whether "answer is" speaks of the writer's answer; ``late``: in a sentence of its own."""
+    before = body[max(0, cue.start() - 60) : cue.start()]
+    clause = _CLAUSES.split(before)[-1]
+    own = OWN.search(re.sub(r"[^\w\s]", "", clause) if late else before)
+    about = cue["about"] is None or is_known(cue["about"])
+    return own is not None and about and DOUBT.search(clause) is None
+
+
+_CLAUSES: Final = re.compile(r"[.!?:;。\n>]")
 _CODE: Final = re.compile(r"```(?!text|txt|latex|markdown|output)[a-z]", re.IGNORECASE)
 
 
@@ -148,20 +152,6 @@ _SENTENCE: Final = re.compile(
     r"(?:[^.。\n]|\.(?=\d)|(?<=\b[ap])\.\s?m\b\.?|(?<=\bsq)\.|(?<=\bapprox)\.|(?<=\bi)\.(?=e)|(?<=\bi\.e)\.)*"
 )
 _MATH: Final = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-HEDGE: Final = re.compile(
-    r"\b(?:maybe|perhaps|might|could|possibly|probably|not|unsure|unknown|either|i think|guess|"
-    r"depends|cannot|can't|approximately one of)\b|\?",
-    re.IGNORECASE,
-)
-_DOUBT: Final = re.compile(
-    r"\b(?:perhaps|maybe|possibly|probably|if|suppose|assume|whether|guess|not sure)\b[^.!?:;\n]*$"
-    r"|\b(?:false|untrue|not\s+true|wrong|incorrect|mistaken|not\s+the\s+case)\s+(?:that|to\s+\w+)\b"
-    r"[^.,!?:;\n]*$"
-    r"|(?:\b(?:wrong|incorrect|false|naive|tempting|trap|another|second|other|previous|earlier|initial|first|old|"
-    r"student|intermediate|partial|rejected|discarded)|(?<!today)['’]s)\s+$"
-    r"|(?:^|[.!?\n])[\s*]*one\s+$",
-    re.IGNORECASE,
-)
 # What explains or contrasts an answer without changing it.
 _EXPLAINS: Final = re.compile(
     r"(?:,|\s+\()\s*(?:and\s+)?(?:not|as|since|because|which|where|rather|when|so|i\.e|namely)\b.*"
@@ -173,8 +163,6 @@ _LEAD: Final = re.compile(
     r"^(?!(?:yes|no|true|false)\b)(?:[^\d$\\=]|\$[^$\d=]*\$|\\\([^\d=]*?\\\))*\b(?:is|are|equals|be)\b[\s:]*",
     re.IGNORECASE,
 )
-# "It is" at the end of a Japanese or a Korean sentence.
-COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
 LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
@@ -217,9 +205,7 @@ def clause(text: str) -> str | None:
 _BOLD_LIST: Final = re.compile(r"\*\*(\s*(?:,|,?\s*and|,?\s*or)\s*)\*\*")
 # Whole sentences that say how many of a thing somebody has, and nothing else.
 _COUNTED: Final = re.compile(
-    r"(?:(?!(?:No\w*|Neither|Each|Every\w*|Some\w*|Any\w*|Wh\w*|If|Both|Half|Twice|Only|\w*ly|"
-    r"Almost|About|Over|Under|Another|Perhaps|Maybe)\b)[A-Z][a-z]*\s+"
-    r"(?:has|have|needs?|bought|sold|earned|paid|spent|ate)"
+    rf"(?:{PERSON}\s+(?:has|have|needs?|bought|sold|earned|paid|spent|ate)"
     r"|The\s+(?:temperature|total|cost|price)\s+(?:is|was))\s+"
     r"(?P<number>[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s*[a-z]+)?)"
 )

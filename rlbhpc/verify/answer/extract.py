@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 from rlbhpc.verify.answer.commit import CUE, marker, phrase, tag
 from rlbhpc.verify.answer.commit import Extracted as Extracted
 from rlbhpc.verify.answer.concluding import bare, closing
-from rlbhpc.verify.answer.late import commits, is_withdrawn, late, unless_taken_back
+from rlbhpc.verify.answer.doubt import is_withdrawn
+from rlbhpc.verify.answer.late import commits, late, unless_taken_back
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
