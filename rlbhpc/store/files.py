@@ -217,10 +217,18 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[int]:
-    """Descriptor of a file for reading."""
+    """Descriptor of a file for reading.
+
+    Raises :class:`FileNotFoundError` when another node removes or replaces the file meanwhile: the
+    handle is then stale for good (NFS).
+    """
     fd = retrying(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     try:
         yield fd
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        raise FileNotFoundError(errno.ENOENT, "removed while it was read", str(path)) from error
     finally:
         os.close(fd)
 

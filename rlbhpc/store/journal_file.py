@@ -37,7 +37,7 @@ class JournalFile:
         if offset < 0 or offset + size > len(self._window):
             self._start, offset = start, 0
             length = max(0, min(max(size, window), self.size - start))
-            self._window = files.retrying(lambda: files.read_at(self._fd, length, start))
+            self._window = files.read_at(self._fd, length, start)
         return memoryview(self._window)[offset : offset + size]
 
     def header(self, offset: int, window: int = _WINDOW) -> frames.Header:

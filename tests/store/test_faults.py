@@ -16,6 +16,7 @@ import pytest
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import attempts, files, gc, seal
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.reader import open_cube
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import kill_tasks, made, reading
@@ -198,6 +199,27 @@ def test_a_stale_handle_is_opened_again(
     monkeypatch.setattr(os, "open", stale)
     assert reading.rows(Layout(tmp_path), ARM, SET).table.num_rows == 1
     assert len(waits) == 2
+
+
+def test_a_journal_that_another_node_removes_is_found_among_the_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
+    """On NFS its open handle is stale from then on, however often it is read."""
+    layout = Layout(tmp_path)
+    made.journal(layout, [right(0, i) for i in range(4)], "one")
+    seal.seal(layout, ARM, SET, grid(1), "none")
+    path = layout.journals(ARM, SET) / "one.journal"
+    inode, real = path.stat().st_ino, os.pread
+
+    def stale(fd: int, size: int, offset: int) -> bytes:
+        if os.fstat(fd).st_ino != inode:
+            return real(fd, size, offset)
+        path.unlink(missing_ok=True)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(os, "pread", stale)
+    tree = open_cube(tmp_path)
+    assert int((tree[f"{ARM}/{SET}"].verdict >= 0).sum()) == 4
 
 
 def test_a_failed_sync_is_told_with_what_is_safe(
