@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from rlbhpc.stats.xr import draw_weights, pass_curve
 from rlbhpc.store import band, guessing, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS
 from rlbhpc.store.sources import Group
+from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
 
@@ -142,18 +143,24 @@ class DatasetAccessor:
 
         ``sample, step``: which; all that this Dataset has where not given. Gives strings over
         (sample, step), empty where there is no sample; a scalar argument gives no dimension.
+        Raises :class:`UserError` where it must be given: a selection of samples does not say which.
         """
         dataset = self._dataset
         self._require("seed")
         chosen = dataset.sel(problem=problem)
         if step is not None:
             chosen = chosen.sel(step=step)
-        numbers = np.arange(chosen.sizes["sample"]) if sample is None else np.atleast_1d(sample)
+        every = chosen.get("sample", np.arange(chosen.sizes.get("sample", 1)))
+        numbers = np.atleast_1d(every if sample is None else sample)
         steps = np.atleast_1d(chosen["step"].values)
         group = Group(str(dataset["arm"].item()), str(dataset["problem_set"].item()))
         matches = samples.find(
             self._layout(), group, {problem: numbers.tolist()}, set(steps.tolist())
         )
+        if sample is None and "sample" not in chosen.coords:
+            _reject_others(
+                chosen["seed"], {match.sample.key: match.sample.seed for match in matches}
+            )
         texts = {(row.key.sample, row.key.step): row.text for row, _ in matches}
         values = [[texts.get((int(n), int(s)), "") for s in steps] for n in numbers]
         result = xr.DataArray(
@@ -261,6 +268,18 @@ class TreeAccessor:
             if wanted & {*node.data_vars}
         }
         return xr.DataTree.from_dict(results)
+
+
+def _reject_others(seeds: xr.DataArray, stored: Mapping[SampleKey, int]) -> None:
+    """Refuse a selection whose seeds are not those of the first samples; −1 is none."""
+    steps = np.atleast_1d(seeds["step"].values).tolist()
+    rows = seeds.transpose(..., "step", missing_dims="ignore").values.reshape(-1, len(steps))
+    for key, seed in stored.items():
+        if rows[key.sample, steps.index(key.step)] not in {-1, seed}:
+            raise UserError(
+                "these are not the first samples, and a selection does not say which they are; "
+                "give their numbers, `texts(problem, sample=[4, 5])`"
+            )
 
 
 def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
