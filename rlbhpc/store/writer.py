@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import body, files, frames
@@ -74,11 +74,8 @@ class JournalWriter:
 
     def _append(self, sample: Sample, canonical: bytes) -> None:
         digest = body.digest(canonical)
-        now = time.monotonic()
         if self._fd < 0:
             self._create()
-        elif now >= self._due:
-            self._check_link()
         key = sample.key
         cell = Cell(key.arm, key.step, key.problem, sample.fingerprint)
         number = self._cells.get(cell, len(self._cells))
@@ -92,8 +89,7 @@ class JournalWriter:
         self.appended += 1
         if len(self._block) >= _BLOCK_SAMPLES or self._offset - self._block.start >= _BLOCK_BYTES:
             self._write_index(closed=False)
-        if now >= self._due:
-            self.sync()
+        self.tick()
 
     def tick(self) -> None:
         """Sync if it is time. For loops that wait long between two samples."""
@@ -101,14 +97,25 @@ class JournalWriter:
             self.sync()
 
     def sync(self) -> None:
-        """Make everything appended so far survive the loss of the node."""
+        """Make everything appended so far survive the loss of the node.
+
+        Refuses to go on with a file that somebody removed while this process slept.
+        """
         self._refuse_after_failure()
         if self._synced < self._offset:
             try:
                 os.fsync(self._fd)
+                removed = os.fstat(self._fd).st_nlink == 0
             except OSError as error:
                 # The kernel may have dropped the unsynced pages: what it says next is no proof.
                 self._fail(error, f"; safe on disk up to byte {self._synced}")
+            if removed:
+                self._failed = UserError(
+                    f"{self.path} was removed while it was open; what came since is not stored; "
+                    "give the same command again",
+                    TRY_AGAIN,
+                )
+                raise self._failed
             self._synced = self._offset
         self._due = time.monotonic() + self._sync_seconds
 
@@ -171,17 +178,7 @@ class JournalWriter:
         self._offset += len(data)
         self._block = frames.Block(self._offset)
 
-    def _check_link(self) -> None:
-        """Refuse to write on into a file that somebody removed while this process slept."""
-        if os.fstat(self._fd).st_nlink == 0:
-            self._failed = UserError(
-                f"{self.path} was removed while it was open; the sample in hand is not stored; "
-                "give the same command again",
-                TRY_AGAIN,
-            )
-            raise self._failed
-
-    def _fail(self, error: OSError, after: str) -> None:
+    def _fail(self, error: OSError, after: str) -> NoReturn:
         self._failed = files.explain(error, self.path, after)
         raise self._failed from error
 

@@ -87,9 +87,18 @@ def test_a_writer_that_slept_too_long_does_not_write_into_nothing(layout: Layout
     out = JournalWriter(layout.journals(ARM, SET), "live", sync_seconds=0)
     out.append(right(0, 0))
     assert clean(layout, idle_hours=0).kept == ()
-    with pytest.raises(UserError, match="was removed while it was open; the sample in hand is not"):
+    with pytest.raises(UserError, match="was removed while it was open; what came since is not"):
         out.append(right(0, 1))
     out.close()
+
+
+def test_a_writer_whose_journal_went_says_so_when_it_is_closed(layout: Layout) -> None:
+    out = JournalWriter(layout.journals(ARM, SET), "live")
+    out.append(right(0, 0))
+    out.path.unlink()
+    out.append(right(0, 1))
+    with pytest.raises(UserError, match="was removed while it was open"):
+        out.close()
 
 
 @pytest.mark.parametrize("data", [b"", b"rlbhpcJ1"])
