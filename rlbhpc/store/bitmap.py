@@ -290,7 +290,7 @@ class Bitmap:
             sink.write(head)
             sink.write(cells)
             sink.write(struct.pack("<I", zlib.crc32(cells)))
-            sink.write(np.ascontiguousarray(rows).data.cast("B"))
+            sink.write(rows.reshape(-1).data)
 
     @classmethod
     def load(cls, path: Path, wanted: Callable[[int, str], bool] | None = None) -> Bitmap:

@@ -115,12 +115,9 @@ class _Merge:
             index = snapshot.journal_of(path, *self._group, noted=name in self._marked)
             bitmap.add(index)
             notes.extend(index.skipped)
-            source = (index.size, not index.closed, self._damaged(name))
-        else:
-            part = snapshot.part_of(path, *self._group, notes)
-            if part is not None:
-                bitmap.add(part)
-            source = (0, False, self._damaged(name))
-        bitmap.sources[name] = source
+            bitmap.sources[name] = (index.size, not index.closed, self._damaged(name))
+        elif part := snapshot.part_of(path, *self._group, notes):
+            bitmap.add(part)
+            bitmap.sources[name] = (0, False, self._damaged(name))
         earlier = [note for note in bitmap.notes if not note.text.startswith(f"{path}:")]
         bitmap.notes = earlier + [skipped.note for skipped in notes]

@@ -124,6 +124,25 @@ def test_a_sample_that_proved_damaged_is_missing_though_it_was_merged(layout: La
     assert any("found damaged before" in n.text for n in inventory.take(layout, ARM, SET).notes)
 
 
+def test_a_part_that_was_put_back_counts_again(layout: Layout) -> None:
+    journal(layout, [sample(0, i) for i in range(N)], "a")
+    (part,) = seal.seal(layout, ARM, SET, grid(1, N), "none").made
+    (layout.journals(ARM, SET) / "a.journal").unlink()
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-9])
+    assert inventory.take(layout, ARM, SET).notes
+    part.write_bytes(whole)
+    assert not inventory.take(layout, ARM, SET).notes
+    agrees(layout)
+
+
+def test_files_without_samples_are_merged(layout: Layout) -> None:
+    layout.journals(ARM, SET).mkdir(parents=True)
+    for attempt in range(3):
+        (layout.journals(ARM, SET) / f"{attempt}.journal").touch()
+        agrees(layout)
+
+
 def test_any_flipped_bit_of_the_merge_is_noticed(layout: Layout) -> None:
     lot = random.Random(0)
     journal(layout, [anything(lot) for _ in range(100)], "a")
