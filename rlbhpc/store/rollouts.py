@@ -41,6 +41,8 @@ ROWS: Final = pa.schema(
     ]
 )
 PART_ROWS: Final = 1 << 18
+_STEP: Final = "[0-9]" * 8
+_NAMES: Final = f"{_STEP}-{_STEP}-*{named_parquet.ENDING}"
 _TRIES: Final = 5
 # Cells of a chunk of the cube.
 _CELLS: Final = 1 << 21
@@ -58,17 +60,17 @@ def add(folder: Path, rows: pa.Table) -> None:
 
 def settle(folder: Path, step: int) -> None:
     """Drop what lies behind the training state of ``step``, and parts that another contains."""
-    for path in list(folder.glob("*.parquet")):
+    for path in list(folder.glob(_NAMES)):
         if _steps(path)[1] > step:
             path.unlink()
     kept = parts(folder)
-    for path in set(folder.glob("*.parquet")) - set(kept):
+    for path in set(folder.glob(_NAMES)) - set(kept):
         path.unlink()
 
 
 def parts(folder: Path) -> list[Path]:
     """Parts in the order of their steps, without those that another contains."""
-    paths = sorted(folder.glob("*.parquet"), key=lambda path: (_steps(path)[0], -_steps(path)[1]))
+    paths = sorted(folder.glob(_NAMES), key=lambda path: (_steps(path)[0], -_steps(path)[1]))
     kept: list[Path] = []
     for path in paths:
         if not kept or _steps(path)[1] > _steps(kept[-1])[1]:
@@ -144,7 +146,7 @@ def _write_rollouts(root: zarr.Group, model: str, table: pa.Table) -> None:
 
 
 def _steps(path: Path) -> tuple[int, int]:
-    first, last, _ = path.stem.split("-")
+    first, last = path.stem.split("-")[:2]
     return int(first), int(last)
 
 

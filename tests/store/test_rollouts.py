@@ -83,6 +83,14 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
         rollouts.read(tmp_path)
 
 
+def test_files_of_other_names_are_no_parts(tmp_path: Path) -> None:
+    rollouts.add(tmp_path, rows(range(1, 3)))
+    (tmp_path / "notes.parquet").write_bytes(b"of a colleague")
+    rollouts.settle(tmp_path, 2)
+    assert steps_in(tmp_path) == [1, 2]
+    assert (tmp_path / "notes.parquet").exists()
+
+
 def test_rollouts_are_a_group_of_the_cube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(tmp_path)
     journal(layout, samples(range(2), 2), "a")
