@@ -113,9 +113,14 @@ def is_own(body: str, cue: re.Match[str], late: bool = False) -> bool:
     clause = _CLAUSES.split(before)[-1]
     own = OWN.search(re.sub(r"[^\w\s]", "", clause) if late else before)
     about = cue["about"] is None or is_known(cue["about"])
+    if body.startswith(">", body.rfind("\n", 0, cue.start()) + 1) and _OUTSIDE.search(
+        body, cue.end()
+    ):
+        return False  # a quotation that is talked about
     return own is not None and about and DOUBT.search(clause) is None
 
 
+_OUTSIDE: Final = re.compile(r"\n[ \t]*[^>\s]")
 _CLAUSES: Final = re.compile(r"[.!?:;。\n>]")
 _CODE: Final = re.compile(r"```(?!text|txt|latex|markdown|output)[a-z]", re.IGNORECASE)
 

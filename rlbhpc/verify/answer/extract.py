@@ -71,7 +71,7 @@ def _from_last_box(body: str) -> Extracted | None:
             return None
     suffix = _suffix(body[box.end() :])
     if not suffix:
-        return None if suffix is None else Extracted(box[1].strip(), "box")
+        return None if suffix is None else Extracted(_in_ten(body, start, box[1].strip()), "box")
     return Extracted(_joined(box[1].strip(), suffix), "box")
 
 
@@ -93,7 +93,9 @@ def _from_whole(body: str) -> Extracted | None:
         rest = body[box.end :]
         denied = _denied(body, box.start) or is_withdrawn(rest)
         return late(rest, box.text) or (
-            None if denied else Extracted(_joined(box.text, _scale(rest)), "box")
+            None
+            if denied
+            else Extracted(_joined(_in_ten(body, box.start, box.text), _scale(rest)), "box")
         )
     explicit = tag(body) or marker(body)
     if explicit is not None:
@@ -110,22 +112,34 @@ _BOUNDS: Final = (
 # Right before a box these deny it, bound it, or make it a part of something larger.
 _DENY: Final = (
     *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be", "\\ne", "\\neq",
-    "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times",
+    "\\sqrt{", "\\sqrt", "frac{", "/", "^{", "^", "_{", "\\cdot", "\\times",
 )  # fmt: skip
 _OPEN: Final = re.compile(
     r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
 )
 
 
+_DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
+
+
 def _denied(body: str, box: int) -> bool:
     """Whether what stands right before a box denies it, or bounds what is called unknown."""
     words = body[max(0, box - 24) : box].rstrip(" $\\([*")
     if not words.endswith(_DENY):
-        return False  # nearly always
+        return words.endswith("}{") and _DENOMINATOR.search(words) is not None  # nearly never
     if not words.endswith(_BOUNDS):
         return True
     sentence = body[max(0, box - 300) : box].rpartition(". ")[2]
     return _OPEN.search(sentence) is not None
+
+
+_IN_TEN: Final = re.compile(r"\b(?:in|to)\s+(?:base[\s-]*(?:10|ten)|decimal)\b[^.\n]*$")
+
+
+def _in_ten(body: str, box: int, text: str) -> str:
+    """Add the base to digits that the sentence before their box calls decimal."""
+    decimal = text.isdecimal() and _IN_TEN.search(body[max(0, box - 60) : box])
+    return f"{text}_{{10}}" if decimal else text
 
 
 _CHANNEL: Final = "<|channel|>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 from rlbhpc.verify.answer.exact import exact
@@ -111,6 +112,9 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
         names = [text for kind, text in sides[0] if kind == "s"]
         if set(names) <= set("xyz") and names != sorted(names):
             raise Unreadable("coordinates in an order of their own")
+        total = _progression(sides[0])
+        if total is not None and last is not None and exact(last) not in (None, total):
+            raise Unreadable("equation that does not hold")
         return read(sides[-1])
     if last is not None and is_name(last) and len(sides) == 2:
         return Named(last, read(sides[0]))
@@ -131,6 +135,16 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
         if len(readable) == 2 or not any(symbols(tree) for tree in readable[1:]):
             return Relation(("=",), (readable[0], readable[-1]))
     raise Unreadable("equation")
+
+
+def _progression(side: Tokens) -> Fraction | None:
+    """Return the sum ``1 + 3 + ... + 9`` of numbers at equal steps: (first + last) · count / 2."""
+    terms = [number(text) for kind, text in side if kind == "n"]
+    steps = {after - before for before, after in pairwise(terms[:-1])}
+    if {text for kind, text in side if kind == "o"} != {"+", "..."} or len(steps) != 1:
+        return None
+    step = steps.pop()
+    return (terms[0] + terms[-1]) * ((terms[-1] - terms[0]) / step + 1) / 2 if step else None
 
 
 def _has_a_value(side: Node) -> bool:

@@ -253,7 +253,7 @@ def add_up(parts: Sequence[Value]) -> Quantity | None:
     return Quantity(Node("add", terms), units[0])
 
 
-def read_based(tokens: Tokens) -> Based | None:
+def read_based(tokens: Tokens) -> Based | Quantity | None:
     r"""``204_5``, ``204_{\text{five}}``, ``(1A)_{16}``, ``204 \text{ base } 5``."""
     position = next((i for i, (_, text) in enumerate(tokens) if text in ("_", "base", "in")), 0)
     if not position:
@@ -274,6 +274,8 @@ def read_based(tokens: Tokens) -> Based | None:
     values = [int(c, 36) for c in digits if c != "."]
     if any(value >= base for value in values) or (digits[0].isalpha() and base <= 10):
         return None
+    if base == 10 and digits.isdecimal():
+        return Quantity(num(int(digits)))
     return Based(digits.lstrip("0") or "0", base)
 
 
