@@ -47,7 +47,7 @@ class Cleaning:
 
 def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOURS) -> Cleaning:
     """Remove the sealed journals of one arm and problem set, and what killed sealers left."""
-    now = snapshot.steady(lambda: snapshot.take(layout, arm, set_name))
+    now = snapshot.take(layout, arm, set_name)
     damage = {part.path: parts.verify(part.path) for part in now.parts}
     intact = tuple(part for part in now.parts if not damage[part.path])
     view = View(Snapshot(now.journals, intact, now.skipped))

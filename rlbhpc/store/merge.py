@@ -90,7 +90,8 @@ def merge(into: Layout, source: Layout) -> Merging:
     if not groups:
         raise UserError(f"{source.root}: holds no samples; give the folder of a run")
     pairs = [
-        _Pair(*group, _take(into, *group), _take(source, *group, verify=True)) for group in groups
+        _Pair(*group, snapshot.take(into, *group), snapshot.take(source, *group, verify=True))
+        for group in groups
     ]
     added = 0
     twins: list[Twins] = []
@@ -109,10 +110,6 @@ def merge(into: Layout, source: Layout) -> Merging:
     copied.extend(_copy_attempts(into, source))
     left_out = [path for pair in pairs for path in _left_out(pair, source)]
     return Merging(tuple(copied), added, tuple(twins), tuple(left_out), tuple(skipped))
-
-
-def _take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Snapshot:
-    return snapshot.steady(lambda: snapshot.take(layout, arm, set_name, verify=verify))
 
 
 def _joined(pair: _Pair) -> Snapshot:

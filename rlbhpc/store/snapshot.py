@@ -64,9 +64,11 @@ def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Sn
     Journals come first: a journal is removed only when its samples are in a part, so whoever
     misses the journal finds the part afterwards. With ``verify`` every sample is read, and a
     damaged one is left out.
-
-    Raises :class:`FileNotFoundError` when a journal is removed at this moment; see :func:`steady`.
     """
+    return steady(lambda: _take(layout, arm, set_name, verify))
+
+
+def _take(layout: Layout, arm: str, set_name: str, verify: bool) -> Snapshot:
     skipped: list[Skipped] = []
     folder = layout.journals(arm, set_name)
     journals = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -145,7 +145,7 @@ class Sources:
                     f"an arm may not be called {group.arm!r}: the cube has a group of that name; "
                     "call it otherwise"
                 )
-        rows = {group: snapshot.steady(partial(Rows, layout, group)) for group in groups}
+        rows = {group: Rows(layout, group) for group in groups}
         inputs = {
             "groups": {str(group): rows[group].files for group in groups},
             "plans": {str(group): _mark(layout.grid(*group)) for group in groups},

@@ -10,6 +10,7 @@ import pytest
 from rlbhpc.store import gc, journal, schema, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.verify.verdict import Status
 from tests.store import made, reading
 from tests.store.made import ARM, SET
@@ -222,3 +223,21 @@ def test_a_journal_that_goes_away_while_it_is_read_begins_the_sealing_anew(
     monkeypatch.setattr(journal, "whole_rows", vanishing)
     assert run(layout).sealed == 3
     assert files(layout) == expected
+
+
+def test_a_journal_that_goes_before_it_is_opened_is_found_among_the_parts(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job cleans up while `rlbhpc sample` seals what it drew itself."""
+    made.journal(layout, made.samples(range(PROBLEMS), N), "one")
+    grid(PROBLEMS, N).save(layout.grid(ARM, SET))
+    run(layout)
+    path = layout.journals(ARM, SET) / "one.journal"
+    real = journal.index
+
+    def vanishing(*args: object, **options: object) -> object:
+        path.unlink(missing_ok=True)
+        return real(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(journal, "index", vanishing)
+    assert [done.sealed for done in seal_run(layout).values()] == [3]
