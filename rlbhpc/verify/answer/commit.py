@@ -177,6 +177,9 @@ def clause(text: str) -> str | None:
     if text.lstrip(" \t\n*:：=").startswith("___"):
         return None  # a blank to be filled in
     text = _BOLD_LIST.sub(r"\1", text)
+    bullets = _BULLETS.match(text)
+    if bullets is not None:
+        text = ", ".join(re.findall(_BULLET, bullets[0])) + text[bullets.end() :]
     text = text.lstrip(" \t\n*:：=_")
     block = _FENCED.match(text)
     if block is not None:
@@ -206,6 +209,8 @@ def clause(text: str) -> str | None:
     return undelimited(line) if line and short else None
 
 
+_BULLET: Final = r"\n[ \t]*[-*•][ \t]+([^\n]*[^\n.,; ])[.,; ]*"
+_BULLETS: Final = re.compile(rf"[:：*\s]*(?={_BULLET})(?:{_BULLET})+")
 # "**2** and **3**" is one list.
 _BOLD_LIST: Final = re.compile(r"\*\*(\s*(?:,|,?\s*and|,?\s*or)\s*)\*\*")
 # Whole sentences that say how many of a thing somebody has, and nothing else.

@@ -180,7 +180,8 @@ def _taken(text: str, words: bool = False) -> Extracted | None:
         text = f"{formula[1]} \\text{{ {formula[2]}}}" if formula[2] else formula[1]
     value = read(undelimited(text))
     few = len(LETTERS.findall(text)) < 9
-    plain = words and isinstance(value, Words) and not judges(value) and len(text.split()) < 3
+    words = words or any(map(str.isdigit, text))  # a date
+    plain = words and isinstance(value, Words) and not judges(value) and len(text.split()) < 4
     sure = plain or (is_value(value) and value != Region(()) and few)
     return Extracted(undelimited(text), "closing") if sure else None
 

@@ -199,8 +199,8 @@ class _Parser(Cursor):
             pair = self._pair()
             if pair is not None:
                 return Node("binom" if text == "C" else "perm", pair)
-        if text == "C" and self.peek()[1] in ("_", "^"):
-            scripts = self._numeric_scripts()
+        if text in ("C", "P", "A") and self.peek()[1] in ("_", "^"):
+            scripts = self._numeric_scripts("binom" if text == "C" else "perm")
             if scripts is not None:
                 return scripts
         name = text + self._subscript()
@@ -272,8 +272,8 @@ class _Parser(Cursor):
         self.expect(")")
         return tuple(arguments)
 
-    def _numeric_scripts(self) -> Node | None:
-        """``C_5^2`` and ``C^2_5`` as the number of combinations; anything else is a symbol."""
+    def _numeric_scripts(self, op: str) -> Node | None:
+        """``C_5^2``, ``P^2_5`` as a number of choices or permutations; else it is a symbol."""
         start = self.at
         scripts: dict[str, Fraction] = {}
         while self.peek()[1] in ("_", "^") and len(scripts) < 2:
@@ -284,7 +284,7 @@ class _Parser(Cursor):
                 break
             scripts[mark] = number(text)
         if len(scripts) == 2 and scripts["_"] >= scripts["^"] and scripts["_"] > 2:
-            return Node("binom", (num(scripts["_"]), num(scripts["^"])))
+            return Node(op, (num(scripts["_"]), num(scripts["^"])))
         self.at = start
         return None
 

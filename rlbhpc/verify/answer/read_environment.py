@@ -9,7 +9,7 @@ from rlbhpc.verify.answer.grammar import parse
 from rlbhpc.verify.answer.lexer import Token
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.tokens import Tokens, cut, trim
-from rlbhpc.verify.answer.tree import Node
+from rlbhpc.verify.answer.tree import Node, num
 from rlbhpc.verify.answer.value import Interval, Items, Matrix, Quantity, Region, Value
 
 Read = Callable[[Tokens], Value]
@@ -29,8 +29,26 @@ def read_environment(tokens: Tokens, read: Read, several: Several) -> Value:
     pieces = [_piece(row, read) for row in rows] if tokens[0][1] != "aligned" else []
     values = [piece for piece in pieces if piece is not None]
     if values and len(values) == len(rows):
-        return Items("set", tuple(values))
+        return _absolute(values) or Items("set", tuple(values))
     return several([[token for token in row if token != _CELL] for row in rows], [])
+
+
+def _absolute(pieces: Sequence[Items]) -> Quantity | None:
+    """Read ``x`` from 0 upwards and ``-x`` below as ``|x|``."""
+    where = {piece.items[0]: piece.items[1] for piece in pieces}
+    for value, half in where.items():
+        if isinstance(value, Quantity) and isinstance(half, Interval) and len(where) == 2:
+            tree, zero = value.tree, num(0)
+            other = where.get(Quantity(Node("neg", (tree,))))
+            upper, lower = (
+                (half.low, half.high),
+                (other.low, other.high) if isinstance(other, Interval) else (),
+            )
+            if (upper, lower) == ((zero, None), (None, zero)) and tree == Node(
+                "sym", (), half.name
+            ):
+                return Quantity(Node("abs", (tree,)))
+    return None
 
 
 _CONDITIONS: Final = frozenset("if when for where".split())

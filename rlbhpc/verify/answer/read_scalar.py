@@ -253,9 +253,12 @@ def add_up(parts: Sequence[Value]) -> Quantity | None:
     return Quantity(Node("add", terms), units[0])
 
 
+_TO_A_BASE: Final = ("_", "base", "in", "binary", "octal", "hexadecimal")
+
+
 def read_based(tokens: Tokens) -> Based | Quantity | None:
-    r"""``204_5``, ``204_{\text{five}}``, ``(1A)_{16}``, ``204 \text{ base } 5``."""
-    position = next((i for i, (_, text) in enumerate(tokens) if text in ("_", "base", "in")), 0)
+    r"""``204_5``, ``204_{\text{five}}``, ``(1A)_{16}``, ``204 base 5``, ``101 (binary)``."""
+    position = next((i for i, (_, text) in enumerate(tokens) if text in _TO_A_BASE), 0)
     if not position:
         return None
     digits = "".join(text for _, text in tokens[:position] if text not in ("(", ")", "{", "}"))

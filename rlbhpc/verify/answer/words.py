@@ -133,7 +133,21 @@ def _meaning(text: str) -> Value | None:
         return Clock(12, 0, 0, "pm" if text == "noon" else "am")
     if text in ("negative infinity", "minus infinity"):
         return Quantity(Node("neg", (Node("const", (), "oo"),)))
-    return _of_one_sign(text)
+    return _of_one_sign(text) or _spoken_time(text)
+
+
+_SPOKEN: Final = re.compile(r"(?:(half|quarter) past|quarter (to)) (\w+)|(\w+) o clock")
+
+
+def _spoken_time(text: str) -> Clock | None:
+    """Read ``half past three``, ``a quarter to four`` and ``four o'clock``."""
+    time = _SPOKEN.fullmatch(text.removeprefix("a "))
+    hour = None if time is None else _whole([time[3] or time[4]])
+    if time is None or hour is None or not 1 <= hour <= 12:
+        return None
+    if time[2]:
+        return Clock(hour - 1 or 12, 45, 0)
+    return Clock(hour, {"half": 30, "quarter": 15}.get(time[1], 0), 0)
 
 
 def _spelled(words: list[str]) -> Quantity | None:
