@@ -18,7 +18,8 @@ class Progress:
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.total = total
-        self.done = self.tokens = self.failed = 0
+        self.done = self.tokens = self._failed = 0
+        self._cause = ""
         self._solved: set[tuple[str, int, str]] = set()
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
@@ -37,12 +38,19 @@ class Progress:
             self._said = now
             self._show(now)
 
+    def failed(self, cause: str) -> None:
+        """Count a stored sample that is neither right nor wrong."""
+        self._failed += 1
+        self._cause = cause
+
     def finish(self) -> None:
         """Say the final state."""
         self._show(time.monotonic())
         if self._live:
             self._stream.write("\n")
-            self._stream.flush()
+        if self._failed:
+            self._stream.write(f"The last that failed: {' '.join(self._cause.split())[:300]}\n")
+        self._stream.flush()
 
     def line(self, now: float) -> str:
         """Make the line that is shown."""
@@ -58,8 +66,8 @@ class Progress:
             else f"in {duration(seconds)}",
             f"{len(self._solved):,} problems solved",
         ]
-        if self.failed:
-            parts.append(f"{self.failed:,} failed")
+        if self._failed:
+            parts.append(f"{self._failed:,} failed")
         return " · ".join(parts)
 
     def _show(self, now: float) -> None:

@@ -18,6 +18,7 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
+from rlbhpc.store.listing import FAILED
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.study import Study
@@ -110,6 +111,8 @@ def work(job: Work, shard: Shard) -> int:
         right = row.verdict == 1
         job.progress.total -= drawings[row.key.arm].stored(row)
         job.progress.add(row.key.arm, row.key.step, row.key.problem, row.n_tokens, right)
+        if row.verdict in FAILED:
+            job.progress.failed(row.error or row.rule)
 
     try:
         engine = job.make_engine(shard)
@@ -188,7 +191,6 @@ def _alone(engine: Engine, request: Request, job: Work, arm: str) -> Completion:
         (done,) = engine.generate([request], sampling)
         if done.finish is not Finish.ERROR:
             return done
-    job.progress.failed += 1
     return done
 
 

@@ -39,3 +39,14 @@ def test_a_slow_sweep_tells_after_a_minute_how_long_it_will_take(
 def test_what_is_done_tells_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = line(monkeypatch, 1000, 30, 120)
     assert shown == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problems solved"
+
+
+def test_samples_that_failed_are_told_with_the_last_cause() -> None:
+    said = io.StringIO()
+    counted = Progress(2, said)
+    counted.add("base", 0, "a", 20, right=False)
+    counted.failed("raised TypeError: the verifier\ngave None")
+    counted.finish()
+    assert "1 failed\nThe last that failed: raised TypeError: the verifier gave None\n" in (
+        said.getvalue()
+    )
