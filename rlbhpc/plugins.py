@@ -16,10 +16,12 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, Final
 
@@ -38,6 +40,11 @@ EXPECTED: Final[Mapping[str, str]] = {
 
 # In front stands what tells a path from a registered name.
 _REFERENCE: Final = re.compile(r"(?P<path>[~.$/][^\n]*\.py)(?::(?P<name>[A-Za-z_]\w*))?")
+
+_ALONE: Final = (
+    "; jobs have a copy of this file alone: import installed packages, and name other files by "
+    "their whole path"
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,18 @@ def find(kind: str, name: str) -> Plugin | None:
 def installed(kind: str) -> Mapping[str, importlib.metadata.EntryPoint]:
     """What installed packages register, by name."""
     return {e.name: e for e in importlib.metadata.entry_points(group=f"rlbhpc.{kind}")}
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[Path]:
+    """A copy of a file in an empty working folder, as jobs have it; complaints name the file."""
+    with TemporaryDirectory() as folder, chdir(folder):
+        copy = Path(folder, path.name)
+        copy.write_bytes(_read(path))
+        try:
+            yield copy
+        except UserError as error:
+            raise UserError(str(error).replace(str(copy), str(path))) from None
 
 
 def names(path: Path) -> list[str]:
@@ -175,9 +194,7 @@ def _module(path: Path) -> ModuleType:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
                  if frame.filename == str(path)]  # fmt: skip
         place = f"{path}:{lines[-1]}" if lines else str(path)
-        hint = "; a plugin is one file, and imports installed packages alone" * isinstance(
-            error, ModuleNotFoundError
-        )
+        hint = _ALONE * isinstance(error, ImportError | FileNotFoundError)
         raise UserError(f"{place}: {_cause(error)}{hint}") from None
     return module
 

@@ -12,13 +12,19 @@ from click.testing import CliRunner
 
 from rlbhpc import plugins
 from rlbhpc.cli.main import cli
+from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
+from rlbhpc.train.rewards import Judged, make_reward
+from rlbhpc.verify.registry import verify
+from rlbhpc.verify.running.trial import refuse_what_raises
+from rlbhpc.verify.verdict import Status, Verdict
 
 STUDY = """
 name: own
@@ -226,6 +232,75 @@ def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder
     (folder / "sums.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(UserError, match=r"sums\.py: importing it ended with signal 11"):
         run("check", folder / "own.yaml")
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("return None if response == '' else True", "an empty response, it raised TypeError: the "),
+        ("raise SystemExit(1)", "judging its reference answer, it raised SystemExit: 1"),
+        ("import os; os._exit(3)", "judging its reference answer ended with exit code 3"),
+        ("return open('table.txt').read() == gold", "it raised FileNotFoundError: "),
+    ],
+)
+def test_check_calls_a_verifier_before_any_sample(folder: Path, body: str, complaint: str) -> None:
+    (folder / "table.txt").write_text("2")
+    (folder / "verifier.py").write_text(f"def verify(gold, response, problem=None):\n    {body}\n")
+    [problem, _] = load_study(folder / "own.yaml").problems("sums")
+    with pytest.raises(UserError) as error:
+        refuse_what_raises(problem)
+    assert str(error.value).startswith(f"{folder}/verifier.py: {problem.id}: judging ")
+    assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("grade = len\n", "verifier.py: no `verify` in it, only grade"),
+        ("verify = 3\n", "found 3; allowed: a function verify"),
+        ("import helper\nverify = helper.verify\n", "jobs have a copy of this file alone"),
+        ("open('table.txt')\n", "jobs have a copy of this file alone"),
+    ],
+)
+def test_check_looks_at_a_verifier_as_jobs_will(
+    folder: Path, text: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "table.txt").write_text("2")
+    (folder / "helper.py").write_text("def verify(gold, response, problem=None): return True\n")
+    (folder / "verifier.py").write_text(text)
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=complaint):
+        run("check", "own.yaml")
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        ("np.bool_(1)", Status.RIGHT),
+        ("np.array(0.0)", Status.WRONG),
+        ("1", Status.RIGHT),
+        ("0.0", Status.WRONG),
+        ("0.5", Status.ERROR),
+        ("float('nan')", Status.ERROR),
+        ("'right'", Status.ERROR),
+        ("sys.exit()", Status.ERROR),
+    ],
+)
+def test_what_a_verifier_may_give(tmp_path: Path, value: str, status: Status) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        f"import sys\nimport numpy as np\ndef verify(gold, response, problem): return {value}\n"
+    )
+    assert verify(str(file), "2", "3").status is status
+
+
+def test_a_reward_that_raises_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def reward(judged): return None\n")
+    problem = Problem("sums/1", {"question": "1+1?"}, "2", "math")
+    judged = Judged(problem, "", 0, 8, Finish.EOS, Verdict(Status.WRONG))
+    with pytest.raises(UserError, match=r"mine\.py: on a response to sums/1: TypeError: "):
+        make_reward({str(file): 1.0})(judged)
 
 
 def test_who_edits_a_verifier_is_told_of_the_verdicts_before(folder: Path) -> None:

@@ -22,6 +22,7 @@ from rlbhpc.study.load import load_study, longest, stored_study
 from rlbhpc.study.plugin_check import brought
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
+from rlbhpc.verify.running.trial import refuse_what_raises
 
 SHOWN_CHANGES = 40
 # What a recipe says of its size.
@@ -48,6 +49,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         resolved = load_study(study, overrides)
         if reject_what_jobs_would(resolved):
             check_memory(resolved)
+    _try_own_verifiers(resolved)
     changed = since_last_run(resolved)
     if as_json:
         record = expansion(resolved) | {"since_last_run": changed and changed.as_dict()}
@@ -65,6 +67,14 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         )  # fmt: skip
         print_difference(changed)
     return DONE
+
+
+def _try_own_verifiers(study: Study) -> None:
+    """Call each verifier that the study brings on a problem of its set."""
+    for name, entry in study.problem_sets.items():
+        if entry.verifier and plugins.is_file(entry.verifier):
+            for problem in study.problems(name)[:1]:
+                refuse_what_raises(problem)
 
 
 def check_memory(study: Study) -> None:

@@ -26,15 +26,7 @@ def brought(study: Path, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
     files = list(dict.fromkeys(str(plugins.path_of(reference)) for reference in references))
     if not files:
         return {}
-    try:
-        child = subprocess.run(
-            [sys.executable, "-m", "rlbhpc.study.plugin_check", *files],
-            stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE,
-        )  # fmt: skip
-        output, ending = child.stdout, f"ended with {_ending(child.returncode)}"
-    except subprocess.TimeoutExpired as late:
-        output = (late.stdout or b"").decode(errors="replace")
-        ending = f"took more than {PATIENCE} s"
+    output, ending = in_child(__name__, *files)
     answers = [json.loads(line) for line in output.splitlines()]
     for answer in answers:
         if "error" in answer:
@@ -44,13 +36,30 @@ def brought(study: Path, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
     return {file: answer["names"] for file, answer in zip(files, answers, strict=True)}
 
 
+def in_child(module: str, *arguments: str, data: bytes = b"") -> tuple[str, str]:
+    """Run a module of this package: what it printed, and how it ended, in words.
+
+    Its user's files find no others beside them, as in a job.
+    """
+    try:
+        child = subprocess.run(
+            [sys.executable, "-P", "-m", module, *arguments],
+            input=data, stdout=subprocess.PIPE, check=False, timeout=PATIENCE,
+        )  # fmt: skip
+        output, ending = child.stdout, f"ended with {_ending(child.returncode)}"
+    except subprocess.TimeoutExpired as late:
+        output, ending = late.stdout or b"", f"took more than {PATIENCE} s"
+    return output.decode(errors="replace"), ending
+
+
 def _ending(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _look(file: str) -> dict[str, object]:
     try:
-        return {"names": plugins.names(Path(file))}
+        with plugins.alone(Path(file)) as copy:
+            return {"names": plugins.names(copy)}
     except UserError as error:
         return {"error": str(error)}
 

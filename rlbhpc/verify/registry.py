@@ -27,7 +27,7 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, SupportsFloat, cast
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
@@ -77,7 +77,8 @@ class OwnVerifier:
     def verify(self, gold: str, response: str, problem: Problem | None = None) -> Verdict:
         """Judge one response; true and false are verdicts too."""
         verdict: Any = self._judge(gold, response, problem)
-        if isinstance(verdict, bool):
+        # NumPy's true and false are no bool, and scores are often 1.0 and 0.0.
+        if isinstance(verdict, SupportsFloat) and float(verdict) in {0.0, 1.0}:
             return Verdict(Status.RIGHT if verdict else Status.WRONG, rule="own")
         if not isinstance(verdict, Verdict):
             raise TypeError(f"the verifier gave {verdict!r}; allowed: a Verdict, True or False")
@@ -96,6 +97,11 @@ def _own(kind: str) -> OwnVerifier:
         kinds = ", ".join((*KINDS, *plugins.installed("verifiers")))
         raise UserError(
             f"verifier {kind!r}: no such kind; allowed: {kinds}, or a file such as ./mine.py"
+        )
+    if not callable(plugin.value):
+        raise UserError(
+            f"verifier {plugin.identity}: found {plugin.value!r}; allowed: a function "
+            "verify(gold, response, problem=None)"
         )
     return OwnVerifier(plugin)
 
@@ -123,9 +129,9 @@ def guarded(module: Verifier, gold: str, response: str, problem: Problem | None)
     """Call a verifier; what it raises is its own fault, to be tried again, and no verdict."""
     try:
         verdict = module.verify(gold, response, problem)
-    except Exception as error:
-        rule = f"raised {type(error).__name__}: {error}"[:200]
-        verdict = Verdict(Status.ERROR, rule=rule)
+    except (Exception, SystemExit) as error:
+        rule = " ".join(f"raised {type(error).__name__}: {error}".split())
+        verdict = Verdict(Status.ERROR, rule=rule[:200])
     if verdict.grader == module.FINGERPRINT:
         return verdict
     return replace(verdict, grader=module.FINGERPRINT)

@@ -59,12 +59,20 @@ def make_reward(
         raise UserError(
             f"rewards: found {shown(weights)}; allowed: a mapping from rewards to weights"
         )
-    parts = [_part(name, given) for name, given in weights.items()]
+    parts = [(name, *_part(name, given)) for name, given in weights.items()]
 
     def total(judged: Judged) -> float:
-        return float(sum(weight * part(judged) for weight, part in parts))
+        return float(sum(weight * _value(name, part, judged) for name, weight, part in parts))
 
     return total
+
+
+def _value(name: str, part: Callable[[Judged], float], judged: Judged) -> float:
+    try:
+        return float(part(judged))
+    except Exception as error:
+        cause = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise UserError(f"reward {name}: on a response to {judged.problem.id}: {cause}") from error
 
 
 def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callable[[Judged], float]]:
@@ -96,4 +104,6 @@ def _function(name: str) -> Callable[..., float]:
         raise UserError(
             f"reward {shown(name)} is unknown; allowed: {names}, or a file such as ./mine.py"
         )
+    if not callable(plugin.value):
+        raise UserError(f"reward {name}: found {plugin.value!r}; allowed: a function of a response")
     return cast(Callable[..., float], plugin.value)

@@ -1,0 +1,49 @@
+"""A first call of a verifier that a study brings, in a child: it may hang, or end it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+
+from rlbhpc import plugins
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
+from rlbhpc.study.plugin_check import in_child
+from rlbhpc.verify.registry import verify
+from rlbhpc.verify.verdict import Status
+
+
+def refuse_what_raises(problem: Problem) -> None:
+    """Refuse a verifier that cannot judge a problem's reference answer, or an empty response.
+
+    What it says of them does not matter: a sample on which it raises is neither right nor wrong.
+    """
+    output, ending = in_child(__name__, data=pickle.dumps(problem))
+    place = f"{plugins.path_of(problem.verifier)}: {problem.id}"
+    complaint = json.loads(output) if output else f"{place}: judging its reference answer {ending}"
+    if complaint:
+        raise UserError(complaint)
+
+
+def _complaint(problem: Problem) -> str:
+    """Say on which of the two it raises; empty where it judges both."""
+    original = plugins.path_of(problem.verifier)
+    with plugins.alone(original) as copy:
+        kind = problem.verifier.replace(str(original), str(copy), 1)
+        for what, response in (("its reference answer", problem.gold), ("an empty response", "")):
+            verdict = verify(kind, problem.gold, response, problem)
+            if verdict.status is Status.ERROR:
+                return f"{original}: {problem.id}: judging {what}, it {verdict.rule}"
+    return ""
+
+
+if __name__ == "__main__":
+    answers, sys.stdout = sys.stdout, sys.stderr
+    # From the parent alone.
+    asked = pickle.loads(sys.stdin.buffer.read())  # noqa: S301
+    try:
+        answer = _complaint(asked)
+    except UserError as error:
+        answer = str(error)
+    print(json.dumps(answer), file=answers)
