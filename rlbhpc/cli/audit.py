@@ -16,7 +16,7 @@ from rlbhpc.report.aspects.audit import audited, survival
 from rlbhpc.report.gather import Report, gather, read_pair
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.audit import Cell, audit_run
+from rlbhpc.sweep.audit import Side, audit_run
 from rlbhpc.verify.audit.style import JUDGINGS
 from rlbhpc.verify.audit.witness_replay import FAILS
 
@@ -60,7 +60,7 @@ def audit(
     report = gather(run, [read_pair(text) for text in compare])
     layout = Layout(run)
     keep(layout.logs, "audit", layout.attempts)
-    record = audit_run(layout, _cells(report), responses, seed, workers, _SHOWN)
+    record = audit_run(layout, _sides(report), responses, seed, workers, _SHOWN)
     if as_json:
         print_json(record)
         return DONE
@@ -82,12 +82,12 @@ def audit(
     return DONE
 
 
-def _cells(report: Report) -> list[Cell]:
+def _sides(report: Report) -> list[Side]:
     """Both sides of every comparison; without one, every arm at its last step."""
-    sides = [side for cell in report.final for side in (cell.base, cell.trained)]
+    compared = [side for cell in report.final for side in (cell.base, cell.trained)]
     last = {(cell.arm, cell.problem_set): cell for cell in report.measured}
-    cells = sides or last.values()
-    return list(dict.fromkeys(Cell(cell.arm, cell.problem_set, cell.step) for cell in cells))
+    sides = compared or last.values()
+    return list(dict.fromkeys(Side(side.arm, side.problem_set, side.step) for side in sides))
 
 
 def _print_cell(cell: dict[str, Any], share: float) -> None:

@@ -19,8 +19,8 @@ FORMAT: Final = "rlbhpc-audit-1"
 _CHUNK: Final = 2000
 
 
-class Cell(NamedTuple):
-    """An arm at one step on one problem set."""
+class Side(NamedTuple):
+    """A side of a comparison: an arm at one step on one problem set."""
 
     arm: str
     problem_set: str
@@ -28,21 +28,21 @@ class Cell(NamedTuple):
 
 
 def audit_run(
-    layout: Layout, cells: Sequence[Cell], responses: int, seed: int, workers: int, listed: int
+    layout: Layout, sides: Sequence[Side], responses: int, seed: int, workers: int, listed: int
 ) -> dict[str, Any]:
-    """Judge about ``responses`` stored responses of each cell in every way.
+    """Judge about ``responses`` stored responses of each side in every way.
 
     Of each problem equally many samples are drawn, by a seed that depends on the problem alone: of
     two arms with as many samples the same ones. Problems of other kinds than mathematics are left
     out. What is returned is also kept at :attr:`Layout.audit`, for the report.
     """
-    study = Stored(layout, cells[0].arm, cells[0].step).study
+    study = Stored(layout, sides[0].arm, sides[0].step).study
     judge = StyleJudge(workers, study.file.verification.timeout)
     rows = []
-    for cell in cells:
-        audit = _audited(Stored(layout, cell.arm, cell.step), cell, judge, responses, seed, listed)
+    for side in sides:
+        audit = _audited(Stored(layout, side.arm, side.step), side, judge, responses, seed, listed)
         if audit.responses:
-            rows.append(_row(cell, audit))
+            rows.append(_row(side, audit))
     if not rows:
         raise UserError(f"{layout.root}: no responses to mathematical problems; only those can be "
                         "read in several ways")  # fmt: skip
@@ -52,18 +52,18 @@ def audit_run(
 
 
 def _audited(
-    stored: Stored, cell: Cell, judge: StyleJudge, responses: int, seed: int, listed: int
+    stored: Stored, side: Side, judge: StyleJudge, responses: int, seed: int, listed: int
 ) -> ArmAudit:
     audit = ArmAudit(listed)
-    problems = len(stored.study.problems(cell.problem_set))
+    problems = len(stored.study.problems(side.problem_set))
     per_problem = max(1, -(-responses // max(1, problems)))
     # Only samples that every problem was asked for: what stops at a right one ends in a right one.
-    asked_of_each = stored.study.n(cell.arm, cell.problem_set)
-    if stop_after := stored.study.stop_after(cell.arm, cell.problem_set):
+    asked_of_each = stored.study.n(side.arm, side.problem_set)
+    if stop_after := stored.study.stop_after(side.arm, side.problem_set):
         asked_of_each = min(asked_of_each, stop_after)
     waiting: list[Record] = []
     for group in stored.groups():
-        if group.problem_set != cell.problem_set:
+        if group.problem_set != side.problem_set:
             continue
         for _, records in stored.records(group, asked_of_each):
             waiting += _drawn(records, per_problem, seed)
@@ -87,10 +87,10 @@ def _drawn(records: Sequence[Record], most: int, seed: int) -> list[Record]:
     return [generated[index] for index in sorted(draw.sample(range(len(generated)), most))]
 
 
-def _row(cell: Cell, audit: ArmAudit) -> dict[str, Any]:
+def _row(side: Side, audit: ArmAudit) -> dict[str, Any]:
     problems = list(audit.n)
     return {
-        **cell._asdict(),
+        **side._asdict(),
         "responses": audit.responses,
         "problems": problems,
         "n": [audit.n[problem] for problem in problems],
