@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked
+from rlbhpc.store import checked, files
 
 ENDING: Final = ".parquet"
 _DIGITS: Final = 16
@@ -29,12 +29,13 @@ def put(folder: Path, rows: pa.Table, beginning: str = "") -> Path:
 
 def read(path: Path, schema: pa.Schema, remedy: str) -> pa.Table:
     """Read all rows; an error that ends with ``remedy`` if a byte is not what was written."""
-    data = path.read_bytes()
+    data = files.retrying(path.read_bytes)
     if digest(data) != mark(path):
         raise UserError(
             f"{path}: damaged (its content does not have the digest in its name); {remedy}"
         )
-    return pq.read_table(pa.BufferReader(data), schema=schema)
+    metadata = pq.read_schema(pa.BufferReader(data)).metadata
+    return pq.read_table(pa.BufferReader(data), schema=schema).replace_schema_metadata(metadata)
 
 
 def mark(path: Path) -> str:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
@@ -222,7 +221,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _read_scores(path: Path) -> pa.Table:
     rows = named_parquet.read(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
-    place = (pq.read_schema(path).metadata or {}).get(_PLACE, _place(path.parent))
+    place = (rows.schema.metadata or {}).get(_PLACE, _place(path.parent))
     if place != _place(path.parent):
         raise UserError(f"{path}: of {place.decode()}; remove it and run `rlbhpc score` again")
     return rows
