@@ -40,7 +40,7 @@ _NAME: Final = re.compile(r"\d{8}-.*-(?P<content>[0-9a-f]{16})\.(?P<footer>[0-9a
 _TAIL: Final = 1 << 16
 # Bytes decoded at a time: bounds the memory, and keeps Arrow's 32-bit offsets from overflowing.
 _BATCH_BYTES: Final = 256 << 20
-_UNREADABLE: Final = (DamagedError, pa.ArrowException, OSError)
+_UNREADABLE: Final = (ValueError, LookupError, pa.ArrowException, OSError)
 
 
 class _Batch(NamedTuple):
@@ -84,22 +84,19 @@ def contents(path: Path, *, name: str | None = None) -> Listing:
 
 def tables_of(
     path: Path,
+    listed: Listing,
+    groups: Sequence[int],
     wanted: pa.Schema,
     skipped: list[Skipped],
-    *,
-    groups: Sequence[int] | None = None,
-    name: str | None = None,
 ) -> Iterator[tuple[list[int], pa.Table]]:
     """Go through a part a few hundred megabytes at a time: numbers of row groups, their rows.
 
     Only rows whose checksums hold are given; ``skipped`` tells of the others.
     """
     try:
-        listed = contents(path, name=name)
-        chosen = range(len(listed.groups)) if groups is None else groups
         with _open(path) as file:
             sums = listing.sums(file.metadata.metadata)
-            for batch in _batches(file, listed, chosen):
+            for batch in _batches(file, listed, groups):
                 yield from _checked(file, path, batch, wanted, sums, skipped)
     except FileNotFoundError:
         raise
@@ -113,7 +110,8 @@ def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
     try:
         listed = contents(path, name=name)
         content = Content(listed.tokens)
-        for groups, table in tables_of(path, schema.ROWS, skipped, name=name):
+        every = range(len(listed.groups))
+        for groups, table in tables_of(path, listed, every, schema.ROWS, skipped):
             offset = 0
             for group in groups:
                 size = len(listed.groups[group].samples)

@@ -157,8 +157,9 @@ def _foreign_note(path: Path, cell: Cell, samples: int) -> Skipped:
 
 def _damaged(path: Path, listed: Listing, skipped: list[Skipped]) -> frozenset[int]:
     """Read a part whole and name the row groups that fail."""
-    read = parts.tables_of(path, schema.ROWS, skipped)
-    return frozenset(range(len(listed.groups))).difference(*(groups for groups, _ in read))
+    every = range(len(listed.groups))
+    read = parts.tables_of(path, listed, every, schema.ROWS, skipped)
+    return frozenset(every).difference(*(groups for groups, _ in read))
 
 
 def steady(read: Callable[[], T]) -> T:

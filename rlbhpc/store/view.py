@@ -207,7 +207,7 @@ class View:
             if group.cell in wanted and i not in part.unusable
         ]
         tables, positions = [light.empty_table()], [np.empty(0, np.int64)]
-        for numbers, table in parts.tables_of(part.path, light, self.skipped, groups=groups):
+        for numbers, table in parts.tables_of(part.path, part.listing, groups, light, self.skipped):
             tables.append(table)
             positions.extend(np.arange(starts[i], starts[i + 1]) for i in numbers)
         return pa.concat_tables(tables).unify_dictionaries(), np.concatenate(positions)
@@ -242,9 +242,10 @@ class View:
         starts = _starts(part)
         group = np.searchsorted(starts, position, side="right") - 1
         tables = []
-        lost = set(group.tolist())
+        groups = np.unique(group).tolist()
+        lost = set(groups)
         for numbers, table in parts.tables_of(
-            part.path, schema.select(columns), self.skipped, groups=np.unique(group).tolist()
+            part.path, part.listing, groups, schema.select(columns), self.skipped
         ):
             lost.difference_update(numbers)
             offset = 0

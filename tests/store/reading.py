@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.store import inventory, journal, parts, schema, snapshot
 from rlbhpc.store.bitmap import Bitmap
+from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.view import Conflict, View
@@ -97,7 +98,7 @@ class Rows(NamedTuple):
 def rows(
     layout: Layout, arm: str, set_name: str, columns: Sequence[str] | None = None, **some: Any
 ) -> Rows:
-    now = snapshot.steady(lambda: snapshot.take(layout, arm, set_name))
+    now = snapshot.take(layout, arm, set_name)
     view = View(now, columns, **some)
     table = view.read(np.arange(view.count), columns)
     return Rows(table, view.skipped, view.conflicts)
@@ -121,6 +122,13 @@ def read_part(
     """Rows of a part, or of some of its row groups; damaged row groups are left out and named."""
     wanted = schema.select(columns)
     skipped: list[Skipped] = []
-    tables = [table for _, table in parts.tables_of(path, wanted, skipped, groups=groups)]
+    tables = []
+    try:
+        listed = parts.contents(path)
+        chosen = range(len(listed.groups)) if groups is None else groups
+        read = parts.tables_of(path, listed, chosen, wanted, skipped)
+        tables = [table for _, table in read]
+    except DamagedError as error:
+        skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
     whole = pa.concat_tables([wanted.empty_table(), *tables]).unify_dictionaries()
     return Read(whole, tuple(skipped))

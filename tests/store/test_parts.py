@@ -13,6 +13,7 @@ import pytest
 from rlbhpc.errors import UserError
 from rlbhpc.store import part_writer, parts, schema, tokens
 from rlbhpc.store.frames import DamagedError
+from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
@@ -139,6 +140,21 @@ def _parquet_notices(part: Path, whole: pa.Table) -> bool:
     except (pa.ArrowException, OSError):
         return True
     return bool(found.equals(whole))
+
+
+def test_a_part_that_is_damaged_after_it_was_listed_is_told(part: Path, soak: bool) -> None:
+    whole = reading.read_part(part).table
+    listed = parts.contents(part)
+    every = range(len(listed.groups))
+    data = part.read_bytes()
+    lot = random.Random(3)
+    for _ in range(2000 if soak else 200):
+        flipped = bytearray(data)
+        flipped[lot.randrange(len(data) // 2, len(data))] ^= 1 << lot.randrange(8)
+        part.write_bytes(flipped)
+        skipped: list[Skipped] = []
+        read = list(parts.tables_of(part, listed, every, schema.ROWS, skipped))
+        assert skipped or plain(pa.concat_tables([t for _, t in read])).equals(plain(whole))
 
 
 @pytest.mark.parametrize("keep", [0, 3, 11, 500, -1])
