@@ -41,9 +41,9 @@ def import_(
 
     \b
     Formats, told apart by ending and content; a folder stands for its files:
-      CSV, JSON       tables of problem, n, c and possibly step: counts
+      CSV, JSON       problem, n, c and possibly step in a row: counts
+                      problem and correct, score or verdict in a row: a response; also JSON Lines
       HELM            per_instance_stats.json: counts of the metric that --metric names
-      JSON Lines      one scored response per line: problem and correct, score or verdict
       lm-eval         samples_*.jsonl of --log_samples; repeats need --judge-again
       inspect         .eval and .json logs; an epoch is a sample
       limit-of-RLVR   *.jsonl with idx, code, pred, score (also Qwen2.5-Math's evaluation)
@@ -70,4 +70,10 @@ def import_(
         click.echo(f"{arm}/{problem_set}: {', '.join(filter(None, parts)) or 'nothing'}.")
         if done.samples:
             click.echo(impossible_checks(done.absent))
+    for twin in done.twins:
+        click.echo(
+            f"{arm} and {twin} hold samples of the same file on {problem_set}: nothing can differ "
+            "between them. Was one of the two files meant to be another?",
+            err=True,
+        )
     return DONE if done.samples or done.counts else NOTHING_TO_DO

@@ -14,7 +14,8 @@ from typing import Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
 from rlbhpc.exchange.formats import FORMATS
-from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
+from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, json_lines
+from rlbhpc.exchange.formats.rows import LINES, fields
 from rlbhpc.store import attempts, grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural
@@ -34,13 +35,15 @@ _NAMES: Final = "; ".join(form.name for form in FORMATS)
 class Importing:
     """What an import did: new samples, new counts of a problem, and of both what was known.
 
-    ``absent`` names what none of the new samples tells.
+    ``absent`` names what none of the new samples tells, ``twins`` arms with samples of the same
+    files on this problem set.
     """
 
     samples: int
     known: int
     counts: int
     absent: tuple[str, ...]
+    twins: tuple[str, ...]
 
 
 def import_files(
@@ -78,7 +81,20 @@ def import_files(
             judged_by = verifier.module.FINGERPRINT if verifier else "the file"
             _store(layout, samples, _origins(forms, judged_by))
     already = samples.known + len(counts.cells) - new_counts
-    return Importing(samples.new, already, new_counts, samples.absent())
+    return Importing(samples.new, already, new_counts, samples.absent(), _twins(layout, target))
+
+
+def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
+    """Other arms that hold a file of this one: a base against itself, by a slip of the pen."""
+
+    def digests(arm: str) -> set[str]:
+        asked = Grid.load(layout.grid(arm, target.problem_set))
+        origins = asked.provenance.get("imported", {}) if asked else {}
+        return {origin["sha256"] for origin in origins.values()}
+
+    own = digests(target.arm)
+    others = {arm for arm, name in layout.groups() if name == target.problem_set} - {target.arm}
+    return tuple(arm for arm in sorted(others) if digests(arm) & own)
 
 
 def _files(given: Path) -> Iterator[tuple[Path, Form]]:
@@ -86,7 +102,7 @@ def _files(given: Path) -> Iterator[tuple[Path, Form]]:
     if given.is_file():
         form = _form(given)
         if form is None:
-            raise UserError(f"{given}: of no format that is known: {_NAMES}")
+            raise UserError(f"{given}: {_what_is_there(given)}of no format that is known: {_NAMES}")
         yield given, form
         return
     if not given.is_dir():
@@ -96,6 +112,17 @@ def _files(given: Path) -> Iterator[tuple[Path, Form]]:
     if not forms:
         raise UserError(f"{given}: none of its files is of a format that is known: {_NAMES}")
     yield from forms
+
+
+def _what_is_there(path: Path) -> str:
+    """What a file of no known format holds, as far as anybody can tell."""
+    if path.suffix == ".gz":
+        raise UserError(f"{path}: is compressed; unpack it first")
+    if path.suffix.lower() in LINES:
+        # What is no JSON at all is told by its reader.
+        next(json_lines(path), None)
+    names = ", ".join(filter(str.isprintable, fields(path)))
+    return f"with the fields {names} it is " if names else ""
 
 
 def _form(path: Path) -> Form | None:
@@ -145,9 +172,12 @@ def _judged(
 def _origins(forms: dict[Path, Form], judged_by: str) -> dict[str, Any]:
     """Where samples are from, for the cube's provenance: by file, so that names may repeat."""
     origins = {}
+    first: dict[str, Path] = {}
     for path, form in forms.items():
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if first.setdefault(digest, path) != path:
+            raise UserError(f"{path}: a copy of {first[digest]}; give the same samples once")
         origins[path.name] = {"sha256": digest, "format": form.name, "judged_by": judged_by}
     return origins
 

@@ -22,13 +22,12 @@ from rlbhpc.report.compare import pair as pair_up
 from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.draws import Draws, Settings
 from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
+from rlbhpc.report.origins import other_verdicts, same_files
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.priors import LEAST
-from rlbhpc.store import samples
 from rlbhpc.store.reader import open_cube
-from rlbhpc.store.sources import Group
 from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
@@ -163,11 +162,12 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         )
     provenance = _provenance(tree)
     if study is not None and not regraded:
-        notes[:0] = _other_verdicts(study, layout, provenance)
+        notes[:0] = other_verdicts(study, layout, provenance)
     # Whether one model remembers more of a set than another is no boundary of reasoning.
     answered = [arm for arm in arms if PROBE not in provenance.get(arm.group, {})]
     lines = _lines(answered, _pairs(names, study, pairs), notes)
     final = [_compared(line.base, line.steps[-1], draw, settings) for line in lines]
+    notes[:0] = same_files(provenance, [(p.base.group, p.trained.group) for p in final])
     notes += [note for pair in final for note in _comparison_notes(pair)]
     return Report(
         study.name if study else folder.resolve().name,
@@ -334,32 +334,6 @@ def _notes(arms: list[Measured]) -> list[str]:
             "first r, which all have; for more, raise `stop_after`. Chains of thought and "
             "forecasts have no value there."
         )
-    return notes
-
-
-def _other_verdicts(
-    study: Study, layout: Layout, provenance: dict[str, dict[str, Any]]
-) -> list[str]:
-    """Tell of verdicts that the study's own verifier of today did not give.
-
-    Adds the graders of each such set to the provenance.
-    """
-    notes = []
-    for name, stored in provenance.items():
-        group = Group(*name.split("/", 1))
-        entry = study.problem_sets.get(group.problem_set)
-        own = study.plugins.get((entry and entry.verifier) or "")
-        if own is None or group not in layout.groups():
-            continue
-        graders = samples.graders(layout, group)
-        stored["graders"] = sorted(graders)
-        if others := sorted({*graders} - {own}):
-            notes.append(
-                f"{group.arm} on {group.problem_set}: {graders.total() - graders[own]:,} of "
-                f"{graders.total():,} verdicts are of {', '.join(others)} and not of {own}, the "
-                "study's verifier; `rlbhpc verify RUN --again --into NEW` judges all of them with "
-                "it."
-            )
     return notes
 
 

@@ -278,15 +278,15 @@ def recompressed(path: Path) -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "id,n\n1,2\n", "a.csv:1: no column 'problem'"),
+        ("a.csv", "id,n\n1,2\n", "with the fields id, n it is of no format that is known"),
         ("a.csv", "problem,n,c\nx,2,3\n", "a.csv:2: n=2, c=3; allowed is 0 <= c <= n"),
         ("a.csv", "problem,n,c\nx,2,1.5\n", "a.csv:2: n, c and step are whole numbers"),
-        ("a.jsonl", '{"problem": "1"}\n', "a.jsonl:1: say with --metric which score decides"),
+        ("a.jsonl", '{"problem": "1"}\n', "a.jsonl:1: no correct or score or verdict among"),
         ("a.jsonl", '{"problem": 1, "score": 0.5}\n', "score 0.5 is neither right nor wrong"),
         ("a.jsonl", '{"problem": 1, "score": 1}\n{\n', "a.jsonl:2: not JSON"),
         ("a.jsonl", '{"doc_id": 0, "filtered_resps": [], "resps": [["a", "b"]], "acc": 1}\n',
          "problem 0 has one score for several responses"),
-        ("a.txt", "hello", "of no format that is known: CSV of counts"),
+        ("a.txt", "hello", "of no format that is known: counts in CSV"),
         ("a.eval", "PK nonsense", "not a whole .eval file"),
     ],
 )  # fmt: skip

@@ -16,6 +16,7 @@ import rlbhpc
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import Target, impossible_checks
 from rlbhpc.exchange.imports import Importing, import_files
+from rlbhpc.report.gather import gather
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 
@@ -300,10 +301,78 @@ def test_counts_that_cannot_be_stored_are_refused(tmp_path: Path, row: dict[str,
         take_in(tmp_path / "run", path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("excel.csv", "\ufeffProblem;N;C\r\na;4;1\r\nb;4;0\r\n"),
+        ("pandas.csv", ",problem,n,c\n0,a,4.0,1.0\n1,b,4.0,0.0\n"),
+        ("spaces.csv", "problem, n, c\n\na, 4, 1\nb, 4, 0\n\n"),
+        ("tabs.tsv", "problem\tn\tc\na\t4\t1\nb\t4\t0\n"),
+        ("lines.jsonl", '{"problem": "a", "n": 4, "c": 1}\n{"problem": "b", "n": 4, "c": 0}\n'),
+    ],
+)
+def test_counts_as_people_write_them(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, newline="")
+    assert take_in(tmp_path / "run", tmp_path / name).counts == 2
+    cube = cube_of(tmp_path / "run")
+    assert cube.c.values.ravel().tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "problem,sample,correct\na,0,True\na,1,False\na,2,1\na,3,no\n"),
+        ("a.json", '[{"problem": "a", "score": v}, {"problem": "a", "score": 0.0}]'),
+        ("a.jsonl", '{"problem": "a", "score": "1"}\n{"problem": "a", "score": "false"}\n'),
+    ],
+)
+def test_scored_responses_as_people_write_them(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text.replace("v", "true"))
+    take_in(tmp_path / "run", tmp_path / name)
+    assert verdicts(cube_of(tmp_path / "run"), "a")[:2] == [RIGHT, WRONG]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("a.csv", "problem,n,c\na,4,1\na,4,1\n", r"a\.csv:3: a at step 0 stands in .*a\.csv:2"),
+        ("a.csv", "problem,n,c\na,1,024,3\n", r"a\.csv:2: 4 cells; the first line names 3"),
+        ("a.csv", "problem,n,c\na,4,\n", r"a\.csv:2: .* whole numbers \(one is empty\)"),
+        ("a.csv", "problem,n,c\n,4,1\n", r"a\.csv:2: no id in the field 'problem'"),
+        ("a.csv", "id,hits\na,4\n", r"with the fields id, hits it is of no format that is known"),
+        ("a.csv", "problem,hit\na,1\n", r"a\.csv:2: no correct .* its fields problem, hit"),
+        ("a.json", '[{"problem": "a", "n": 4.5, "c": 1}]', r"whole numbers .*4\.5"),
+        ("a.jsonl", '{"problem": null, "score": 1}\n', "no id in the field 'problem'"),
+        ("a.jsonl", '{"problem": NaN, "score": 1}\n', "no id in the field 'problem'"),
+        ("a.jsonl", "\x1f\x8b", r"a\.jsonl:1: not JSON"),
+        ("a.jsonl.gz", "", "is compressed; unpack it first"),
+    ],
+)
+def test_rows_that_mean_nothing_are_refused(
+    tmp_path: Path, name: str, text: str, complaint: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=complaint):
+        take_in(tmp_path / "run", tmp_path / name)
+
+
+def test_the_same_samples_are_no_other_samples(tmp_path: Path) -> None:
+    """Nothing in them says so: unnumbered responses of a copy would be taken for more samples."""
+    rows = [{"problem": p, "score": s} for p in "abc" for s in (1, 0)]
+    first, copy = lines(tmp_path / "1.jsonl", rows), lines(tmp_path / "2.jsonl", rows)
+    with pytest.raises(UserError, match=r"2\.jsonl: a copy of .*1\.jsonl; give the same samples"):
+        take_in(tmp_path / "run", first, copy)
+    assert take_in(tmp_path / "run", first).twins == ()
+    target = Target("base", "set", "other")
+    assert import_files(Layout(tmp_path / "run"), [copy], target).twins == ("theirs",)
+    report = gather(tmp_path / "run", [("base", "theirs")])
+    assert report.notes[0].startswith("theirs/set and base/set hold samples of the same file, 1.js")
+
+
 def test_a_folder_without_results_says_what_could_be_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/notes.txt").write_text("x")
-    with pytest.raises(UserError, match="none of its files is of a format that is known: CSV"):
+    with pytest.raises(UserError, match="none of its files is of a format that is known: counts"):
         take_in(tmp_path / "run", tmp_path / "empty")
     with pytest.raises(UserError, match="no such file or folder"):
         take_in(tmp_path / "run", tmp_path / "absent")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlbhpc.exchange.formats.counts import CountsCsv, CountsJson
+from rlbhpc.exchange.formats.counts import Counts
 from rlbhpc.exchange.formats.evalplus import EvalPlusResults
 from rlbhpc.exchange.formats.form import Form
 from rlbhpc.exchange.formats.helm import HelmStats
@@ -16,13 +16,12 @@ from rlbhpc.exchange.formats.limit_of_rlvr import LimitOfRlvr
 from rlbhpc.exchange.formats.livecodebench import LiveCodeBenchResults
 from rlbhpc.exchange.formats.lm_eval import LmEvalSamples
 from rlbhpc.exchange.formats.nemo_skills import NemoSkills
-from rlbhpc.exchange.formats.scored import ScoredJsonl
+from rlbhpc.exchange.formats.scored import Scored
 from rlbhpc.exchange.formats.verl import VerlRollouts
 
 #: Formats in the order in which they are tried on a file.
 FORMATS: Final[tuple[Form, ...]] = (
-    CountsCsv(),
-    CountsJson(),
+    Counts(),
     HelmStats(),
     InspectLog(),
     EvalPlusResults(),
@@ -31,5 +30,5 @@ FORMATS: Final[tuple[Form, ...]] = (
     LimitOfRlvr(),
     VerlRollouts(),
     NemoSkills(),
-    ScoredJsonl(),
+    Scored(),
 )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from rlbhpc.errors import UserError
 from rlbhpc.verify.verdict import Status
@@ -107,6 +107,12 @@ def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
     return next(iter(scores.values()))
 
 
+_WORDS: Final = {
+    **dict.fromkeys(("true", "yes", "1", "1.0"), Status.RIGHT),
+    **dict.fromkeys(("false", "no", "0", "0.0"), Status.WRONG),
+}
+
+
 def as_verdict(value: Any, place: str) -> Status | str:
     """Turn a score into a verdict, or into the complaint that it is none.
 
@@ -116,6 +122,8 @@ def as_verdict(value: Any, place: str) -> Status | str:
     letters = {"C": Status.RIGHT, "I": Status.WRONG, "P": Status.WRONG, "N": Status.NO_ANSWER}
     if isinstance(value, str) and value in letters:
         return letters[value]
+    if isinstance(value, str) and value.lower() in _WORDS:
+        return _WORDS[value.lower()]
     if isinstance(value, bool | int | float) and value in (0, 1):
         return Status.RIGHT if value else Status.WRONG
     return (

@@ -1,4 +1,4 @@
-"""JSON Lines of scored responses, one object per response."""
+"""Scored responses, one a row: as JSON Lines, JSON list of objects or CSV."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,
-    first_object,
-    json_lines,
 )
+from rlbhpc.exchange.formats.rows import fields, problem_id, rows, whole_number
 from rlbhpc.verify.verdict import Status
 
 _SCORES: Final = ("correct", "score", "verdict")
 _TEXTS: Final = ("text", "response")
 
 
-class ScoredJsonl:
-    """Objects with ``problem`` and ``correct``, ``score`` or ``verdict``.
+class Scored:
+    """Rows with ``problem`` and ``correct``, ``score`` or ``verdict``.
 
     ``correct`` and ``score`` are 0, 1, true or false; ``verdict`` is a name as the cube has it
     (``right``, ``wrong``, ``no_answer``, ``timeout``, ``failed``, ``error``). Beside them may
@@ -30,21 +29,27 @@ class ScoredJsonl:
     ``seed`` and ``gold``, the reference answer.
     """
 
-    name = "JSON Lines of scored responses (fields problem and correct, score or verdict)"
+    name = "scored responses in JSON Lines, JSON or CSV (a row a response: problem, correct)"
 
     def fits(self, path: Path) -> bool:
-        """By the ending and the fields of the first object."""
-        return path.suffix.lower() in {".jsonl", ".ndjson"} and "problem" in first_object(path)
+        """By the fields of the first row."""
+        return "problem" in fields(path)
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the responses."""
-        for place, row in json_lines(path):
+        for place, row in rows(path):
             yield self._response(row, metric, place)
 
     @staticmethod
     def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         names = (metric,) if metric else _SCORES
-        score = choose_score({k: row[k] for k in names if k in row}, metric, place)
+        scores = {k: row[k] for k in names if k in row}
+        if not scores:
+            raise UserError(
+                f"{place}: no {' or '.join(names)} among its fields {', '.join(row)}; --metric "
+                "names the one that says right or wrong"
+            )
+        score = choose_score(scores, metric, place)
         if isinstance(score, str) and score.upper() in Status.__members__:
             verdict: Status | str = Status[score.upper()]
         else:
@@ -53,19 +58,17 @@ class ScoredJsonl:
         if finish is not None and str(finish).upper() not in Finish.__members__:
             allowed = ", ".join(name.lower() for name in Finish.__members__)
             raise UserError(f"{place}: finish {finish!r}; allowed are {allowed}")
-        if "problem" not in row:
-            raise UserError(f"{place}: no field 'problem'")
         try:
             return Imported(
-                str(row["problem"]),
+                problem_id(row, place),
                 verdict,
-                int(row["sample"]) if "sample" in row else None,
-                int(row.get("step", 0)),
+                whole_number(row["sample"]) if "sample" in row else None,
+                whole_number(row.get("step", 0)),
                 str(next((row[k] for k in _TEXTS if k in row), "")),
                 str(row.get("answer") or ""),
                 -1 if finish is None else Finish[str(finish).upper()],
-                int(row.get("n_tokens", -1)),
-                int(row.get("seed", -1)),
+                whole_number(row.get("n_tokens", -1)),
+                whole_number(row.get("seed", -1)),
                 str(row["gold"]) if "gold" in row else None,
             )
         except (TypeError, ValueError, OverflowError) as error:

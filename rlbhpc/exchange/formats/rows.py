@@ -1,0 +1,97 @@
+"""Rows as people write them themselves: a CSV, a list of JSON objects, or JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rlbhpc.errors import UserError
+from rlbhpc.exchange.formats.form import first_object, json_lines, whole_json
+
+_TABLES: Final = {".csv", ".tsv"}
+LINES: Final = {".jsonl", ".ndjson"}
+# A response of 32,000 tokens is longer than what the reader allows by itself.
+csv.field_size_limit(1 << 30)
+
+
+def fields(path: Path) -> list[str]:
+    """Names that a file's first row has; none where it has no rows."""
+    ending = path.suffix.lower()
+    if ending in _TABLES:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            return _names(next(csv.reader(file, delimiter=_delimiter(path)), []))
+    if ending in LINES:
+        return list(first_object(path))
+    value = whole_json(path) if ending == ".json" else None
+    return list(value[0]) if isinstance(value, list) and value and _is_row(value[0]) else []
+
+
+def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a file, each with its place for messages.
+
+    Cells of a CSV are texts, and empty ones are left out; its names are in lower case.
+    """
+    ending = path.suffix.lower()
+    if ending in _TABLES:
+        yield from _table(path)
+    elif ending in LINES:
+        yield from json_lines(path)
+    else:
+        for number, row in enumerate(whole_json(path)):
+            if not _is_row(row):
+                raise UserError(f"{path}: entry {number} is no object")
+            yield f"{path}: object {number}", row
+
+
+def problem_id(row: dict[str, Any], place: str) -> str:
+    """The id of a row's problem; one without would make one problem of several."""
+    value = row.get("problem")
+    # NaN, as pandas writes an empty cell, is not equal to itself.
+    if value is None or value == "" or value != value:
+        raise UserError(f"{place}: no id in the field 'problem'")
+    return str(value)
+
+
+def whole_number(value: Any) -> int:
+    """A whole number; pandas writes ``16.0`` where a column has an empty cell.
+
+    Raises :class:`ValueError` for any other value.
+    """
+    if value is None:
+        raise ValueError("one is empty")
+    try:
+        return int(str(value))
+    except ValueError:
+        if not float(value).is_integer():
+            raise
+        return int(float(value))
+
+
+def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        cells = csv.reader(file, delimiter=_delimiter(path))
+        names = _names(next(cells, []))
+        for row in cells:
+            place = f"{path}:{cells.line_num}"
+            stripped = [cell.strip() for cell in row]
+            if any(stripped[len(names) :]):
+                raise UserError(f"{place}: {len(row)} cells; the first line names {len(names)}")
+            yielded = {name: cell for name, cell in zip(names, stripped, strict=False) if cell}
+            if yielded:
+                yield place, yielded
+
+
+def _delimiter(path: Path) -> str:
+    """What separates cells: whichever of comma, semicolon and tab the first line has most of."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return max(",;\t", key=file.readline().count)
+
+
+def _names(header: list[str]) -> list[str]:
+    return [name.strip().lower() for name in header]
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, dict)
