@@ -10,7 +10,6 @@ import click
 from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.cli.table import print_json
-from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.api import written
 from rlbhpc.launch.cluster import HERE
@@ -71,7 +70,6 @@ def launch(
         )
         return NOTHING_TO_DO
     launched = written(prepared)
-    keep(prepared.draft.study.layout.logs, "launch")
     _tell(prepared, launched.folder, submit, as_json)
     if test_only:
         for name, answer in start_estimates(launched.folder).items():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlbhpc.debug_log import keep
 from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
@@ -55,6 +56,7 @@ def prepare(
 ) -> Prepared:
     """Plan a launch; writes the plan and the study's snapshot, and no script."""
     resolved = load_study(study, overrides)
+    keep(resolved.layout.logs, "launch")
     name, entry = choose(cluster or resolved.file.cluster)
     if throttle is not None:
         entry = entry.model_copy(update={"throttle": throttle})

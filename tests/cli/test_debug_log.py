@@ -14,6 +14,7 @@ from rlbhpc.cli.main import VERBOSE, main
 from rlbhpc.debug_log import MOST_BYTES, DebugLog, keep
 from rlbhpc.engines.endpoint.client import Client, RefusedError
 from rlbhpc.study.layout import Layout
+from tests.launch.made import study_in
 from tests.store import made
 from tests.store.made import ARM, SET
 from tests.store.test_scan import grid, right
@@ -63,6 +64,13 @@ def test_a_refused_look_keeps_its_lines_too(layout: Layout, words: tuple[str, ..
     assert call(*words, layout.root) == 64
     (path,) = layout.logs.glob(f"{words[0]}-*.log")
     assert "Traceback" in path.read_text()
+
+
+def test_a_launch_that_cannot_be_prepared_keeps_its_lines(tmp_path: Path) -> None:
+    path, study = study_in(tmp_path / "study")
+    assert call("launch", path, "--cluster", "nowhere") == 64
+    (log,) = study.layout.logs.glob("launch-*.log")
+    assert "nowhere" in log.read_text()
 
 
 def test_staging_keeps_its_lines_beside_the_sets(tmp_path: Path) -> None:
