@@ -30,7 +30,7 @@ _LINK: Final = (
 )
 _ABOUT: Final = (
     r"(?:\s+(?:i|we)\s+(?:get|got|obtain|find|found))?"
-    r"(?P<about>\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?)?"
+    r"(?P<about>\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?|,\s[a-z ]{3,50},)?"
 )
 CUE: Final = re.compile(
     rf"(?P<strong>\bfinal\s+)?\b(?:answer(?P<many>s)?|result|ans|solution(?:\s+set|(?P<roots>s))?|"

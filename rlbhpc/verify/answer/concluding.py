@@ -45,6 +45,7 @@ _LEAD: Final = re.compile(
 _WE_FIND: Final = re.compile(
     r"(?:we|i)\s+(?:conclude|find|get|obtain|have|need)(?:\s+that)?:?\s+", re.IGNORECASE
 )
+_BOLD_LINE: Final = re.compile(r"\*\*[^*]+\*\*")
 _SOLVED: Final = re.compile(r"[=<>∈]|\\(?:[lg]eq?|in)\b|\bthat\b|answer$")
 
 
@@ -56,6 +57,7 @@ def closing(body: str) -> Extracted | None:
     sentences = _BREAKS.split(text[-400:].rstrip(" .!。"))
     sentence, before = sentences[-1].strip(), sentences[-2] if len(sentences) > 1 else ""
     alone = not before and len(text) < 400
+    line = text.rpartition("\n")[2].strip(" .!。") == sentence
     before = TAKEN_BACK.sub("", before)
     chinese = _CHINESE.fullmatch(sentence.replace("**", "").replace("不同的", ""))
     if chinese is not None and (alone or chinese["cue"]) and not DOUBT.search(before):
@@ -68,7 +70,9 @@ def closing(body: str) -> Extracted | None:
     found = _WE_FIND.match(sentence)
     if found is not None:
         return _concluded(sentence[found.end() :]) if _SOLVED.search(sentence) else None
-    return _fixed(sentence) or _stated(sentence, "alone" if alone else "bold")
+    if line and _BOLD_LINE.fullmatch(sentence):
+        return _taken(sentence.strip("*"))
+    return _fixed(sentence) or _stated(sentence, "alone" if alone else "line" if line else "bold")
 
 
 # --- conclusions ---------------------------------------------------------------------------------
@@ -123,13 +127,15 @@ _IS: Final = (
 )
 _DOES: Final = (
     r"(?:makes?|takes?|costs?|earns?|pays?|paid|weighs|has|have|had|contains|gets?|sold|bought|spent|"
-    r"collected|travel(?:s|led)|saved|needs?|lasts|made|holds|covers|meet|arrives|meet\s+at|arrives\s+at)"
+    r"collected|travel(?:s|led)|saved|needs?|lasts|made|holds|covers|meet|arrives|meet\s+at|"
+    r"arrives\s+at|ends\s+at|starts\s+at)"
 )
 _VERB: Final = re.compile(
     rf"(?<!\S)(?P<is>{_IS})\s+|(?<!\S){_DOES}\s+"
     r"(?:a\s+(?:total|profit|sum|product|average|volume|area)\s+of\s+|when\s+)?",
     re.IGNORECASE,
 )
+_LABEL: Final = re.compile(r"[^:=]+(?P<is>[:=])\s*")
 # What may follow a bold value: how often, or a reason that holds no other value.
 _AFTER: Final = re.compile(
     r"[\s,.]*(?:in\s+(?:total|all)|altogether|overall|(?:every|each|a|per)\s+(?:day|week|month|year|"
@@ -141,16 +147,19 @@ _AFTERTHOUGHT: Final = re.compile(
 
 
 def _stated(sentence: str, standing: str) -> Extracted | None:
-    """Return the value of "subject verb value"; ``standing``: led, alone, or bold for else."""
+    """Return the value of "subject verb value".
+
+    ``standing``: the sentence is ``led`` to, ``alone``, a ``line`` of its own, or must be ``bold``.
+    """
     doubts = (DOUBT.search(sentence), HEDGE.search(sentence), TAKEN_BACK.search(sentence))
     if standing == "alone" and not any(doubts) and read(sentence) in (Words("yes"), Words("no")):
         return Extracted(sentence, "closing")
     bold = _BOLD.fullmatch(sentence)
     plain = sentence if bold is None else bold[1]
-    verb = next(reversed(list(_VERB.finditer(plain))), None)
+    verb = next(reversed(list(_VERB.finditer(plain))), None) or _LABEL.match(plain)
     if verb is None or (bold is not None and not _BEFORE_BOLD.fullmatch(plain, verb.end())):
         return None
-    subject = plain[: verb.start()].strip()
+    subject = plain[: verb.start("is" if verb["is"] else 0)].strip()
     named = standing == "alone" and not verb["is"] and re.fullmatch(PERSON, subject)
     if not named and not is_known(subject):
         return None

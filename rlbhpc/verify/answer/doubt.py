@@ -21,8 +21,9 @@ HEDGE: Final = re.compile(
 )
 # Within what stands before an answer: its clause, or the sentence before.
 DOUBT: Final = re.compile(
-    rf"\b(?:{_UNSURE}|if|suppos\w*|assume|imagin\w*|pretend\w*|whether|hypothe\w*|for\s+example|e\.g|"
-    r"(?<!the\s)case\s+\w\b|says?|claim\w*|think\w*|student|clearly\s+no|naive\w*|tempt\w*)\b"
+    rf"\b(?:{_UNSURE}|if|suppos\w*|assum(?:e|ing)|ignoring|had\s+\w+\s+been|were|"
+    r"without(?!\s+(?:replacement|repetition|loss))|imagin\w*|pretend\w*|whether|hypothe\w*|for\s+example|e\.g|"
+    r"(?<!the\s)case\s+\w\b|says?|claim\w*|according\s+to|think\w*|student|clearly\s+no|naive\w*|tempt\w*)\b"
     r"|\b(?:wrong|incorrect|false|untrue|not\s+true|mistake|not\s+the\s+case)(?!\w)[^,]*$",
     re.IGNORECASE,
 )
@@ -31,8 +32,14 @@ TAKEN_BACK: Final = re.compile(
     r"\b(?P<surely>edit\s*:|(?:sorry(?!\s+for)|oops|correction|misread|"
     r"(?P<withdrawn>scratch\s+that|(?:answer|result)\s+above\s+(?:is|was)\s+(?:wrong|incorrect))|"
     r"(?:that|this|it|which|(?:the|my)\s+answer)(?:\s+is|['’]s|\s+was)\s+(?:wrong|incorrect|"
-    r"not\s+(?:right|correct))|(?:i\s+made\s+an?|my)\s+(?:\w+\s+)?(?:mistake|error))\b)"
+    r"not\s+(?:right|correct|what\s+\w+\s+want\w*))|(?:that|this|it)\s+can(?:['’]t|not)\s+be\s+"
+    r"(?:right|correct|true)|no,?\s+wait|(?:i\s+made\s+an?|my)\s+(?:\w+\s+)?(?:mistake|error))\b)"
     r"|\b(?:hmm|wait|hold\s+on|on\s+second\s+thought)\b",
+    re.IGNORECASE,
+)
+_DENIED_AFTER: Final = re.compile(
+    r"[$\s)\]*}\\]*(?:(?:is|was|would\s+be)\s+(?:what\s+a|(?:the\s+)?wrong|incorrect|not\b|too\b)|"
+    r"\?\s+no\b)",
     re.IGNORECASE,
 )
 # What follows "wait" mostly is a check, whose last value is no answer.
@@ -47,7 +54,7 @@ LEADS: Final = (
 OWN: Final = re.compile(
     rf"(?:^|[^\w'’\"“ \t]|\b(?:{LEADS}|then|yes|actually|now|and|indeed|that|but|is|"
     r"only\s+one|we\s+conclude)\b,?)"
-    r"[\s*#_]*(?:the|my|our|this)?\s*(?:correct|right|actual|true|new|corrected|revised|required|"
+    r"[\s*#_]*(?:the|my|our|this)?\s*(?:correct|right|actual|true|new|corrected|revised|required|requested|"
     r"exact|desired|numerical|best|正确|最[后終终]|最終的な|최종|правильный|окончательный)?\s*$",
     re.IGNORECASE,
 )
@@ -62,7 +69,8 @@ PERSON: Final = (
 
 def is_withdrawn(rest: str) -> bool:
     """Whether the text behind an answer says that it holds no more."""
-    return any(match["withdrawn"] for match in TAKEN_BACK.finditer(rest))
+    taken = any(match["withdrawn"] for match in TAKEN_BACK.finditer(rest))
+    return taken or _DENIED_AFTER.match(rest) is not None
 
 
 def taken_back(rest: str) -> bool:
@@ -78,7 +86,7 @@ _QUALIFIES: Final = re.compile(
     r"(?:that|which)\s+(?:are|is)\s+(?:not\s+)?(?=divisible|multiples?|prime|coprime|relatively)"
     r"|\bis\s+(?=divided)|\b(?:\d+(?:th|st|nd|rd)|first|second|third|fourth|fifth|sixth|nth)\s+"
     r"(?=terms?\b|digits?\b|\d|\$|n\b|ten\b)|number\s+of\s+(?!others)[a-z]+s\b|"
-    r"(?:at\s+least|at\s+most|exactly)\s+one|\d\s+or\s+(?=\d)|"
+    r"(?:at\s+least|at\s+most|exactly)\s+one|percent\s+error|\d\s+or\s+(?=\d)|"
     r"\$[^$=]*\$|\\\([^=]*?\\\)|\b[a-zA-Z]\b(?!['’])|-?\d[\d.,]*",
 )
 _MARKS: Final = re.compile(r"[\s,()+*/^-]+")

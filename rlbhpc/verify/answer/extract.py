@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
+from rlbhpc.verify.answer.around_box import denied, joined, scale
 from rlbhpc.verify.answer.commit import CUE, marker, phrase, tag
 from rlbhpc.verify.answer.commit import Extracted as Extracted
 from rlbhpc.verify.answer.concluding import bare, closing
@@ -61,7 +62,7 @@ def _from_last_box(body: str) -> Extracted | None:
     box = _FLAT_BOX.match(body, start) if start >= 0 else None
     if box is None or not box[1] or box[1].isspace() or "box" in box[1]:
         return None
-    if _denied(body, start):
+    if denied(body, start, box.end()):
         return None
     if body.rfind("box", 0, start) >= 0:
         between = body[body.rfind("}", 0, start) + 1 : start]
@@ -70,9 +71,9 @@ def _from_last_box(body: str) -> Extracted | None:
         if _PART.search(body) is not None:
             return None
     suffix = _suffix(body[box.end() :])
-    if not suffix:
-        return None if suffix is None else Extracted(_in_ten(body, start, box[1].strip()), "box")
-    return Extracted(_joined(box[1].strip(), suffix), "box")
+    if suffix is None:
+        return None
+    return Extracted(joined(body, start, box[1].strip(), suffix), "box")
 
 
 @lru_cache(maxsize=4096)
@@ -83,7 +84,7 @@ def _suffix(rest: str) -> str | None:
     """
     if rest.count("}") > rest.count("{") or "box" in rest or _NEXT_TASK.search(rest) is not None:
         return None  # a brace too many may close a box around the last one
-    return None if commits(rest) else _scale(rest)
+    return None if commits(rest) else scale(rest)
 
 
 def _from_whole(body: str) -> Extracted | None:
@@ -91,12 +92,9 @@ def _from_whole(body: str) -> Extracted | None:
     box = _box(body)
     if box is not None:
         rest = body[box.end :]
-        denied = _denied(body, box.start) or is_withdrawn(rest)
-        return late(rest, box.text) or (
-            None
-            if denied
-            else Extracted(_joined(_in_ten(body, box.start, box.text), _scale(rest)), "box")
-        )
+        void = denied(body, box.start, box.end) or is_withdrawn(rest)
+        whole = joined(body, box.start, box.text, scale(rest))
+        return late(rest, box.text) or (None if void else Extracted(whole, "box"))
     explicit = tag(body) or marker(body)
     if explicit is not None:
         return explicit
@@ -104,42 +102,6 @@ def _from_whole(body: str) -> Extracted | None:
     if phrased is not None:
         return unless_taken_back(body, phrased)
     return closing(body) or bare(body)
-
-
-_BOUNDS: Final = (
-    " at most", " at least", " up to", " no greater than", " no more than", " no less than",
-)  # fmt: skip
-# Right before a box these deny it, bound it, or make it a part of something larger.
-_DENY: Final = (
-    *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be", "\\ne", "\\neq",
-    "\\sqrt{", "\\sqrt", "frac{", "/", "^{", "^", "_{", "\\cdot", "\\times",
-)  # fmt: skip
-_OPEN: Final = re.compile(
-    r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
-)
-
-
-_DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
-
-
-def _denied(body: str, box: int) -> bool:
-    """Whether what stands right before a box denies it, or bounds what is called unknown."""
-    words = body[max(0, box - 24) : box].rstrip(" $\\([*")
-    if not words.endswith(_DENY):
-        return words.endswith("}{") and _DENOMINATOR.search(words) is not None  # nearly never
-    if not words.endswith(_BOUNDS):
-        return True
-    sentence = body[max(0, box - 300) : box].rpartition(". ")[2]
-    return _OPEN.search(sentence) is not None
-
-
-_IN_TEN: Final = re.compile(r"\b(?:in|to)\s+(?:base[\s-]*(?:10|ten)|decimal)\b[^.\n]*$")
-
-
-def _in_ten(body: str, box: int, text: str) -> str:
-    """Add the base to digits that the sentence before their box calls decimal."""
-    decimal = text.isdecimal() and _IN_TEN.search(body[max(0, box - 60) : box])
-    return f"{text}_{{10}}" if decimal else text
 
 
 _CHANNEL: Final = "<|channel|>"
@@ -213,7 +175,7 @@ def _box(body: str) -> _Box | None:
         return None
     boxes = _balanced_boxes(body)
     filled = [box for box in boxes if box.text.strip()]
-    filled = [box for box in filled if not _denied(body, box.start)] or filled
+    filled = [box for box in filled if not denied(body, box.start, box.end)] or filled
     if not filled:
         return None if boxes else _bare_box(body) or _unclosed_box(body)
     parts_of_one = _parts(body, boxes)
@@ -330,46 +292,6 @@ def _unclosed_box(body: str) -> _Box | None:
     position = body.rfind("\\boxed{")
     match = _UNCLOSED_BOX.match(body, position) if position >= 0 else None
     return None if match is None else _Box(match[1], position, match.end())
-
-
-# What belongs to the number in a box though it stands behind it.
-_SCALE: Final = re.compile(
-    r"[$\s]*(?:\\text\{\s*|\\[,;: ]\s*)*"
-    r"(\\?%|(?:percent|dozen|hundred|thousand|million|billion)\b)"
-)
-
-
-# A factor or a power that the formula goes on with: "$\\boxed{5}\\times 10^3$".
-_FACTOR: Final = re.compile(
-    r"\s*((?:\\times|\\cdot|\^(?!\{?(?:\*|\\dagger)))[^$\n=]{1,40}?)(?:\$|\\[)\]])"
-)
-
-
-# "$\\boxed{5m}$ where $m$ is the slope": what looks like a unit is a letter.
-_LETTER: Final = re.compile(
-    r"[$\s,(]*(where\s+\$?[mshgNJWLKCVA]\$?\s+(?:is|denotes)\s+[a-z]+\s+[a-z ]{2,30})"
-)
-
-
-_DIGITS_AND_LETTER: Final = re.compile(r"(-?[\d.,]+)\s*([A-Za-z])")
-
-
-def _joined(text: str, suffix: str) -> str:
-    """Join what a box holds and what stands behind it; a letter that is explained is no unit."""
-    if not suffix.startswith(" where"):
-        return text + suffix
-    product = _DIGITS_AND_LETTER.fullmatch(text)
-    named = product is not None and re.search(rf"\b{product[2]}\b", suffix) is not None
-    return f"{product[2]} \\cdot {product[1]}" if product is not None and named else text
-
-
-def _scale(rest: str) -> str:
-    """Return the percent sign or scale word right behind a box, as text to add to it."""
-    match = _SCALE.match(rest)
-    if match is None:
-        factor = _FACTOR.match(rest) or _LETTER.match(rest)
-        return "" if factor is None else f" {factor[1]}"
-    return r"\%" if match[1][-1] == "%" else rf" \text{{ {match[1]}}}"
 
 
 _GLUE_NOISE: Final = re.compile(

@@ -13,6 +13,7 @@ _FOREIGN: Final[dict[str, Token | None]] = {
     "答案为": None,
     "答": None, "共": None, "共有": None, "一共": None, "一共有": None, "总共": None,
     "总共有": None, "约": None, "约为": None, "です": None, "ответ": None,
+    "还剩": None, "还有": None, "剩下": None,
     "或是": ("w", "or"), "因此": None, "所以": None, "故": None, "是": None, "为": None,
 }  # fmt: skip
 _DIGITS: Final = ("零", *"一二三四五六七八九十")

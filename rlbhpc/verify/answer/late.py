@@ -50,7 +50,8 @@ def late(rest: str, box: str) -> Extracted | None:
 def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
     """Return what a phrase committed to, or what replaces it once the writer went back on it."""
     back = list(TAKEN_BACK.finditer(body)) if phrased is not None else []
-    if not back or any(cue.start() > back[-1].start() for cue in cues(body)):
+    own = (cue for cue in cues(body) if cue.re is not CUE or is_own(body, cue))
+    if not back or any(cue.start() > back[-1].start() for cue in own):
         return phrased
     after = body[back[-1].start() :]
     surely = any(match["surely"] for match in back)
@@ -68,4 +69,9 @@ def commits(rest: str) -> bool:
     """Whether the text behind a box holds anything that might replace it."""
     if len(rest) < 8:
         return False
-    return "####" in rest or "</answer>" in rest or taken_back(rest) or any(map(bool, cues(rest)))
+    return (
+        "####" in rest
+        or "</answer>" in rest
+        or any(map(bool, cues(rest)))
+        or (taken_back(rest) or is_withdrawn(rest))
+    )

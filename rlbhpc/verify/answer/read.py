@@ -60,7 +60,7 @@ from rlbhpc.verify.answer.value import (
     Value,
     Words,
 )
-from rlbhpc.verify.answer.words import read_date, read_explained, read_words
+from rlbhpc.verify.answer.words import in_digits, read_date, read_explained, read_words
 
 MAX_TOKENS: Final = 800
 MAX_ITEMS: Final = 100
@@ -131,6 +131,9 @@ class _Reader:
             if plain is not None:
                 return plain
             words = read_words(tokens)
+            counted = in_digits(tokens) if isinstance(words, Words) else []
+            if counted:
+                return self.read(counted)
             if words is not None and not isinstance(words, Words):
                 return words
         tokens = without_domain(tokens)

@@ -165,6 +165,12 @@ def _spelled(words: list[str]) -> Quantity | None:
     return None if whole is None else Quantity(num(sign * whole))
 
 
+def in_digits(tokens: Sequence[Token]) -> list[Token]:
+    """Write the number of ``twenty-one students`` in digits; nothing for other words."""
+    whole = _whole([text.lower() for kind, text in tokens[:-1] if kind == "w"])
+    return [] if whole is None else [("n", str(whole)), tokens[-1]]
+
+
 def _whole(words: list[str]) -> int | None:
     """Read a whole number below a billion; None for words that are none."""
     total, group, smallest = 0, 0, 10**9
