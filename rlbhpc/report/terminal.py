@@ -43,7 +43,8 @@ def print_answer(report: Report, console: Console) -> None:
     """Print the matrix where it fits, and one line a comparison."""
     printer = Printer(console)
     if not report.final:
-        printer.prose("No two arms can be compared; --terminal -v shows what was sampled.")
+        advice = "" if report.arms else "; name a pair with --compare BASE:TRAINED"
+        printer.prose(f"No two arms can be compared{advice}; --terminal -v shows what was sampled.")
         return
     _matrix(printer, report)
     heads = ["", "arm", "set", "lost", "gained", "of", "net at K, points", "K", "at k = 1"]

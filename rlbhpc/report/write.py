@@ -20,8 +20,10 @@ LATEX = "tables.tex"
 def write_report(report: Report, folder: Path | None = None) -> list[Path]:
     """Write the page and the tables into a folder, the run's own where none is given.
 
-    Files of an earlier report are replaced, each in one step. The page comes first.
+    Files of an earlier report are replaced, each in one step. In the run's own folder, tables that
+    this report has not are removed: what they say is of other data. The page comes first.
     """
+    is_own = folder is None
     if folder is None:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
@@ -38,6 +40,10 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
             _replace(folder / name, data)
         if EVIDENCE_PAGE not in files:  # of an earlier report
             (folder / EVIDENCE_PAGE).unlink(missing_ok=True)
+        for old in folder.glob("*.parquet") if is_own else ():
+            if old.name not in files:
+                old.unlink()
+                old.with_suffix(".csv").unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another folder with -o") from None
     return [folder / name for name in files]

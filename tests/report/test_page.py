@@ -26,6 +26,18 @@ from rlbhpc.report.write import write_report
 from tests.report.made import make_study, put_counts, put_samples
 
 
+def test_tables_of_an_earlier_report_do_not_stay(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 4, 8)
+    put_counts(study, "base", [1, 2, 3, 4], 8)
+    put_counts(study, "rl", [2, 3, 4, 5], 8, 100)
+    folder = write_report(gather(tmp_path))[0].parent
+    assert (folder / "conclusions.csv").is_file()
+    (folder / "notes.csv").write_text("mine")
+    study.layout.study.unlink()
+    written = write_report(gather(tmp_path))
+    assert sorted(folder.iterdir()) == sorted([*written, folder / "notes.csv"])
+
+
 class Page(HTMLParser):
     """Elements with their attributes, and text by the element around it."""
 
