@@ -25,6 +25,7 @@ from rlbhpc.launch.image import digest
 from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
+from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study, stored_study
 from rlbhpc.study.plugin_copies import self_contained
@@ -267,9 +268,9 @@ def layout_of(run: Path) -> Layout:
     """The results folder of a study file, or the folder itself."""
     layout = load_study(run).layout if run.is_file() else Layout(run)
     if not layout.study.is_file():
-        if layout.attempts.is_dir():
+        if layout.attempts.is_dir() or layout.tables(COUNTS).is_dir():
             raise UserError(
-                f"{layout.root}: only samples that were imported, which no study asks for; "
+                f"{layout.root}: only results that were imported, which no study asks for; "
                 "`rlbhpc show` and `rlbhpc report` look at them"
             )
         raise UserError(f"{layout.root}: no run in it; give a study file or the folder of a run")

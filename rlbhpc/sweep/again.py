@@ -19,7 +19,7 @@ from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.reader import purged
 from rlbhpc.store.rewrite import cells, rewrite
-from rlbhpc.store.sources import Group, Sources
+from rlbhpc.store.sources import Group, Sources, of_run
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
@@ -53,10 +53,10 @@ class Stored:
         Samples that only the cube has left cannot be looked at, which is told.
         """
         left_out.tell(self.layout.root, self._purged)
-        groups = [Group(*group) for group in self.layout.groups()]
+        groups = of_run(self.layout)
         chosen = [group for group in groups if self.arm in {None, group.arm}]
         if not chosen:
-            arms = ", ".join(sorted({group.arm for group in groups})) or "none"
+            arms = ", ".join(sorted({group.arm for group in groups}))
             raise UserError(f"{self.layout.root}: no samples of arm {self.arm!r}; there are {arms}")
         return chosen
 

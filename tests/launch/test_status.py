@@ -447,9 +447,12 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
     (tmp_path / "counts.jsonl").write_text('{"problem": 1, "score": 1}\n')
     run = tmp_path / "theirs"
     assert call("import", run, tmp_path / "counts.jsonl", "--arm", "a", "--set", "s")[0] == DONE
-    for verb in ("status", "cancel"):
-        with pytest.raises(UserError, match="only samples that were imported"):
-            call(verb, run)
+    counts = tmp_path / "counts.csv"
+    counts.write_text("problem,n,c\n1,4,2\n")
+    assert call("import", tmp_path / "of", counts, "--arm", "a", "--set", "s")[0] == DONE
+    for verb, folder in (("status", run), ("cancel", run), ("status", tmp_path / "of")):
+        with pytest.raises(UserError, match="only results that were imported"):
+            call(verb, folder)
 
 
 CONFIG = """

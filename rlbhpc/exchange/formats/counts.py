@@ -32,7 +32,10 @@ class Counts:
                 raise UserError(f"{place}: n={n}, c={c}; allowed is 0 <= c <= n")
             first = lines.setdefault((problem, step), place)
             if first != place:
-                raise UserError(f"{place}: {problem} at step {step} stands in {first} already")
+                raise UserError(
+                    f"{place}: {problem} at step {step} stands in {first} already; give the rows "
+                    "of one arm"
+                )
             yield ImportedCounts(problem, n, c, step)
 
 
