@@ -344,6 +344,11 @@ def test_scored_responses_as_people_write_them(tmp_path: Path, name: str, text: 
         ("a.json", '[{"problem": "a", "n": 4.5, "c": 1}]', r"whole numbers .*4\.5"),
         ("a.jsonl", '{"problem": null, "score": 1}\n', "no id in the field 'problem'"),
         ("a.jsonl", '{"problem": NaN, "score": 1}\n', "no id in the field 'problem'"),
+        (
+            "a.jsonl",
+            '{"problem": 1, "score": 1, "text": ["x"]}\n',
+            "the response is a list; a text",
+        ),
         ("a.jsonl", "\x1f\x8b", r"a\.jsonl:1: not JSON"),
         ("a.jsonl.gz", "", "is compressed; unpack it first"),
     ],
@@ -354,6 +359,19 @@ def test_rows_that_mean_nothing_are_refused(
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=complaint):
         take_in(tmp_path / "run", tmp_path / name)
+
+
+def test_texts_without_a_score_are_judged(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def verify(gold, text, problem): return gold in text\n")
+    rows = [{"problem": "a", "text": text, "gold": 4} for text in ("4", "5", None)]
+    path = lines(tmp_path / "a.jsonl", rows)
+    with pytest.raises(UserError, match=r"a\.jsonl:1: no correct .* --judge-again math needs none"):
+        take_in(tmp_path / "run", path)
+    take_in(tmp_path / "run", path, judge=str(tmp_path / "mine.py"))
+    assert verdicts(cube_of(tmp_path / "run"), "a") == [RIGHT, WRONG, WRONG]
+    nothing = lines(tmp_path / "b.jsonl", [{"problem": "a", "text": "4", "gold": None}])
+    with pytest.raises(UserError, match="problem a has no reference answer in this file"):
+        take_in(tmp_path / "run", nothing, judge="math")
 
 
 def test_the_same_samples_are_no_other_samples(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Scored:
     ``correct`` and ``score`` are 0, 1, true or false; ``verdict`` is a name as the cube has it
     (``right``, ``wrong``, ``no_answer``, ``timeout``, ``failed``, ``error``). Beside them may
     stand ``sample``, ``step``, ``text`` (or ``response``), ``answer``, ``finish``, ``n_tokens``,
-    ``seed`` and ``gold``, the reference answer.
+    ``seed`` and ``gold``, the reference answer. Texts that are judged again need no score.
     """
 
     name = "scored responses in JSON Lines, JSON or CSV (a row a response: problem, correct)"
@@ -44,32 +44,35 @@ class Scored:
     def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         names = (metric,) if metric else _SCORES
         scores = {k: row[k] for k in names if k in row}
+        score = choose_score(scores, metric, place) if scores else None
         if not scores:
-            raise UserError(
+            verdict: Status | str = (
                 f"{place}: no {' or '.join(names)} among its fields {', '.join(row)}; --metric "
-                "names the one that says right or wrong"
+                "names the one that says right or wrong, --judge-again math needs none"
             )
-        score = choose_score(scores, metric, place)
-        if isinstance(score, str) and score.upper() in Status.__members__:
-            verdict: Status | str = Status[score.upper()]
+        elif isinstance(score, str) and score.upper() in Status.__members__:
+            verdict = Status[score.upper()]
         else:
             verdict = as_verdict(score, place)
         finish = row.get("finish")
         if finish is not None and str(finish).upper() not in Finish.__members__:
             allowed = ", ".join(name.lower() for name in Finish.__members__)
             raise UserError(f"{place}: finish {finish!r}; allowed are {allowed}")
+        text = next((row[k] for k in _TEXTS if row.get(k) is not None), "")
+        if not isinstance(text, str):
+            raise UserError(f"{place}: the response is a {type(text).__name__}; a text is needed")
         try:
             return Imported(
                 problem_id(row, place),
                 verdict,
                 whole_number(row["sample"]) if "sample" in row else None,
                 whole_number(row.get("step", 0)),
-                str(next((row[k] for k in _TEXTS if k in row), "")),
+                text,
                 str(row.get("answer") or ""),
                 -1 if finish is None else Finish[str(finish).upper()],
                 whole_number(row.get("n_tokens", -1)),
                 whole_number(row.get("seed", -1)),
-                str(row["gold"]) if "gold" in row else None,
+                str(row["gold"]) if row.get("gold") is not None else None,
             )
         except (TypeError, ValueError, OverflowError) as error:
             raise UserError(
