@@ -20,7 +20,6 @@ from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status, Verdict
 
-_GROUP_ROWS: Final = 256
 _SAID: Final = ("verdict", "answer", "rule", "grader")
 
 #: Gives the verdicts on the samples of one problem at one step; None leaves one as it is.
@@ -48,20 +47,19 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
     written = 0
     for unit in units(group.arm, rows.grid):
         tables = [
-            table
+            _judged(view.read(by_cell[cell]), judge, policy)
             for cell in unit.cells
             if cell in by_cell
-            for table in _judged(view.read(by_cell[cell]), judge, policy)
         ]
-        if tables:
+        if rows_of_unit := sum(table.num_rows for table in tables):
             part_writer.write(into.parts(*group), tables, policy)
-            written += sum(table.num_rows for table in tables)
+            written += rows_of_unit
     left_out.tell(layout.root, [*rows.notes, *view.notes])
     return written
 
 
-def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> Iterator[pa.Table]:
-    """Row groups of one problem at one step, with the new verdicts."""
+def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> pa.Table:
+    """Samples of one problem at one step, with the new verdicts."""
     columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _SAID}
     digests = table["digest"].to_pylist()
     for index, new in enumerate(judge(table)):
@@ -77,8 +75,7 @@ def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> Iterator[pa.T
         field = table.schema.field(place)
         table = table.set_column(place, field, pa.array(values_of, field.type))
     right = columns["verdict"].count(int(Status.RIGHT))
-    kept = tokens.apply(table, policy, right, table.num_rows)
-    yield from (kept.slice(index, _GROUP_ROWS) for index in range(0, kept.num_rows, _GROUP_ROWS))
+    return tokens.apply(table, policy, right, table.num_rows)
 
 
 def _digest(before: int, values: tuple[object, ...]) -> int:

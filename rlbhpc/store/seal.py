@@ -34,8 +34,6 @@ from rlbhpc.verify.verdict import Status
 _UNIT_ROWS: Final = 1 << 14
 # ... even 10⁸ have some 250.
 _UNITS: Final = 256
-# Samples per row group: one response out of 256 is read in a millisecond.
-_GROUP_ROWS: Final = 256
 # Responses decoded at a time.
 _BATCH_BYTES: Final = 64 << 20
 
@@ -139,8 +137,8 @@ class _Sealer:
             if any(map(len, fresh)):
                 try:
                     solved = [(self._right[of_cell].sum(), len(of_cell)) for of_cell in rows]
-                    groups = self._groups(fresh, solved)
-                    made.append(part_writer.write(self._folder, groups, self._policy))
+                    tables = self._tables(fresh, solved)
+                    made.append(part_writer.write(self._folder, tables, self._policy))
                     marks.clear(made[-1])
                 except _DamagedUnitError:
                     open_ += 1
@@ -163,10 +161,10 @@ class _Sealer:
         count = self._grid.counts.get((cell.step, cell.problem))
         return rows if count is None else rows[self._samples[rows] < count]
 
-    def _groups(
+    def _tables(
         self, cells: list[NDArray[np.intp]], solved: list[tuple[int, int]]
     ) -> Iterator[pa.Table]:
-        """Row groups of a unit, one cell after the other."""
+        """Rows of a unit, one cell after the other."""
         for batch in self._batches(cells):
             wanted = np.concatenate([cells[i] for i in batch])
             table = self._view.read(wanted, schema.ROWS.names)
@@ -177,8 +175,7 @@ class _Sealer:
             for i in batch:
                 size = len(cells[i])
                 rows = table.slice(position, size)
-                kept = tokens.apply(rows, self._policy, *solved[i])
-                yield from (kept.slice(j, _GROUP_ROWS) for j in range(0, size, _GROUP_ROWS))
+                yield tokens.apply(rows, self._policy, *solved[i])
                 position += size
 
     def _batches(self, cells: list[NDArray[np.intp]]) -> Iterator[list[int]]:
