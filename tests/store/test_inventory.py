@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.store import bitmap, gc, inventory, marks, seal
+from rlbhpc.store import bitmap, gc, inventory, marks, seal, snapshot
 from rlbhpc.store.bitmap import Bitmap
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.sample import Sample
@@ -180,6 +180,23 @@ def test_only_the_rows_that_matter_are_read(
     # Eight bytes of its samples and eight of the right ones among them.
     assert sizes[3:] == [16]
     assert np.bitwise_count(held.of(0, [problem(3)], np.array([7])).bits).sum() == N
+
+
+def test_what_was_merged_is_not_opened_again(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard reads the bits of its problems and no journal of ten thousand."""
+    for attempt in range(3):
+        journal(layout, [sample(p, i) for p in range(P) for i in range(N)], f"a{attempt}")
+    inventory.take(layout, ARM, SET)
+
+    def refuse(path: Path, **options: bool) -> None:
+        raise AssertionError(f"{path} was opened")
+
+    monkeypatch.setattr(snapshot.journal, "index", refuse)
+    merged = inventory.take(layout, ARM, SET, wanted=lambda step, name: name == problem(3))
+    assert merged.bits.shape == (1, 8)
+    assert merged.of(0, [problem(3)], np.array([7])).measured.sum() > 0
 
 
 def test_a_folder_that_nobody_may_write_is_still_read(layout: Layout) -> None:
