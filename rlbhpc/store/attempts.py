@@ -38,10 +38,3 @@ def begin(layout: Layout, facts: Mapping[str, Any]) -> str:
     }
     checked.write(layout.attempts / f"{name}{ENDING}", record)
     return name
-
-
-def end(layout: Layout, attempt: str, facts: Mapping[str, Any]) -> None:
-    """Record how an attempt ended. A killed attempt has no such record."""
-    now = datetime.now(UTC)
-    record = {"attempt": attempt, "ended": now.isoformat(timespec="seconds"), **facts}
-    checked.write(layout.attempts / f"{attempt}.end{ENDING}", record)

@@ -66,21 +66,19 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     create_arrays(group, cube_schema.SAMPLE_VARIABLES, sizes, chunks)
     create_arrays(group, cube_schema.CELL_VARIABLES, sizes, chunks)
     _fill_coordinates(group, arm, problem_set, grid)
-    stop_after = grid.provenance.get(cube_schema.STOP_AFTER.name)
-    if stop_after:
-        create_arrays(group, [cube_schema.STOP_AFTER], sizes, chunks)
-        write(group, cube_schema.STOP_AFTER.name, stop_after)
-        _add_coordinate(group, cube_schema.STOP_AFTER.name)
-    for stratum in cube_schema.STRATA:
-        if words := strata.get(stratum.name):
-            create_arrays(group, [stratum], sizes, chunks)
-            write(group, stratum.name, [words.get(problem, "") for problem in grid.problems])
-            _add_coordinate(group, stratum.name)
+    more: list[tuple[Variable, Any]] = [
+        (stratum, [words.get(problem, "") for problem in grid.problems])
+        for stratum in cube_schema.STRATA
+        if (words := strata.get(stratum.name))
+    ]
+    if stop_after := grid.provenance.get(cube_schema.STOP_AFTER.name):
+        more.insert(0, (cube_schema.STOP_AFTER, stop_after))
+    for variable, values in more:
+        create_arrays(group, [variable], sizes, chunks)
+        write(group, variable.name, values)
+        coordinates = f"{group.attrs['coordinates']} {variable.name}"
+        group.update_attributes({"coordinates": coordinates})
     return group
-
-
-def _add_coordinate(group: zarr.Group, name: str) -> None:
-    group.update_attributes({"coordinates": f"{group.attrs['coordinates']} {name}"})
 
 
 def create_counts(

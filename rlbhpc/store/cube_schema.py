@@ -171,9 +171,9 @@ ROLLOUT_COORDINATES: Final = (
     *TRAINING_COORDINATES,
 )
 ROLLOUT_VARIABLES: Final = (
+    _variable("group", ROLLOUT_DIMS, "i8", "number of the prompt's draw in the whole run"),
     _variable("verdict", ROLLOUT_DIMS, "i1", "verdict", **(COLUMNS["verdict"].attrs or {})),
     _variable("answer", ROLLOUT_DIMS, "i8", "id of the canonical answer"),
-    _variable("group", ROLLOUT_DIMS, "i8", "number of the prompt's draw in the whole run"),
     _variable("n_tokens", ROLLOUT_DIMS, "i4", "response tokens, end-of-text included"),
     _variable("logprob_sum", ROLLOUT_DIMS, "f4", "the sampler's, of the response", units="nat"),
     _variable("entropy_sum", ROLLOUT_DIMS, "f4", "the sampler's, of the response", units="nat"),

@@ -78,14 +78,6 @@ def write_at(fd: int, data: bytes, offset: int) -> None:
         raise
 
 
-def sync_and_close(fd: int) -> None:
-    """Sync and close: on NFS, either may be the first to report that a write failed."""
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class Sink:
     """A new file, written from start to end in large pieces; synced when it is closed."""
 
@@ -118,8 +110,9 @@ class Sink:
             self.closed = True
             try:
                 self.flush()
+                os.fsync(self._fd)
             finally:
-                sync_and_close(self._fd)
+                os.close(self._fd)  # on NFS, this may be the first to report a failed write
 
     def __enter__(self) -> Self:
         return self

@@ -155,7 +155,6 @@ class IndexBlock(NamedTuple):
     """A decoded INDX frame; ``check`` is the crc32c of the SMPL frames since the previous one."""
 
     previous: int
-    first_cell: int
     closed: bool
     check: int
     cells: list[Cell]
@@ -288,11 +287,10 @@ def read_index(header: Header, body: memoryview) -> IndexBlock:
     """
     if header.kind != INDEX or zlib.crc32(body) != header.check:
         raise DamagedError("an index block fails its checksum")
-    previous, first_cell, closed, check, *lengths = _INDEX.unpack_from(body)
+    previous, _, closed, check, *lengths = _INDEX.unpack_from(body)
     names, stops, answers, records = accumulate([_INDEX.size, *lengths])
     return IndexBlock(
         previous,
-        first_cell,
         bool(closed),
         check,
         _cells(str(body[names:stops], "utf-8")),

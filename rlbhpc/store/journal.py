@@ -45,10 +45,15 @@ class Index:
     cells: list[Cell]
     records: NDArray[np.void]
     closed: bool
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Skipped, ...] = ()
     unused: int = 0
     spans: tuple[Span, ...] = ()
     _answers: tuple[Answers, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Samples that can be used."""
+        return len(self.records)
 
     @cached_property
     def answers(self) -> pa.Array:
@@ -87,16 +92,6 @@ class Span(NamedTuple):
     check: int
 
 
-class _Listed(NamedTuple):
-    """What the index blocks and the tail of a journal say."""
-
-    cells: list[Cell]
-    records: NDArray[np.void]
-    closed: bool
-    spans: tuple[Span, ...] = ()
-    answers: tuple[Answers, ...] = ()
-
-
 def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
     """List the samples of a journal.
 
@@ -106,30 +101,15 @@ def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
     """
     with files.reading(path) as fd:
         source = JournalFile(fd, path)
-        if not begin(source):
-            return Index(
-                path, source.size, 0, [], np.empty(0, frames.RECORD), False, tuple(source.skipped)
-            )
-        listed = _collect(source)
-    records = listed.records
+        whole = _collect(source)
+    records = whole.records
     if noted and (damaged := marks.marked(path)):
         records = records[~np.isin(records["offset"], list(damaged))]
-    marked = len(listed.records) - len(records)
+    marked = whole.rows - len(records)
     if marked:
         reason = f"{marked} samples that were found damaged before"
         source.skipped.append(Skipped(path, 0, 0, reason, samples=marked))
-    whole = Index(
-        path,
-        source.size,
-        source.salt,
-        listed.cells,
-        records,
-        listed.closed,
-        tuple(source.skipped),
-        marked,
-        listed.spans,
-        listed.answers,
-    )
+    whole = replace(whole, records=records, unused=marked, skipped=tuple(source.skipped))
     if not verify or not whole.damage:
         return whole
     return replace(
@@ -167,8 +147,10 @@ def whole_rows(
     return Whole(positions, table, tuple(source.skipped))
 
 
-def _collect(source: JournalFile) -> _Listed:
+def _collect(source: JournalFile) -> Index:
     """List samples by the index blocks and the tail behind the last one."""
+    if not begin(source):
+        return Index(source.path, source.size, 0, [], np.empty(0, frames.RECORD), False)
     last = last_index(source)
     blocks: list[frames.IndexBlock] = []
     # Where each block stands and ends.
@@ -207,7 +189,16 @@ def _collect(source: JournalFile) -> _Listed:
         Span(stop, offset, block.check)
         for (_, stop), (offset, _), block in zip(bounds[:-1], bounds[1:], blocks, strict=True)
     )
-    return _Listed(cells, records, closed, spans, tuple(answers))
+    return Index(
+        source.path,
+        source.size,
+        source.salt,
+        cells,
+        records,
+        closed,
+        spans=spans,
+        _answers=tuple(answers),
+    )
 
 
 def _tail(source: JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[np.void], Answers]:

@@ -65,7 +65,7 @@ def counts(notes: Iterable[Note]) -> dict[str, int]:
     return {kind: totals[kind] for kind in KINDS if totals[kind]}
 
 
-def tell(root: Path, notes: Iterable[Note], stacklevel: int = 3) -> None:
+def tell(root: Path, notes: Iterable[Note]) -> None:
     """Warn once of all that was left out of a run; what a kill left is the mildest of it."""
     distinct = sorted(dict.fromkeys(notes), key=lambda note: KINDS.index(note.kind))
     if not distinct:
@@ -76,4 +76,4 @@ def tell(root: Path, notes: Iterable[Note], stacklevel: int = 3) -> None:
     more = f"; and {len(distinct) - _SHOWN:,} more" if len(distinct) > _SHOWN else ""
     warning = LeftOutWarning(f"{root}: left out ({words}): {lines}{more}")
     warning.incomplete = set(total) != {TORN}
-    warnings.warn(warning, stacklevel=stacklevel)
+    warnings.warn(warning, stacklevel=3)

@@ -136,11 +136,9 @@ def _same_requests(pair: _Pair, into: Layout, source: Layout) -> None:
 
 def _requests(now: Snapshot, grid: Grid | None) -> dict[tuple[int, str], set[int]]:
     requests: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
-    for journal in now.journals:
-        for cell in journal.cells:
-            requests[cell.step, cell.problem].add(cell.fingerprint)
-    for part in now.parts:
-        for cell in part.listing.cells:
+    listed = [*(journal.cells for journal in now.journals), *(part.cells for part in now.parts)]
+    for cells in listed:
+        for cell in cells:
             requests[cell.step, cell.problem].add(cell.fingerprint)
     for key, fingerprint in grid.fingerprints.items() if grid else ():
         requests[key].add(fingerprint)

@@ -30,14 +30,7 @@ ROWS: Final = pa.schema(
         ("train_step", pa.int32()),
         ("problem", pa.string()),
         ("rollout", pa.int32()),
-        ("group", pa.int64()),
-        ("verdict", pa.int8()),
-        ("answer", pa.int64()),
-        ("n_tokens", pa.int32()),
-        ("logprob_sum", pa.float32()),
-        ("entropy_sum", pa.float32()),
-        ("reward", pa.float32()),
-        ("advantage", pa.float32()),
+        *((v.name, pa.from_numpy_dtype(v.dtype)) for v in cube_schema.ROLLOUT_VARIABLES),
     ]
 )
 PART_ROWS: Final = 1 << 18

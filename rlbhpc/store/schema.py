@@ -38,11 +38,6 @@ def select(columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema([field for field in ROWS if field.name in columns])
 
 
-def empty(columns: Sequence[str] | None = None) -> pa.Table:
-    """Give a table without rows."""
-    return select(columns).empty_table()
-
-
 def to_samples(table: pa.Table) -> Iterator[Sample]:
     """Turn rows with all columns into samples; per-token values that a part left out are empty."""
     for row in table.to_pylist():

@@ -38,6 +38,11 @@ class Sealed(NamedTuple):
     foreign: frozenset[int] = frozenset()
 
     @property
+    def cells(self) -> list[Cell]:
+        """Cells that the footer lists."""
+        return self.listing.cells
+
+    @property
     def unusable(self) -> frozenset[int]:
         """Row groups that nobody may read."""
         return self.damaged | self.foreign

@@ -57,10 +57,7 @@ class Rows:
         self.now = snapshot.take(layout, *group)
         holds: list[Index | Sealed] = [*self.now.parts, *self.now.journals]
         self._holds = {f.path.relative_to(layout.root).as_posix(): f for f in holds}
-        self.files = {
-            name: len(file.records) if isinstance(file, Index) else file.rows
-            for name, file in self._holds.items()
-        }
+        self.files = {name: file.rows for name, file in self._holds.items()}
         self.notes = [skipped.note for skipped in self.now.skipped]
 
     @cached_property
@@ -95,7 +92,7 @@ class Rows:
         """Samples that a file lists, whether they can be used or not."""
         file = self._holds.get(name)
         if isinstance(file, Index):
-            return len(file.records) + file.unused
+            return file.rows + file.unused
         return file.listing.rows if file else 0
 
     def cells(self, names: Iterable[str]) -> Mapping[Cell, int]:

@@ -174,10 +174,9 @@ class View:
     ) -> pa.Table:
         """Light columns of one file, with the place of each row."""
         file = self._files[number]
-        cells = file.cells if isinstance(file, Index) else file.listing.cells
         wanted = [
             (problems is None or cell.problem in problems) and (steps is None or cell.step in steps)
-            for cell in cells
+            for cell in file.cells
         ]
         if isinstance(file, Index):
             position = self._place_journal(file, np.array(wanted, bool))

@@ -162,10 +162,7 @@ def test_what_is_merged_reads_as_what_was_drawn(here: Layout, there: Layout) -> 
 def test_attempts_are_records_of_their_own(here: Layout) -> None:
     names = {attempts.begin(here, {"devices": 8}) for _ in range(20)}
     assert len(names) == 20
-    name = names.pop()
-    attempts.end(here, name, {"samples": 5})
-    made.journal(here, [right(0, 0)], name)  # a file name on any file system
-    assert (here.attempts / f"{name}.end.json").exists()
+    made.journal(here, [right(0, 0)], names.pop())  # a file name on any file system
 
 
 def test_cells_of_both_plans_are_asked_for(here: Layout, there: Layout) -> None:

@@ -65,7 +65,7 @@ def test_nothing_there(layout: Layout) -> None:
     found = reading.scan(layout, ARM, SET, grid())
     assert found.there.tolist() == [[[NO] * N] * 3]
     assert found.missing.all()
-    assert reading.rows(layout, ARM, SET).table.equals(schema.empty())
+    assert reading.rows(layout, ARM, SET).table.equals(schema.ROWS.empty_table())
 
 
 def test_verdicts_over_journals_and_parts(layout: Layout) -> None:
