@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import attempts, files, parts, snapshot
+from rlbhpc.store import attempts, files, marks, parts, snapshot
 from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
@@ -227,12 +227,12 @@ def _left_out(pair: _Pair, source: Layout) -> Iterator[Path]:
 
 
 def _sound(part: Path) -> bool:
-    """Whether a part is there, with the footer that its name tells of."""
+    """Whether a part is there, with the footer that its name tells of, and not known as damaged."""
     try:
         parts.contents(part)
     except (FileNotFoundError, DamagedError):
         return False
-    return True
+    return not marks.marked(part)
 
 
 def _has(here: Path, theirs_path: Path, size: int) -> bool:
@@ -269,6 +269,7 @@ def _copy(source_path: Path, here: Path, size: int | None = None) -> Path:
     if here.suffix == parts.ENDING and (damage := parts.verify(here)):
         files.remove(here)
         raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
+    marks.clear(here)
     return here
 
 

@@ -150,6 +150,20 @@ def test_a_damaged_part_stays_where_it_is(here: Layout, there: Layout) -> None:
     assert reading.scan(here, ARM, SET, grid(2)).missing.sum() == 2 * N - 1
 
 
+def test_a_damaged_part_is_replaced_by_an_intact_one(here: Layout, there: Layout) -> None:
+    for layout in (here, there):
+        made.journal(layout, [right(0, i) for i in range(N)], "one")
+        (part,) = seal.seal(layout, ARM, SET, grid(1), "all").made
+        (layout.journals(ARM, SET) / "one.journal").unlink()
+    damaged = here.parts(ARM, SET) / part.name
+    damage_part(damaged)
+    seal.seal(here, ARM, SET, grid(1), "all", verify=True)
+    assert reading.rows(here, ARM, SET).table.num_rows == 0
+    assert merge.merge(here, there).copied == (damaged,)
+    rows = reading.rows(here, ARM, SET)
+    assert (rows.table.num_rows, list(rows.skipped)) == (N, [])
+
+
 def test_what_is_merged_reads_as_what_was_drawn(here: Layout, there: Layout) -> None:
     wanted = made.samples(range(5), N)
     made.journal(here, wanted[::2], "one")
