@@ -239,6 +239,7 @@ def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder
     [
         ("return None if response == '' else True", "an empty response, it raised TypeError: the "),
         ("raise SystemExit(1)", "judging its reference answer, it raised SystemExit: 1"),
+        ("import signal; signal.alarm(0); signal.signal(signal.SIGALRM, print)", "main thread"),
         ("import os; os._exit(3)", "judging its reference answer ended with exit code 3"),
         ("return open('table.txt').read() == gold", "it raised FileNotFoundError: "),
     ],

@@ -56,6 +56,8 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         print_json(record | ({"plugins": files} if files else {}))
     else:
         print_expansion(resolved)
+        if resolved.plugins:
+            click.echo()
         _print_rows(
             "Plugins",
             [

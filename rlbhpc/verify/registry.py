@@ -131,7 +131,7 @@ def guarded(module: Verifier, gold: str, response: str, problem: Problem | None)
         verdict = module.verify(gold, response, problem)
     except (Exception, SystemExit) as error:
         rule = " ".join(f"raised {type(error).__name__}: {error}".split())
-        verdict = Verdict(Status.ERROR, rule=rule[:200])
+        verdict = Verdict(Status.ERROR, rule=rule[:300])
     if verdict.grader == module.FINGERPRINT:
         return verdict
     return replace(verdict, grader=module.FINGERPRINT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
@@ -29,10 +30,11 @@ def refuse_what_raises(problem: Problem) -> None:
 def _complaint(problem: Problem) -> str:
     """Say on which of the two it raises; empty where it judges both."""
     original = plugins.path_of(problem.verifier)
-    with plugins.alone(original) as copy:
+    # A sweep judges in a thread, where signals and their time-outs do not work.
+    with plugins.alone(original) as copy, ThreadPoolExecutor(1) as thread:
         kind = problem.verifier.replace(str(original), str(copy), 1)
         for what, response in (("its reference answer", problem.gold), ("an empty response", "")):
-            verdict = verify(kind, problem.gold, response, problem)
+            verdict = thread.submit(verify, kind, problem.gold, response, problem).result()
             if verdict.status is Status.ERROR:
                 return f"{original}: {problem.id}: judging {what}, it {verdict.rule}"
     return ""
