@@ -63,6 +63,17 @@ def test_counts_of_an_engine_are_counts(study_file: Path, rows: str) -> None:
         run("check", str(study_file), "--set", f"engine.options.rows={rows}")
 
 
+@pytest.mark.parametrize("verb", ["check", "plan"])
+@pytest.mark.parametrize("option", ["clipp=0.2", "epochs=3 times", "mini_batch=-4"])
+def test_options_of_a_recipe_are_refused_before_its_job(
+    study_file: Path, verb: str, option: str
+) -> None:
+    pytest.importorskip("torch", reason="an algorithm says which options it has")
+    words = (verb, str(study_file), "--set", f"recipes.grpo.options.{option}")
+    with pytest.raises(UserError, match=rf"recipes.grpo: .*{option.partition('=')[0]}"):
+        run(*words)
+
+
 def test_a_study_is_checked_without_reading_an_engine(study_file: Path) -> None:
     """Both take many seconds to be read, and a login node may have neither."""
     words = [
