@@ -44,7 +44,7 @@ _SCALE: Final = re.compile(
     r"[$\s]*(?:\\text\{\s*|\\[,;: ]\s*)*"
     r"(\\?%|(?:percent|dozen|hundred|thousand|million|billion|seconds|minutes|hours|days|weeks|months|"
     r"years|dollars|cents|degrees|radians|inches|feet|miles|[km]?grams|(?:centi|milli|kilo)?met(?:er|re)s|"
-    r"[ckm]m|kg)\b(?!\s+(?:and|of|per|more|less|point)))"
+    r"[ckm]m|kg|[ck]?m/(?:s|h|min)|mph)\b(?!\s*[\^/]|\s+(?:and|of|per|more|less|point|squared|cubed)))"
 )
 
 

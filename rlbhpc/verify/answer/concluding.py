@@ -71,7 +71,7 @@ def closing(body: str) -> Extracted | None:
     if found is not None:
         return _concluded(sentence[found.end() :]) if _SOLVED.search(sentence) else None
     if line and _BOLD_LINE.fullmatch(sentence):
-        return _taken(sentence.strip("*"))
+        return _taken(sentence.strip("*"), words=True)
     return _fixed(sentence) or _stated(sentence, "alone" if alone else "line" if line else "bold")
 
 
@@ -154,13 +154,14 @@ def _stated(sentence: str, standing: str) -> Extracted | None:
     doubts = (DOUBT.search(sentence), HEDGE.search(sentence), TAKEN_BACK.search(sentence))
     if standing == "alone" and not any(doubts) and read(sentence) in (Words("yes"), Words("no")):
         return Extracted(sentence, "closing")
+    sentence = _BOLD_LABEL.sub(r"\1", sentence)
     bold = _BOLD.fullmatch(sentence)
     plain = sentence if bold is None else bold[1]
     verb = next(reversed(list(_VERB.finditer(plain))), None) or _LABEL.match(plain)
     if verb is None or (bold is not None and not _BEFORE_BOLD.fullmatch(plain, verb.end())):
         return None
     subject = plain[: verb.start("is" if verb["is"] else 0)].strip()
-    named = standing == "alone" and not verb["is"] and re.fullmatch(PERSON, subject)
+    named = not verb["is"] and re.fullmatch(PERSON, subject)
     if not named and not is_known(subject):
         return None
     if bold is not None:
@@ -170,6 +171,7 @@ def _stated(sentence: str, standing: str) -> Extracted | None:
 
 
 _BOLD: Final = re.compile(r"([^*]*)\*\*([^*]+)\*\*([^*]*)")
+_BOLD_LABEL: Final = re.compile(r"\*\*([^*]*:)\*\*")
 _BEFORE_BOLD: Final = re.compile(
     r"(?:(?:an?|the|at|d(?:ie|er|as)\s+(?:fläche|summe|wert|anzahl|länge))\s+)?|[\d\s+*/()^.-]+=\s*",
     re.IGNORECASE,

@@ -21,7 +21,7 @@ HEDGE: Final = re.compile(
 )
 # Within what stands before an answer: its clause, or the sentence before.
 DOUBT: Final = re.compile(
-    rf"\b(?:{_UNSURE}|if|suppos\w*|assum(?:e|ing)|ignoring|had\s+\w+\s+been|were|"
+    rf"\b(?:{_UNSURE}|if|suppos\w*|assum(?:e|ing)|ignoring|had\s+\w+\s+been|were\s+(?:it|we|there)\b|"
     r"without(?!\s+(?:replacement|repetition|loss))|imagin\w*|pretend\w*|whether|hypothe\w*|for\s+example|e\.g|"
     r"(?<!the\s)case\s+\w\b|says?|claim\w*|according\s+to|think\w*|student|clearly\s+no|naive\w*|tempt\w*)\b"
     r"|\b(?:wrong|incorrect|false|untrue|not\s+true|mistake|not\s+the\s+case)(?!\w)[^,]*$",
