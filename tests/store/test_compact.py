@@ -484,6 +484,8 @@ def _compact_on_a_full_disk(root: Path, limit: int, told: multiprocessing.Simple
         compact(Layout(root))
     except UserError as error:
         told.put(f"{error.code} {error}")
+    except OSError as error:
+        told.put(repr(error))
     else:
         told.put("done")
 
