@@ -142,7 +142,7 @@ class _Build:
         """Take the chunk files of a band over from the base; False if one is damaged or lost."""
         assert self._base is not None
         store = self._base.store
-        blocks = self._sources.rows(group).grid.blocks
+        blocks = self._sources.rows[group].grid.blocks
         paths = list(cube.band_files(store / str(group), blocks, *place))
         if not all(cube.intact(path) for path in paths):
             return False

@@ -89,8 +89,9 @@ class Derivation:
     """A group in the making.
 
     ``base``: the version before; None if there is none. ``derived, kept``: bands that were derived
-    from rows, and bands that were taken over from the base. ``lost``: how many samples of a problem
-    the base has and no file holds any more.
+    from rows, and bands that were taken over from the base. ``gone``: files that the base was made
+    from and that are not there any more. ``lost``: how many samples of a problem the base has and
+    no file holds any more.
     """
 
     def __init__(self, rows: Rows, base: Base | None) -> None:
@@ -101,7 +102,7 @@ class Derivation:
         self._rows = rows
         self._base = base
         self._old = base.grid(rows.group) if base else None
-        self._gone = rows.gone(base.files(rows.group)) if base else []
+        self.gone = rows.gone(base.files(rows.group)) if base else []
         self._notes: dict[str, list[Note]] = {}
 
     def write(self, target: zarr.Group, keep: Callable[[Place], bool]) -> None:
@@ -127,11 +128,6 @@ class Derivation:
             if self._base
         }
         return {name: notes for name, notes in (taken_over | self._notes).items() if notes}
-
-    @property
-    def gone(self) -> list[str]:
-        """Files that the base was made from and that are not there any more."""
-        return self._gone
 
     def _derive(self, target: zarr.Group, place: Place) -> None:
         row, step = place
@@ -177,7 +173,7 @@ class Derivation:
     def _count_lost(self, target: zarr.Group) -> None:
         """Count samples that the base has and that no file holds any more, by problem."""
         old, grid = self._old, self.grid
-        if not self._gone or self._base is None:
+        if not self.gone or self._base is None:
             return
         if old is None:
             lost = self._base.samples(str(self._rows.group)) - _samples(target)
@@ -241,7 +237,7 @@ def derive(
     """
     derivations = {}
     for group in groups:
-        derivation = Derivation(sources.rows(group), base)
+        derivation = Derivation(sources.rows[group], base)
         derivation.write(cube.create_samples(root, *group, derivation.grid), partial(keep, group))
         derivations[group] = derivation
     _refuse_purged(base, sources, derivations)

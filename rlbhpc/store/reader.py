@@ -131,11 +131,11 @@ def purged(sources: Sources) -> list[Note]:
 
 def _lost_files(sources: Sources, group: Group, base: Base) -> bool:
     files = base.files(group)
-    return bool(sources.rows(group).gone(files) if group in sources.groups else files)
+    return bool(sources.rows[group].gone(files) if group in sources.groups else files)
 
 
 def _unchanged(sources: Sources, group: Group, base: Base) -> bool:
     """Whether the cube holds all that there is of a group."""
     plans = base.sources["inputs"]["plans"]
     same_plan = plans.get(str(group)) == sources.inputs["plans"][str(group)]
-    return same_plan and dict(base.files(group)) == sources.rows(group).files
+    return same_plan and dict(base.files(group)) == sources.rows[group].files

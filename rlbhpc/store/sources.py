@@ -128,7 +128,7 @@ class Sources:
     layout: Layout
     groups: tuple[Group, ...]
     inputs: Mapping[str, Any]
-    _rows: Mapping[Group, Rows] = field(repr=False)
+    rows: Mapping[Group, Rows] = field(repr=False)
 
     @classmethod
     def survey(cls, layout: Layout) -> Self:
@@ -152,14 +152,10 @@ class Sources:
             raise UserError(f"{layout.root}: holds no samples; give the folder of a run")
         return cls(layout, tuple(groups), inputs, rows)
 
-    def rows(self, group: Group) -> Rows:
-        """Give the samples of a group."""
-        return self._rows[group]
-
     @property
     def notes(self) -> list[Note]:
         """What could not be listed."""
-        return [note for rows in self._rows.values() for note in rows.notes]
+        return [note for rows in self.rows.values() for note in rows.notes]
 
 
 def _mark(path: Path) -> str:

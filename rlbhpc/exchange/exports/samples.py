@@ -54,7 +54,7 @@ def whole_rows(layout: Layout) -> Iterator[pa.Table]:
 
 def _samples(sources: Sources, group: Group, notes: list[Note]) -> Iterator[pa.Table]:
     """Whole rows that count, some problems at a time."""
-    rows = sources.rows(group)
+    rows = sources.rows[group]
     grid = rows.grid
     stop_after = grid.provenance.get(STOP_AFTER.name, 0)
     for step in grid.steps:
