@@ -160,7 +160,7 @@ def seconds(span: str) -> int:
 
 def load_cluster(path: Path) -> Cluster:
     """Read one file of the cluster table."""
-    tree = load_tree(path, schema=Cluster)
+    tree = load_tree(path)
     try:
         return Cluster.model_validate(tree.plain())
     except ValidationError as error:

@@ -10,26 +10,23 @@ from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.complaints import nearest
-from rlbhpc.study.fields import NAME_PATTERN, Entry, Shape, fields
-from rlbhpc.study.schema import StudyFile
+from rlbhpc.study.fields import NAME_PATTERN
 from rlbhpc.study.tree import MAX_DEPTH, Node, is_file, joined, parse, read_tree, shown
 
 MAX_INCLUDES: Final = 32
-_NOTHING: Final = Node({}, "", 0, "")
 COMMAND_LINE: Final = "--set"
 # A recipe has one of these: whoever writes the other means it in place of the one below.
 _SEEDS: Final = {"seed", "seeds"}
 
 
-def load_tree(path: Path, overrides: Sequence[str] = (), schema: type[Entry] = StudyFile) -> Node:
-    """Read a file of a schema, what it includes, and the overrides of the command line.
+def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
+    """Read a study file, what it includes, and the overrides of the command line.
 
     Later words win: an included file gives way to the one that includes it, a list of includes is
     read from first to last, and ``--set`` wins over all. Mappings are joined key by key; anything
     else is replaced, also ``seed`` by its rival ``seeds``; ``null`` takes an included entry away.
     """
-    tree = _without_nulls(_with_includes(path, (), [0], Shape(schema)))
+    tree = _without_nulls(_with_includes(path, (), [0]))
     for text in overrides:
         tree = _without_nulls(_override(tree, text))
     return tree
@@ -61,7 +58,7 @@ def local_path(node: Node) -> Path:
     return Path(os.path.normpath(Path.cwd() / start / expanded))
 
 
-def _with_includes(path: Path, chain: tuple[Path, ...], count: list[int], shape: Shape) -> Node:
+def _with_includes(path: Path, chain: tuple[Path, ...], count: list[int]) -> Node:
     """One file over everything that it includes."""
     count[0] += 1
     tree = read_tree(path)
@@ -80,25 +77,8 @@ def _with_includes(path: Path, chain: tuple[Path, ...], count: list[int], shape:
             node.fail(f"more than {MAX_INCLUDES} included files")
         if not is_file(target):
             node.fail(f"no such file: {shown(str(target), 200)}")
-        merged = overlay(merged, _with_includes(target, (*chain, here), count, shape))
-    above = replace(tree, value=entries)
-    _refuse_vain_nulls(merged, above, shape)
-    return overlay(merged, above)
-
-
-def _refuse_vain_nulls(below: Node, above: Node, shape: Shape) -> None:
-    """Refuse a null that takes nothing away, since no included file has its key.
-
-    A key of the schema may always be left empty; what YAML itself merged may have held it.
-    """
-    known = list(fields(shape.core)) if shape.is_entry else []
-    for key, node in above.entries.items():
-        inner = shape.below(key)
-        if node.value is None and key not in {*known, *below.entries}:
-            near = nearest(key, [*below.entries, *known])
-            node.fail(f"null takes nothing away, for nothing of this name is included{near}")
-        if inner is not None:
-            _refuse_vain_nulls(below.entries.get(key, _NOTHING), node, inner)
+        merged = overlay(merged, _with_includes(target, (*chain, here), count))
+    return overlay(merged, replace(tree, value=entries))
 
 
 def _included(include: Node | None) -> list[Node]:

@@ -36,34 +36,6 @@ def test_null_takes_an_included_entry_away(tmp_path: Path) -> None:
     assert load_tree(main).plain() == {"arms": {"b": {"n": 2}}}
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("arms: {aa: null}", "main.yaml:2: arms.aa: null takes nothing away, for nothing of this "
-         "name is included; did you mean a?"),
-        ("arms: {a: {trian: null}}", "main.yaml:2: arms.a.trian: null takes nothing away"),
-        ("models: {b: {path: x, trian: null}}", "is included; did you mean train?"),
-        ("sampling: {temprature: ~}", "is included; did you mean temperature?"),
-    ],
-)  # fmt: skip
-def test_a_null_that_takes_nothing_away_is_refused(
-    tmp_path: Path, text: str, complaint: str
-) -> None:
-    main = write(tmp_path, one="arms: {a: {n: 1}}", main=f"include: one.yaml\n{text}")
-    with pytest.raises(UserError) as error:
-        load_tree(main)
-    assert complaint in str(error.value)
-
-
-def test_a_key_of_the_schema_may_be_left_empty(tmp_path: Path) -> None:
-    main = write(
-        tmp_path,
-        one="arms: {a: {n: 1}}",
-        main="include: one.yaml\nquestion:\narms: {a: {model: b, temperature: null, n: null}}",
-    )
-    assert load_tree(main).plain() == {"arms": {"a": {"model": "b"}}}
-
-
 def test_seeds_replace_the_seed_of_an_included_recipe(tmp_path: Path) -> None:
     main = write(
         tmp_path,
