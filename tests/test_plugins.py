@@ -18,6 +18,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from rlbhpc.study.plugin_check import brought
 from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
@@ -232,6 +233,15 @@ def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder
     (folder / "sums.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(UserError, match=r"sums\.py: importing it ended with signal 11"):
         run("check", folder / "own.yaml")
+
+
+def test_what_a_verifier_prints_is_not_taken_for_the_answer(folder: Path) -> None:
+    body = "    import subprocess; subprocess.run(['echo', 'hi'])\n    return True\n"
+    text = f"import os\nos.write(1, b'loaded')\ndef verify(gold, response, problem=None):\n{body}"
+    (folder / "verifier.py").write_text(text)
+    [problem, _] = load_study(folder / "own.yaml").problems("sums")
+    refuse_what_raises(problem)
+    assert "verify" in brought(folder / "own.yaml")[str(folder / "verifier.py")]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
@@ -64,8 +65,15 @@ def _look(file: str) -> dict[str, object]:
         return {"error": str(error)}
 
 
+def answers() -> TextIO:
+    """Open what a child answers on; all that its user's files and their children print is told."""
+    opened = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return opened
+
+
 if __name__ == "__main__":
-    # What the files print themselves is for people.
-    answers, sys.stdout = sys.stdout, sys.stderr
+    parent = answers()
     for name in sys.argv[1:]:
-        print(json.dumps(_look(name)), file=answers, flush=True)
+        print(json.dumps(_look(name)), file=parent, flush=True)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.study.plugin_check import in_child
+from rlbhpc.study.plugin_check import answers, in_child
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 
@@ -41,11 +41,11 @@ def _complaint(problem: Problem) -> str:
 
 
 if __name__ == "__main__":
-    answers, sys.stdout = sys.stdout, sys.stderr
+    parent = answers()
     # From the parent alone.
     asked = pickle.loads(sys.stdin.buffer.read())  # noqa: S301
     try:
         answer = _complaint(asked)
     except UserError as error:
         answer = str(error)
-    print(json.dumps(answer), file=answers)
+    print(json.dumps(answer), file=parent, flush=True)
