@@ -309,6 +309,10 @@ def test_counts_that_cannot_be_stored_are_refused(tmp_path: Path, row: dict[str,
         ("spaces.csv", "problem, n, c\n\na, 4, 1\nb, 4, 0\n\n"),
         ("tabs.tsv", "problem\tn\tc\na\t4\t1\nb\t4\t0\n"),
         ("lines.jsonl", '{"problem": "a", "n": 4, "c": 1}\n{"problem": "b", "n": 4, "c": 0}\n'),
+        (
+            "nulls.json",
+            '[{"problem": "a", "n": 4, "c": 1, "step": null}, {"problem": "b", "n": 4, "c": 0}]',
+        ),
     ],
 )
 def test_counts_as_people_write_them(tmp_path: Path, name: str, text: str) -> None:

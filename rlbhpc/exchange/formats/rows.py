@@ -31,18 +31,18 @@ def fields(path: Path) -> list[str]:
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a file, each with its place for messages.
 
-    Cells of a CSV are texts, and empty ones are left out; its names are in lower case.
+    Cells of a CSV are texts, and its names are in lower case. What is empty or null is left out.
     """
     ending = path.suffix.lower()
     if ending in _TABLES:
         yield from _table(path)
     elif ending in LINES:
-        yield from json_lines(path)
+        yield from ((place, _filled(row)) for place, row in json_lines(path))
     else:
         for number, row in enumerate(whole_json(path)):
             if not _is_row(row):
                 raise UserError(f"{path}: entry {number} is no object")
-            yield f"{path}: object {number}", row
+            yield f"{path}: object {number}", _filled(row)
 
 
 def problem_id(row: dict[str, Any], place: str) -> str:
@@ -91,6 +91,10 @@ def _delimiter(path: Path) -> str:
 
 def _names(header: list[str]) -> list[str]:
     return [name.strip().lower() for name in header]
+
+
+def _filled(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def _is_row(value: Any) -> bool:
