@@ -20,6 +20,8 @@ _OPEN: Final = re.compile(
 
 _DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
 
+# A dollar before a word is a price's: "$20. So he spends \\boxed{5} - and keeps $15".
+_WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 # A formula within dollars that goes on behind its box.
 _MORE: Final = re.compile(r"\s*(?:[!/+-]|[xyzn]\b|\\(?:cdot|times)[^$\n]*=)[^$\n]*\$")
 
@@ -27,7 +29,7 @@ _MORE: Final = re.compile(r"\s*(?:[!/+-]|[xyzn]\b|\\(?:cdot|times)[^$\n]*=)[^$\n
 def denied(body: str, box: int, end: int) -> bool:
     """Whether what stands around a box denies it, bounds what is unknown, or makes it a part."""
     if not body.startswith("$", end) and _MORE.match(body, end) and body.count("$", 0, box) % 2:
-        return True
+        return _WORD.search(body, body.rfind("$", 0, box), box) is None
     words = body[max(0, box - 24) : box].rstrip(" $\\([*")
     if not words.endswith(_DENY):
         return words.endswith("}{") and _DENOMINATOR.search(words) is not None  # nearly never
@@ -50,7 +52,8 @@ _SCALE: Final = re.compile(
 
 # A factor or a power that the formula goes on with: "$\\boxed{5}\\times 10^3$".
 _FACTOR: Final = re.compile(
-    r"\s*((?:\\times|\\cdot|\^(?!\{?(?:\*|\\dagger)))[^$\n=]{1,40}?)(?:\$|\\[)\]])"
+    r"\s*((?:\\times|\\cdot|\\(?:pi|sqrt)(?![A-Za-z])|\^(?!\{?(?:\*|\\dagger)))[^$\n=]{0,40}?)"
+    r"(?:\$|\\[)\]])"
 )
 
 
@@ -62,17 +65,17 @@ _LETTER: Final = re.compile(
 
 _DIGITS_AND_LETTER: Final = re.compile(r"(-?[\d.,]+)\s*([A-Za-z])")
 _IN_TEN: Final = re.compile(r"\b(?:in|to)\s+(?:base[\s-]*(?:10|ten)|decimal)\b[^.\n]*$")
-_MINUS: Final = re.compile(r"[=$(]\s*-\s*$")
+# One with a space at the start of a line is a bullet.
+_MINUS: Final = re.compile(r"[=$(\[]\s*-\s*$|^\s*-$", re.MULTILINE)
 
 
 def joined(body: str, box: int, text: str, suffix: str) -> str:
     """Join what a box holds and what stands around it; a letter that is explained is no unit."""
-    if text.isdecimal():
-        before = body[max(0, box - 60) : box]
-        if before.endswith(("-", "- ")) and _MINUS.search(before):
-            text = f"-{text}"
-        elif ("base" in before or "decimal" in before) and _IN_TEN.search(before):
-            text = f"{text}_{{10}}"
+    before = body[max(0, box - 60) : box]
+    if before.endswith(("-", "- ")) and not text.startswith("-") and _MINUS.search(before):
+        text = f"-({text})" if "+" in text or "-" in text else f"-{text}"
+    elif text.isdecimal() and ("base" in before or "decimal" in before) and _IN_TEN.search(before):
+        text = f"{text}_{{10}}"
     if not suffix.startswith(" where"):
         return text + suffix
     product = _DIGITS_AND_LETTER.fullmatch(text)

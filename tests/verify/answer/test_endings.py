@@ -115,3 +115,25 @@ def test_a_value_called_the_answer_replaces_the_box(gold, response, right):
 def test_labelled_and_announced_values(gold, response, right):
     verdict = verify("math", gold, response)
     assert verdict.right == right, verdict
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "right"),
+    [
+        (r"$-\boxed{\frac{1}{2}}$", "1/2", False),
+        (r"$-\boxed{\frac{1}{2}}$", "-1/2", True),
+        (r"\[-\boxed{1.5}\]", "1.5", False),
+        (r"-\boxed{5}", "5", False),
+        (r"$-\boxed{x+1}$", "-x-1", True),
+        (r"$-\boxed{-5}$", "-5", True),
+        ("- \\boxed{4}", "4", True),
+        ("- $\\boxed{4}$", "4", True),
+        (r"$\boxed{5}\pi$", "5", False),
+        (r"$\boxed{5}\pi$", r"5\pi", True),
+        (r"\[\boxed{5}\sqrt{2}\]", "5", False),
+        (r"$x = \boxed{5}+3$", "5", False),
+        (r"He had $20. So he spends \boxed{5} - and keeps $15.", "5", True),
+    ],
+)
+def test_what_stands_around_a_box_belongs_to_it(response: str, gold: str, right: bool) -> None:
+    assert verify("math", gold, response).right is right
