@@ -88,8 +88,8 @@ def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
     """Other arms that hold a file of this one: a base against itself, by a slip of the pen."""
 
     def digests(arm: str) -> set[str]:
-        asked = Grid.load(layout.grid(arm, target.problem_set))
-        origins = asked.provenance.get("imported", {}) if asked else {}
+        grid = Grid.load(layout.grid(arm, target.problem_set))
+        origins = grid.provenance.get("imported", {}) if grid else {}
         return {origin["sha256"] for origin in origins.values()}
 
     own = digests(target.arm)

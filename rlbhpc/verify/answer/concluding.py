@@ -67,9 +67,9 @@ def closing(body: str) -> Extracted | None:
         return None if DOUBT.search(before) else _concluded(sentence[lead.end() :])
     if DOUBT.search(before):
         return None
-    found = _WE_FIND.match(sentence)
-    if found is not None:
-        return _concluded(sentence[found.end() :]) if _SOLVED.search(sentence) else None
+    opening = _WE_FIND.match(sentence)
+    if opening is not None:
+        return _concluded(sentence[opening.end() :]) if _SOLVED.search(sentence) else None
     if line and _BOLD_LINE.fullmatch(sentence):
         return _taken(sentence.strip("*"), words=True)
     return _fixed(sentence) or _stated(sentence, "alone" if alone else "line" if line else "bold")
@@ -103,10 +103,10 @@ _IT_IS: Final = re.compile(
 
 def _concluded(text: str) -> Extracted | None:
     """Return the value of what follows a word such as "so"."""
-    found = _WE_FIND.match(text)
-    plain = text[found.end() if found is not None else 0 :].replace("**", "")
-    taken = _taken(COPULA.sub("", plain)) if _FORMULA.fullmatch(plain) else None
-    return taken or _fixed(text) or _fixed(f"choose {text}") or _stated(text, "led")
+    opening = _WE_FIND.match(text)
+    plain = text[opening.end() if opening is not None else 0 :].replace("**", "")
+    formula = _taken(COPULA.sub("", plain)) if _FORMULA.fullmatch(plain) else None
+    return formula or _fixed(text) or _fixed(f"choose {text}") or _stated(text, "led")
 
 
 def _fixed(sentence: str) -> Extracted | None:

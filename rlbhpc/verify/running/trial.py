@@ -43,9 +43,9 @@ def _complaint(problem: Problem) -> str:
 if __name__ == "__main__":
     parent = answers()
     # From the parent alone.
-    asked = pickle.loads(sys.stdin.buffer.read())  # noqa: S301
+    problem_of_parent = pickle.loads(sys.stdin.buffer.read())  # noqa: S301
     try:
-        answer = _complaint(asked)
+        answer = _complaint(problem_of_parent)
     except UserError as error:
         answer = str(error)
     print(json.dumps(answer), file=parent, flush=True)
