@@ -31,13 +31,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("no torchvision beside torch: tools/install_torchvision.sh installs it")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what loads engines into its own process on one worker, in the order of its files."""
-    for item in items:
-        if item.path.parent.name in ("engines", "train"):
-            item.add_marker(pytest.mark.xdist_group("engines"))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
