@@ -18,19 +18,29 @@ _OPEN: Final = re.compile(
     r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
 )
 
+# A function that is taken of the box: "\\log_2 \\boxed{5}", "f(\\boxed{5})".
+_FUNCTION: Final = re.compile(
+    r"\\(?:log|ln|lg|exp|a?(?:rc)?(?:sin|cos|tan|cot|sec|csc))(?:[_^]\{?-?\w+\}?)?[\s({]*(?:\\left\()?$"
+    r"|(?<![A-Za-z\\])[A-Za-z](?:\\left)?\($"
+)
 _DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
 
 # A dollar before a word is a price's: "$20. So he spends \\boxed{5} - and keeps $15".
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 # A formula within dollars that goes on behind its box.
-_MORE: Final = re.compile(r"\s*(?:[!/+-]|[xyzn]\b|\\(?:cdot|times)[^$\n]*=)[^$\n]*\$")
+_MORE: Final = re.compile(
+    r"\s*(?!\+\s*[CKck]\s*\$)(?:[!/+-]|[xyzn]\b|\\(?:cdot|times)[^$\n]*=)[^$\n]*\$"
+)
 
 
 def denied(body: str, box: int, end: int) -> bool:
     """Whether what stands around a box denies it, bounds what is unknown, or makes it a part."""
     if not body.startswith("$", end) and _MORE.match(body, end) and body.count("$", 0, box) % 2:
         return _WORD.search(body, body.rfind("$", 0, box), box) is None
-    words = body[max(0, box - 24) : box].rstrip(" $\\([*")
+    before = body[max(0, box - 24) : box]
+    if ("(" in before or "\\" in before) and _FUNCTION.search(before) is not None:
+        return True
+    words = before.rstrip(" $\\([*")
     if not words.endswith(_DENY):
         return words.endswith("}{") and _DENOMINATOR.search(words) is not None  # nearly never
     if not words.endswith(_BOUNDS):
@@ -50,9 +60,10 @@ _SCALE: Final = re.compile(
 )
 
 
-# A factor or a power that the formula goes on with: "$\\boxed{5}\\times 10^3$".
+# A factor, a power or a constant that the formula goes on with: "$\\boxed{5}\\times 10^3$".
 _FACTOR: Final = re.compile(
-    r"\s*((?:\\times|\\cdot|\\(?:pi|sqrt)(?![A-Za-z])|\^(?!\{?(?:\*|\\dagger)))[^$\n=]{0,40}?)"
+    r"\s*((?:\+(?=\s*[CKck]\s*[$\\])|\\times|\\cdot|\\(?:pi|sqrt)(?![A-Za-z])|"
+    r"\^(?!\{?(?:\*|\\dagger)))[^$\n=]{0,40}?)"
     r"(?:\$|\\[)\]])"
 )
 
