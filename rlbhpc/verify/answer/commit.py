@@ -111,6 +111,9 @@ def is_own(body: str, cue: re.Match[str], late: bool = False) -> bool:
     """Whether "answer is" speaks of the writer's answer; ``late``: in a sentence of its own."""
     before = body[max(0, cue.start() - 60) : cue.start()]
     clause = _CLAUSES.split(before)[-1]
+    case = _FOR_A_CASE.search(clause)
+    if case is not None and not is_known(case[1]):
+        return False  # "For the smaller board, the answer is 5"
     own = OWN.search(re.sub(r"[^\w\s]", "", clause) if late else before)
     about = cue["about"] is None or is_known(cue["about"])
     if body.startswith(">", body.rfind("\n", 0, cue.start()) + 1) and _OUTSIDE.search(
@@ -120,6 +123,7 @@ def is_own(body: str, cue: re.Match[str], late: bool = False) -> bool:
     return own is not None and about and DOUBT.search(clause) is None
 
 
+_FOR_A_CASE: Final = re.compile(r"\bfor\s+(?:the|an?)\s+([^,]+),[^,]*$", re.IGNORECASE)
 _OUTSIDE: Final = re.compile(r"\n[ \t]*[^>\s]")
 _CLAUSES: Final = re.compile(r"[.!?:;。\n>]")
 _CODE: Final = re.compile(r"```(?!text|txt|latex|markdown|output)[a-z]", re.IGNORECASE)
@@ -173,6 +177,7 @@ LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 def clause(text: str) -> str | None:
     """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
+    text = _FACTORIAL.sub(r"$\1$", text)
     bold = text.lstrip(" \t\n:：=_").startswith("**")
     if text.lstrip(" \t\n*:：=").startswith("___"):
         return None  # a blank to be filled in
@@ -209,6 +214,8 @@ def clause(text: str) -> str | None:
     return undelimited(line) if line and short else None
 
 
+# A sign that another follows ends no sentence: "5!." is 120, "5!" may be 5.
+_FACTORIAL: Final = re.compile(r"(?<![\w.^}/*)!$-])(\d+!)(?=[.,;])(?!,\d)")
 _BULLET: Final = r"\n[ \t]*[-*•][ \t]+([^\n]*[^\n.,; ])[.,; ]*"
 _BULLETS: Final = re.compile(rf"[:：*\s]*(?={_BULLET})(?:{_BULLET})+")
 # "**2** and **3**" is one list.
@@ -250,10 +257,17 @@ def _inner(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group is not None).strip()
 
 
+# "4:6, or 2:3 in lowest terms"
+_REDUCED: Final = re.compile(
+    r"^\d+[:/]\d+,? or (?=\d+[:/]\d+ in (?:lowest terms|simplest form))"
+    r"| in (?:lowest terms|simplest form)$"
+)
+
+
 def undelimited(text: str) -> str:
     """Strip the emphasis and the math delimiters around a whole answer."""
     if len(text) > 2000:
         return text
-    text = text.strip().strip("*").strip().rstrip("!")
+    text = _REDUCED.sub("", text.strip().strip("*").strip().rstrip("!"))
     match = _MATH.fullmatch(text.rstrip(" ."))
     return _inner(match) if match is not None else text

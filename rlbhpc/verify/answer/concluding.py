@@ -96,7 +96,7 @@ _NO_SOLUTIONS: Final = re.compile(
 )
 _IT_IS: Final = re.compile(
     r"(?:the|my)\s+answer\s+is(?:n['’]t|\s+not)\s+[^\s;,]{1,20}[;,]\s+it(?:['’]s|\s+is)\s+([^\s,;]+)"
-    r"|(?:but\s+)?it(?:['’]s|\s+is)\s+([^\s,;]+)",
+    r"|(?:but\s+|(?:wait|hold\s+on)\W+)?it(?:['’]s|\s+is)\s+([^\s,;]+)",
     re.IGNORECASE,
 )
 
@@ -142,7 +142,8 @@ _AFTER: Final = re.compile(
     r"hour|minute)(?:\s+at\s+the\s+[a-z' ]+)?|(?:since|because|as)\s[^\d$\\]*)?[\s.]*"
 )
 _AFTERTHOUGHT: Final = re.compile(
-    r" (?:in total|in all|altogether|left|(?:as|is) (?:the|our) (?:final )?answer)$"
+    r" (?:in the (?:class|classroom|school|room|group|box|bag|jar|basket|set|list|sequence)|"
+    r"in total|in all|altogether|left|(?:as|is) (?:the|our) (?:final )?answer)$"
 )
 
 
