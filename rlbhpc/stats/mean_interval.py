@@ -23,8 +23,8 @@ from scipy import special
 from rlbhpc.stats.interval import Interval, Target, check_prob
 from rlbhpc.stats.weights import ProblemWeights
 
-# Where these hold, simulated coverage of nominal 95 % is 93 – 97 %; tests/stats/test_coverage_*
-# repeats the simulation.
+# Where these hold, simulated coverage of nominal 95 % is 93 – 97 %;
+# tests/stats/test_calibration.py repeats the simulation.
 _MIN_UNITS: Final = 20
 _MAX_SKEW: Final = 1 / 6  # skewness² per unit
 _MIN_EVENTS: Final = 5.0
