@@ -14,15 +14,16 @@ _DENY: Final = (
     "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times", "/", "+",
     " wrong answer", " incorrect answer", " naive answer",
 )  # fmt: skip
+_LAST_SIGNS: Final = frozenset(words[-1] for words in _DENY)
 _OPEN: Final = re.compile(
     r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
 )
 
 # A function that is taken of the box: "\\log_2 \\boxed{5}", "f(\\boxed{5})".
 _FUNCTION: Final = re.compile(
-    r"\\(?:log|ln|lg|exp|a?(?:rc)?(?:sin|cos|tan|cot|sec|csc))(?:[_^]\{?-?\w+\}?)?[\s({]*(?:\\left\()?$"
-    r"|(?<![A-Za-z\\])[A-Za-z](?:\\left)?\($"
+    r"\\(?:log|ln|lg|exp|a?(?:rc)?(?:sin|cos|tan|cot|sec|csc))(?:[_^]\{?-?\w+\}?)?[\s({]*$"
 )
+_CALLED: Final = re.compile(r"(?<![A-Za-z\\])[A-Za-z]\($")
 _DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
 
 # A dollar before a word is a price's: "$20. So he spends \\boxed{5} - and keeps $15".
@@ -38,9 +39,13 @@ def denied(body: str, box: int, end: int) -> bool:
     if not body.startswith("$", end) and _MORE.match(body, end) and body.count("$", 0, box) % 2:
         return _WORD.search(body, body.rfind("$", 0, box), box) is None
     before = body[max(0, box - 24) : box]
-    if ("(" in before or "\\" in before) and _FUNCTION.search(before) is not None:
+    if before.endswith("(") and _CALLED.search(before) is not None:
+        return True
+    if "\\" in before and _FUNCTION.match(before, before.rfind("\\")) is not None:
         return True
     words = before.rstrip(" $\\([*")
+    if words[-1:] not in _LAST_SIGNS:
+        return False
     if not words.endswith(_DENY):
         return words.endswith("}{") and _DENOMINATOR.search(words) is not None  # nearly never
     if not words.endswith(_BOUNDS):
