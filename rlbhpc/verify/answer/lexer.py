@@ -235,7 +235,7 @@ def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
             position = _macro(piece[1:], text, position, prose, out, depth)
         elif kind == "rel":
             out.append(("r", {"==": "=", "!=": "!="}.get(piece, piece)))
-        elif kind == "op":
+        elif kind == "op" or piece == '"':
             _operator(piece, prose, out)
         elif piece in "£€¥₹":
             out.append(("c", piece))
@@ -273,7 +273,7 @@ def _operator(piece: str, prose: bool, out: list[Token]) -> None:
         out.append(("o", "^"))
     elif piece.startswith("..."):
         out.append(("o", "..."))
-    elif piece == "''":
+    elif piece == "''" or (piece == '"' and out[-2:-1] == [("o", "'")]):
         out.extend((("o", "'"), ("o", "'")))
     elif piece == "~" or (piece in "{}" and prose):
         return

@@ -205,7 +205,7 @@ def _degrees_minutes(tokens: Tokens) -> Quantity | None:
     r"""``22^\circ 30' 15''`` as degrees."""
     flat = [token for token in tokens if token[1] not in ("{", "}", "^")]
     shape = "".join("n" if kind == "n" else text for kind, text in flat)
-    if shape not in ("ndegn'", "ndegn'n''", "ndegn'n\""):
+    if shape not in ("ndegn'", "ndegn'n''"):
         return None
     parts = [number(text) for kind, text in flat if kind == "n"]
     total = sum((part / 60**index for index, part in enumerate(parts)), Fraction(0))
@@ -215,7 +215,7 @@ def _degrees_minutes(tokens: Tokens) -> Quantity | None:
 def _feet_inches(tokens: Tokens) -> Quantity | None:
     """``5'10"`` as feet."""
     shape = "".join("n" if kind == "n" else text for kind, text in tokens)
-    if shape not in ("n'n\"", "n'n''"):
+    if shape != "n'n''":
         return None
     feet, inches = (number(text) for kind, text in tokens if kind == "n")
     return Quantity(num(feet + inches / 12), unit_named("ft"))
