@@ -34,6 +34,7 @@ from rlbhpc.verify.answer.compare_text import (
     compare_based,
     compare_words,
     letters_and_words,
+    several_options,
     words_and_letters,
 )
 from rlbhpc.verify.answer.tree import Node, is_label, num, rename, symbols
@@ -53,6 +54,7 @@ from rlbhpc.verify.answer.value import (
     Residue,
     Value,
     Words,
+    option_letter,
 )
 
 
@@ -286,16 +288,18 @@ def _gold_of_one(gold: Items, answer: Value, tolerance: Tolerance) -> str:
     return compare(gold.items[0], answer, tolerance) if alone else NO
 
 
-def _answer_of_one(gold: Value, answer: Items, tolerance: Tolerance) -> str:
-    first, last = answer.items[0], answer.items[-1]
+def _answer_of_one(gold: Quantity | Words, answer: Items, tolerance: Tolerance) -> str:
+    items = answer.items
+    if several_options(gold, answer):
+        return "options"
     # "15/4 or 3.75" is one value, written in two ways; "5,5" may be a decimal.
-    twice = len(answer.items) == 2 and answer.kind == "list" and first != last
-    twice = twice and not _name_different_things(answer.items)
+    twice = len(items) == 2 and answer.kind == "list" and items[0] != items[1]
+    twice = twice and not _name_different_things(items)
     if answer.kind == "member" or (
-        len(answer.items) > 1 and not (twice and compare(gold, last, tolerance))
+        items[1:] and not (twice and compare(gold, items[1], tolerance))
     ):
         return NO
-    return compare(gold, first, tolerance)
+    return compare(gold, items[0], tolerance)
 
 
 # --- the rest ------------------------------------------------------------------------------------
@@ -331,7 +335,7 @@ def _vector(matrix: Matrix) -> tuple[Quantity, ...] | None:
 
 def _choice(gold: Value, answer: Value, tolerance: Tolerance) -> str:
     """Compare letter with letter, or the text beside the letter with the other side."""
-    ours, theirs = _letter(gold), _letter(answer)
+    ours, theirs = option_letter(gold), option_letter(answer)
     if ours and theirs:
         texts = {side.rest for side in (gold, answer) if isinstance(side, Choice)}
         texts = {text for text in texts if isinstance(text, Words)}
@@ -341,15 +345,6 @@ def _choice(gold: Value, answer: Value, tolerance: Tolerance) -> str:
     if ours_rest is None or theirs_rest is None:
         return NO
     return compare(ours_rest, theirs_rest, tolerance) and "choice text"
-
-
-def _letter(value: Value) -> str:
-    if isinstance(value, Choice):
-        return value.letter
-    if isinstance(value, Quantity) and value.tree.op == "sym" and value.unit is None:
-        name = str(value.tree.value)
-        return name if name in "ABCDEFGHIJ" else ""
-    return ""
 
 
 def _labelled(gold: Quantity, answer: Relation, tolerance: Tolerance) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from rlbhpc.verify.answer.compare_scalar import NO, Tolerance
 from rlbhpc.verify.answer.tree import Node, is_name
-from rlbhpc.verify.answer.value import Based, Quantity, Words
+from rlbhpc.verify.answer.value import Based, Items, Quantity, Words, option_letter
 from rlbhpc.verify.answer.witness import claim_alike
 
 
@@ -57,6 +57,15 @@ def alike(gold: str, answer: str) -> str:
         return NO
     claim_alike(gold, answer)
     return "alike"
+
+
+def several_options(gold: Quantity | Words, answer: Items) -> str:
+    """Compare ``ACD`` with the options of a list ``A, C, D``."""
+    options = sorted(map(option_letter, answer.items))
+    if answer.kind not in ("list", "set") or len(options) < 2 or not all(options):
+        return NO
+    letters = gold.text if isinstance(gold, Words) else _letters(gold)
+    return alike(letters, "".join(options).lower())
 
 
 def _letters(quantity: Quantity) -> str:

@@ -153,6 +153,9 @@ def tokenize(text: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
+_CHINESE_CLOCK: Final = re.compile(r"(?<!\d)(\d{1,2})点(\d\d)分?")
+
+
 def _prepare(text: str) -> str:
     """Settle on the text what a token at a time could not see."""
     if text.startswith("**") and text.endswith("**"):
@@ -177,6 +180,8 @@ def _prepare(text: str) -> str:
         text = _INDIAN.sub(lambda run: run[0].replace(",", ""), text)
     if text.count(".") + text.count(",") > 1:
         text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
+    if "点" in text:
+        text = _CHINESE_CLOCK.sub(r"\1:\2", text)
     if "\\over" in text:
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
     if "\\" in text:

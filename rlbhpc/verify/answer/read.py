@@ -59,6 +59,7 @@ from rlbhpc.verify.answer.value import (
     Region,
     Value,
     Words,
+    option_letter,
 )
 from rlbhpc.verify.answer.words import in_digits, read_date, read_explained, read_words
 
@@ -348,6 +349,8 @@ class _Reader:
         either = any(text.lower() == "or" for _, text in separators)
         if all(isinstance(value, Interval | Region) for value in values) and either:
             return union(values)
+        if either and all(map(option_letter, values)):
+            return Words(" or ".join(sorted(map(option_letter, values))))
         joined = None if either else (meet_all(values) or add_up(values))
         if isinstance(joined, Interval) and is_empty(joined) and not _met(separators):
             return union(values)  # "x < -2, x > 3": nobody means both at once

@@ -134,6 +134,11 @@ def _equality(sides: list[Tokens], read: Read) -> Value:
             return read(sides[-1])
         if len(readable) == 2 or not any(symbols(tree) for tree in readable[1:]):
             return Relation(("=",), (readable[0], readable[-1]))
+    if trees[-1] is None and len(readable) == len(trees) - 1:
+        value = read(sides[-1])  # "6*7 = 42 inches"
+        sizes = {exact(tree) for tree in readable}
+        if isinstance(value, Quantity) and None not in sizes and sizes == {exact(value.tree)}:
+            return value
     raise Unreadable("equation")
 
 

@@ -151,3 +151,13 @@ Value: TypeAlias = (
     | Choice
     | Opaque
 )
+
+
+def option_letter(value: Value) -> str:
+    """Return the letter of an option; nothing for any other value."""
+    if isinstance(value, Choice):
+        return value.letter
+    if isinstance(value, Quantity) and value.tree.op == "sym" and value.unit is None:
+        name = str(value.tree.value)
+        return name if name in "ABCDEFGHIJ" else ""
+    return ""
