@@ -83,7 +83,9 @@ def marker(body: str) -> Extracted | None:
         return None
     for match in reversed(list(_MARKER.finditer(body))[-MAX_TRIES:]):
         line = undelimited(match[1].strip().rstrip("."))
-        if re.match(r"[-+$£€\\(\[.]*\s*[\d\\]", line) and is_value(read(line)):
+        last = body.endswith(match[1]) and not re.search("[A-Za-z]{3}", line)  # an expression
+        begins = last or re.match(r"[-+$£€\\(\[.]*\s*[\d\\]", line)
+        if begins and is_value(read(line)):
             return Extracted(line, "marker")
     return None
 
@@ -227,8 +229,9 @@ _COUNTED: Final = re.compile(
     r"(?P<number>[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s*[a-z]+)?)"
 )
 _COUNTED_IN_CHINESE: Final = re.compile(
-    r"(?:小[明红华刚丽强李王]|他们?|她们?|我们|这里)?(?:一共|总共|共)?(?:有|买了|需要|卖了|吃了|花了)"
-    r"(?P<number>[-−]?\d+[个只人张本件条辆棵支颗朵元])(?:[书苹果花树]{0,2})"
+    r"(?:(?:小[明红华刚丽强李王]|他们?|她们?|我们|这里)?(?:一共|总共|共)?(?:有|买了|需要|卖了|吃了|花了)"
+    r"|[^\W不未没非约每或至超近\da-zA-Z]{1,10}(?:是|为|了))"
+    r"(?P<number>[-−]?\d+(?:\.\d+)?(?:[个只人张本件条辆棵支颗朵元]|\\?%))(?:[书苹果花树]{0,2})"
 )
 
 

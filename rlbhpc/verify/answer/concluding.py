@@ -33,10 +33,13 @@ def bare(body: str) -> Extracted | None:
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。")
 _BREAKS: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 # The last of these in a sentence begins its conclusion.
+_REST: Final = rf",\s+(?!{LEADS}\b)(?=[^,$]*(?:\$[^$]*\$[^,$]*)*$)"
 _LEAD: Final = re.compile(
     rf"(?:^|[,;.:*]\s*|\band\s+){LEADS}\b[,、]?\s*"
     r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|total:|it\s+follows\s+that\s|"
     r"taking\s(?:square|cube)\s+roots,\s|"
+    rf"(?:since|because|adding|summing|combining|simplifying|solving|expanding|factoring|multiplying|"
+    rf"dividing|subtracting|integrating|differentiating|rearranging|evaluating|putting)\b.*{_REST}|"
     r"(?:in(?:\s(?:degrees|radians|minutes|and|words|list|set|interval|standard|simplest|lowest|mixed|"
     r"decimal|exact|form|notation|terms|total|all))+|"
     r"as\s+an?\s+(?:fraction|decimal|percentage|mixed\s+number)):)\s*",
@@ -126,13 +129,13 @@ _IS: Final = (
     r"(?:,?\s+(?:therefore|thus|hence|then|simply|exactly|indeed|also|somit|daher|donc|insgesamt),?)?"
 )
 _DOES: Final = (
-    r"(?:makes?|takes?|costs?|earns?|pays?|paid|weighs|has|have|had|contains|gets?|sold|bought|spent|"
+    r"(?:makes?|takes?|costs?|earns?|pays?|paid|weighs|has|have|had|contains|gets?(?:\s+back)?|sold|bought|spent|"
     r"collected|travel(?:s|led)|saved|needs?|lasts|made|holds|covers|meet|arrives|meet\s+at|"
     r"arrives\s+at|ends\s+at|starts\s+at)"
 )
 _VERB: Final = re.compile(
     rf"(?<!\S)(?P<is>{_IS})\s+|(?<!\S){_DOES}\s+"
-    r"(?:a\s+(?:total|profit|sum|product|average|volume|area)\s+of\s+|when\s+)?",
+    r"(?:a\s+(?:total|profit|sum|product|average|volume|area)\s+of\s+|when\s+|(?:the\s+)?equation\s+)?",
     re.IGNORECASE,
 )
 _LABEL: Final = re.compile(r"[^:=]+(?P<is>[:=])\s*")
@@ -179,13 +182,14 @@ _BEFORE_BOLD: Final = re.compile(
 )
 # Another statement in what should be a value, or the share of one.
 _MORE: Final = re.compile(r"\b(?:is|are|was|has|roughly|nearly|almost|around)\b| more$")
+_ASIDE: Final = re.compile(r"\s\((?:roughly|approximately|about|approx\.)\s[^()]*\)$")
 _WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/][A-Za-z/ ]{0,30})?")
 
 
 def _taken(text: str, words: bool = False) -> Extracted | None:
     """Return a text that reads as a value, or as few words where words may be the answer."""
     text = _AFTERTHOUGHT.sub("", text)
-    if HEDGE.search(text) or _MORE.search(text):
+    if HEDGE.search(text) or _MORE.search(_ASIDE.sub("", text)):
         return None
     formula = _WITH_UNIT.fullmatch(text)
     if formula is not None:
@@ -202,7 +206,7 @@ def _taken(text: str, words: bool = False) -> Extracted | None:
 
 _CHINESE: Final = re.compile(
     r"(?=.*[一-鿿])(?P<cue>(?:因此|所以|综上(?:所述)?|故)[,，]?)?"
-    r"(?:实数|质数|整数|这|个|的|它|他|她|们|我|三|两|长方形|正方形|三角形|圆|数列|函数|方程|不等式|"
+    r"(?:塔|楼|树|桥|河|山|宽|实数|质数|整数|这|个|的|它|他|她|们|我|三|两|长方形|正方形|三角形|圆|数列|函数|方程|不等式|"
     r"取值范围|通项公式|解集|定义域|值域|最大|最小|值|面积|周长|体积|总|人数|数|和|差|积|比|个数|"
     r"方法|方案|概率|期望|速度|距离|时间|长度|高|半径|角|度数|共|一|需要|答案|结果|"
     r"[a-zA-Z$ (){}^\d])*?"
