@@ -10,11 +10,11 @@ part=$1
 shift
 # No tests selected (exit 5) is not a failure of a part.
 if [ "$part" = core ]; then
-    python -m pytest -n auto -m 'not engine and not cluster and (core or not slow)' "$@"
+    python -m pytest -n auto --dist worksteal -m 'not engine and not cluster and (core or not slow)' "$@"
     python -m pytest -m 'engine and core' "$@" || [ $? -eq 5 ]
     exit
 fi
-python -m pytest -n auto -m 'not engine and not cluster' "$@"
+python -m pytest -n auto --dist worksteal -m 'not engine and not cluster' "$@"
 python -m pytest -n 2 --dist loadfile -m 'engine and not torchvision' "$@" || [ $? -eq 5 ]
 # Last, because what it adds to the path would change which image code all others load.
 PYTHONPATH=$(python -c 'import sys; print(sys.prefix)')/torchvision${PYTHONPATH:+:$PYTHONPATH} \
