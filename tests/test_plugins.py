@@ -249,7 +249,6 @@ def test_what_a_verifier_prints_is_not_taken_for_the_answer(folder: Path) -> Non
     [
         ("return None if response == '' else True", "an empty response, it raised TypeError: the "),
         ("raise SystemExit(1)", "judging its reference answer, it raised SystemExit: 1"),
-        ("import signal; signal.alarm(0); signal.signal(signal.SIGALRM, print)", "main thread"),
         ("import os; os._exit(3)", "judging its reference answer ended with exit code 3"),
         ("return open('table.txt').read() == gold", "it raised FileNotFoundError: "),
     ],

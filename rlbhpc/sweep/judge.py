@@ -97,7 +97,8 @@ class Judge:
     def _verifier(self, kind: str) -> BatchVerifier:
         if kind not in self._verifiers:
             cache = VerdictCache(self._cache, verifier(kind).FINGERPRINT)
-            self._verifiers[kind] = BatchVerifier(kind, cache, verifying_processes())
+            seconds = self._verification.timeout
+            self._verifiers[kind] = BatchVerifier(kind, cache, verifying_processes(), seconds)
         return self._verifiers[kind]
 
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.registry import Verifier, distinct_part, guarded, verifier
+from rlbhpc.verify.registry import OwnVerifier, Verifier, distinct_part, guarded, verifier
 from rlbhpc.verify.running.cache import VerdictCache
+from rlbhpc.verify.running.own import OwnProcess
+from rlbhpc.verify.running.pool import SECONDS
 from rlbhpc.verify.verdict import Status, Verdict
 
 Item = tuple[str, str, Problem | None]
@@ -63,10 +65,14 @@ class BatchVerifier:
 
     ``kind``: a verifier of the registry. ``cache``: where verdicts of earlier runs are; its
     fingerprint must be the verifier's. ``workers``: threads for a verifier that mostly waits for
-    processes of its own.
+    processes of its own. ``seconds``: processor time for a response to a verifier of the study's
+    own, which is called in another process.
     """
 
-    def __init__(self, kind: str, cache: VerdictCache | None = None, workers: int = 1) -> None:
+    def __init__(
+        self, kind: str, cache: VerdictCache | None = None, workers: int = 1,
+        seconds: float = SECONDS,
+    ) -> None:  # fmt: skip
         self.module: Verifier = verifier(kind)
         if cache is not None and cache.fingerprint != self.module.FINGERPRINT:
             raise ValueError(f"cache of {cache.fingerprint!r} given to {self.module.FINGERPRINT!r}")
@@ -74,6 +80,9 @@ class BatchVerifier:
         self.cache = cache
         self.workers = workers
         self.tally = Tally()
+        self._own: OwnProcess | None = None
+        if isinstance(self.module, OwnVerifier):
+            self._own = OwnProcess(kind, self.module.FINGERPRINT, seconds)
         self._canonical: Callable[[str], str] = getattr(self.module, "canonical", str)
         self._groups: dict[tuple[str, str], dict[str, int]] = {}
         self._verdicts: list[Verdict] = []
@@ -157,6 +166,8 @@ class BatchVerifier:
 
     def _judge(self, pairs: Sequence[_New]) -> list[Verdict]:
         """Judge pairs one by one, or in threads where the verifier only waits in them."""
+        if self._own is not None:
+            return [self._own.verdict(*pair.item) for pair in pairs]
         if self.workers == 1 or not getattr(self.module, "CONCURRENT", False):
             return [guarded(self.module, *pair.item) for pair in pairs]
         with ThreadPoolExecutor(self.workers) as threads:

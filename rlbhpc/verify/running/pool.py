@@ -3,7 +3,8 @@
 A library's own timeout is none: an alarm fails off the main thread and cannot stop C code. Here
 every task runs in a process under limits (address space, processor time, no files), watched from
 outside. A task that hangs costs its deadline and one new process, never a slot. What comes back is
-JSON of bounded size; nothing is unpickled.
+JSON of bounded size; nothing is unpickled. What a user brings is trusted, so its process has a
+limit of time alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from rlbhpc.verify.running.worker import HEADER
 from rlbhpc.verify.sandbox.run_queue import Waiting
 
 MAX_REPLY: Final = 1 << 16
+MAX_TRUSTED_REPLY: Final = 1 << 28
 TASKS_PER_WORKER: Final = 10_000  # then a fresh one, against slow growth
 RETRY_FACTOR: Final = 4
 SECONDS: Final = 3.0
@@ -58,6 +60,7 @@ class Result:
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
+    max_reply: int
     buffer: bytearray = field(default_factory=bytearray)
     task: int = -1
     deadline: float = 0.0
@@ -77,13 +80,16 @@ class Pool:
     ``function``: ``"module:function"``, imported in the workers; it maps a JSON value to a JSON
     value. ``seconds``: processor time of one task; the wall clock allows three times that and two
     seconds more, and as long as the task waits for a processor that others have. ``memory``:
-    address space of one worker in bytes.
+    address space of one worker in bytes. ``brought``: what a user brings by this name, if anything;
+    ``function`` then takes the name and gives the function to run.
     """
 
     def __init__(
-        self, function: str, workers: int = 1, seconds: float = SECONDS, memory: int = 2 << 30
-    ) -> None:
+        self, function: str, workers: int = 1, seconds: float = SECONDS, memory: int = 2 << 30,
+        brought: str = "",
+    ) -> None:  # fmt: skip
         self.function = function
+        self.brought = brought
         self.size = workers
         self.seconds = seconds
         self.memory = memory
@@ -153,15 +159,15 @@ class Pool:
         """Start a worker and wait until its imports are done."""
         root = str(Path(__file__).parents[3])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH")}
+        names = os.environ if self.brought else ("PATH", "LANG", "LD_LIBRARY_PATH")
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _CHILD, self.function, str(self.memory)],
+            [sys.executable, "-P", "-m", _CHILD, self.function, str(self.memory), self.brought],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=None if self.brought else subprocess.DEVNULL,
             bufsize=0,
-            cwd="/",
-            env=kept
+            cwd=None if self.brought else "/",
+            env={name: os.environ[name] for name in names if name in os.environ}
             | {
                 "PYTHONPATH": path,
                 "PYTHONHASHSEED": "0",
@@ -171,7 +177,8 @@ class Pool:
             start_new_session=True,
         )
         self.started += 1
-        worker = _Worker(process, deadline=time.monotonic() + _START_SECONDS)
+        max_reply = MAX_TRUSTED_REPLY if self.brought else MAX_REPLY
+        worker = _Worker(process, max_reply, deadline=time.monotonic() + _START_SECONDS)
         while True:
             with contextlib.suppress(_Dead):
                 if _readable(worker) and _frame(worker) is not None:
@@ -181,13 +188,13 @@ class Pool:
                 raise UserError(
                     f"verification worker {self.function}: did not start (exit "
                     f"{process.returncode}); run `python -m {_CHILD} {self.function} "
-                    f"{self.memory}` to see why"
+                    f"{self.memory} {self.brought}` to see why"
                 )
 
     def _assign(self, worker: _Worker, index: int, payload: Any, seconds: float) -> None:
         frame = json.dumps({"payload": payload, "cpu": seconds}).encode()
         worker.task, worker.served = index, worker.served + 1
-        worker.deadline = time.monotonic() + 3 * seconds + 2
+        worker.deadline = time.monotonic() + wall_clock(seconds)
         worker.last_deadline = worker.deadline + PATIENCE * seconds
         worker.waited = worker.waiting.seconds() or 0.0
         assert worker.process.stdin is not None
@@ -224,7 +231,7 @@ class Pool:
         except _Dead:
             self._drop(worker)
             timed_out = worker.process.returncode in (-signal.SIGPROF, -signal.SIGXCPU)
-            return Result("timeout" if timed_out else "error", "worker died")
+            return Result("timeout" if timed_out else "error", "the process died")
         if reply is None:
             return None
         if "value" in reply:
@@ -237,6 +244,11 @@ class Pool:
     def _drop(self, worker: _Worker) -> None:
         _end(worker)
         self._workers.remove(worker)
+
+
+def wall_clock(seconds: float) -> float:
+    """Seconds that a task may take that has so much processor time."""
+    return 3 * seconds + 2
 
 
 def _late(worker: _Worker) -> bool:
@@ -273,7 +285,7 @@ def _frame(worker: _Worker) -> dict[str, Any] | None:
     if len(worker.buffer) < HEADER.size:
         return None
     (size,) = HEADER.unpack_from(worker.buffer)
-    if size > MAX_REPLY:
+    if size > worker.max_reply:
         raise _Dead
     if len(worker.buffer) < HEADER.size + size:
         return None
@@ -299,14 +311,16 @@ def _end(worker: _Worker) -> None:
             stream.close()
 
 
-_SHARED: dict[tuple[str, int, float], Pool] = {}
+_SHARED: dict[tuple[str, int, float, str], Pool] = {}
 
 
-def shared_pool(function: str, workers: int = 1, seconds: float = SECONDS) -> Pool:
+def shared_pool(
+    function: str, workers: int = 1, seconds: float = SECONDS, brought: str = ""
+) -> Pool:
     """Return this process's pool for a function; its workers start on first use."""
-    key = (function, workers, seconds)
+    key = (function, workers, seconds, brought)
     pool = _SHARED.get(key)
     if pool is None:
-        pool = _SHARED[key] = Pool(*key)
+        pool = _SHARED[key] = Pool(function, workers, seconds, brought=brought)
         atexit.register(pool.close)
     return pool

@@ -1,8 +1,8 @@
 """The child of :mod:`rlbhpc.verify.running.pool`: one function, called on JSON values.
 
-Started as ``python -P -m rlbhpc.verify.running.worker module:function memory_bytes``. Frames are
-four bytes of length and JSON, both ways. The kernel ends the process when a task has used its
-processor time, so neither C code nor a caught exception can outlive it.
+Started as ``python -P -m rlbhpc.verify.running.worker module:function memory_bytes brought``.
+Frames are four bytes of length and JSON, both ways. The kernel ends the process when a task has
+used its processor time, so neither C code nor a caught exception can outlive it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,30 @@ import resource
 import signal
 import struct
 import sys
+import threading
+import time
 from typing import Any, BinaryIO, Final
 
 HEADER: Final = struct.Struct(">I")
 _READY: Final = b'{"ready":true}'
 
 
-def main(target: str, memory: int) -> None:
+def main(target: str, memory: int, brought: str = "") -> None:
     """Serve tasks until the parent closes the pipe."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
-    quiet = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # whatever a library prints must not reach the frames
-        os.dup2(quiet, descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)  # whatever a library prints must not reach the frames
     module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
-    _confine(memory)
+    if brought:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+        function = function(brought)
+    else:
+        _confine(memory)
+    # What ends the process when its time is up must not be caught, ignored or blocked.
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     _send(replies, _READY)
     while (task := _receive(requests)) is not None:
         signal.setitimer(signal.ITIMER_PROF, task["cpu"])
@@ -44,10 +52,14 @@ def _confine(memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What ends the process when its time is up must not be caught, ignored or blocked.
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     sys.setrecursionlimit(3000)
+
+
+def _end_with(parent: int) -> None:
+    """End this process with the one that started it, which may be killed while a task waits."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _call(function: Any, payload: Any) -> bytes:
@@ -77,4 +89,4 @@ def _send(stream: BinaryIO, reply: bytes) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        main(sys.argv[1], int(sys.argv[2]))
+        main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
