@@ -85,7 +85,8 @@ def marker(body: str) -> Extracted | None:
         line = undelimited(match[1].strip().rstrip("."))
         last = body.endswith(match[1]) and not re.search("[A-Za-z]{3}", line)  # an expression
         begins = last or re.match(r"[-+$£€\\(\[.]*\s*[\d\\]", line)
-        if begins and is_value(read(line)):
+        yes_or_no = body.endswith(match[1]) and line.lower() in ("yes", "no", "true", "false")
+        if yes_or_no or (begins and is_value(read(line))):
             return Extracted(line, "marker")
     return None
 

@@ -284,6 +284,8 @@ def _distinct(items: Sequence[Value], tolerance: Tolerance) -> tuple[Value, ...]
 
 
 def _gold_of_one(gold: Items, answer: Value, tolerance: Tolerance) -> str:
+    if isinstance(answer, Quantity | Words) and several_options(answer, gold):
+        return "options"
     alone = len(gold.items) == 1 and gold.kind != "member"
     return compare(gold.items[0], answer, tolerance) if alone else NO
 

@@ -59,12 +59,12 @@ def alike(gold: str, answer: str) -> str:
     return "alike"
 
 
-def several_options(gold: Quantity | Words, answer: Items) -> str:
+def several_options(joined: Quantity | Words, listed: Items) -> str:
     """Compare ``ACD`` with the options of a list ``A, C, D``."""
-    options = sorted(map(option_letter, answer.items))
-    if answer.kind not in ("list", "set") or len(options) < 2 or not all(options):
+    options = sorted(map(option_letter, listed.items))
+    if listed.kind not in ("list", "set") or len(options) < 2 or not all(options):
         return NO
-    letters = gold.text if isinstance(gold, Words) else _letters(gold)
+    letters = joined.text if isinstance(joined, Words) else _letters(joined)
     return alike(letters, "".join(options).lower())
 
 
