@@ -50,12 +50,13 @@ def stored_study(path: Path) -> Study:
         raise UserError(f"{path}: {error}; run `rlbhpc sample` or `launch` again") from None
 
 
-def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
+def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     """Load a study file and look up everything that it names.
 
     ``overrides`` are ``key.path=value`` texts that win over the file (``--set``). A file that ends
     in ``.json`` is a study as it was launched, with all that was looked up then.
     """
+    path = Path(path)
     if path.suffix == ".json" and path.is_file():
         if overrides:
             raise UserError(f"{path}: a study as it was launched takes no --set")

@@ -17,6 +17,10 @@ from rlbhpc.sweep.remember import remember
 from tests.study.folder import write_model
 
 
+def test_a_path_may_be_a_text(study_file: Path) -> None:
+    assert load_study(str(study_file)).file == load_study(study_file).file
+
+
 def test_everything_is_looked_up(study_file: Path) -> None:
     study = load_study(study_file)
     assert list(study.arms) == ["base", "line", "rl", "hot-t1.0", "hot-t1.2", "far"]
