@@ -18,7 +18,7 @@ from rlbhpc.report.aspects.regraded import lay_beside
 from rlbhpc.report.gather import Report, gather, read_pair
 from rlbhpc.report.phrases import several
 from rlbhpc.report.tables import as_records
-from rlbhpc.report.terminal import print_answer, print_report
+from rlbhpc.report.terminal import print_answer, print_notes, print_report
 from rlbhpc.report.write import write_report
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
@@ -83,6 +83,7 @@ def report(
         print_report(gathered, console, verbose=verbose)
     else:
         print_answer(gathered, console)
+        print_notes(gathered, console)
     if writes:
         paths = write_report(gathered, out)
         click.echo(f"{paths[0]} and {several(len(paths) - 1, 'file')} beside it.")

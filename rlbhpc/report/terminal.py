@@ -36,7 +36,14 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
             _comparison(printer, report, pair)
         for part in Part:
             _part(printer, report, part)
-    _notes(printer, report, None if verbose else _NOTES)
+    print_notes(report, console, None if verbose else _NOTES)
+    s = report.settings
+    printer.prose(
+        f"Intervals: {100 * s.prob:g} %, problems like these; {s.replicates:,} bootstrap "
+        f"replicates, seed {s.seed}. Responses behind it: rlbhpc show {report.folder.name} "
+        "--problem ID.",
+        style="dim",
+    )
 
 
 def print_answer(report: Report, console: Console) -> None:
@@ -56,6 +63,18 @@ def print_answer(report: Report, console: Console) -> None:
             printer.prose(plain(line(pair)))
     for text in pooled.lines(report):
         printer.prose(plain(text))
+
+
+def print_notes(report: Report, console: Console, most: int | None = _NOTES) -> None:
+    """Print what a reader must know, and how much more of it there is than ``most``."""
+    printer = Printer(console)
+    for note in report.notes[:most]:
+        printer.prose(f"· {plain(note)}")
+    more = len(report.notes) - len(report.notes[:most])
+    if more:
+        printer.prose(
+            f"· and {more:,} more notes: rlbhpc report {report.folder.name} --terminal -v"
+        )
 
 
 def print_sentences(report: Report, console: Console) -> None:
@@ -127,20 +146,3 @@ def _part(printer: Printer, report: Report, part: Part) -> None:
 
 def _is_notes(node: Node) -> bool:
     return not isinstance(node, str) and node.tag == "ul"
-
-
-def _notes(printer: Printer, report: Report, most: int | None) -> None:
-    for note in report.notes[:most]:
-        printer.prose(f"· {plain(note)}")
-    more = len(report.notes) - len(report.notes[:most])
-    if more:
-        printer.prose(
-            f"· and {more:,} more notes: rlbhpc report {report.folder.name} --terminal -v"
-        )
-    s = report.settings
-    printer.prose(
-        f"Intervals: {100 * s.prob:g} %, problems like these; {s.replicates:,} bootstrap "
-        f"replicates, seed {s.seed}. Responses behind it: rlbhpc show {report.folder.name} "
-        "--problem ID.",
-        style="dim",
-    )

@@ -9,7 +9,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from click.testing import CliRunner
 
+from rlbhpc.cli.main import cli
 from rlbhpc.report.claim import claim_card, claim_schema
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.study.schema import StudyFile
@@ -73,6 +75,8 @@ def test_verdicts_of_a_verifier_that_was_edited_are_counted(tmp_path: Path) -> N
         "verifier; `rlbhpc verify RUN --again --into NEW` judges all of them with it."
     )
     assert not any("rl on math: " in note for note in card["notes"])
+    printed = CliRunner().invoke(cli, ["report", str(tmp_path)]).output
+    assert card["notes"][0] in " ".join(printed.split())
     (claim,) = card["claims"]
     assert claim["base"]["grader"] == "check.py@new, check.py@old"
     assert claim["trained"]["grader"] == "check.py@new"
