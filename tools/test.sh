@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests. What is quick runs on all cores; what loads engines runs in two processes, each file
-# whole in one of them, because its tests share a loaded model; clusters' tests run one at a time.
+# The tests. What is quick runs on all cores; of what loads engines each test goes to whichever of
+# two processes is free; clusters' tests run one at a time.
 #   tools/test.sh core   what a contributor runs: all quick tests, and a few that guard the most
 #   tools/test.sh all    everything but the cluster's
 set -euo pipefail
@@ -15,7 +15,7 @@ if [ "$part" = core ]; then
     exit
 fi
 python -m pytest -n auto --dist worksteal -m 'not engine and not cluster' "$@"
-python -m pytest -n 2 --dist loadfile -m 'engine and not torchvision' "$@" || [ $? -eq 5 ]
+python -m pytest -n 2 --dist loadgroup -m 'engine and not torchvision' "$@" || [ $? -eq 5 ]
 # Last, because what it adds to the path would change which image code all others load.
 PYTHONPATH=$(python -c 'import sys; print(sys.prefix)')/torchvision${PYTHONPATH:+:$PYTHONPATH} \
     python -m pytest -m 'torchvision' "$@" || [ $? -eq 5 ]

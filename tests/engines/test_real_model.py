@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.problems.prompts import render
@@ -53,16 +55,29 @@ def asked(tokens: Tokens) -> list[Request]:
     return [Request(i, tokens.encode(text), 7 + i) for i, text in enumerate(texts)]
 
 
-@pytest.fixture(scope="module", params=["hf", "vllm"])
-def engine(request: pytest.FixtureRequest, smollm2: Path) -> Engine:
-    options = {"max_length": 512} if request.param == "vllm" else {}
-    engine = make_engine(request.param, smollm2, rows=16, dtype="float32", **options)
-    request.addfinalizer(engine.close)
-    return engine
+@pytest.fixture(scope="module")
+def hf(smollm2: Path) -> Iterator[Engine]:
+    engine = make_engine("hf", smollm2, rows=16, dtype="float32")
+    yield engine
+    engine.close()
 
 
-GREEDY: dict[str, dict[int, Completion]] = {}
-SCORES: dict[str, list[np.ndarray]] = {}
+@pytest.fixture(scope="module")
+def vllm(smollm2: Path) -> Iterator[Engine]:
+    engine = make_engine("vllm", smollm2, rows=16, dtype="float32", max_length=512)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(params=["hf", "vllm"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    made: Engine = request.getfixturevalue(request.param)
+    return made
+
+
+def english_and_noise(tokens: Tokens) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    start = tokens.encode("<|im_start|>")
+    return [(start, tokens.encode(text)) for text in (ENGLISH, NOISE)]
 
 
 def test_chat_and_both_ends_hold(tokens: Tokens) -> None:
@@ -75,7 +90,6 @@ def test_chat_and_both_ends_hold(tokens: Tokens) -> None:
 
 def test_greedy_answers_are_english_and_end(engine: Engine, tokens: Tokens) -> None:
     done = by_tag(engine, asked(tokens), Sampling(0, 1, 40))
-    GREEDY[type(engine).__name__] = done
     assert "Paris" in done[0].text
     ends = [c for c in done.values() if c.finish is Finish.EOS]
     assert ends and all(int(c.token_ids[-1]) in tokens.eos for c in ends)
@@ -83,10 +97,7 @@ def test_greedy_answers_are_english_and_end(engine: Engine, tokens: Tokens) -> N
 
 
 def test_english_is_likely_and_noise_is_not(engine: Engine, tokens: Tokens) -> None:
-    start = tokens.encode("<|im_start|>")
-    texts = [(start, tokens.encode(text)) for text in (ENGLISH, NOISE)]
-    scores = list(engine.score(texts))
-    SCORES[type(engine).__name__] = [s.logprobs for s in scores]
+    scores = list(engine.score(english_and_noise(tokens)))
     english, noise = (float(np.exp(-s.logprobs.mean())) for s in scores)
     assert 3 < english < 40 and noise > 20 * english
     assert all((s.entropies > 0).all() and (s.entropies < np.log(49_152)).all() for s in scores)
@@ -101,16 +112,15 @@ def test_a_sampled_log_prob_is_that_of_scoring(engine: Engine, tokens: Tokens) -
         np.testing.assert_allclose(done[request.tag].entropies, score.entropies, atol=1e-3)
 
 
-def test_engines_agree(smollm2: Path) -> None:
-    """After both have run, above: greedy texts to the letter, log-probs to rounding."""
-    if len(GREEDY) < 2 or len(SCORES) < 2:
-        pytest.skip("one engine was left out")
-    ours, theirs = GREEDY.values()
+def test_engines_agree(hf: Engine, vllm: Engine, tokens: Tokens) -> None:
+    """Greedy texts to the letter, log-probs to rounding."""
+    ours, theirs = (by_tag(engine, asked(tokens), Sampling(0, 1, 40)) for engine in (hf, vllm))
     for tag, completion in ours.items():
         assert completion.token_ids.tolist() == theirs[tag].token_ids.tolist()
         np.testing.assert_allclose(completion.logprobs, theirs[tag].logprobs, atol=1e-3)
-    for one, other in zip(*SCORES.values(), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-3)
+    texts = english_and_noise(tokens)
+    for one, other in zip(hf.score(texts), vllm.score(texts), strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-3)
 
 
 STUDY = """
@@ -169,9 +179,15 @@ def study(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@cache
+def peak_of_training(study: Path, model: str) -> int:
+    """Train a model of the study once; MiB that it held at most."""
+    return rlbhpc("train", study, model)
+
+
 @pytest.mark.parametrize("model", ["full", "lora"])
 def test_grpo_takes_three_steps_within_memory(study: Path, smollm2: Path, model: str) -> None:
-    assert rlbhpc("train", study, model) < MOST_MIB
+    assert peak_of_training(study, model) < MOST_MIB
     run = study.parent / "runs" / "real"
     (made,) = run.glob(f"**/{model}/**/config.json")
     assert weights(made.parent) != weights(smollm2)
@@ -183,6 +199,7 @@ def test_grpo_takes_three_steps_within_memory(study: Path, smollm2: Path, model:
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bits(study: Path) -> None:
+    peak_of_training(study, "lora")
     again = study.parent / "again"
     words = ("train", study, "lora", "--set", f"output={again}")
     rlbhpc(*words, "--set", "models.lora.steps=[1]")
