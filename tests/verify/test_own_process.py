@@ -88,3 +88,10 @@ def test_a_file_that_changes_under_a_sweep_gives_no_verdict(kind: str) -> None:
     (verdict,) = verifier.verify_many([("2", "2", None)])
     assert verdict.status is Status.ERROR
     assert "changed" in verdict.rule
+
+
+def test_an_edited_verifier_is_read_anew(kind: str) -> None:
+    """In a notebook the process of the file before the edit is still there."""
+    assert judge(kind, "3")[0].status is Status.WRONG
+    Path(kind).write_text("def verify(gold, response, problem=None):\n    return True\n")
+    assert judge(kind, "3")[0].status is Status.RIGHT

@@ -126,7 +126,7 @@ def is_own(body: str, cue: re.Match[str], late: bool = False) -> bool:
     return own is not None and about and DOUBT.search(clause) is None
 
 
-_FOR_A_CASE: Final = re.compile(r"\bfor\s+(?:the|an?)\s+([^,]+),[^,]*$", re.IGNORECASE)
+_FOR_A_CASE: Final = re.compile(r"^\s*for\s+(?:the|an?)\s+([^,]+),[^,]*$", re.IGNORECASE)
 _OUTSIDE: Final = re.compile(r"\n[ \t]*[^>\s]")
 _CLAUSES: Final = re.compile(r"[.!?:;。\n>]")
 _CODE: Final = re.compile(r"```(?!text|txt|latex|markdown|output)[a-z]", re.IGNORECASE)
@@ -230,8 +230,7 @@ _COUNTED: Final = re.compile(
     r"(?P<number>[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s*[a-z]+)?)"
 )
 _COUNTED_IN_CHINESE: Final = re.compile(
-    r"(?:(?:小[明红华刚丽强李王]|他们?|她们?|我们|这里)?(?:一共|总共|共)?(?:有|买了|需要|卖了|吃了|花了)"
-    r"|[^\W不未没非约每或至超近\da-zA-Z]{1,10}(?:是|为|了))"
+    r"(?:小[明红华刚丽强李王]|他们?|她们?|我们|这里)?(?:一共|总共|共)?(?:有|买了|需要|卖了|吃了|花了)"
     r"(?P<number>[-−]?\d+(?:\.\d+)?(?:[个只人张本件条辆棵支颗朵元]|\\?%))(?:[书苹果花树]{0,2})"
 )
 

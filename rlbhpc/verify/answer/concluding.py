@@ -33,10 +33,7 @@ def bare(body: str) -> Extracted | None:
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。")
 _BREAKS: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 # The last of these in a sentence begins its conclusion.
-_REST: Final = rf",\s+(?!{LEADS}\b)(?=[^,$]*(?:\$[^$]*\$[^,$]*)*$)"
 _LEAD: Final = re.compile(
-    rf"^(?:since|because|adding|summing|combining|simplifying|solving|expanding|factoring|multiplying|"
-    rf"dividing|subtracting|integrating|differentiating|rearranging|evaluating|putting)\b.*{_REST}|"
     rf"(?:^|[,;.:*]\s*|\band\s+){LEADS}\b[,、]?\s*"
     r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|total:|it\s+follows\s+that\s|"
     r"taking\s(?:square|cube)\s+roots,\s|"
