@@ -95,3 +95,19 @@ def test_an_edited_verifier_is_read_anew(kind: str) -> None:
     assert judge(kind, "3")[0].status is Status.WRONG
     Path(kind).write_text("def verify(gold, response, problem=None):\n    return True\n")
     assert judge(kind, "3")[0].status is Status.RIGHT
+
+
+def test_a_child_that_a_verifier_forked_answers_nothing(kind: str) -> None:
+    Path(kind).write_text(
+        "import os\n"
+        "def verify(gold, response, problem=None):\n"
+        "    if response == 'fork':\n"
+        "        child = os.fork()\n"
+        "        if child == 0:\n"
+        "            raise ValueError('of the child')\n"
+        "        os.waitpid(child, 0)\n"
+        "        return False\n"
+        "    return response == gold\n"
+    )
+    found = judge(kind, "fork", "2", "3", "4")
+    assert [v.status.name for v in found] == ["WRONG", "RIGHT", "WRONG", "WRONG"]

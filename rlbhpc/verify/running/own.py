@@ -71,10 +71,10 @@ def loaded(kind: str) -> Callable[[Any], Any]:
         gold, response, pickled = payload
         # From the parent alone.
         problem = pickle.loads(base64.b64decode(pickled))  # noqa: S301
-        said = guarded(module, gold, response, problem)
+        verdict = guarded(module, gold, response, problem)
         return [
-            int(said.status), said.answer, said.canonical, said.rule, said.grader, said.seconds,
-            said.witness,
+            int(verdict.status), verdict.answer, verdict.canonical, verdict.rule, verdict.grader,
+            verdict.seconds, verdict.witness,
         ]  # fmt: skip
 
     return judge

@@ -40,9 +40,12 @@ def main(target: str, memory: int, brought: str = "") -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     _send(replies, _READY)
+    own = os.getpid()
     while (task := _receive(requests)) is not None:
         signal.setitimer(signal.ITIMER_PROF, task["cpu"])
         reply = _call(function, task["payload"])
+        if os.getpid() != own:
+            os._exit(1)  # a child that the function forked: the parent's answer is the one
         signal.setitimer(signal.ITIMER_PROF, 0)
         _send(replies, reply)
 
