@@ -22,7 +22,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -50,8 +49,6 @@ CELL: Final = np.dtype(
     ]
 )
 _RIGHT: Final = int(Status.RIGHT)
-# Step, problem and fingerprint: what tells the cells of one group apart.
-_in_group: Final = itemgetter(1, 2, 3)
 # Samples that are entered at a time.
 _TOGETHER: Final = 1 << 16
 #: Size of a file when it was merged, whether it can still grow, its places marked as damaged.
@@ -110,6 +107,7 @@ class Bitmap:
     failed: set[tuple[int, int]] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
     _rows: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    _known: dict[Cell, int] = field(default_factory=dict)
     _waiting: list[_Entries] = field(default_factory=list)
     _gathered: int = 0
 
@@ -126,7 +124,7 @@ class Bitmap:
         groups = [g for i, g in enumerate(file.listing.groups) if i not in file.unusable]
         if groups:
             sizes = [len(group.samples) for group in groups]
-            row = self._row_of(file.listing.cells)[[group.cell for group in groups]]
+            row = self._row_of([file.listing.cells[group.cell] for group in groups])
             # A part lists the tokens of a row group; each of its samples gets an equal share.
             tokens = np.array([group.tokens for group in groups]) / sizes
             self._gather(
@@ -138,17 +136,27 @@ class Bitmap:
                 )
             )
 
+    def knows(self, cells: Iterable[Cell]) -> bool:
+        """Whether a file that was taken in has samples of all of them."""
+        return all(map(self._known.__contains__, cells))
+
     def _row_of(self, cells: Sequence[Cell]) -> NDArray[np.int64]:
         """Row of each cell; new cells get new rows."""
-        keys = list(map(_in_group, cells))
+        numbers = list(map(self._known.get, cells))
+        if None in numbers:
+            self._know(cells)
+            numbers = list(map(self._known.get, cells))
+        return np.array(numbers, np.int64)
+
+    def _know(self, cells: Sequence[Cell]) -> None:
         fresh = []
-        numbers = list(map(self._rows.get, keys))
-        for key in dict.fromkeys(keys) if None in numbers else ():
+        for cell in cells:
+            key = (cell.step, cell.problem, cell.fingerprint)
             if key not in self._rows:
-                step, name, fingerprint = key
-                problem = self.problems.setdefault(name, len(self.problems))
+                problem = self.problems.setdefault(cell.problem, len(self.problems))
                 self._rows[key] = len(self._rows)
-                fresh.append((step, problem, fingerprint))
+                fresh.append((cell.step, problem, cell.fingerprint))
+            self._known[cell] = self._rows[key]
         if fresh:
             more = np.zeros(len(fresh), CELL)
             more["step"], more["problem"], more["fingerprint"] = zip(*fresh, strict=True)
@@ -156,8 +164,6 @@ class Bitmap:
             empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
             self.bits = np.concatenate([self.bits, empty])
             self.right_bits = np.concatenate([self.right_bits, empty])
-            numbers = list(map(self._rows.get, keys))
-        return np.array(numbers, np.int64)
 
     def _gather(self, entries: _Entries) -> None:
         """Enter samples of many small files together: each call costs as much as a thousand."""
@@ -183,47 +189,58 @@ class Bitmap:
         if failed.any():
             self._enter_failures(entries.where(failed))
             entries = entries.where(~failed)
-        fresh = ~self.has(entries.rows, entries.samples)
         if self.failed:
-            mended = np.fromiter((key in self.failed for key in entries.pairs()), bool, len(fresh))
-            self.failed.difference_update(entries.where(mended).pairs())
-            fresh |= mended
+            self._forget_failures(entries)
+        fresh = ~self.has(entries.rows, entries.samples)
         if not fresh.all():
             entries = entries.where(fresh)
-        if not len(entries.rows):
-            return
+        if len(entries.rows):
+            self._enter_fresh(entries)
+
+    def _enter_fresh(self, entries: _Entries) -> None:
+        """Set bits that are clear: to add them takes a sixth of what an ``or`` takes."""
         first = int(entries.rows.min())
         touched = slice(first, int(entries.rows.max()) + 1)
-        before = _ones(self.bits[touched])
-        self._set(self.bits, entries)
-        if _ones(self.bits[touched]) - before < len(entries.rows):
-            # One of them is there twice, or replaces a failure. Counting bits is cheaper than
-            # sorting keys, and most files have no sample twice.
-            entries = entries.distinct()
-        self._set(self.right_bits, entries.where(entries.verdicts == _RIGHT))
+        before = self.bits[touched].copy()
+        places, masks = self._place(entries.rows, entries.samples)
+        np.add.at(self.bits.reshape(-1), places, masks)
+        if _ones(self.bits[touched]) - _ones(before) < len(entries.rows):
+            # A carry: one of them is there twice. Counting bits is cheaper than sorting keys, and
+            # most files have no sample twice.
+            self.bits[touched] = before
+            self._enter_fresh(entries.distinct())
+            return
+        right = entries.verdicts == _RIGHT
+        np.add.at(self.right_bits.reshape(-1), places[right], masks[right])
         self.cells["tokens"][touched] += np.bincount(entries.rows - first, entries.tokens)
+
+    def _forget_failures(self, entries: _Entries) -> None:
+        """Clear the bits of failures that these samples replace."""
+        mended = np.fromiter(
+            (key in self.failed for key in entries.pairs()), bool, len(entries.rows)
+        )
+        replaced = entries.where(mended)
+        self.failed.difference_update(replaced.pairs())
+        places, masks = self._place(replaced.rows, replaced.samples)
+        np.bitwise_and.at(self.bits.reshape(-1), places, ~masks)
 
     def _enter_failures(self, entries: _Entries) -> None:
         entries = entries.where(~self.has(entries.rows, entries.samples))
         self.failed.update(entries.pairs())
-        self._set(self.bits, entries)
+        places, masks = self._place(entries.rows, entries.samples)
+        np.bitwise_or.at(self.bits.reshape(-1), places, masks)
 
     def has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether samples of some rows are there."""
-        bytes_ = self.bits.reshape(-1)[self._place(rows, samples)]
-        bits: NDArray[np.bool_] = (bytes_ >> (samples & 7)) & 1 == 1
-        return bits
+        places, masks = self._place(rows, samples)
+        there: NDArray[np.bool_] = self.bits.reshape(-1)[places] & masks != 0
+        return there
 
-    def _set(self, bits: NDArray[np.uint8], entries: _Entries) -> None:
-        places = self._place(entries.rows, entries.samples)
-        np.bitwise_or.at(
-            bits.reshape(-1), places, np.uint8(1) << (entries.samples & 7).astype("u1")
-        )
-
-    def _place(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Byte of each sample's bit among all rows."""
-        places: NDArray[np.int64] = rows * self.bits.shape[1] + (samples >> 3)
-        return places
+    def _place(
+        self, rows: NDArray[np.int64], samples: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Byte of each sample among all rows, and its bit in it."""
+        return rows * self.bits.shape[1] + (samples >> 3), np.uint8(1) << (samples & 7).astype("u1")
 
     def _widen(self, samples: int) -> None:
         width = -(-samples // 64) * 8

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import files, marks, parts, snapshot, writer
+from rlbhpc.store import files, journal, marks, parts, snapshot, writer
 from rlbhpc.store.bitmap import Bitmap
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.study.layout import Layout
@@ -112,7 +112,9 @@ class _Merge:
         path = self._folders[self._files[name]] / name
         notes: list[Skipped] = []
         if self._files[name] == writer.ENDING:
-            index = snapshot.journal_of(path, *self._group, noted=name in self._marked)
+            index = journal.index(path, noted=name in self._marked)
+            if not bitmap.knows(index.cells):
+                index = snapshot.own(index, *self._group)
             bitmap.add(index)
             notes.extend(index.skipped)
             bitmap.sources[name] = (index.size, not index.closed, self._damaged(name))

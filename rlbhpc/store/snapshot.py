@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import repeat
-from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -90,11 +88,9 @@ def _take(layout: Layout, arm: str, set_name: str, verify: bool) -> Snapshot:
     return Snapshot(tuple(journals), tuple(filter(None, sealed)), tuple(skipped))
 
 
-def journal_of(
-    path: Path, arm: str, set_name: str, *, verify: bool = False, noted: bool = True
-) -> Index:
+def journal_of(path: Path, arm: str, set_name: str, *, verify: bool = False) -> Index:
     """List a journal of a group."""
-    return _own(journal.index(path, verify=verify, noted=noted), arm, set_name)
+    return own(journal.index(path, verify=verify), arm, set_name)
 
 
 def part_of(
@@ -116,15 +112,11 @@ def part_of(
     return Sealed(path, listed, damaged, _foreign(path, listed, arm, set_name, skipped))
 
 
-def _own(index: Index, arm: str, set_name: str) -> Index:
+def own(index: Index, arm: str, set_name: str) -> Index:
     """Leave out the samples of a journal that belong to another arm or problem set."""
-    prefix = f"{set_name}/"
-    # The usual case, at a third of the price.
-    if {arm}.issuperset(map(itemgetter(0), index.cells)) and all(
-        map(str.startswith, map(itemgetter(2), index.cells), repeat(prefix))
-    ):
+    strange = np.array([not _belongs(cell, arm, set_name) for cell in index.cells], bool)
+    if not strange.any():
         return index
-    strange = np.array([a != arm or not p.startswith(prefix) for a, _, p, _ in index.cells], bool)
     foreign = strange[index.records["cell"]]
     samples = int(foreign.sum())
     note = _foreign_note(index.path, index.cells[int(np.argmax(strange))], samples)
