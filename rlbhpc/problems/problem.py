@@ -38,6 +38,10 @@ class Problem:
     images: tuple[str | bytes, ...] = ()
     solution: str = ""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain copies of what a set may give as a view, which cannot be pickled."""
+        return vars(self) | {"fields": dict(self.fields), "extras": dict(self.extras)}
+
     @property
     def set_name(self) -> str:
         """The problem set that this problem belongs to."""

@@ -27,12 +27,12 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Protocol, SupportsFloat, cast
+from typing import Any, Final, Protocol, cast
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.verdict import Status, Verdict
+from rlbhpc.verify.verdict import GIVEN, Status, Verdict
 
 # A module is imported when its kind is first asked for, so a heavy one costs others nothing.
 KINDS: Final[dict[str, str]] = {
@@ -63,26 +63,40 @@ class Verifier(Protocol):
 class OwnVerifier:
     """A verifier that a study or a package brings: a function that gives a verdict or true, false.
 
-    ``distinct`` and ``canonical`` of its module are used as well. The bytes of a study's file are
-    its fingerprint, so a change of it makes all its verdicts old.
+    The bytes of a study's file are its fingerprint, so a change of it makes all its verdicts old.
+    If its module has ``distinct``, equal parts are judged once by one object. That is no attribute
+    of this class: it may hang, so :class:`BatchVerifier` must not call it.
     """
 
     def __init__(self, plugin: plugins.Plugin) -> None:
         self.FINGERPRINT = plugin.identity
-        self._judge: Callable[..., Verdict | bool] = plugin.value
-        for name in ("distinct", "canonical"):
-            if hasattr(plugin.module, name):
-                setattr(self, name, getattr(plugin.module, name))
+        self._judge: Callable[..., Any] = plugin.value
+        self._distinct: Callable[[str], str] | None = getattr(plugin.module, "distinct", None)
+        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
     def verify(self, gold: str, response: str, problem: Problem | None = None) -> Verdict:
         """Judge one response; true and false are verdicts too."""
-        verdict: Any = self._judge(gold, response, problem)
-        # NumPy's true and false are no bool, and scores are often 1.0 and 0.0.
-        if isinstance(verdict, SupportsFloat) and float(verdict) in {0.0, 1.0}:
-            return Verdict(Status.RIGHT if verdict else Status.WRONG, rule="own")
-        if not isinstance(verdict, Verdict):
-            raise TypeError(f"the verifier gave {verdict!r}; allowed: a Verdict, True or False")
+        if self._distinct is None:
+            return self._verdict(gold, response, problem)
+        key = (gold, problem.content_hash if problem else "", self._distinct(response))
+        verdict = self._verdicts.get(key) or self._verdict(gold, response, problem)
+        if verdict.status not in {Status.TIMEOUT, Status.ERROR}:  # those are to be tried again
+            self._verdicts[key] = verdict
         return verdict
+
+    def _verdict(self, gold: str, response: str, problem: Problem | None) -> Verdict:
+        verdict = self._judge(gold, response, problem)
+        if isinstance(verdict, Verdict):
+            texts = (verdict.answer, verdict.canonical, verdict.rule, verdict.witness)
+            if verdict.status in GIVEN and all(isinstance(text, str) for text in texts):
+                return verdict
+        # True of NumPy and SymPy is no bool, and scores are often 1.0 and 0.0.
+        elif verdict in (True, False):
+            return Verdict(Status.RIGHT if verdict else Status.WRONG, rule="own")
+        raise TypeError(
+            f"the verifier gave {verdict!r:.80}; allowed: True, False, or a Verdict of status "
+            f"{', '.join(status.name for status in GIVEN)} whose other fields are texts"
+        )
 
 
 def verifier(kind: str) -> Verifier:

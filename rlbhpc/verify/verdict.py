@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 class Status(IntEnum):
@@ -21,6 +22,10 @@ class Status(IntEnum):
     TIMEOUT = 3
     FAILED = 4
     ERROR = 5
+
+
+#: What a verifier may say.
+GIVEN: Final = (Status.WRONG, Status.RIGHT, Status.NO_ANSWER, Status.TIMEOUT, Status.ERROR)
 
 
 @dataclass(frozen=True, slots=True)

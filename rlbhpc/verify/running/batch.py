@@ -22,8 +22,8 @@ from rlbhpc.verify.verdict import Status, Verdict
 
 Item = tuple[str, str, Problem | None]
 
-# Timeouts and errors are forgotten after the call: the next one tries again.
-_PASSING: Final = frozenset((Status.TIMEOUT, Status.ERROR))
+# Forgotten after the call, as is what a failed call did not judge: the next one tries again.
+_PASSING: Final = frozenset((Status.TIMEOUT, Status.ERROR, Status.MISSING))
 _UNSEEN: Final = Verdict(Status.MISSING)
 
 
@@ -94,10 +94,12 @@ class BatchVerifier:
         """
         start = time.perf_counter()
         slots, new = self._slots(items)
-        self._settle(new)
+        try:
+            self._settle(new)
+        finally:
+            self._forget_passing(new)
         verdicts = self._verdicts
         answers = [verdicts[slot] for slot in slots]
-        self._forget_passing(new)
         if self.cache is not None:
             self.cache.flush()
         self.tally.responses += len(items)
@@ -174,7 +176,7 @@ class BatchVerifier:
             return list(threads.map(lambda pair: guarded(self.module, *pair.item), pairs))
 
     def _forget_passing(self, new: Sequence[_New]) -> None:
-        """Let timeouts and errors be tried again by the next call."""
+        """Let timeouts, errors and what was not judged be tried again by the next call."""
         for pair in new:
             if self._verdicts[pair.slot].status in _PASSING:
                 del pair.group[pair.part]

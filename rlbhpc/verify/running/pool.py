@@ -37,6 +37,8 @@ SECONDS: Final = 3.0
 # Times a task's processor time after which a busy node is given up, without a verdict.
 PATIENCE: Final = 100
 _START_SECONDS: Final = 120.0
+# Seconds from the end of a worker's pipe to its own end.
+_DYING_SECONDS: Final = 2.0
 # Seconds between looks at what the threads of a busy worker have waited for a processor.
 _LOOK: Final = 0.1
 _CHILD: Final = "rlbhpc.verify.running.worker"
@@ -145,12 +147,10 @@ class Pool:
         return results
 
     def _idle(self) -> _Worker:
-        for worker in self._workers:
-            if worker.task < 0 and worker.served < TASKS_PER_WORKER:
+        for worker in [worker for worker in self._workers if worker.task < 0]:
+            if worker.served < TASKS_PER_WORKER and worker.process.poll() is None:
                 return worker
-            if worker.task < 0:
-                self._drop(worker)
-                break
+            self._drop(worker)
         worker = self._start()
         self._workers.append(worker)
         return worker
@@ -279,7 +279,8 @@ def _frame(worker: _Worker) -> dict[str, Any] | None:
     assert worker.process.stdout is not None
     data = os.read(worker.process.stdout.fileno(), MAX_REPLY)
     if not data:
-        worker.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it may live on without its pipe
+            worker.process.wait(_DYING_SECONDS)
         raise _Dead
     worker.buffer += data
     if len(worker.buffer) < HEADER.size:
