@@ -25,9 +25,9 @@ class Verification(Entry):
     """How answers are judged."""
 
     timeout: Annotated[float, Field(gt=0, le=3_600)] = 3.0
-    """Processor seconds that `rlbhpc audit` gives Math-Verify for one answer, and a sweep a
-    verifier of your own, before it is tried alone with four times as many. Programs have the time
-    that their benchmark gives them.
+    """Processor seconds that `rlbhpc audit` gives Math-Verify for one answer, and that a verifier
+    of your own has for one, before it is tried alone with four times as many. Programs have the
+    time that their benchmark gives them.
     """
     paper: bool = False
     """Also keep the verdicts of the published study's lenient grader on answers in mathematics, as

@@ -129,7 +129,7 @@ def grade_again(
         _begin(stored, into)
     comparisons = {}
     for group in stored.groups():
-        regrader = Regrader(kind, workers)
+        regrader = Regrader(kind, workers, stored.study.file.verification.timeout)
         if into is None:
             for _, records in stored.records(group):
                 regrader.judge(records)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from rlbhpc.engines.hf.backend import SEEING
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
-from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
 from rlbhpc.study.lineage import adopt, begin_training, check_weights, is_older
 from rlbhpc.study.recipe import Recipe
@@ -28,8 +28,7 @@ from rlbhpc.train.recipes import algorithm_of
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Judge, Prompt
 from rlbhpc.train.sft import Distillation
-from rlbhpc.verify.registry import verify
-from rlbhpc.verify.verdict import Verdict
+from rlbhpc.verify.running.own import verify_apart
 
 
 def prepare(study: Study, model: str) -> Run | Distillation:
@@ -78,12 +77,13 @@ def _run(study: Study, model: str, training: Training) -> Run | Distillation:
     tokens = Tokens(base)
     prompts = _prompts(study, recipe, tokens)
     template = study.prompts[recipe.prompt or ""]
+    judge = partial(verify_apart, seconds=study.file.verification.timeout)
     return Run(
         settings=settings,
         algorithm=algorithm,
         prompts=prompts,
         ask=lambda problem: Prompt(problem, tokens.encode(render(template, problem))),
-        judge=Judge(_verify, make_reward(settings.rewards)),
+        judge=Judge(judge, make_reward(settings.rewards)),
         sight=sight_of(base),
         reference=_reference(study, algorithm.reference_model),
         **common,
@@ -136,7 +136,3 @@ def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]
         )
     tokens.check_prompt(template, render(template, problems[0]))
     return tuple(Prompt(p, tokens.encode(render(template, p))) for p in problems)
-
-
-def _verify(problem: Problem, text: str) -> Verdict:
-    return verify(problem.verifier, problem.gold, text, problem)

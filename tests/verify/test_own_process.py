@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -10,6 +13,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.running.cache import VerdictCache
+from rlbhpc.verify.running.own import verify_apart
 from rlbhpc.verify.verdict import Status, Verdict
 
 TEXT = """
@@ -111,3 +115,108 @@ def test_a_child_that_a_verifier_forked_answers_nothing(kind: str) -> None:
     )
     found = judge(kind, "fork", "2", "3", "4")
     assert [v.status.name for v in found] == ["WRONG", "RIGHT", "WRONG", "WRONG"]
+
+
+def test_a_process_that_closed_its_pipes_is_dead(kind: str) -> None:
+    Path(kind).write_text(
+        "import os, threading\n"
+        "def verify(gold, response, problem=None):\n"
+        "    if response == 'close':\n"
+        "        os.closerange(0, 64)\n"
+        "        threading.Event().wait()\n"
+        "    return response == gold\n"
+    )
+    found = judge(kind, "close", "2")
+    assert [v.status.name for v in found] == ["ERROR", "RIGHT"]
+
+
+def test_distinct_has_a_limit_and_judges_equal_parts_once(kind: str) -> None:
+    Path(kind).write_text(
+        "def distinct(response):\n"
+        "    while response == 'spin':\n"
+        "        pass\n"
+        "    return response.split()[-1]\n"
+        "calls = 0\n"
+        "def verify(gold, response, problem=None):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    return calls == 1\n"
+    )
+    found = judge(kind, "it is 2", "so 2", "spin", "", "3")
+    assert [v.status.name for v in found] == ["RIGHT", "RIGHT", "ERROR", "ERROR", "RIGHT"]
+    assert "raised IndexError" in found[3].rule
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "Verdict(99)",
+        "Verdict(Status.MISSING)",
+        "Verdict(Status.RIGHT, answer=Fraction(1, 2))",
+        "Verdict(Status.WRONG, rule=None)",
+        "Verdict(Status.RIGHT, 'x', b'x')",
+        "'right'",
+        "[True]",
+        "None",
+        "0.5",
+    ],
+)
+def test_what_is_no_verdict_is_told_with_what_is_allowed(kind: str, given: str) -> None:
+    Path(kind).write_text(
+        "from fractions import Fraction\n"
+        "from rlbhpc.verify.verdict import Status, Verdict\n"
+        f"def verify(gold, response, problem=None):\n    return {given}\n"
+    )
+    (verdict,) = judge(kind, "2")
+    assert verdict.status is Status.ERROR
+    assert "allowed: True, False, or a Verdict" in verdict.rule
+    assert given.split("(")[0].strip("[]'") in verdict.rule
+
+
+def test_true_and_false_of_other_packages_are_verdicts(kind: str) -> None:
+    Path(kind).write_text(
+        "import numpy, sympy\n"
+        "ANSWERS = {'sympy': sympy.true, 'numpy': numpy.True_, 'float': 1.0, 'not': sympy.false}\n"
+        "def verify(gold, response, problem=None):\n    return ANSWERS[response]\n"
+    )
+    found = judge(kind, "sympy", "numpy", "float", "not")
+    assert [v.status.name for v in found] == ["RIGHT", "RIGHT", "RIGHT", "WRONG"]
+
+
+def test_a_problem_may_hold_a_view_of_its_fields(kind: str) -> None:
+    fields = MappingProxyType({"question": "1 + 1?"})
+    problem = Problem("sums/3", fields, "2", kind, MappingProxyType({"level": 1}))
+    (verdict,) = BatchVerifier(kind).verify_many([("2", "2", problem)])
+    assert verdict.status is Status.RIGHT
+
+
+def test_a_process_that_died_idle_is_started_again(kind: str) -> None:
+    Path(kind).write_text(
+        "import os\n"
+        "from rlbhpc.verify.verdict import Status, Verdict\n"
+        "def verify(gold, response, problem=None):\n"
+        "    return Verdict(Status.RIGHT, rule=str(os.getpid()))\n"
+    )
+    (first,) = judge(kind, "2")
+    process = int(first.rule)
+    os.kill(process, signal.SIGKILL)
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    (second,) = judge(kind, "2")
+    assert second.status is Status.RIGHT
+
+
+def test_a_stopped_sweep_leaves_nothing_unjudged(kind: str) -> None:
+    """After the file is mended, a notebook asks the same object again."""
+    Path(kind).write_text(TEXT.replace('response == "end"', "'end' in response"))
+    problem = Problem("sums/3", {"question": "1 + 1?"}, "2", kind)
+    verifier = BatchVerifier(kind)
+    items = [("2", response, problem) for response in ("end", "end 1", "end 2", "2")]
+    with pytest.raises(UserError, match="3 times in a row"):
+        verifier.verify_many(items)
+    assert verifier.verify_many(items[3:])[0].status is Status.RIGHT
+
+
+def test_a_training_reward_is_judged_under_the_same_limit(kind: str) -> None:
+    problem = Problem("sums/3", {"question": "1 + 1?"}, "2", kind)
+    assert verify_apart(problem, "2", seconds=0.2).right
+    assert verify_apart(problem, "wait", seconds=0.2).status is Status.ERROR

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.registry import verify
 from rlbhpc.verify.running.batch import BatchVerifier
-from rlbhpc.verify.running.pool import shared_pool
+from rlbhpc.verify.running.own import verify_apart
+from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
 
 #: Math-Verify alone, in a killable worker: the second grader of mathematics.
@@ -107,9 +107,11 @@ def second_opinions(records: Sequence[Record]) -> list[tuple[str, str]]:
             opinions[index] = (word, f"math-verify: {result.value['why']}")
     for index, record in enumerate(records):
         if record.problem.verifier != "math":
-            problem = record.problem
-            again = verify(problem.verifier, problem.gold, record.response, problem)
-            opinions[index] = ("agrees" if again.right else "disagrees", f"again: {again.rule}")
+            again = verify_apart(record.problem, record.response)
+            word = "agrees" if again.right else "disagrees"
+            if again.status in {Status.TIMEOUT, Status.ERROR}:
+                word = "cannot tell"
+            opinions[index] = (word, f"again: {again.rule}")
     return opinions
 
 
@@ -173,13 +175,16 @@ class Regrader:
     """Verifies stored responses again and compares with the stored verdicts.
 
     ``kind``: says which verifier judges a problem; without it the problem's own kind does, in the
-    version that runs now. ``workers``: threads for a verifier that mostly waits for processes of
-    its own.
+    version that runs now. ``workers`` and ``seconds`` are those of :class:`BatchVerifier`.
     """
 
-    def __init__(self, kind: Callable[[Problem], str] | None = None, workers: int = 1) -> None:
+    def __init__(
+        self, kind: Callable[[Problem], str] | None = None, workers: int = 1,
+        seconds: float = SECONDS,
+    ) -> None:  # fmt: skip
         self._kind = kind or (lambda problem: problem.verifier)
         self._workers = workers
+        self._seconds = seconds
         self._graders: dict[str, BatchVerifier] = {}
         self._tally: Counter[tuple[str, str, str, str]] = Counter()
         self._result = Comparison()
@@ -208,7 +213,7 @@ class Regrader:
 
     def _grader(self, kind: str) -> BatchVerifier:
         if kind not in self._graders:
-            self._graders[kind] = BatchVerifier(kind, workers=self._workers)
+            self._graders[kind] = BatchVerifier(kind, workers=self._workers, seconds=self._seconds)
         return self._graders[kind]
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.registry import guarded, verifier
-from rlbhpc.verify.running.pool import RETRY_FACTOR, Pool, shared_pool, wall_clock
+from rlbhpc.verify.registry import KINDS, guarded, verifier, verify
+from rlbhpc.verify.running.pool import RETRY_FACTOR, SECONDS, Pool, shared_pool, wall_clock
 from rlbhpc.verify.verdict import Status, Verdict
 
 # Responses in a row without a verdict, after which nothing more is expected of a verifier.
@@ -63,6 +64,18 @@ class OwnProcess:
         return Verdict(Status.ERROR, rule=line, grader=self._grader)
 
 
+def verify_apart(problem: Problem, response: str, seconds: float = SECONDS) -> Verdict:
+    """Judge one response to a problem; with a verifier that was brought, in its process."""
+    if problem.verifier in KINDS:
+        return verify(problem.verifier, problem.gold, response, problem)
+    return _process(problem.verifier, seconds).verdict(problem.gold, response, problem)
+
+
+@cache
+def _process(kind: str, seconds: float) -> OwnProcess:
+    return OwnProcess(kind, verifier(kind).FINGERPRINT, seconds)
+
+
 def loaded(kind: str) -> Callable[[Any], Any]:
     """In the process: load a verifier, and give the function that calls it on JSON values."""
     module = verifier(kind)
@@ -74,7 +87,7 @@ def loaded(kind: str) -> Callable[[Any], Any]:
         verdict = guarded(module, gold, response, problem)
         return [
             int(verdict.status), verdict.answer, verdict.canonical, verdict.rule, verdict.grader,
-            verdict.seconds, verdict.witness,
+            0.0, verdict.witness,
         ]  # fmt: skip
 
     return judge
