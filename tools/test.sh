@@ -8,10 +8,12 @@ cd "$(dirname "$0")/.."
 
 part=$1
 shift
+# As many processes as cores: a second thread in each would wait for a core, spinning.
+export OMP_NUM_THREADS=1
 # No tests selected (exit 5) is not a failure of a part.
 if [ "$part" = core ]; then
     python -m pytest -n auto --dist worksteal -m 'not engine and not cluster and (core or not slow)' "$@"
-    python -m pytest -m 'engine and core' "$@" || [ $? -eq 5 ]
+    python -m pytest -n 2 --dist loadgroup -m 'engine and core' "$@" || [ $? -eq 5 ]
     exit
 fi
 python -m pytest -n auto --dist worksteal -m 'not engine and not cluster' "$@"
