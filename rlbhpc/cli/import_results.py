@@ -40,7 +40,7 @@ def import_(
     """Put results from FILES into the run in the folder RUN.
 
     \b
-    Formats, told apart by ending and content; a folder stands for its files:
+    Formats, told apart by ending (and .gz) and content; a folder stands for its files:
       CSV, JSON       problem, n, c and possibly step in a row: counts
                       problem and correct, score or verdict in a row: a response; also JSON Lines
       HELM            per_instance_stats.json: counts of the metric that --metric names

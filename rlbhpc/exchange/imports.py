@@ -14,7 +14,7 @@ from typing import Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
 from rlbhpc.exchange.formats import FORMATS
-from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, json_lines
+from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, ending, json_lines
 from rlbhpc.exchange.formats.rows import LINES, fields
 from rlbhpc.store import attempts, grid, tables
 from rlbhpc.store import samples as stored_samples
@@ -116,9 +116,7 @@ def _files(given: Path) -> Iterator[tuple[Path, Form]]:
 
 def _what_is_there(path: Path) -> str:
     """What a file of no known format holds, as far as anybody can tell."""
-    if path.suffix == ".gz":
-        raise UserError(f"{path}: is compressed; unpack it first")
-    if path.suffix.lower() in LINES:
+    if ending(path) in LINES:
         # What is no JSON at all is told by its reader.
         next(json_lines(path), None)
     names = ", ".join(filter(str.isprintable, fields(path)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable
@@ -337,6 +338,24 @@ def test_scored_responses_as_people_write_them(tmp_path: Path, name: str, text: 
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv.gz", "problem,correct\na,1\na,0\n"),
+        ("a.json.gz", '[{"problem": "a", "score": 1}, {"problem": "a", "score": 0}]'),
+        ("A.JSONL.GZ", '{"problem": "a", "score": 1}\n{"problem": "a", "score": 0}\n'),
+    ],
+)
+def test_a_packed_file_is_read_as_what_is_in_it(tmp_path: Path, name: str, text: str) -> None:
+    packed = gzip.compress(text.encode())
+    (tmp_path / name).write_bytes(packed)
+    take_in(tmp_path / "run", tmp_path / name)
+    assert verdicts(cube_of(tmp_path / "run"), "a") == [RIGHT, WRONG]
+    (tmp_path / name).write_bytes(packed[:-9])
+    with pytest.raises(UserError, match="not a whole gzip file"):
+        take_in(tmp_path / "half", tmp_path / name)
+
+
+@pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
         ("a.csv", "problem,n,c\na,4,1\na,4,1\n", r"a\.csv:3: a at step 0 stands in .*a\.csv:2"),
@@ -354,7 +373,7 @@ def test_scored_responses_as_people_write_them(tmp_path: Path, name: str, text: 
             "the response is a list; a text",
         ),
         ("a.jsonl", "\x1f\x8b", r"a\.jsonl:1: not JSON"),
-        ("a.jsonl.gz", "", "is compressed; unpack it first"),
+        ("a.jsonl.gz", "{}", r"a\.jsonl\.gz: not a whole gzip file \(Not a gzipped file"),
     ],
 )
 def test_rows_that_mean_nothing_are_refused(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import Imported, row_of, whole_json
+from rlbhpc.exchange.formats.form import Imported, ending, row_of, whole_json
 from rlbhpc.verify.verdict import Status
 
 _STATUS: Final = {"pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT}
@@ -23,7 +23,7 @@ class EvalPlusResults:
 
     def fits(self, path: Path) -> bool:
         """By the ending and the keys at the top."""
-        if path.suffix.lower() != ".json":
+        if ending(path) != ".json":
             return False
         top = whole_json(path)
         return isinstance(top, dict) and {"eval", "hash"} <= top.keys()

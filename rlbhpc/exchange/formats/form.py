@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -132,9 +135,25 @@ def as_verdict(value: Any, place: str) -> Status | str:
     )
 
 
+def ending(path: Path) -> str:
+    """What a file's name ends with, in lower case; ``.jsonl`` of ``samples.jsonl.gz``."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
+    """The bytes of a file, unpacked if its name ends in .gz."""
+    packed = path.suffix.lower() == ".gz"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        try:
+            yield file
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UserError(f"{path}: not a whole gzip file ({error})") from error
+
+
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a JSON Lines file, each with its place for messages."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -159,7 +178,8 @@ def first_object(path: Path) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _parsed(path: Path, stamp: tuple[int, int]) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        with opened(path) as file:
+            return json.loads(file.read())
     except (ValueError, RecursionError):
         return None
 

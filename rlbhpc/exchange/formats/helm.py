@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import ImportedCounts, choose_score, row_of, whole_json
+from rlbhpc.exchange.formats.form import ImportedCounts, choose_score, ending, row_of, whole_json
 
 
 class HelmStats:
@@ -21,7 +21,7 @@ class HelmStats:
 
     def fits(self, path: Path) -> bool:
         """By the ending and the fields of the first object."""
-        if path.suffix.lower() != ".json":
+        if ending(path) != ".json":
             return False
         top = whole_json(path)
         is_list = isinstance(top, list) and bool(top) and isinstance(top[0], dict)

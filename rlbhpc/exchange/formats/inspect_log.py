@@ -17,6 +17,7 @@ from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,
+    ending,
     row_of,
     whole_json,
 )
@@ -38,9 +39,9 @@ class InspectLog:
 
     def fits(self, path: Path) -> bool:
         """By the ending; ``.json`` by what is in it."""
-        if path.suffix.lower() == ".eval":
+        if ending(path) == ".eval":
             return True
-        return path.suffix.lower() == ".json" and bool(_listed(path))
+        return ending(path) == ".json" and bool(_listed(path))
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the samples; ``metric`` names the scorer."""
@@ -79,7 +80,7 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 
 
 def _samples(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    if path.suffix.lower() == ".json":
+    if ending(path) == ".json":
         for number, row in enumerate(_listed(path)):
             yield f"{path}: sample {number}", row
         return

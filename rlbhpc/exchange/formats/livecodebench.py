@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.exchange.formats.form import Imported, as_verdict, row_of, same_length, whole_json
+from rlbhpc.exchange.formats.form import (
+    Imported,
+    as_verdict,
+    ending,
+    row_of,
+    same_length,
+    whole_json,
+)
 from rlbhpc.verify.verdict import Status
 
 
@@ -17,7 +24,7 @@ class LiveCodeBenchResults:
 
     def fits(self, path: Path) -> bool:
         """By the ending and the fields of the first record."""
-        if path.suffix.lower() != ".json":
+        if ending(path) != ".json":
             return False
         top = whole_json(path)
         return (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import first_object, json_lines, whole_json
+from rlbhpc.exchange.formats.form import ending, first_object, json_lines, opened, whole_json
 
 _TABLES: Final = {".csv", ".tsv"}
 LINES: Final = {".jsonl", ".ndjson"}
@@ -18,13 +20,13 @@ csv.field_size_limit(1 << 30)
 
 def fields(path: Path) -> list[str]:
     """Names that a file's first row has; none where it has no rows."""
-    ending = path.suffix.lower()
-    if ending in _TABLES:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    kind = ending(path)
+    if kind in _TABLES:
+        with _text(path) as file:
             return _names(next(csv.reader(file, delimiter=_delimiter(path)), []))
-    if ending in LINES:
+    if kind in LINES:
         return list(first_object(path))
-    value = whole_json(path) if ending == ".json" else None
+    value = whole_json(path) if kind == ".json" else None
     return list(value[0]) if isinstance(value, list) and value and _is_row(value[0]) else []
 
 
@@ -33,10 +35,10 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Cells of a CSV are texts, and its names are in lower case. What is empty or null is left out.
     """
-    ending = path.suffix.lower()
-    if ending in _TABLES:
+    kind = ending(path)
+    if kind in _TABLES:
         yield from _table(path)
-    elif ending in LINES:
+    elif kind in LINES:
         yield from ((place, _filled(row)) for place, row in json_lines(path))
     else:
         for number, row in enumerate(whole_json(path)):
@@ -70,7 +72,7 @@ def whole_number(value: Any) -> int:
 
 
 def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         cells = csv.reader(file, delimiter=_delimiter(path))
         names = _names(next(cells, []))
         for row in cells:
@@ -83,9 +85,15 @@ def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield place, yielded
 
 
+@contextmanager
+def _text(path: Path) -> Iterator[TextIOWrapper]:
+    with opened(path) as file:
+        yield TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+
+
 def _delimiter(path: Path) -> str:
     """What separates cells: whichever of comma, semicolon and tab the first line has most of."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
+    with _text(path) as file:
         return max(",;\t", key=file.readline().count)
 
 
