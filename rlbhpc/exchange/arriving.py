@@ -8,6 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -53,7 +54,7 @@ class Target:
             raise UserError(f"problem {name!r} has an id that can't be stored ({error})") from error
         return f"{self.problem_set}/{name.removeprefix(self.problem_set + '/')}"
 
-    @property
+    @cached_property
     def request(self) -> int:
         """The fingerprint that imported samples have instead of a prompt's and a model's."""
         return fingerprint({"imported": self.arm, "model": self.model})
