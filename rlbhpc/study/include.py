@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.fields import NAME_PATTERN
+from rlbhpc.study.fields import NAME_PATTERN, Shape
+from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.tree import MAX_DEPTH, Node, is_file, joined, parse, read_tree, shown
 
 MAX_INCLUDES: Final = 32
 COMMAND_LINE: Final = "--set"
 # A recipe has one of these: whoever writes the other means it in place of the one below.
 _SEEDS: Final = {"seed", "seeds"}
+_STUDY: Final = Shape(StudyFile)
 
 
 def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
@@ -106,12 +108,20 @@ def overlay(below: Node, above: Node, *where: str) -> Node:
     return replace(place, value=entries)
 
 
-def _without_nulls(node: Node) -> Node:
-    """Drop the keys that hold nothing: writing nothing is leaving the key out."""
-    if isinstance(node.value, dict):
-        kept = {k: _without_nulls(n) for k, n in node.value.items() if n.value is not None}
-        return replace(node, value=kept)
-    return node
+def _without_nulls(node: Node, shape: Shape | None = _STUDY) -> Node:
+    """Drop the keys that hold nothing: writing nothing is leaving the key out.
+
+    One that is not in the schema stays, to be refused as any other that is misspelt.
+    """
+    if not isinstance(node.value, dict):
+        return node
+    kept = {}
+    for key, child in node.value.items():
+        below = shape.below(key) if shape else None
+        is_known = below or not (shape and shape.is_entry) or key in _SEEDS
+        if child.value is not None or not is_known:
+            kept[key] = _without_nulls(child, below)
+    return replace(node, value=kept)
 
 
 def _override(tree: Node, text: str) -> Node:

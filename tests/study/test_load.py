@@ -147,6 +147,8 @@ def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
         ("models.line.steps=[100, 150]", "steps there: 100, 200"),
         ("models.line.steps=[100, 100]", "100 stands twice in the list"),
         ("models.base.steps=[1]", "`steps` needs `train`, or a `path` with {step} in it"),
+        ("arms.base.temprature=", "arms.base.temprature: unknown key; allowed: "),
+        ("samplng=null", "samplng: unknown key; allowed: "),
         ("models.line.steps=null", "a line of checkpoints needs `steps`"),
         ("models.base.train={from: far, recipe: grpo}", "give exactly one of `path`, `train` and"),
         ("arms.line.steps=[0, 300]", "steps[1]: found 300; allowed: a step of model line: 0, 1"),
