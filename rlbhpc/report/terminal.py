@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rlbhpc.report.console import Printer
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node
 from rlbhpc.report.matrix import line, net, several_bases, verdict
-from rlbhpc.report.phrases import plain, signed
+from rlbhpc.report.phrases import plain, several, signed
 
 # Notes that are printed before it is said how many more there are.
 _NOTES: Final = 6
@@ -72,8 +73,9 @@ def print_notes(report: Report, console: Console, most: int | None = _NOTES) -> 
         printer.prose(f"· {plain(note)}")
     more = len(report.notes) - len(report.notes[:most])
     if more:
+        folder = shlex.quote(str(report.folder))
         printer.prose(
-            f"· and {more:,} more notes: rlbhpc report {report.folder.name} --terminal -v"
+            plain(f"· and {several(more, 'more note')}: rlbhpc report {folder} --terminal -v")
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +95,13 @@ def test_curves_stand_where_their_values_are() -> None:
 
 def test_a_curve_of_one_point_is_drawn() -> None:
     assert len(block_curves([1], [0.2], [0.4], 20)) == 13
+
+
+def test_notes_that_are_left_out_are_counted_and_their_command_can_be_pasted(
+    report: Report,
+) -> None:
+    folder = Path("my runs/math")
+    for notes, words in ((7, "1 more note: "), (8, "2 more notes: ")):
+        long = replace(report, folder=folder, notes=("x",) * notes)
+        flat = " ".join(text_of(long, 300, verbose=False).split())
+        assert f"· and {words}rlbhpc report 'my runs/math' --terminal -v" in flat
