@@ -56,6 +56,9 @@ def init(
     if base and trained and name is None:
         pair = draft(base, trained, sets, cluster)
         target = write_study(pair, output)
+        for model in filter(None, (pair.base.hub, pair.trained.hub)):
+            click.echo(f"{model}: no such folder here, so a model of the hub; if it is none, "
+                       f"correct it in {target}")  # fmt: skip
         click.echo(f"{target} written; now: rlbhpc check {target}")
         return
     if base or trained or sets or cluster:

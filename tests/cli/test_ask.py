@@ -67,6 +67,13 @@ def test_models_of_the_hub_lie_where_they_will_be_fetched_to(folder: Path) -> No
     assert "trained-under-base" in text
 
 
+def test_what_is_no_folder_is_said_to_be_taken_for_a_model_of_the_hub(folder: Path) -> None:
+    words = ["--base", "checkpoint/base", "--trained", "models/rl", "--cluster", "local"]
+    output = CliRunner().invoke(cli, ["init", *words]).output
+    assert "checkpoint/base: no such folder here, so a model of the hub; if it is none, " in output
+    assert "models/rl: " not in output
+
+
 def test_the_prompt_follows_the_model_and_the_sets(folder: Path) -> None:
     assert pair().prompt == "qwen-boxed"
     assert pair(base="meta-llama/Llama-3.1-8B").prompt == "completion"
