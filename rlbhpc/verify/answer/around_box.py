@@ -3,27 +3,34 @@ r"""What stands right before and right behind a box: it denies the box, or belon
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
+
+from rlbhpc.verify.answer.lexer import FUNCTIONS, tokenize
 
 _BOUNDS: Final = (
     " at most", " at least", " up to", " no greater than", " no more than", " no less than",
 )  # fmt: skip
 # Right before a box these deny it, bound it, or make it a part of something larger.
 _DENY: Final = (
-    *_BOUNDS, " not", "n't", "n’t", " never", " than", "not equal to", "not be", "\\ne", "\\neq",
+    " not", "n't", "n’t", " never", " than", "not equal to", "not be", "\\ne", "\\neq",
     "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times", "/", "+",
     " wrong answer", " incorrect answer", " naive answer",
 )  # fmt: skip
-_LAST_SIGNS: Final = frozenset(words[-1] for words in _DENY)
 _OPEN: Final = re.compile(
     r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
 )
 
-# A function that is taken of the box: "\\log_2 \\boxed{5}", "f(\\boxed{5})".
-_FUNCTION: Final = re.compile(
-    r"\\(?:log|ln|lg|exp|a?(?:rc)?(?:sin|cos|tan|cot|sec|csc))(?:[_^]\{?-?\w+\}?)?[\s({]*$"
+# A function that is taken of the box: "\\log_2 \\boxed{5}", "f\\left(\\boxed{5}\\right)".
+_MARKS: Final = r"(?:[_^]\{?-?\w+\}?)?'*"
+_FUNCTION: Final = re.compile(rf"\\([A-Za-z]+)(?:\{{(\w+)\}})?{_MARKS}\s*$")
+_CALLED: Final = re.compile(
+    rf"(\\[A-Za-z]+|(?<![A-Za-z\\])[A-Za-z]+)(?:\{{(\w+)\}})?{_MARKS}"
+    r"(\s*)(?:\\(?:left|[bB]igg?l?))?\s*\($"
 )
-_CALLED: Final = re.compile(r"(?<![A-Za-z\\])[A-Za-z]\($")
+# "P(\\boxed{(3,4)})" is a point.
+_CAPITAL: Final = re.compile(r"(?<![A-Za-z\\])[A-Z]\($")
+_COORDINATES: Final = re.compile(r"\\boxed\{\([^()]*,")
 _DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
 
 # A dollar before a word is a price's: "$20. So he spends \\boxed{5} - and keeps $15".
@@ -38,20 +45,39 @@ def denied(body: str, box: int, end: int) -> bool:
     """Whether what stands around a box denies it, bounds what is unknown, or makes it a part."""
     if not body.startswith("$", end) and _MORE.match(body, end) and body.count("$", 0, box) % 2:
         return _WORD.search(body, body.rfind("$", 0, box), box) is None
-    before = body[max(0, box - 24) : box]
-    if before.endswith("(") and _CALLED.search(before) is not None:
-        return True
-    if "\\" in before and _FUNCTION.match(before, before.rfind("\\")) is not None:
-        return True
-    words = before.rstrip(" $\\([*")
-    if words[-1:] not in _LAST_SIGNS:
+    lead = _lead(body[box - 24 if box > 24 else 0 : box])
+    if lead == "named":
+        return _COORDINATES.match(body, box) is None
+    if lead == "bound":
+        return _OPEN.search(body[max(0, box - 300) : box].rpartition(". ")[2]) is not None
+    return bool(lead)
+
+
+@lru_cache(maxsize=4096)
+def _lead(before: str) -> str:
+    """Say whether a box is "denied" by what leads to it, "bound", or "named" by a capital letter.
+
+    Few words lead to a box, and they are written again and again.
+    """
+    if _is_argument(before.rstrip(" $\n{")):
+        return "named" if _CAPITAL.search(before) is not None else "denied"
+    words = before.rstrip(" $\\([*\n")
+    if words.endswith(_BOUNDS):
+        return "bound"
+    part = words.endswith("}{") and _DENOMINATOR.search(words) is not None
+    return "denied" if part or words.endswith(_DENY) else ""
+
+
+def _is_argument(before: str) -> bool:
+    """Whether a function is taken of what follows."""
+    if not before.endswith("(") or before.endswith("\\("):
+        name = _FUNCTION.search(before)
+        return name is not None and (name[2] or name[1]) in FUNCTIONS
+    called = _CALLED.search(before)
+    if called is None:
         return False
-    if not words.endswith(_DENY):
-        return words.endswith("}{") and _DENOMINATOR.search(words) is not None  # nearly never
-    if not words.endswith(_BOUNDS):
-        return True
-    sentence = body[max(0, box - 300) : box].rpartition(". ")[2]
-    return _OPEN.search(sentence) is not None
+    kinds = [kind for kind, _ in tokenize(called[2] or called[1])]
+    return kinds in ([["f"]] if called[3] else [["f"], ["s"], ["u"]])
 
 
 # --- behind ---------------------------------------------------------------------------------------
@@ -87,7 +113,7 @@ _MINUS: Final = re.compile(r"[=$(\[]\s*-\s*$|^\s*-$", re.MULTILINE)
 
 def joined(body: str, box: int, text: str, suffix: str) -> str:
     """Join what a box holds and what stands around it; a letter that is explained is no unit."""
-    before = body[max(0, box - 60) : box]
+    before = body[box - 60 if box > 60 else 0 : box]
     if before.endswith(("-", "- ")) and not text.startswith("-") and _MINUS.search(before):
         text = f"-({text})" if "+" in text or "-" in text else f"-{text}"
     elif text.isdecimal() and ("base" in before or "decimal" in before) and _IN_TEN.search(before):
