@@ -29,8 +29,8 @@ _TURN_END: Final = re.compile(
     r"|｜end▁of▁sentence｜)>"
 )
 _THINK: Final = re.compile(r"<(/?)(?:think|thinking)>")
-# Whether a response may hold either: its literal beginning makes the search a loop in C.
-_MARKUP: Final = re.compile(r"<(?:[|/｜]|think|e)")
+# Whether a response may hold either; one class of letters is sought twice as fast as the names.
+_MARKUP: Final = re.compile(r"<[|/｜te]")
 # A base model that goes on after its answer, with a question of its own.
 _NEXT_TASK: Final = re.compile(
     r"\n[#* ]*(?:Human|User|Question|Problem|Q|Instruction|Exercise|Example|Input)\s*\d*\s*[:：]"
@@ -59,10 +59,16 @@ def _from_last_box(body: str) -> Extracted | None:
     run over the rest: for markup, and for an earlier box.
     """
     start = body.rfind("\\boxed{")
-    box = _FLAT_BOX.match(body, start) if start >= 0 else None
-    if box is None or not box[1] or box[1].isspace() or "box" in box[1]:
+    if start < 0:
         return None
-    if denied(body, start, box.end()):
+    end = body.find("}", start) + 1
+    text = body[start + len("\\boxed{") : end - 1] if end else "{"
+    if "{" in text or "\\" in text:
+        box = _FLAT_BOX.match(body, start)
+        if box is None:
+            return None
+        text, end = box[1], box.end()
+    if not text or text.isspace() or "box" in text or denied(body, start, end):
         return None
     if body.rfind("box", 0, start) >= 0:
         between = body[body.rfind("}", 0, start) + 1 : start]
@@ -70,10 +76,8 @@ def _from_last_box(body: str) -> Extracted | None:
             return None
         if _PART.search(body) is not None:
             return None
-    suffix = _suffix(body[box.end() :])
-    if suffix is None:
-        return None
-    return Extracted(joined(body, start, box[1].strip(), suffix), "box")
+    suffix = _suffix(body[end:])
+    return None if suffix is None else Extracted(joined(body, start, text.strip(), suffix), "box")
 
 
 @lru_cache(maxsize=4096)
@@ -199,7 +203,7 @@ def _box(body: str) -> _Box | None:
     start, end = joined[0].start, filled[-1].end
     if len(joined) > 1 and body[:start].rstrip("$ ").endswith("("):
         closing = body[end:].lstrip("$ ")
-        text = f"({text})" if closing.startswith(")") else text
+        text = f"({text})" if closing.startswith((")", "\\right)")) else text
     return _Box(text, start, end)
 
 
