@@ -262,15 +262,20 @@ def _inner(match: re.Match[str]) -> str:
 
 # "4:6, or 2:3 in lowest terms"
 _REDUCED: Final = re.compile(
-    r"^\d+[:/]\d+,? or (?=\d+[:/]\d+ in (?:lowest terms|simplest form))"
+    r"^(\d{1,9})[:/](\d{1,9}),? or (?=(\d{1,9})[:/](\d{1,9}) in (?:lowest terms|simplest form))"
     r"| in (?:lowest terms|simplest form)$"
 )
+
+
+def _unless_unequal(terms: re.Match[str]) -> str:
+    equal = terms[1] is None or int(terms[1]) * int(terms[4]) == int(terms[2]) * int(terms[3])
+    return "" if equal else terms[0]
 
 
 def undelimited(text: str) -> str:
     """Strip the emphasis and the math delimiters around a whole answer."""
     if len(text) > 2000:
         return text
-    text = _REDUCED.sub("", text.strip().strip("*").strip().rstrip("!"))
+    text = _REDUCED.sub(_unless_unequal, text.strip().strip("*").strip().rstrip("!"))
     match = _MATH.fullmatch(text.rstrip(" ."))
     return _inner(match) if match is not None else text

@@ -96,7 +96,7 @@ _NO_SOLUTIONS: Final = re.compile(
 )
 _IT_IS: Final = re.compile(
     r"(?:the|my)\s+answer\s+is(?:n['’]t|\s+not)\s+[^\s;,]{1,20}[;,]\s+it(?:['’]s|\s+is)\s+([^\s,;]+)"
-    r"|(?:but\s+|(?:wait|hold\s+on)\W+)?it(?:['’]s|\s+is)\s+([^\s,;]+)",
+    r"|(?:but\s+|(?:wait|hold\s+on)\W+)?(?:actually\W+)?it(?:['’]s|\s+is)\s+(?:actually\s+)?([^\s,;]+)",
     re.IGNORECASE,
 )
 
