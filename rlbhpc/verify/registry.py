@@ -24,8 +24,10 @@ More is optional, and only :mod:`rlbhpc.verify.running.batch` uses it:
 from __future__ import annotations
 
 import importlib
+import inspect
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
@@ -48,6 +50,10 @@ KINDS: Final[dict[str, str]] = {
     "program-task": "rlbhpc.verify.kinds.program_task",
     "reasoning-gym": "rlbhpc.verify.kinds.reasoning_gym",
 }
+
+
+# What reward functions elsewhere call the reference answer, which they take second.
+_REFERENCES: Final = {"gold", "ground_truth", "reference", "reference_answer", "target", "label"}
 
 
 class Verifier(Protocol):
@@ -117,6 +123,13 @@ def _own(kind: str) -> OwnVerifier:
             f"verifier {plugin.identity}: found {plugin.value!r}; allowed: a function "
             "verify(gold, response, problem=None)"
         )
+    with suppress(ValueError):  # what is built in may not tell its parameters
+        parameters = list(inspect.signature(plugin.value).parameters)
+        if parameters[1:2] and parameters[1] in _REFERENCES:
+            raise UserError(
+                f"verifier {plugin.identity}: its parameters are {', '.join(parameters)}; it is "
+                "called as verify(gold, response, problem)"
+            )
     return OwnVerifier(plugin)
 
 

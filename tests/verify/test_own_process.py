@@ -220,3 +220,13 @@ def test_a_training_reward_is_judged_under_the_same_limit(kind: str) -> None:
     problem = Problem("sums/3", {"question": "1 + 1?"}, "2", kind)
     assert verify_apart(problem, "2", seconds=0.2).right
     assert verify_apart(problem, "wait", seconds=0.2).status is Status.ERROR
+
+
+@pytest.mark.parametrize(
+    "parameters", ["response, gold, problem=None", "solution_str, ground_truth, extra_info=None"]
+)
+def test_a_verifier_that_takes_the_reference_second_is_refused(kind: str, parameters: str) -> None:
+    """As verl's reward functions do: every verdict was of the reference answer."""
+    Path(kind).write_text(f"def verify({parameters}):\n    return True\n")
+    with pytest.raises(UserError, match=r"its parameters are .* called as verify\(gold, response"):
+        judge(kind, "2")
