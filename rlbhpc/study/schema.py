@@ -76,7 +76,7 @@ class Endpoint(Entry):
     concurrency: Annotated[int, Field(ge=1, le=1_000)] = 32
     """Requests in flight at a time."""
     timeout: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
-    """A request is sent again after so many seconds without an answer."""
+    """Seconds without an answer after which a request is sent again."""
     top_logprobs: Annotated[int, Field(ge=0, le=100)] = 5
     """Most likely tokens to request, which bound the entropy; 0 requests no log-probabilities."""
 
@@ -154,8 +154,8 @@ class ProblemSet(Entry):
     left out is counted by `rlbhpc check`, `plan` and the report.
     """
     probe: Annotated[float, Field(gt=0, lt=1), Tag("probe")] | None = None
-    """Show only this share of each question's words: right is who goes on word for word, as a model
-    does that has read the set. Take the prompt `bare`.
+    """Show only this share of each question's words: an answer is right if it completes the
+    question word for word, as a model does that has read the set. Take the prompt `bare`.
     """
     n: Samples | None = None
     """Samples per problem of this set, in place of the arms' own n."""
@@ -207,7 +207,7 @@ class MoreSampling(Entry):
     """Sampling settings that are off unless they are set; names and meaning are vLLM's."""
 
     top_k: Annotated[int, Field(ge=0, le=10_000_000), Tag("k")] | None = None
-    """Draw from the so many likeliest tokens; 0 switches it off."""
+    """Draw from this many of the likeliest tokens; 0 switches it off."""
     min_p: Annotated[float, Field(ge=0, le=1), Tag("minp")] | None = None
     """Draw from tokens at least this times as likely as the likeliest; 0 switches it off."""
     repetition_penalty: Annotated[float, Field(gt=0, le=10), Tag("rep")] | None = None
@@ -219,7 +219,7 @@ class MoreSampling(Entry):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2), Tag("freq")] | None = None
     """Subtract this from a token's logit for every time that the response has it."""
     min_tokens: Annotated[int, Field(ge=0, le=10_000_000), Tag("min")] | None = None
-    """No end token among the first so many; goes without `stop`."""
+    """No end token among this many first tokens; not together with `stop`."""
     stop_token_ids: (
         Annotated[list[Annotated[int, Field(ge=0, le=10_000_000)]], AfterValidator(different)]
         | None
@@ -243,7 +243,7 @@ class SamplingDefaults(MoreSampling):
     n: Samples | None = None
     """Samples per problem."""
     stop_after: StopAfter | None = None
-    """End a problem's samples at so many right ones, or at n; 0 draws all n."""
+    """End a problem's samples at this many right ones, or at n; 0 draws all n."""
     problem_sets: SetNames | None = None
     """The sets to answer; when left out, all that no recipe trains on."""
     engine: PluginName | None = None
@@ -266,10 +266,10 @@ class ArmEntry(MoreSampling):
     stop: list[Text] = Field(default_factory=list)
     """Texts that end a response and are cut from it."""
     n: Samples
-    """Samples per problem; a problem set's own `n` goes before."""
+    """Samples per problem; a problem set's own `n` wins."""
     stop_after: StopAfter | None = None
-    """End a problem's samples at so many right ones, or at n; 0 draws all n. A problem set's own
-    `stop_after` goes before.
+    """End a problem's samples at this many right ones, or at n; 0 draws all n. A problem set's own
+    `stop_after` wins.
     """
     steps: Checkpoints | None = None
     """The checkpoints to sample, 0 for the base; when left out, all `steps` of the model."""
