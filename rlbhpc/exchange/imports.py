@@ -14,8 +14,8 @@ from typing import Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
 from rlbhpc.exchange.formats import FORMATS
-from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, ending, json_lines
-from rlbhpc.exchange.formats.rows import LINES, fields
+from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, ending, json_lines, opened
+from rlbhpc.exchange.formats.rows import fields
 from rlbhpc.store import attempts, grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural
@@ -116,7 +116,10 @@ def _files(given: Path) -> Iterator[tuple[Path, Form]]:
 
 def _what_is_there(path: Path) -> str:
     """What a file of no known format holds, as far as anybody can tell."""
-    if ending(path) in LINES:
+    with opened(path) as file:
+        if not any(map(bytes.strip, file)):
+            raise UserError(f"{path}: holds nothing")
+    if ending(path) in {".jsonl", ".ndjson"}:
         # What is no JSON at all is told by its reader.
         next(json_lines(path), None)
     names = ", ".join(filter(str.isprintable, fields(path)))

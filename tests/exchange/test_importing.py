@@ -329,6 +329,8 @@ def test_counts_as_people_write_them(tmp_path: Path, name: str, text: str) -> No
         ("a.csv", "problem,sample,correct\na,0,True\na,1,False\na,2,1\na,3,no\n"),
         ("a.json", '[{"problem": "a", "score": v}, {"problem": "a", "score": 0.0}]'),
         ("a.jsonl", '{"problem": "a", "score": "1"}\n{"problem": "a", "score": "false"}\n'),
+        ("a.json", '{"problem": "a", "score": 1}\n{"problem": "a", "score": 0}\n'),
+        ("a.txt", '{"problem": "a", "score": 1}\n{"problem": "a", "score": 0}\n'),
     ],
 )
 def test_scored_responses_as_people_write_them(tmp_path: Path, name: str, text: str) -> None:
@@ -372,6 +374,9 @@ def test_a_packed_file_is_read_as_what_is_in_it(tmp_path: Path, name: str, text:
             '{"problem": 1, "score": 1, "text": ["x"]}\n',
             "the response is a list; a text",
         ),
+        ("a.csv", "", r"a\.csv: holds nothing"),
+        ("a.jsonl", "\n", r"a\.jsonl: holds nothing"),
+        ("a.json", '{"results": [1]}', r"with the fields results it is of no format that is known"),
         ("a.jsonl", "\x1f\x8b", r"a\.jsonl:1: not JSON"),
         ("a.jsonl.gz", "{}", r"a\.jsonl\.gz: not a whole gzip file \(Not a gzipped file"),
     ],

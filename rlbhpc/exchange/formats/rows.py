@@ -13,7 +13,6 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import ending, first_object, json_lines, opened, whole_json
 
 _TABLES: Final = {".csv", ".tsv"}
-LINES: Final = {".jsonl", ".ndjson"}
 # A response of 32,000 tokens is longer than what the reader allows by itself.
 csv.field_size_limit(1 << 30)
 
@@ -24,10 +23,10 @@ def fields(path: Path) -> list[str]:
     if kind in _TABLES:
         with _text(path) as file:
             return _names(next(csv.reader(file, delimiter=_delimiter(path)), []))
-    if kind in LINES:
-        return list(first_object(path))
     value = whole_json(path) if kind == ".json" else None
-    return list(value[0]) if isinstance(value, list) and value and _is_row(value[0]) else []
+    if not isinstance(value, list):  # JSON Lines, whatever the ending is
+        return list(first_object(path))
+    return list(value[0]) if value and _is_row(value[0]) else []
 
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -38,10 +37,10 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     kind = ending(path)
     if kind in _TABLES:
         yield from _table(path)
-    elif kind in LINES:
+    elif kind != ".json" or not isinstance(value := whole_json(path), list):
         yield from ((place, _filled(row)) for place, row in json_lines(path))
     else:
-        for number, row in enumerate(whole_json(path)):
+        for number, row in enumerate(value):
             if not _is_row(row):
                 raise UserError(f"{path}: entry {number} is no object")
             yield f"{path}: object {number}", _filled(row)
