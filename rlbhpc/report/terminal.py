@@ -41,7 +41,7 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     s = report.settings
     printer.prose(
         f"Intervals: {100 * s.prob:g} %, problems like these; {s.replicates:,} bootstrap "
-        f"replicates, seed {s.seed}. Responses behind it: rlbhpc show {report.folder.name} "
+        f"replicates, seed {s.seed}. Responses behind it: rlbhpc show {_folder(report)} "
         "--problem ID.",
         style="dim",
     )
@@ -73,9 +73,8 @@ def print_notes(report: Report, console: Console, most: int | None = _NOTES) -> 
         printer.prose(f"· {plain(note)}")
     more = len(report.notes) - len(report.notes[:most])
     if more:
-        folder = shlex.quote(str(report.folder))
         printer.prose(
-            plain(f"· and {several(more, 'more note')}: rlbhpc report {folder} --terminal -v")
+            f"· and {several(more, 'more note')}: rlbhpc report {_folder(report)} --terminal -v"
         )
 
 
@@ -87,6 +86,11 @@ def print_sentences(report: Report, console: Console) -> None:
         for sentence in (*pair.words, conditions(report, pair)):
             printer.prose(plain(sentence))
         printer.blank()
+
+
+def _folder(report: Report) -> str:
+    """The run's folder as a word of a command."""
+    return plain(shlex.quote(str(report.folder)))
 
 
 def _name(report: Report, pair: Comparison) -> str:

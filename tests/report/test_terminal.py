@@ -105,3 +105,4 @@ def test_notes_that_are_left_out_are_counted_and_their_command_can_be_pasted(
         long = replace(report, folder=folder, notes=("x",) * notes)
         flat = " ".join(text_of(long, 300, verbose=False).split())
         assert f"· and {words}rlbhpc report 'my runs/math' --terminal -v" in flat
+        assert "rlbhpc show 'my runs/math' --problem ID" in flat
