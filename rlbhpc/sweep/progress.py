@@ -64,7 +64,7 @@ class Progress:
             f"{duration(seconds_left)} to go"
             if self.done < self.total
             else f"in {duration(seconds)}",
-            f"{len(self._solved):,} problems solved",
+            f"{len(self._solved):,} problem{'s' * (len(self._solved) != 1)} solved",
         ]
         if self._failed:
             parts.append(f"{self._failed:,} failed")

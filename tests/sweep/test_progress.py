@@ -33,12 +33,12 @@ def test_the_start_of_an_engine_is_not_taken_for_the_speed_of_samples(
 def test_a_slow_sweep_tells_after_a_minute_how_long_it_will_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert "25.0 h to go · 1 problems solved" in line(monkeypatch, 1, 30, 90)
+    assert "25.0 h to go · 1 problem solved" in line(monkeypatch, 1, 30, 90)
 
 
 def test_what_is_done_tells_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = line(monkeypatch, 1000, 30, 120)
-    assert shown == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problems solved"
+    assert shown == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problem solved"
 
 
 def test_samples_that_failed_are_told_with_the_last_cause() -> None:
