@@ -172,7 +172,9 @@ def _train_job(study: Study, name: str, training: list[str], sampling: list[Job]
         for job in sampling
         if job.needs and trained_by(study, *job.needs) == name
     )
-    grows = (f"../../training/{name}/step-*[0-9]", f"../../models/{name}/step-*[0-9]")
+    layout = study.layout
+    steps = (layout.states(name), layout.checkpoints(name))
+    grows = tuple(f"../../{folder.relative_to(layout.root)}/step-*[0-9]" for folder in steps)
     return Job(
         f"train-{name}", "train", ("train", SNAPSHOT, name), after=tuple(after), model=name,
         grows=grows, needs=(base, study.last_step(base)) if base else None, releases=releases,

@@ -82,6 +82,10 @@ class Layout:
         """Return the training state and dynamics of a model that the study trains."""
         return self.root / "training" / model
 
+    def states(self, model: str) -> Path:
+        """One folder per saved step of a training, to go on from."""
+        return self.training(model) / "state"
+
     def rollouts(self, model: str) -> Path:
         """Parts with a row for every response that a training sampled."""
         return self.training(model) / "rollouts"

@@ -167,7 +167,7 @@ def _settings(study: Study, model: str, *, gpu: bool) -> Settings:
 
 def _saved_zero(study: Study, model: str) -> tuple[int, bool] | None:
     """How a run that goes on had divided its state, whatever would be chosen today."""
-    for state in reversed(states(study.layout.training(model) / "state")):
+    for state in reversed(states(study.layout.states(model))):
         progress = json.loads((state / "progress.json").read_text())
         if "zero_stage" in progress:
             return progress["zero_stage"], progress["offload"]

@@ -53,7 +53,7 @@ def adopt_older(study: Study, model: str) -> None:
     """Record a training of a version without records, if its state is one of this very run."""
     training = study.models[model].train
     assert training is not None
-    newest = states(study.layout.training(model) / "state")[-1]
+    newest = states(study.layout.states(model))[-1]
     progress = json.loads((newest / "progress.json").read_text())
     if progress["identity"] == _run(study, model, training).identity:
         adopt(study, model)

@@ -52,6 +52,18 @@ def test_every_shard_is_in_one_task_and_no_limit_is_passed(
         before.add(job.name)
 
 
+def test_a_saved_step_of_a_training_is_something_new(tmp_path: Path) -> None:
+    draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path), TRAINED)
+    (training,) = [job for job in jobs if job.kind == "train"]
+    folder = draft.study.layout.launches / "0001"
+    folder.mkdir(parents=True)
+    for new in (draft.study.layout.states("rl"), draft.study.layout.checkpoints("rl")):
+        before = [path for pattern in training.grows for path in folder.glob(pattern)]
+        (new / "step-00000002").mkdir(parents=True)
+        after = [path for pattern in training.grows for path in folder.glob(pattern)]
+        assert len(after) == len(before) + 1
+
+
 def test_a_limit_that_no_launch_fits_into_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="`max_jobs` is 2"):
         jobs_in(tmp_path / "s", cluster_of(tmp_path, max_jobs=2))
