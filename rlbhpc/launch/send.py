@@ -100,7 +100,7 @@ class _Sent:
         """What a job waits for: the jobs before it, else what the user named."""
         record = self.launch.record
         before = [number for other in record["jobs"][name]["after"] for number in self.ids[other]]
-        before += self._earlier_wave(name)
+        before += self._earlier_array(name)
         if forgotten and before:
             # What Slurm has forgotten has ended long ago.
             before = sorted({row.job for row in slurm.queue(before, self.launch.clusters) or ()})
@@ -108,12 +108,12 @@ class _Sent:
             return ["afterany:" + ":".join(map(str, before))]
         return [record["dependency"]] if record.get("dependency") else []
 
-    def _earlier_wave(self, name: str) -> list[int]:
-        """With a throttle, the waves of an array run one after the other."""
-        stem, dot, number = name.rpartition(".")
-        if not dot or not self.launch.record.get("throttle") or not int(number):
+    def _earlier_array(self, name: str) -> list[int]:
+        """With a throttle, the arrays of a launch run one after the other."""
+        arrays = [other for other, job in self.launch.jobs.items() if job["tasks"]]
+        if not self.launch.record.get("throttle") or name not in arrays[1:]:
             return []
-        return self.ids.get(f"{stem}.{int(number) - 1:03d}", [])
+        return self.ids.get(arrays[arrays.index(name) - 1], [])
 
 
 def _send_one(sent: _Sent, name: str) -> str:

@@ -7,6 +7,7 @@ from the samples. So a job is found again, in any session, from the folder and i
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,12 @@ class StudyJob(SlurmJob[str]):
         self.watcher.clusters[job_id] = clusters
         super().__init__(folder, job_id, tasks)
         self._paths = StudyPaths(Path(folder), job_id, script, prefix)
+
+    def cancel(self, check: bool = True) -> None:
+        """Cancel it, on the cluster that has it."""
+        clusters = self.watcher.clusters[self.job_id]
+        where = [f"--clusters={clusters}"] if clusters else []
+        subprocess.run(["scancel", *where, self.job_id], check=check)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         """How it ended: its state, or the end of its log."""

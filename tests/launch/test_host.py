@@ -368,8 +368,22 @@ def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
     (run.folder / "submitted").write_text("train 1\nsample-rl-10 33\n")
     words = ("--drain", "1", "--last", "1", "--release", "made=sample-rl-10",
              "--release", "never=sample-rl-10")  # fmt: skip
+    waits = "afterany:9(unfulfilled),afterany:30(unfulfilled)"
+    run.stubs.add("scontrol", f'[ "$3" != job ] || echo "JobId=33 Dependency={waits}"')
     assert run.call("touch made", *words)[0] == 0
-    assert run.stubs.calls("scontrol") == [["update", "JobId=33", "Dependency="]]
+    # The array before it has the devices that a throttle leaves.
+    assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency=afterany:30"]
+    run.stubs.add("scontrol", '[ "$3" != job ] || echo "JobId=33 Dependency=afterany:9:9"')
+    assert run.call("touch made", *words)[0] == 0
+    assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency="]
+
+
+def test_a_task_works_without_claims_where_none_can_be_written(run: Run) -> None:
+    (run.folder / "../../claims").resolve().write_text("a file")
+    code, text = work_on(run, "4")
+    assert code == 0
+    assert "shard 4 is worked without a claim" in text
+    assert (run.folder / "worked").read_text() == "4\n"
 
 
 def test_work_does_not_outlive_a_parent_that_is_killed(run: Run) -> None:

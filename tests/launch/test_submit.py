@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -239,9 +240,10 @@ def test_jobs_of_another_cluster_of_the_site_are_asked_for_there(
     stubs.add("scancel")
     jobs = sending.send(launch)
     assert jobs["sample"][0].state == "RUNNING"
+    jobs["sample"][0].cancel()
     cancel(Layout(launch.parents[1]))
     calls = [*stubs.calls("squeue"), *stubs.calls("scancel")]
-    assert len(calls) == 3 and all(words[0] == "--clusters=big" for words in calls)
+    assert len(calls) == 4 and all(words[0] == "--clusters=big" for words in calls)
 
 
 def test_without_a_report_the_last_of_the_jobs_sends_the_mail(tmp_path: Path) -> None:
@@ -270,6 +272,18 @@ def test_a_throttle_holds_for_the_launch(tmp_path: Path, stubs: Stubs) -> None:
     assert calls["sample.000.sbatch"] == []
     assert calls["sample.001.sbatch"] == ["--dependency=afterany:101"]
     assert calls["sample.002.sbatch"] == ["--dependency=afterany:102"]
+
+
+def test_a_throttle_holds_for_arrays_of_several_checkpoints(tmp_path: Path, stubs: Stubs) -> None:
+    site = cluster_of(tmp_path, throttle=1)
+    sending.send(launch_in(tmp_path / "s", site, text=TRAINED))
+    calls = {words[-1]: words[1:-1] for words in stubs.calls("sbatch")}
+    arrays = [name for name in calls if name.startswith("sample")]
+    numbers = {name: 101 + place for place, name in enumerate(calls)}
+    for before, name in itertools.pairwise(arrays):
+        waits = calls[name][-1].partition("afterany:")[2].split(":")
+        assert str(numbers[before]) in waits, f"{name} runs beside {before}"
+    assert len(arrays) == 3
 
 
 def test_the_same_launch_has_the_same_bytes_and_an_edited_one_is_not_dropped(

@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from .task import call
+from .task import call, say
 
 CLAIMS = Path("../../claims")
 
@@ -34,7 +34,12 @@ class Claims:
                 if holder not in ("", self.holder) and alive(holder):
                     others[shard] = holder
                     break
-                if holder == self.holder or self._create(shard, generation + 1):
+                try:
+                    is_ours = holder == self.holder or self._create(shard, generation + 1)
+                except OSError as error:
+                    say(f"{CLAIMS}: {error.strerror}; shard {shard} is worked without a claim")
+                    is_ours = True
+                if is_ours:
                     ours.append(shard)
                     break
         return ours, others
@@ -66,14 +71,14 @@ class Claims:
         path = CLAIMS / f"{self.plan}-{int(shard):05d}.{generation}"
         partial = CLAIMS / f"{path.name}.{socket.gethostname()}.{os.getpid()}"
         CLAIMS.mkdir(exist_ok=True)
-        partial.write_text(self.holder + "\n")
         try:
+            partial.write_text(self.holder + "\n")
             # A link appears with its content; a file that is created is empty for a moment.
             os.link(partial, path)
         except FileExistsError:
             return False
         finally:
-            partial.unlink()
+            partial.unlink(missing_ok=True)
         self.own.append(path)
         return True
 

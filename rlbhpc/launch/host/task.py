@@ -108,12 +108,14 @@ class SlurmTask(SlurmJobEnvironment):
         if code != 0 or not number.isdigit():
             say(f"sbatch {script.name}: {text.strip() or code}")
             return ""
-        with Path("submitted").open("a") as out:
-            out.write(" ".join([script.stem, number, *([] if task is None else [task])]) + "\n")
+        line = " ".join([script.stem, number, *([] if task is None else [task])])
+        try:
+            with Path("submitted").open("a") as out:
+                out.write(line + "\n")
+        except OSError as error:
+            say(f"submitted: {error.strerror}; it does not say `{line}`")
         for other in waiting_for(script.stem):
-            _, text = call("scontrol", "--oneliner", "show", "job", other)
-            before = re.sub(r"_\*|\([^)]*\)", "", fields_of(text).get("Dependency", ""))
-            after = ",".join(filter(None, (before, f"afterany:{number}")))
+            after = ",".join(filter(None, (dependency_of(other), f"afterany:{number}")))
             code, text = call("scontrol", "update", f"JobId={other}", f"Dependency={after}")
             say(f"job {other} waits for {number} as well" if code == 0 else text.strip())
         return number if task is None else f"{number}_{task}"
@@ -139,6 +141,18 @@ def this_task() -> SlurmTask | LocalTask | None:
 def fields_of(text: str) -> dict[str, str]:
     """Fields of one line of ``scontrol --oneliner show``."""
     return dict(word.partition("=")[::2] for word in text.split())
+
+
+def dependency_of(number: str, without: str = "") -> str:
+    """What a job still waits for, but for one job."""
+    _, text = call("scontrol", "--oneliner", "show", "job", number)
+    named = re.sub(r"_\*|\([^)]*\)", "", fields_of(text).get("Dependency", ""))
+    left = []
+    for kind, *ids in (condition.split(":") for condition in filter(None, named.split(","))):
+        others = [other for other in ids if other != without]
+        if others or not ids:
+            left.append(":".join((kind, *others)))
+    return ",".join(left)
 
 
 def submitted() -> dict[str, list[str]]:

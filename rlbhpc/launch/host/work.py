@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from . import TRY_AGAIN
-from .task import call, say, submitted
+from .task import call, dependency_of, say, submitted
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 CAUGHT = (*WARNINGS, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -96,9 +96,11 @@ def mind(work: Work, drain: float, last: float, releases: dict[str, str]) -> str
 
 
 def release(waiting: dict[str, str]) -> None:
-    """Let jobs start that wait for a checkpoint which is there now; else they wait for our end."""
+    """Let jobs wait no longer for our end that wait for a checkpoint which is there now."""
+    own = os.environ.get("SLURM_JOB_ID", "")
     for path in [path for path in waiting if Path(path).exists()]:
         name = waiting.pop(path)
         for number in submitted().get(name, ()):
-            code, text = call("scontrol", "update", f"JobId={number}", "Dependency=")
+            left = dependency_of(number, without=own)
+            code, text = call("scontrol", "update", f"JobId={number}", f"Dependency={left}")
             say(f"{path} is there; job {number} may start" if code == 0 else text.strip())
