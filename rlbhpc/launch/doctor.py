@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from rlbhpc.launch import slurm
+from rlbhpc.errors import UserError
+from rlbhpc.launch import cluster, slurm
 
 Verdict = Literal["ok", "note", "bad"]
 # What of `scontrol show config` a launch depends on.
@@ -110,18 +111,18 @@ def associations() -> list[tuple[str, str]]:
 
 
 def of_python() -> Iterator[Finding]:
-    """The Python that will run the parents of jobs."""
-    python = shutil.which("python3")
-    if python is None:
-        advice = "name a Python 3.9 or newer under `python` in the cluster's file"
-        yield Finding("python3", "none", "bad", advice)
+    """The Python that will run the parents of jobs: the cluster's, or the one that launches."""
+    try:
+        python = cluster.parent_python(cluster.choose(None)[1])
+    except UserError as error:
+        yield Finding("cluster", "its file has a mistake", "bad", str(error))
         return
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    text = done.stdout.strip() or "0.0"
-    new = tuple(int(part) for part in text.split(".")) >= OLDEST
-    advice = "" if new else "name a newer one under `python` in the cluster's file"
-    yield Finding("python3", f"{text} at {python}", "ok" if new else "bad", advice)
+    text = slurm.ask(python, "-c", code)
+    new = text is not None and tuple(int(part) for part in text.split(".")) >= OLDEST
+    found = "none" if text is None else text.strip()
+    advice = "" if new else "name a Python 3.9 or newer under `python` in the cluster's file"
+    yield Finding("python of jobs", f"{found} at {python}", "ok" if new else "bad", advice)
 
 
 def of_containers() -> Iterator[Finding]:

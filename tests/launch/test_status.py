@@ -511,13 +511,14 @@ def test_jobs_ask_for_gpus_unless_the_site_has_none(
 def test_doctor_without_slurm_says_where_to_run_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "bin").mkdir()
-    for name in ("python3", "unshare"):
-        (tmp_path / "bin" / name).symlink_to(f"/usr/bin/{name}")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    stubs = Stubs(tmp_path / "bin")
+    stubs.add("python3", "echo 3.6")  # that of the system, which runs no job
+    (stubs.folder / "unshare").symlink_to("/usr/bin/unshare")
+    monkeypatch.setenv("PATH", str(stubs.folder))
     code, result = call("doctor", tmp_path / "runs")
     assert code == INCOMPLETE
     assert "run this on a login node" in result.stdout
+    assert "3.6" not in result.stdout and not stubs.calls("python3")
     assert os.environ["PATH"] == str(tmp_path / "bin")
 
 
