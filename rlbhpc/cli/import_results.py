@@ -70,6 +70,12 @@ def import_(
         click.echo(f"{arm}/{problem_set}: {', '.join(filter(None, parts)) or 'nothing'}.")
         if done.samples:
             click.echo(impossible_checks(done.absent))
+    if done.error:
+        click.echo(
+            f"Some samples are neither right nor wrong: {judge} failed on them; the last time: "
+            f"{done.error}",
+            err=True,
+        )
     for twin in done.twins:
         click.echo(
             f"{arm} and {twin} hold samples of the same file on {problem_set}: nothing can differ "

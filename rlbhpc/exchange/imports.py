@@ -36,7 +36,7 @@ class Importing:
     """What an import did: new samples, new counts of a problem, and of both what was known.
 
     ``absent`` names what none of the new samples tells, ``twins`` arms with samples of the same
-    files on this problem set.
+    files on this problem set. ``error``: why a verifier last failed on a response.
     """
 
     samples: int
@@ -44,6 +44,7 @@ class Importing:
     counts: int
     absent: tuple[str, ...]
     twins: tuple[str, ...]
+    error: str
 
 
 def import_files(
@@ -81,7 +82,9 @@ def import_files(
             judged_by = verifier.module.FINGERPRINT if verifier else "the file"
             _store(layout, samples, _origins(forms, judged_by))
     already = samples.known + len(counts.cells) - new_counts
-    return Importing(samples.new, already, new_counts, samples.absent(), _twins(layout, target))
+    error = verifier.tally.last_error if verifier else ""
+    twins = _twins(layout, target)
+    return Importing(samples.new, already, new_counts, samples.absent(), twins, error)
 
 
 def _twins(layout: Layout, target: Target) -> tuple[str, ...]:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner
 
 import rlbhpc
+from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import Target, impossible_checks
 from rlbhpc.exchange.imports import Importing, import_files
@@ -400,6 +402,17 @@ def test_texts_without_a_score_are_judged(tmp_path: Path) -> None:
     nothing = lines(tmp_path / "b.jsonl", [{"problem": "a", "text": "4", "gold": None}])
     with pytest.raises(UserError, match="problem a has no reference answer in this file"):
         take_in(tmp_path / "run", nothing, judge="math")
+
+
+def test_what_a_verifier_failed_on_is_told(tmp_path: Path) -> None:
+    """A file of texts has no problems, only their names and reference answers."""
+    mine = tmp_path / "mine.py"
+    mine.write_text("def verify(gold, response, problem):\n    return problem.id == gold\n")
+    path = lines(tmp_path / "a.jsonl", [{"problem": "a", "text": "2", "gold": "2"}])
+    words = ["import", tmp_path / "run", path, "--arm", "a", "--set", "s", "--judge-again", mine]
+    output = CliRunner().invoke(cli, list(map(str, words))).output
+    assert "a/s: 1 samples." in output
+    assert "neither right nor wrong" in output and "raised AttributeError: 'NoneType'" in output
 
 
 def test_the_same_samples_are_no_other_samples(tmp_path: Path) -> None:

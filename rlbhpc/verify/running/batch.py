@@ -36,6 +36,7 @@ class Tally:
     from_cache: int = 0
     timeouts: int = 0
     errors: int = 0
+    last_error: str = ""
     seconds: float = 0.0
 
     @property
@@ -139,7 +140,9 @@ class BatchVerifier:
             self._verdicts[pair.slot] = verdict
             self.tally.judged += 1
             self.tally.timeouts += verdict.status is Status.TIMEOUT
-            self.tally.errors += verdict.status is Status.ERROR
+            if verdict.status is Status.ERROR:
+                self.tally.errors += 1
+                self.tally.last_error = verdict.rule
             # Kept only if it would come back as it was: `choice`, say, names the option instead.
             if self.cache is not None and verdict.canonical == self._form(pair):
                 self.cache.put(pair.key, verdict.status, verdict.rule)
