@@ -18,7 +18,7 @@ _FOREIGN: Final[dict[str, Token | None]] = {
 }  # fmt: skip
 _DIGITS: Final = ("零", *"一二三四五六七八九十")
 _SCALE_SIGNS: Final = "百千万亿"
-_MEASURES: Final = frozenset("个只名种次张本件条辆棵支颗位套组对道间朵個块")
+_MEASURES: Final = frozenset("个只名种次张本件条辆棵支颗位套组对道间朵個块页")
 # Signs that make another number of what stands before them, or deny it.
 _CHANGES: Final = frozenset("百千万亿半多余或不非以上下倍成分")
 

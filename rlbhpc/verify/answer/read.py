@@ -61,7 +61,7 @@ from rlbhpc.verify.answer.value import (
     Words,
     option_letter,
 )
-from rlbhpc.verify.answer.words import in_digits, read_date, read_explained, read_words
+from rlbhpc.verify.answer.words import HEDGES, in_digits, read_date, read_explained, read_words
 
 MAX_TOKENS: Final = 800
 MAX_ITEMS: Final = 100
@@ -132,8 +132,7 @@ class _Reader:
             if plain is not None:
                 return plain
             words = read_words(tokens)
-            counted = in_digits(tokens) if isinstance(words, Words) else []
-            if counted:
+            if isinstance(words, Words) and (counted := in_digits(tokens)):
                 return self.read(counted)
             if words is not None and not isinstance(words, Words):
                 return words
@@ -156,6 +155,8 @@ class _Reader:
         relations = tuple({token for token in tokens if token[0] == "r"})
         sides, ops = cut(tokens, *relations)
         if ops:
+            if not HEDGES.isdisjoint(text for _, text in sides[0]):  # "under 2 + 3 = 5"
+                raise Unreadable("a bound")
             return read_relation(list(sides), [text for _, text in ops], self.read)
         return self._single(tokens)
 

@@ -23,7 +23,7 @@ _FILLERS: Final = frozenset(
 )
 _NEUTRAL: Final = frozenset(
     "unit units integer integers number numbers value values 个 只 人 名 种 次 张 本 件 条 辆 "
-    "棵 支 颗 位 套 组 对 道 间 朵 個 块 개 명 通り".split()
+    "棵 支 颗 位 套 组 对 道 间 朵 個 块 页 개 명 通り".split()
 )
 _POWERS: Final = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _RAISERS: Final = {"squared": 2, "cubed": 3}
