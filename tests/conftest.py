@@ -25,6 +25,16 @@ def shared_reference() -> Path:
     return SHARED / "reference"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give the tests of a soak ten times their limit, since they do ten times their work."""
+    if os.environ.get("RLBHPC_SOAK") != "1":
+        return
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        seconds = own.args[0] if own else float(config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(10 * seconds), append=False)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs torchvision on the path, where tools/test.sh puts it, if it was installed."""
     if item.get_closest_marker("torchvision") and importlib.util.find_spec("torchvision") is None:
