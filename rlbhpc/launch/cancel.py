@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 from dataclasses import dataclass
 
-from rlbhpc.launch.launches import launches, live
+from rlbhpc.launch.launches import live, traced
 from rlbhpc.study.layout import Layout
 
 
@@ -26,7 +26,7 @@ def cancel(layout: Layout) -> Cancelled:
     The mark comes first: a parent that is told to end looks for it before it requeues. Jobs get
     TERM, keep what is finished and end within the site's KillWait.
     """
-    folders = launches(layout)
+    folders = traced(layout)
     rows = live(folders)
     for folder in folders:
         if rows is None or any(row.job in folder.ids for row in rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hashlib
 import json
@@ -35,8 +36,6 @@ RECORD = "launch.json"
 SENDING = "sending"
 # What the host's Python needs of ours; it is zipped for Pythons that have none of it.
 HOST_PACKAGES = ("submitit", "cloudpickle", "typing_extensions")
-# A folder without a record is being written; one that is older was left by a kill.
-WRITING_SECONDS = 60.0
 SUBMIT = """\
 #!/bin/bash
 # Submits the jobs of this launch, each after those that it waits for. Run it again and it goes on
@@ -314,6 +313,23 @@ def _submissions(folder: Path) -> list[tuple[str, str, int | None]]:
         for name, number, *task in words
         if number.isdigit()
     ]
+
+
+def traced(layout: Layout) -> list[LaunchFolder]:
+    """All launches, with the ids of jobs of which a kill during sbatch left the name alone."""
+    folders = launches(layout)
+    for folder in folders:
+        path = folder.path / "submitted"
+        lines = path.read_text().splitlines() if path.exists() else []
+        tried = {line.removesuffix(" ?") for line in lines if line.endswith(" ?")}
+        for name in tried - set(folder.submitted) if not folder.is_being_sent else ():
+            label = f"{folder.record['prefix']}-{name}"
+            if number := slurm.named(label, folder.record["user"], folder.clusters):
+                folder.submitted[name] = [int(number)]
+                # That of somebody else may be read alone.
+                with contextlib.suppress(PermissionError), path.open("a") as out:
+                    out.write(f"{name} {number}\n")
+    return folders
 
 
 def live(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:

@@ -13,7 +13,7 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
 from rlbhpc.launch.cluster import HERE, choose
 from rlbhpc.launch.jobs import Job, ends_of, jobs_of
-from rlbhpc.launch.launches import LaunchFolder, launches, live
+from rlbhpc.launch.launches import LaunchFolder, live, traced
 from rlbhpc.launch.script import Draft
 from rlbhpc.study.lineage import reject_strangers, set_aside, untrained
 from rlbhpc.study.load import load_study
@@ -121,7 +121,7 @@ class _Running:
 
 def _running(study: Study) -> tuple[_Running, ...]:
     """Launches of a study with jobs in the queue, or that somebody submits right now."""
-    folders = launches(study.layout)
+    folders = traced(study.layout)
     for folder in folders:
         if folder.is_being_sent:
             raise UserError(

@@ -6,6 +6,7 @@ after a kill, or after an answer that was late, knows what to look for before it
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import subprocess
@@ -123,10 +124,10 @@ def _send_one(sent: _Sent, name: str) -> str:
     forgotten = False
     if name in sent.tried:
         # Somebody was killed while sbatch was at work, which may be at work still.
-        number = _in_queue(label, sent.launch.clusters)
+        number = slurm.named(label, getpass.getuser(), sent.launch.clusters)
         if not number:
             sleep(PAUSES[0])
-        if number := _in_queue(label, sent.launch.clusters):
+        if number := slurm.named(label, getpass.getuser(), sent.launch.clusters):
             sent.write(name, number)
             return number
     sent.write(name, "?")
@@ -150,7 +151,7 @@ def _send_one(sent: _Sent, name: str) -> str:
         if pause is None:
             break
         sleep(pause)
-        if number := _in_queue(label, sent.launch.clusters):
+        if number := slurm.named(label, getpass.getuser(), sent.launch.clusters):
             sent.write(name, number)
             return number
     raise UserError(
@@ -178,22 +179,6 @@ def _refuse(name: str, answer: str, folder: Path) -> None:
             f"{name}: refused; change {name}.sbatch or the cluster's file, then run"
             f" {folder / 'submit.sh'} again"
         )
-
-
-def _in_queue(label: str, clusters: str) -> str:
-    """Id of a job of ours by its name, which no other launch has; empty if there is none."""
-    questions = (
-        ("squeue", "--me", "--noheader", f"--name={label}", "--format=%F"),
-        ("sacct", "--allocations", "--noheader", "--parsable2", f"--name={label}",
-         "--starttime=now-1days", "--format=JobID"),
-    )  # fmt: skip
-    for question in questions:
-        answer = slurm.ask(*question, clusters=clusters) or ""
-        ids = [line.strip().split("_")[0] for line in answer.splitlines()]
-        numbers = [word for word in ids if word.isdigit()]
-        if numbers:
-            return numbers[-1]
-    return ""
 
 
 def start_estimates(folder: Path) -> dict[str, str]:

@@ -79,6 +79,22 @@ def account(jobs: Iterable[int], since: str, clusters: str = "") -> list[Row] | 
     return None if answer is None else read_rows(answer)
 
 
+def named(label: str, user: str, clusters: str = "") -> str:
+    """Id of a user's job by its name, which no other launch has; empty if there is none."""
+    questions = (
+        ("squeue", f"--user={user}", "--noheader", f"--name={label}", "--format=%F"),
+        ("sacct", f"--user={user}", "--allocations", "--noheader", "--parsable2",
+         f"--name={label}", "--starttime=now-1days", "--format=JobID"),
+    )  # fmt: skip
+    for question in questions:
+        answer = ask(*question, clusters=clusters) or ""
+        ids = [line.strip().split("_")[0] for line in answer.splitlines()]
+        numbers = [word for word in ids if word.isdigit()]
+        if numbers:
+            return numbers[-1]
+    return ""
+
+
 def read_rows(text: str) -> list[Row]:
     """Rows of ``id|state|reason|user`` lines; what is not one is passed over."""
     rows = []

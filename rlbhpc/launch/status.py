@@ -14,7 +14,7 @@ from typing import Any, Final
 from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
 from rlbhpc.launch.efficiency import Efficiency, efficiency
-from rlbhpc.launch.launches import LaunchFolder, launches, live, study_of
+from rlbhpc.launch.launches import LaunchFolder, live, study_of, traced
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Shard
@@ -79,7 +79,7 @@ def status(layout: Layout) -> Status:
     """Look at everything once; asks Slurm two questions at most."""
     study = study_of(layout)
     blocks = presence(layout, list(study.blocks()))
-    folders = launches(layout)
+    folders = traced(layout)
     rows = live(folders)
     listed = [f for f in folders if f is folders[-1] or any(r.job in f.ids for r in rows or ())]
     measure = Gaps(blocks)

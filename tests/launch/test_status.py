@@ -341,6 +341,28 @@ def test_a_second_launch_of_ones_own_adds_nothing(run: tuple[Path, Study], stubs
     assert [p.name for p in study.layout.launches.iterdir()] == ["0001"]
 
 
+@pytest.mark.parametrize("verb", ["launch", "status"])
+def test_a_job_whose_id_a_kill_kept_from_us_is_found_by_its_name(
+    run: tuple[Path, Study], stubs: Stubs, verb: str
+) -> None:
+    path, study = run
+    submitted = study.layout.launches / "0001" / "submitted"
+    submitted.write_text("sample ?\n")
+    stubs.add(
+        "squeue",
+        'case "$*" in *--name=*-sample*) echo 55;; '
+        f"*=55*) echo '55_[0-3]|PENDING|None|{ME}';; esac",
+    )
+    code, result = call(verb, path)
+    if verb == "launch":
+        assert code == NOTHING_TO_DO
+        assert "launch 0001 is in the queue: 4 jobs, the first is 55" in result.stderr
+    else:
+        assert "Queue: 4 pending" in result.stdout
+    assert submitted.read_text() == "sample ?\nsample 55\n"
+    assert not (study.layout.launches / "0002").exists()
+
+
 def test_a_second_launch_makes_what_the_first_does_not(
     run: tuple[Path, Study], stubs: Stubs
 ) -> None:
