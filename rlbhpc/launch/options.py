@@ -10,7 +10,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.complaints import nearest
 
 SHORT: Final[Mapping[str, str]] = {
-    "-A": "account", "-C": "constraint", "-G": "gpus", "-L": "licenses", "-N": "nodes",
+    "-A": "account", "-C": "constraint", "-G": "gpus", "-L": "licenses",
     "-M": "clusters", "-c": "cpus-per-task", "-d": "dependency", "-p": "partition", "-q": "qos",
     "-t": "time", "-w": "nodelist", "-x": "exclude",
 }  # fmt: skip
@@ -21,7 +21,7 @@ SHARED: Final = frozenset(
 )
 # These size the work, so jobs that only compact or report keep their own.
 SIZES: Final = frozenset(
-    "time nodes cpus-per-task cpus-per-gpu gpus gpus-per-node gpus-per-task gpu-bind gres mem "
+    "time cpus-per-task cpus-per-gpu gpus gpus-per-node gpus-per-task gpu-bind gres mem "
     "mem-per-cpu mem-per-gpu constraint nodelist exclusive tmp distribution switches "
     "tres-per-task".split()
 )
@@ -44,6 +44,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "export": "the cluster's `environment` decides it",
     "input": "jobs read no input",
     "job-name": "status and cancel find jobs by it",
+    "nodes": "sampling takes one; the cluster's `nodes` of `train` decides it for training",
     "no-requeue": "a job that was preempted must come back",
     "ntasks": "one task runs one shard at a time",
     "ntasks-per-node": "one task runs one shard at a time",
@@ -57,7 +58,7 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 _SHORT_REFUSED: Final[Mapping[str, str]] = {
     "-a": "array", "-D": "chdir", "-e": "error", "-J": "job-name",
-    "-n": "ntasks", "-o": "output", "-i": "input", "-W": "wait",
+    "-n": "ntasks", "-N": "nodes", "-o": "output", "-i": "input", "-W": "wait",
 }  # fmt: skip
 _VALUE: Final = re.compile(r"[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}")
 

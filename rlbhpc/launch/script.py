@@ -232,10 +232,11 @@ def call(draft: Draft, job: Job) -> str:
     lines[-1] += " --"
     if job.kind == "train" and cluster.train.nodes > 1:
         # To end all nodes with the first would hide what the others say: saved, or nothing to do.
-        lines.append(
-            f"srun --ntasks-per-node=1 --cpus-per-task={cluster.train.cpus} --kill-on-bad-exit=0"
-            f" --wait={_drain(cluster)}"
-        )
+        # Slurm's own steps do not take the cores of their job.
+        cores = directives(draft, job).get("cpus-per-task")
+        share = f" --cpus-per-task={cores}" if cores else ""
+        wait = _drain(cluster)
+        lines.append(f"srun --ntasks-per-node=1{share} --kill-on-bad-exit=0 --wait={wait}")
         lines.append(f'bash -c {shlex.quote(ON_EACH_NODE)} "$scratch"')
     lines += container.runner(cluster, container.folders(draft))
     lines.append(_work(draft, job))

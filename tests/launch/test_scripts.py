@@ -11,6 +11,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch.launches import write_launch
+from rlbhpc.launch.options import read_options
 from tests.launch.made import (
     SAMPLED,
     TRAINED,
@@ -116,7 +117,7 @@ def test_training_on_several_nodes_runs_under_srun_and_torchrun(
     stubs.add("srun", 'while [[ "$1" == --* ]]; do shift; done; exec "$@"')
     stubs.add("python")
     cluster = cluster_of(tmp_path, train={"nodes": 2, "gpus": 4, "cpus": 16}, rlbhpc=["rlbhpc"])
-    launch = launch_in(tmp_path / "s", cluster, text=TRAINED)
+    launch = launch_in(tmp_path / "s", cluster, text=TRAINED, options=read_options(["-c", "32"]))
     done = stubs.run(
         "bash", "train-rl.sbatch", cwd=launch, SLURM_JOB_NODELIST="node[7-8]",
         SLURM_JOB_NUM_NODES="2", **slurm_variables(launch),
@@ -125,7 +126,7 @@ def test_training_on_several_nodes_runs_under_srun_and_torchrun(
     (words,) = stubs.calls("python")
     assert words[:6] == ["-m", "rlbhpc.train.ranks", "--nproc-per-node", "4", "--nnodes", "2"]
     assert words[words.index("--rdzv-endpoint") + 1] == "node7:20007"
-    assert "--cpus-per-task=16" in stubs.calls("srun")[0]
+    assert "--cpus-per-task=32" in stubs.calls("srun")[0]
     # The parent's own srun removes on every node what each of them has made.
     assert stubs.calls("srun")[1][1:3] == ["rm", "-rf"]
 
