@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
 from rlbhpc.launch.efficiency import Efficiency, efficiency
+from rlbhpc.launch.jobs import LAST
 from rlbhpc.launch.launches import LaunchFolder, live, study_of, traced
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.lineage import there
+from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.presence import Presence, presence
@@ -105,7 +109,7 @@ def status(layout: Layout) -> Status:
         left=tokens / (rate * working) if rate and working else None,
         failures=[
             *_held(rows or ()),
-            *_own_failures(folders, bool(study.file.recipes)),
+            *_own_failures(study, folders, measure),
             *_slurm_failures(listed, rows or (), not missing),
         ],
         behind=behind(layout) if folders and not missing else [],
@@ -204,20 +208,38 @@ def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
     return failures
 
 
-def _own_failures(folders: Iterable[LaunchFolder], trains: bool) -> list[Failure]:
+def _own_failures(study: Study, folders: Iterable[LaunchFolder], measure: Gaps) -> list[Failure]:
     """Failures that the jobs' parents wrote down, by the cause of the last run of each job.
 
-    A job that went on and ended well is no failure any more.
+    What went on and ended well, or what another job has made since, is no failure any more.
     """
+    trains = bool(study.file.recipes)
     by_cause: dict[str, list[str]] = {}
-    for path in (path for folder in folders for path in failure_files(folder)):
+    for launch, path in ((folder, path) for folder in folders for path in failure_files(folder)):
         try:
             record = json.loads(path.read_text())
-            if not record["recovered"]:
+            if not record["recovered"] and not _is_made(study, launch, path.stem, measure):
                 by_cause.setdefault(record["runs"][-1]["cause"], []).append(path.stem)
         except (OSError, ValueError, LookupError):
             continue
     return [Failure(cause, tuple(jobs), action(cause, trains)) for cause, jobs in by_cause.items()]
+
+
+def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
+    """Whether what a job of Slurm was to make is there by now, whoever made it."""
+    number, _, task = job.partition("_")
+    if task:
+        try:
+            shards = Plan.load(study.layout.plans / f"{folder.plan}.json").shards
+        except UserError:  # somebody has removed the plan of an older launch
+            return False
+        tasks = folder.tasks.get((int(number), int(task)))
+        return tasks is not None and not any(measure.of(shards[shard]) for shard in tasks)
+    name = next((name for name, ids in folder.submitted.items() if int(number) in ids), "")
+    if name.startswith("train-"):
+        model = name.removeprefix("train-")
+        return all(there(study, model, step) for step in study.models[model].steps or ())
+    return name in ("compact", LAST) and name not in behind(study.layout)
 
 
 def failure_files(folder: LaunchFolder) -> list[Path]:

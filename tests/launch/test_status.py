@@ -179,6 +179,19 @@ def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stu
     assert any(word.startswith("--starttime=") for word in stubs.calls("sacct")[0])
 
 
+def test_a_failure_that_was_made_good_is_told_no_more(run: tuple[Path, Study]) -> None:
+    path, study = run
+    folder = study.layout.launches / "0001" / "failures"
+    folder.mkdir()
+    record = {"stalls": 1, "recovered": False, "runs": [{"cause": "died of signal 11"}]}
+    (folder / "1_0.json").write_text(json.dumps(record))
+    make(study, [1])
+    assert len(status(path)[1]["failures"]) == 1
+    make(study, [0])
+    assert status(path)[1]["failures"] == []
+    assert call("doctor", path)[0] == DONE
+
+
 def test_only_the_owner_of_a_held_job_is_told_to_release_it(
     run: tuple[Path, Study], stubs: Stubs
 ) -> None:
