@@ -155,8 +155,8 @@ class _Reader:
         relations = tuple({token for token in tokens if token[0] == "r"})
         sides, ops = cut(tokens, *relations)
         if ops:
-            if not HEDGES.isdisjoint(text for _, text in sides[0]):  # "under 2 + 3 = 5"
-                raise Unreadable("a bound")
+            if "n" in dict(sides[0]) and not HEDGES.isdisjoint(text for _, text in sides[0]):
+                raise Unreadable("a bound")  # "under 2 + 3 = 5"
             return read_relation(list(sides), [text for _, text in ops], self.read)
         return self._single(tokens)
 
