@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
-from rlbhpc.exchange.formats import FORMATS
+from rlbhpc.exchange.formats import ENDINGS, FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, ending, json_lines, opened
 from rlbhpc.exchange.formats.rows import fields
 from rlbhpc.store import attempts, grid, tables
@@ -101,7 +101,7 @@ def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
 
 
 def _files(given: Path) -> Iterator[tuple[Path, Form]]:
-    """A file with its format; of a folder every file that has one."""
+    """A file with its format; of a folder every file of a known ending that has one."""
     if given.is_file():
         form = _form(given)
         if form is None:
@@ -111,9 +111,12 @@ def _files(given: Path) -> Iterator[tuple[Path, Form]]:
     if not given.is_dir():
         raise UserError(f"{given}: no such file or folder")
     files = sorted(filter(Path.is_file, given.iterdir()), key=lambda path: natural(path.name))
-    forms = [(path, form) for path in files if (form := _form(path))]
+    # A copy such as ``a.jsonl.bak`` would be taken for more samples.
+    results = [path for path in files if ending(path) in ENDINGS]
+    forms = [(path, form) for path in results if (form := _form(path))]
     if not forms:
-        raise UserError(f"{given}: none of its files is of a format that is known: {_NAMES}")
+        endings = ", ".join(ENDINGS)
+        raise UserError(f"{given}: none of its files ({endings}) is of a known format: {_NAMES}")
     yield from forms
 
 
@@ -178,7 +181,8 @@ def _origins(forms: dict[Path, Form], judged_by: str) -> dict[str, Any]:
     origins = {}
     first: dict[str, Path] = {}
     for path, form in forms.items():
-        with path.open("rb") as file:
+        # Unpacked, for a copy may be packed.
+        with opened(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if first.setdefault(digest, path) != path:
             raise UserError(f"{path}: a copy of {first[digest]}; give the same samples once")

@@ -428,10 +428,25 @@ def test_the_same_samples_are_no_other_samples(tmp_path: Path) -> None:
     assert report.notes[0].startswith("theirs/set and base/set hold samples of the same file, 1.js")
 
 
+def test_copies_in_a_folder_are_no_more_samples(tmp_path: Path) -> None:
+    rows = [{"problem": p, "score": s} for p in "abc" for s in (1, 0)]
+    folder = tmp_path / "theirs"
+    path = lines(folder / "a.jsonl", rows)
+    backup = lines(folder / "a.jsonl.bak", rows[1:])
+    assert take_in(tmp_path / "run", folder).samples == 6
+    assert take_in(tmp_path / "named", backup).samples == 5
+    packed = folder / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(UserError, match=r"a\.jsonl\.gz: a copy of .*a\.jsonl; give"):
+        take_in(tmp_path / "packed", folder)
+    target = Target("base", "set", "other")
+    assert import_files(Layout(tmp_path / "run"), [packed], target).twins == ("theirs",)
+
+
 def test_a_folder_without_results_says_what_could_be_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/notes.txt").write_text("x")
-    with pytest.raises(UserError, match="none of its files is of a format that is known: counts"):
+    with pytest.raises(UserError, match=r"none of its files \(.*\) is of a known format: counts"):
         take_in(tmp_path / "run", tmp_path / "empty")
     with pytest.raises(UserError, match="no such file or folder"):
         take_in(tmp_path / "run", tmp_path / "absent")

@@ -32,3 +32,6 @@ FORMATS: Final[tuple[Form, ...]] = (
     NemoSkills(),
     Scored(),
 )
+
+#: Endings, possibly before ``.gz``, of files that a folder stands for; a named file may have any.
+ENDINGS: Final = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".eval")
