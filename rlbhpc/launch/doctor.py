@@ -119,8 +119,9 @@ def of_python() -> Iterator[Finding]:
         return
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     text = slurm.ask(python, "-c", code)
-    new = text is not None and tuple(int(part) for part in text.split(".")) >= OLDEST
-    found = "none" if text is None else text.strip()
+    version = re.search(r"(\d+)\.(\d+)\s*$", text or "")
+    new = version is not None and tuple(map(int, version.groups())) >= OLDEST
+    found = "none" if version is None else version[0].strip()
     advice = "" if new else "name a Python 3.9 or newer under `python` in the cluster's file"
     yield Finding("python of jobs", f"{found} at {python}", "ok" if new else "bad", advice)
 

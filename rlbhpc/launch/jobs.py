@@ -81,6 +81,8 @@ def jobs_of(
             sampling.append(
                 Job(name, "sample", after=after, tasks=tuple(wave), needs=needs, gpu=gpu)
             )
+    # With a throttle each array waits for the one before it: those that can start come first.
+    sampling.sort(key=lambda job: job.needs is not None)
     trains = [_train_job(study, name, training, sampling) for name in training]
     jobs = [*trains, *sampling]
     done = tuple(job.name for job in jobs)

@@ -56,6 +56,7 @@ class _Merge:
         self._group = (arm, set_name)
         self._wanted = wanted
         self._passed_over = passed_over
+        self._has_foreign = False
         self._folders = {
             writer.ENDING: layout.journals(arm, set_name),
             parts.ENDING: layout.parts(arm, set_name),
@@ -113,8 +114,10 @@ class _Merge:
         notes: list[Skipped] = []
         if self._files[name] == writer.ENDING:
             index = journal.index(path, noted=name in self._marked)
-            if not bitmap.knows(index.cells):
-                index = snapshot.own(index, *self._group)
+            # A foreign file leaves its names among those that are known.
+            if self._has_foreign or not bitmap.knows(index.cells):
+                listed, index = index, snapshot.own(index, *self._group)
+                self._has_foreign |= index is not listed
             bitmap.add(index)
             notes.extend(index.skipped)
             bitmap.sources[name] = (index.size, not index.closed, self._damaged(name))

@@ -376,6 +376,9 @@ def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
     run.stubs.add("scontrol", '[ "$3" != job ] || echo "JobId=33 Dependency=afterany:9:9"')
     assert run.call("touch made", *words)[0] == 0
     assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency="]
+    run.stubs.add("scontrol", '[ "$3" != job ] || exit 1')
+    assert run.call("touch made", *words)[0] == 0
+    assert run.stubs.calls("scontrol")[-1][-1] == "33", "what it waits for is not known"
 
 
 def test_a_task_works_without_claims_where_none_can_be_written(run: Run) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
+from rlbhpc.launch import doctor
 from rlbhpc.launch.cluster import load_cluster
 from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.store import checked
@@ -554,6 +556,14 @@ def test_doctor_without_slurm_says_where_to_run_it(
     assert code == INCOMPLETE
     assert "run this on a login node" in result.stdout
     assert "3.6" not in result.stdout and not stubs.calls("python3")
+    (tmp_path / "tables").mkdir()
+    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "tables"))
+    for python, verdict in (("chatty", "ok"), ("silent", "bad")):
+        table = {"hosts": ["*"], "python": str(stubs.folder / python)}
+        (tmp_path / "tables" / "0.yaml").write_text(yaml.safe_dump(table))
+        stubs.add(python, {"chatty": "echo Loading python/3.11; echo 3.11"}.get(python, ""))
+        (finding,) = doctor.of_python()
+        assert finding.verdict == verdict
     assert os.environ["PATH"] == str(tmp_path / "bin")
 
 

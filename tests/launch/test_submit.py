@@ -276,13 +276,17 @@ def test_a_throttle_holds_for_the_launch(tmp_path: Path, stubs: Stubs) -> None:
 
 def test_a_throttle_holds_for_arrays_of_several_checkpoints(tmp_path: Path, stubs: Stubs) -> None:
     site = cluster_of(tmp_path, throttle=1)
-    sending.send(launch_in(tmp_path / "s", site, text=TRAINED))
+    text = TRAINED.replace(
+        "  base: {model: base}\n  rl: {model: rl}", "  rl: {model: rl}\n  base: {model: base}"
+    )
+    sending.send(launch_in(tmp_path / "s", site, text=text))
     calls = {words[-1]: words[1:-1] for words in stubs.calls("sbatch")}
     arrays = [name for name in calls if name.startswith("sample")]
     numbers = {name: 101 + place for place, name in enumerate(calls)}
     for before, name in itertools.pairwise(arrays):
         waits = calls[name][-1].partition("afterany:")[2].split(":")
         assert str(numbers[before]) in waits, f"{name} runs beside {before}"
+    assert arrays[0] == "sample.sbatch", "it waits for no training"
     assert len(arrays) == 3
 
 

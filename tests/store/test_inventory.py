@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,6 +135,23 @@ def test_a_part_that_was_put_back_counts_again(layout: Layout) -> None:
     part.write_bytes(whole)
     assert not inventory.take(layout, ARM, SET).notes
     agrees(layout)
+
+
+def test_two_journals_of_another_arm_do_not_count_either(layout: Layout) -> None:
+    """The second one names what the first has named; an own one comes before, between, behind."""
+    for name, start in (("b", 0), ("d", 5)):
+        journal(layout, [sample(p, i) for p in range(P) for i in range(start, start + 5)], name)
+    theirs = layout.journals("rl", SET)
+    shutil.copytree(layout.journals(ARM, SET), theirs)
+    for name, start in (("a", 0), ("c", 1), ("e", 2)):
+        with JournalWriter(theirs, name) as writer:
+            for p in range(P):
+                drawn = sample(p, start)
+                writer.append(replace(drawn, key=drawn.key._replace(arm="rl")))
+    merged = inventory.take(layout, "rl", SET)
+    held = merged.of(0, PROBLEMS, ASKED)
+    assert np.bitwise_count(held.bits).sum(axis=1).tolist() == [3] * P
+    assert sum("another arm" in note.text for note in merged.notes) == 2
 
 
 def test_files_without_samples_are_merged(layout: Layout) -> None:

@@ -115,7 +115,10 @@ class SlurmTask(SlurmJobEnvironment):
         except OSError as error:
             say(f"submitted: {error.strerror}; it does not say `{line}`")
         for other in waiting_for(script.stem):
-            after = ",".join(filter(None, (dependency_of(other), f"afterany:{number}")))
+            before = dependency_of(other)
+            if before is None:
+                continue
+            after = ",".join(filter(None, (before, f"afterany:{number}")))
             code, text = call("scontrol", "update", f"JobId={other}", f"Dependency={after}")
             say(f"job {other} waits for {number} as well" if code == 0 else text.strip())
         return number if task is None else f"{number}_{task}"
@@ -143,9 +146,12 @@ def fields_of(text: str) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in text.split())
 
 
-def dependency_of(number: str, without: str = "") -> str:
-    """What a job still waits for, but for one job."""
-    _, text = call("scontrol", "--oneliner", "show", "job", number)
+def dependency_of(number: str, without: str = "") -> str | None:
+    """What a job still waits for, but for one job; None where Slurm does not say."""
+    code, text = call("scontrol", "--oneliner", "show", "job", number)
+    if code != 0:
+        say(f"scontrol show job {number}: {text.strip() or code}")
+        return None
     named = re.sub(r"_\*|\([^)]*\)", "", fields_of(text).get("Dependency", ""))
     left = []
     for kind, *ids in (condition.split(":") for condition in filter(None, named.split(","))):

@@ -102,5 +102,7 @@ def release(waiting: dict[str, str]) -> None:
         name = waiting.pop(path)
         for number in submitted().get(name, ()):
             left = dependency_of(number, without=own)
+            if left is None:  # it waits for our end, then
+                continue
             code, text = call("scontrol", "update", f"JobId={number}", f"Dependency={left}")
             say(f"{path} is there; job {number} may start" if code == 0 else text.strip())
