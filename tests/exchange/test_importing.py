@@ -443,6 +443,15 @@ def test_copies_in_a_folder_are_no_more_samples(tmp_path: Path) -> None:
     assert import_files(Layout(tmp_path / "run"), [packed], target).twins == ("theirs",)
 
 
+def test_a_cut_packed_file_of_a_folder_is_not_passed_over(tmp_path: Path) -> None:
+    rows = [{"problem": p, "score": 1} for p in "abc"]
+    lines(tmp_path / "theirs/a.jsonl", rows)
+    whole = gzip.compress(json.dumps(rows[0]).encode())
+    (tmp_path / "theirs/b.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"b\.jsonl\.gz: not a whole gzip file"):
+        take_in(tmp_path / "run", tmp_path / "theirs")
+
+
 def test_a_folder_without_results_says_what_could_be_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/notes.txt").write_text("x")

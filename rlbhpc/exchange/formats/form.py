@@ -168,11 +168,14 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def first_object(path: Path) -> dict[str, Any]:
-    """First object of a JSON Lines file; empty if it has none."""
+    """First object of a JSON Lines file; empty if it starts with anything else."""
+    with opened(path) as file:
+        line = next(filter(bytes.strip, file), b"{}")
     try:
-        return next((value for _, value in json_lines(path)), {})
-    except UserError:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
         return {}
+    return value if isinstance(value, dict) else {}
 
 
 @lru_cache(maxsize=1)
