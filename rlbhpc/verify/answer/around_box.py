@@ -11,12 +11,14 @@ from rlbhpc.verify.answer.lexer import FUNCTIONS, tokenize
 _BOUNDS: Final = (
     " at most", " at least", " up to", " no greater than", " no more than", " no less than",
 )  # fmt: skip
-# Right before a box these deny it, bound it, or make it a part of something larger.
+# Before a box these deny it, bound it, or make it a part of something larger.
 _DENY: Final = (
     " not", "n't", "n’t", " never", " than", "not equal to", "not be", "\\ne", "\\neq",
-    "\\sqrt{", "\\sqrt", "frac{", "^{", "^", "_{", "\\cdot", "\\times", "/", "+",
+    "\\sqrt{", "\\sqrt", "frac{", "^{", "_{", "\\cdot", " \\times", " /", " +",
     " wrong answer", " incorrect answer", " naive answer",
 )  # fmt: skip
+# These do on the line of the box: the line before may end with "C++" or "$\\mathbb{F}_7^*$".
+_DENY_ON_LINE: Final = ("^", "\\times", "/", "+")
 _OPEN: Final = re.compile(
     r"\b(?:not|cannot\s+be|can't\s+be|isn['’]t|un)\s*(?:uniquely\s+)?(?:determined|known|certain)\b"
 )
@@ -65,7 +67,8 @@ def _lead(before: str) -> str:
     if words.endswith(_BOUNDS):
         return "bound"
     part = words.endswith("}{") and _DENOMINATOR.search(words) is not None
-    return "denied" if part or words.endswith(_DENY) else ""
+    on_line = before.rstrip(" $\\([*").endswith(_DENY_ON_LINE)
+    return "denied" if part or on_line or words.endswith(_DENY) else ""
 
 
 def _is_argument(before: str) -> bool:
