@@ -79,6 +79,7 @@ def test_committed_answers(facts):
         ("6", "The answer is not\n\\boxed{6}", False),
         ("6", "$$\n2 +\n\\boxed{6}\n$$", False),
         ("6", "$$\nx \\ne\n\\boxed{6}\n$$", False),
+        ("5", "**Answer: 5**\n\nWait, that's 2+3. Yes, correct.", True),
         ("42", "", False),
         ("42", " \n", False),
     ],

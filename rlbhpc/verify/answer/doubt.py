@@ -29,8 +29,9 @@ DOUBT: Final = re.compile(
 )
 # Words by which a writer goes back on an answer: the first kind always, the second perhaps.
 TAKEN_BACK: Final = re.compile(
-    r"\b(?P<surely>edit\s*:|(?:wait|hold\s+on)\W+(?:no\W+|actually\W+)*"
-    r"(?=(?:it|that)(?:['’]s|\s+is)\s+(?:actually\s+)?\$?-?\d)|"
+    r"\b(?P<surely>edit\s*:|(?:wait|hold\s+on)\W+(?P<instead>(?:no|actually)\W+)*"
+    r"(?=(?:it|that(?(instead)|(?=\S*\s+(?:is\s+)?(?:actually|\S+$))))"  # "that's 2+3" checks
+    r"(?:['’]s|\s+is)\s+(?:actually\s+)?\$?-?\d)|"
     r"(?:sorry(?!\s+for)|oops|correction|misread|"
     r"(?P<withdrawn>scratch\s+that|(?:answer|result)\s+above\s+(?:is|was)\s+(?:wrong|incorrect))|"
     r"(?:that|this|it|which|(?:the|my)\s+answer)(?:\s+is|['’]s|\s+was)\s+(?:wrong|incorrect|"
