@@ -28,10 +28,12 @@ _MARKS: Final = r"(?:[_^]\{?-?\w+\}?)?'*"
 _FUNCTION: Final = re.compile(rf"\\([A-Za-z]+)(?:\{{(\w+)\}})?{_MARKS}\s*$")
 _CALLED: Final = re.compile(
     rf"(\\[A-Za-z]+|(?<![A-Za-z\\])[A-Za-z]+)(?:\{{(\w+)\}})?{_MARKS}"
-    r"(\s*)(?:\\(?:left|[bB]igg?l?))?\s*\($"
+    r"(\s*)\{?(?:\\(?:left|[bB]igg?l?))?\s*\($"
 )
-# "P(\\boxed{(3,4)})" is a point.
-_CAPITAL: Final = re.compile(r"(?<![A-Za-z\\])[A-Z]\($")
+# "P(\\boxed{(3,4)})" is a point; "-P(", "The norm is N(" and "P(\\boxed{(3,4)}) = 7" are values.
+_CAPITAL: Final = re.compile(r"(?<![A-Za-z\\\d-])[A-Z]\($")
+_OF_POINT: Final = (" norm is", " length is", " distance is", " value is", " determinant is")
+_VALUED: Final = re.compile(r"\s*\)\s*[=+/^<>]")
 _COORDINATES: Final = re.compile(r"\\boxed\{\([^()]*,")
 _DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
 
@@ -49,7 +51,7 @@ def denied(body: str, box: int, end: int) -> bool:
         return _WORD.search(body, body.rfind("$", 0, box), box) is None
     lead = _lead(body[box - 24 if box > 24 else 0 : box])
     if lead == "named":
-        return _COORDINATES.match(body, box) is None
+        return _COORDINATES.match(body, box) is None or _VALUED.match(body, end) is not None
     if lead == "bound":
         return _OPEN.search(body[max(0, box - 300) : box].rpartition(". ")[2]) is not None
     return bool(lead)
@@ -61,14 +63,20 @@ def _lead(before: str) -> str:
 
     Few words lead to a box, and they are written again and again.
     """
+    point = None
     if _is_argument(before.rstrip(" $\n{")):
-        return "named" if _CAPITAL.search(before) is not None else "denied"
+        point = _CAPITAL.search(before)
+        if point is None:
+            return "denied"
+        before = before[: point.start()]
     words = before.rstrip(" $\\([*\n")
     if words.endswith(_BOUNDS):
-        return "bound"
+        return "bound" if point is None else "denied"
     part = words.endswith("}{") and _DENOMINATOR.search(words) is not None
     on_line = before.rstrip(" $\\([*").endswith(_DENY_ON_LINE)
-    return "denied" if part or on_line or words.endswith(_DENY) else ""
+    if part or on_line or words.endswith(_DENY if point is None else (*_DENY, *_OF_POINT)):
+        return "denied"
+    return "" if point is None else "named"
 
 
 def _is_argument(before: str) -> bool:
