@@ -74,11 +74,19 @@ def pass_curve(
     return PassCurve(sizes, interval, counts.support(sizes), 4 * sizes <= counts.reach)
 
 
+def whole_numbers(k: ArrayLike) -> NDArray[np.int64]:
+    """Draw sizes as they are given, none of them rounded."""
+    given = np.asarray(k)
+    if given.dtype.kind not in "iuf" or (given % 1 != 0).any():
+        raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
+    return given.astype(np.int64)
+
+
 def as_sizes(k: ArrayLike) -> NDArray[np.int64]:
     """Draw sizes as a rising 1-d array; a single number stands for the grid up to it."""
-    if np.ndim(k) == 0:
-        return k_grid(int(np.asarray(k)))
-    sizes = np.asarray(k, np.int64)
+    sizes = whole_numbers(k)
+    if sizes.ndim == 0:
+        return k_grid(int(sizes))
     if sizes.ndim != 1 or not len(sizes) or (np.diff(sizes) <= 0).any() or sizes[0] < 1:
         raise UserError(f"draw sizes {sizes.tolist()} must be whole numbers, rising from 1 on")
     return sizes

@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
+from rlbhpc.stats.curve import whole_numbers
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.xr import draw_weights, pass_curve
@@ -21,6 +22,7 @@ from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
+from rlbhpc.verify.verdict import Status
 
 #: The variable that statistics count, unless told otherwise.
 VERDICT: Final = "verdict"
@@ -42,11 +44,12 @@ class DatasetAccessor:
         """Count samples ``n`` and right ones ``c`` per problem and step.
 
         Verdicts are counted as they are selected: after ``isel(sample=slice(256))`` the counts
-        are those of 256 samples. They are read a few tiles at a time, never all at once. A group
-        of imported counts has no verdicts and gives its counts as they are. Where sampling stops
-        (coordinate ``stop_after``) the samples up to there count, and ``n_max`` is where it would
-        have ended otherwise. Where looks asked for more samples of some problems, the first n of
-        all count.
+        are those of 256 samples. They are read a few tiles at a time, never all at once.
+        Dimensions beside the samples stay, such as the ``arm`` of joined arms; NaN, where a join or
+        ``where`` left a hole, is no sample. A group of imported counts has no verdicts and gives
+        its counts as they are. Where sampling stops (coordinate ``stop_after``) the samples up to
+        there count, and ``n_max`` is where it would have ended otherwise. Where looks asked for
+        more samples of some problems, the first n of all count.
 
         ``by``: whose verdicts: ``"verdict"``, or ``"paper"`` for those of the published study's
         lenient grader, where the study asked for them.
@@ -56,18 +59,19 @@ class DatasetAccessor:
             self._require("n")
             return dataset[["n", "c"]]
         self._require(by)
-        stop_after = int(dataset["stop_after"]) if "stop_after" in dataset else 0
+        stop_after = _stop_after(dataset)
         verdict = _fair(dataset, stop_after)[by].variable
         # A selection may have dropped dimensions: a single sample, problem or step.
-        dims = [dim for dim in CELLS if dim in verdict.sizes]
+        dims = sorted({*map(str, verdict.dims)} - {"sample"}, key=[*CELLS, *verdict.dims].index)
         shape = [verdict.sizes[dim] for dim in dims]
         n, c = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         for place in _tiles(verdict):
             # Loaded before it is transposed: xarray would read a lazy transpose cell by cell.
-            tile = (
-                verdict[place].load().transpose(*dims, ...).to_numpy().astype(np.int8, copy=False)
-            )
-            index = tuple(place[dim] for dim in dims)
+            tile = verdict[place].load().transpose(*dims, ...).to_numpy()
+            if tile.dtype.kind == "f":
+                tile = np.nan_to_num(tile, nan=Status.MISSING)
+            tile = tile.astype(np.int8, copy=False)
+            index = tuple(place.get(dim, slice(None)) for dim in dims)
             tile = band.up_to_stop(tile.reshape(*tile.shape[: len(dims)], -1), stop_after)
             n[index], c[index] = band.counts(tile, -1)
         if stop_after and by != VERDICT:
@@ -90,10 +94,10 @@ class DatasetAccessor:
         ``.notnull().sum("problem")`` says how many have enough.
         """
         counts = self.counts(by)
-        drawn = np.asarray(k)
-        if (drawn != drawn.astype(np.int64)).any() or (drawn < 1).any():
+        drawn = whole_numbers(k)
+        if (drawn < 1).any():
             raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
-        sizes = xr.DataArray(drawn.astype(np.int64), dims=["k"] if drawn.ndim else [])
+        sizes = xr.DataArray(drawn, dims=["k"] if drawn.ndim else [])
         rule = [counts[name] for name in ("stop_after", "n_max") if name in counts.coords]
         result: xr.DataArray = xr.apply_ufunc(
             pass_at_k, counts["n"], counts["c"], sizes, *rule, keep_attrs=False
@@ -280,6 +284,14 @@ def _reject_others(seeds: xr.DataArray, stored: Mapping[SampleKey, int]) -> None
                 "these are not the first samples, and a selection does not say which they are; "
                 "give their numbers, `texts(problem, sample=[4, 5])`"
             )
+
+
+def _stop_after(dataset: xr.Dataset) -> int:
+    """Right samples at which a problem ends; 0 where none does."""
+    rules = np.unique(dataset["stop_after"].values) if "stop_after" in dataset else [0]
+    if len(rules) > 1:
+        raise UserError("these arms end their problems by different rules; count each by itself")
+    return int(rules[0])
 
 
 def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:

@@ -60,6 +60,31 @@ def test_arms_are_joined(tree: xr.DataTree) -> None:
     assert (both.verdict.sel(arm="base", step=50) == -1).all()
 
 
+def test_what_is_joined_or_masked_counts_as_it_did_alone(tree: xr.DataTree) -> None:
+    """A hole is no sample and no wrong one, and an arm stays an arm."""
+    alone = {arm: dataset(tree, arm) for arm in STEPS}
+    both = xr.concat(list(alone.values()), "arm", join="outer").rlb.counts()
+    for arm, one in alone.items():
+        counts = one.rlb.counts()
+        ours = both.sel(arm=arm, step=one.step, problem=one.problem)
+        for name in ("n", "c"):
+            np.testing.assert_array_equal(ours[name], counts[name])
+    assert (both.n.sel(arm="base", step=50) == 0).all()
+    base = alone["base"]
+    first = base.problem[0]
+    masked = base.where(base.problem == first).rlb.counts().n
+    assert (masked.sel(problem=first) == base.rlb.counts().n.sel(problem=first)).all()
+    assert masked.sum() == masked.sel(problem=first).sum()
+    assert (base.reindex(problem=["math/none"]).rlb.counts().n == 0).all()
+
+
+@pytest.mark.parametrize("k", [2.5, [1, 2.5], "a", [1.0, np.nan]])
+def test_a_size_that_is_no_whole_number_is_refused(tree: xr.DataTree, k: object) -> None:
+    for asked in (tree.rlb.curves, tree.rlb.pass_at_k, dataset(tree, "base").rlb.pass_at_k):
+        with pytest.raises(UserError, match=r"^k: found .*; allowed: whole numbers from 1$"):
+            asked(k)
+
+
 def test_arrays_are_plotted(tree: xr.DataTree) -> None:
     assert dataset(tree, "base").verdict.isel(step=0).plot() is not None
     assert dataset(tree, "rl").rlb.pass_at_k([1, 2]).sel(step=50).plot() is not None
