@@ -119,6 +119,7 @@ def _benchmark(kind: str, as_json: bool) -> int:
 
 def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
+    seconds = stored.study.file.verification.timeout
     for group in stored.groups():
         for step, cells in groupby(stored.records(group), key=itemgetter(0)):
             records = (record for _, cell in cells for record in cell)
@@ -136,7 +137,7 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
                     "why": entry.why,
                     "response": entry.response,
                 }
-                for entry in thin_list(records, at_most)
+                for entry in thin_list(records, at_most, seconds)
             ]
     if as_json:
         print_json(rows)

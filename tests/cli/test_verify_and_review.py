@@ -50,26 +50,30 @@ def answers(problem: int) -> list[str]:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
+    return sampled(tmp_path, STUDY)
+
+
+def sampled(tmp_path: Path, text: str) -> Study:
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 512}')
     (model / "model.safetensors").write_bytes(b"weights")
     problems = [{"question": f"{i} + 4?", "answer": f"Add.\n#### {i + 4}"} for i in range(3)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, problems)))
-    (tmp_path / "sums.yaml").write_text(STUDY)
+    (tmp_path / "sums.yaml").write_text(text)
     study = load_study(tmp_path / "sums.yaml")
     remember(study)
     group = ("base", "gsm8k")
     with JournalWriter(study.layout.journals(*group), "one") as writer:
         for at, problem in enumerate(study.problems("gsm8k")):
-            for i, text in enumerate(answers(at)):
-                said = verify("math", problem.gold, text, problem)
+            for i, answer in enumerate(answers(at)):
+                said = verify("math", problem.gold, answer, problem)
                 key = SampleKey("base", 0, problem.id, i)
                 asked = study.request_fingerprint("base", 0, problem.id)
                 writer.append(
                     Sample(
                         key, asked, i, int(said.status), 0, 3, -1.0, 1.0, said.canonical,
-                        deciding(said.rule), said.grader, text,
+                        deciding(said.rule), said.grader, answer,
                     )
                 )  # fmt: skip
     return study
@@ -82,6 +86,19 @@ def test_the_thin_list_is_judged_on_a_second_path(study: Study) -> None:
     assert (row["right"], row["n"], row["gold"], row["second"]) == (1, N, "4", "agrees")
     code, result = call("verify", study.layout.root)
     assert "1 such answers; the second path disagrees with 0 of them." in result.stdout
+
+
+def test_a_second_look_has_the_time_that_the_study_gives(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def verify(gold, response, problem=None):\n    while True:\n        pass\n"
+    )
+    own = STUDY.replace("subset: test", "subset: test, verifier: ./mine.py")
+    study = sampled(tmp_path, own + "verification: {timeout: 0.1}\n")
+    code, result = call("verify", study.layout.root, "--json")
+    assert code == DONE
+    (row,) = json.loads(result.stdout)
+    assert row["second"] == "cannot tell"
+    assert "no verdict within 0.4 s" in row["why"]
 
 
 def test_the_same_grader_changes_nothing(study: Study) -> None:

@@ -53,13 +53,13 @@ def judge(kind: str, *responses: str, cache: VerdictCache | None = None) -> list
     [
         (
             "spin",
-            "sums/3: no verdict within 0.8 s of processor time or 4.4 s; raise "
-            "verification.timeout if it needs more",
+            "sums/3: no verdict within 0.8 s of processor time or 4.4 s; a "
+            "study's verification.timeout allows more",
         ),
         (
             "wait",
-            "sums/3: no verdict within 0.8 s of processor time or 4.4 s; raise "
-            "verification.timeout if it needs more",
+            "sums/3: no verdict within 0.8 s of processor time or 4.4 s; a "
+            "study's verification.timeout allows more",
         ),
         ("end", "sums/3: the process died"),
     ],

@@ -58,11 +58,14 @@ class ThinEntry:
     why: str
 
 
-def thin_list(records: Iterable[Record], at_most: int = 2) -> list[ThinEntry]:
+def thin_list(
+    records: Iterable[Record], at_most: int = 2, seconds: float = SECONDS
+) -> list[ThinEntry]:
     """List accepted responses to problems with 1 … ``at_most`` right samples, each looked at again.
 
     Mathematics is compared again by Math-Verify alone, which shares no code with the ``math``
-    verifier's reading; every other kind is verified afresh. The rarest come first.
+    verifier's reading; every other kind is verified afresh. The rarest come first. ``seconds`` is
+    that of :class:`BatchVerifier`.
     """
     sampled: Counter[str] = Counter()
     right: Counter[str] = Counter()
@@ -81,7 +84,7 @@ def thin_list(records: Iterable[Record], at_most: int = 2) -> list[ThinEntry]:
         key=lambda name: (right[name] / sampled[name], name),
     )
     found = [(name, record) for name in names for record in kept[name]]
-    opinions = second_opinions([record for _, record in found])
+    opinions = second_opinions([record for _, record in found], seconds)
     return [
         ThinEntry(
             record.problem, sampled[name], right[name], record.response, record.verdict, *opinion
@@ -90,7 +93,7 @@ def thin_list(records: Iterable[Record], at_most: int = 2) -> list[ThinEntry]:
     ]
 
 
-def second_opinions(records: Sequence[Record]) -> list[tuple[str, str]]:
+def second_opinions(records: Sequence[Record], seconds: float) -> list[tuple[str, str]]:
     """Say of each accepted record whether another path accepts it too, and by what rule."""
     opinions: list[tuple[str, str]] = [("cannot tell", "")] * len(records)
     algebra = [index for index, record in enumerate(records) if record.problem.verifier == "math"]
@@ -107,7 +110,7 @@ def second_opinions(records: Sequence[Record]) -> list[tuple[str, str]]:
             opinions[index] = (word, f"math-verify: {result.value['why']}")
     for index, record in enumerate(records):
         if record.problem.verifier != "math":
-            again = verify_apart(record.problem, record.response)
+            again = verify_apart(record.problem, record.response, seconds)
             word = "agrees" if again.right else "disagrees"
             if again.status in {Status.TIMEOUT, Status.ERROR}:
                 word = "cannot tell"

@@ -34,8 +34,8 @@ class OwnProcess:
         self._pool: Pool = shared_pool(_LOADED, seconds=seconds, brought=kind)
         most = seconds * RETRY_FACTOR
         self._limit = (
-            f"no verdict within {most:g} s of processor time or {wall_clock(most):g} s; raise "
-            "verification.timeout if it needs more"
+            f"no verdict within {most:g} s of processor time or {wall_clock(most):g} s; a "
+            "study's verification.timeout allows more"
         )
         self._in_a_row = 0
 
