@@ -52,7 +52,10 @@ class OwnProcess:
             verdict = Verdict(Status(status), *texts)
             if verdict.grader == self._grader:
                 return verdict
-            return self._error(f"{self._name}: has changed since it was first read")
+            raise UserError(
+                f"{self._name}: has changed since it was first read; start again to judge by it as "
+                "it is now"
+            )
         cause = self._limit if result.outcome == "timeout" else str(result.value)
         line = f"{self._name}: {problem.id if problem else repr(response[:80])}: {cause}"
         self._in_a_row += 1
