@@ -31,10 +31,10 @@ _CALLED: Final = re.compile(
     r"(\s*)\{?(?:\\(?:left|[bB]igg?l?))?\s*\($"
 )
 # "P(\\boxed{(3,4)})" is a point; "-P(", "The norm is N(" and "P(\\boxed{(3,4)}) = 7" are values.
-_CAPITAL: Final = re.compile(r"(?<![A-Za-z\\\d-])[A-Z]\($")
+_CAPITAL: Final = re.compile(r"(?<![A-Za-z\\\d-])[A-Z](?:\\left)?\($")
 _OF_POINT: Final = (" norm is", " length is", " distance is", " value is", " determinant is")
-_VALUED: Final = re.compile(r"\s*\)\s*[=+/^<>]")
-_COORDINATES: Final = re.compile(r"\\boxed\{\([^()]*,")
+_VALUED: Final = re.compile(r"\s*(?:\\right)?\)\s*[=+/^<>]")
+_COORDINATES: Final = re.compile(r"\\boxed\{(?:\([^()]*,|[^{}]*\}\s*,\s*\\boxed)")
 _DENOMINATOR: Final = re.compile(r"frac\{.*\}\{$", re.DOTALL)
 
 # A dollar before a word is a price's: "$20. So he spends \\boxed{5} - and keeps $15".

@@ -179,7 +179,7 @@ def _box(body: str) -> _Box | None:
         return None
     boxes = _balanced_boxes(body)
     filled = [box for box in boxes if box.text.strip()]
-    filled = [box for box in filled if not denied(body, box.start, box.end)] or filled
+    filled = _undenied(body, filled) or filled
     if not filled:
         return None if boxes else _bare_box(body) or _unclosed_box(body)
     parts_of_one = _parts(body, boxes)
@@ -205,6 +205,19 @@ def _box(body: str) -> _Box | None:
         closing = body[end:].lstrip("$ ")
         text = f"({text})" if closing.startswith((")", "\\right)")) else text
     return _Box(text, start, end)
+
+
+def _undenied(body: str, boxes: list[_Box]) -> list[_Box]:
+    """Leave out each box that is denied, and those that only a comma parts from it."""
+    kept: list[_Box] = []
+    end = -1  # of the last box that was left out
+    for box in boxes:
+        goes_on = end >= 0 and body[end : box.start].strip() == ","
+        if goes_on or denied(body, box.start, box.end):
+            end = box.end
+        else:
+            kept.append(box)
+    return kept
 
 
 # "(a) The cost is …" at the beginning of a line.
