@@ -15,6 +15,7 @@ from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.load import check_verifiers
 from rlbhpc.sweep.local import run_here, run_workers
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
@@ -52,6 +53,7 @@ def sample(
     for arm in arms:
         if arm not in resolved.arms:
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")
+    check_verifiers(resolved)
     blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
     reject_strangers(resolved, {resolved.arms[b.arm].model for b in blocks})
     tell_of_old_verdicts(remember(resolved), err=True)

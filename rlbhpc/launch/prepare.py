@@ -18,7 +18,7 @@ from rlbhpc.launch.script import Draft
 from rlbhpc.study.lineage import reject_strangers, set_aside, untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.load import check_engines
+from rlbhpc.sweep.load import check_engines, check_verifiers
 from rlbhpc.sweep.plan import Plan, Shard, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.remember import remember
@@ -87,9 +87,10 @@ def prepare(
 
 
 def reject_what_jobs_would(study: Study) -> list[str]:
-    """Refuse models, engine options and recipes that a job would refuse; models to be trained."""
+    """Refuse what a job would: models, engines, verifiers, recipes; gives the models to train."""
     reject_strangers(study, study.models)
     check_engines(study)
+    check_verifiers(study)
     training = untrained(study, study.models)
     if training:
         from rlbhpc.train.recipes import check_recipes  # loads torch where it is

@@ -7,14 +7,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rlbhpc import plugins
 from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import Engine, check_settings, make_engine
 from rlbhpc.engines.staging import staged
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.study.complaints import nearest
 from rlbhpc.study.lineage import check_weights
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Shard
+from rlbhpc.verify.registry import KINDS
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,18 @@ def check_engines(study: Study) -> None:
             check_settings(kind, _settings(study, kind))
         except UserError as error:
             raise UserError(f"{place}: {error}") from None
+
+
+def check_verifiers(study: Study) -> None:
+    """Refuse a verifier that is not there before a model is loaded for what it would judge."""
+    kinds = (*KINDS, *plugins.installed("verifiers"))
+    for name, entry in study.problem_sets.items():
+        kind = entry.verifier
+        if kind is not None and kind not in kinds and not plugins.is_file(kind):
+            raise UserError(
+                f"problem_sets.{name}.verifier: found {kind!r}; allowed: {', '.join(kinds)}, or a "
+                f"file such as ./mine.py{nearest(kind, kinds)}"
+            )
 
 
 def _settings(study: Study, kind: str) -> dict[str, Any]:

@@ -54,6 +54,15 @@ def test_what_an_engine_does_not_know_is_refused_before_its_job(study_file: Path
         run(*words)
 
 
+@pytest.mark.parametrize("verb", ["check", "plan", "sample"])
+def test_a_verifier_that_is_not_there_is_refused_before_its_job(
+    study_file: Path, verb: str
+) -> None:
+    name = next(iter(load_study(study_file).problem_sets))
+    with pytest.raises(UserError, match=rf"{name}\.verifier: found 'mth'; .*did you mean math\?"):
+        run(verb, str(study_file), "--set", f"problem_sets.{name}.verifier=mth")
+
+
 @pytest.mark.parametrize("rows", ["-1", "0", "1.5", "many", "true"])
 def test_counts_of_an_engine_are_counts(study_file: Path, rows: str) -> None:
     """Rows of -1 passed the check, and the job went round for ever without a sample."""
