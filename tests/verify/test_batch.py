@@ -80,6 +80,15 @@ def test_the_short_way_to_an_answer_finds_what_the_long_way_finds(parts):
     assert answer is None or answer == _from_whole(body)
 
 
+def test_a_batch_that_cannot_be_read_leaves_nothing_unjudged():
+    """Nor does one that a notebook interrupts."""
+    verifier = BatchVerifier("math")
+    items = [("5", "It is \\boxed{5}.", None), ("5", None, None)]
+    with pytest.raises(TypeError):
+        verifier.verify_many(items)
+    assert verifier.verify_many(items[:1])[0].right
+
+
 def test_a_verifier_that_raises_is_an_error_and_is_tried_again(monkeypatch):
     verifier = BatchVerifier("math")
     calls = []

@@ -94,8 +94,9 @@ class BatchVerifier:
         Equal answers to one problem share one :class:`Verdict` object.
         """
         start = time.perf_counter()
-        slots, new = self._slots(items)
+        new: list[_New] = []
         try:
+            slots = self._slots(items, new)
             self._settle(new)
         finally:
             self._forget_passing(new)
@@ -107,11 +108,10 @@ class BatchVerifier:
         self.tally.seconds += time.perf_counter() - start
         return answers
 
-    def _slots(self, items: Sequence[Item]) -> tuple[list[int], list[_New]]:
-        """Give each item the number of its distinct pair, and list the pairs that are new."""
+    def _slots(self, items: Sequence[Item], new: list[_New]) -> list[int]:
+        """Give each item the number of its distinct pair, and list in ``new`` those that are."""
         distinct, groups, verdicts = distinct_part(self.module), self._groups, self._verdicts
         slots: list[int] = []
-        new: list[_New] = []
         group: dict[str, int] = {}
         last: tuple[str, Problem | None] | None = None
         for item in items:
@@ -127,7 +127,7 @@ class BatchVerifier:
                 verdicts.append(_UNSEEN)
                 new.append(_New(slot, item, part, group))
             slots.append(slot)
-        return slots, new
+        return slots
 
     def _settle(self, new: Sequence[_New]) -> None:
         """Find the verdicts of new pairs: in the cache, or by judging them."""
