@@ -25,11 +25,13 @@ _OPEN: Final = re.compile(
 
 # A function that is taken of the box: "\\log_2 \\boxed{5}", "f\\left(\\boxed{5}\\right)".
 _MARKS: Final = r"(?:[_^]\{?-?\w+\}?)?'*"
-_FUNCTION: Final = re.compile(rf"\\([A-Za-z]+)(?:\{{(\w+)\}})?{_MARKS}\s*$")
+_FUNCTION: Final = re.compile(rf"\\(?!textbf)([A-Za-z]+)(?:\{{(\w+)\}})?{_MARKS}\s*$")
 _CALLED: Final = re.compile(
     rf"(\\[A-Za-z]+|(?<![A-Za-z\\])[A-Za-z]+)(?:\{{(\w+)\}})?{_MARKS}"
     r"(\s*)\{?(?:\\(?:left|[bB]igg?l?))?\s*\($"
 )
+# "So this is the gcd ($\\boxed{5}$)."
+_IN_PROSE: Final = re.compile(r"(?<![\\A-Za-z])[a-z]+ \(\$$")
 # "P(\\boxed{(3,4)})" is a point; "-P(", "The norm is N(" and "P(\\boxed{(3,4)}) = 7" are values.
 _CAPITAL: Final = re.compile(r"(?<![A-Za-z\\\d-])[A-Z](?:\\left)?\($")
 _OF_POINT: Final = (" norm is", " length is", " distance is", " value is", " determinant is")
@@ -64,7 +66,7 @@ def _lead(before: str) -> str:
     Few words lead to a box, and they are written again and again.
     """
     point = None
-    if _is_argument(before.rstrip(" $\n{")):
+    if _is_argument(before.rstrip(" $\n{")) and _IN_PROSE.search(before) is None:
         point = _CAPITAL.search(before)
         if point is None:
             return "denied"
