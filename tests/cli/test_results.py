@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import rlbhpc
 from rlbhpc.cli.main import cli
 from rlbhpc.cli.terminal import visible
 from rlbhpc.errors import UserError
+from rlbhpc.exchange.formats.inspect_log import InspectLog
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.layout import Layout
 from tests.store.made import journal, sample, samples
@@ -250,6 +252,29 @@ def test_import_inspect_logs(tmp_path: Path, kind: str) -> None:
     assert cube.rlb.texts("gsm8k/1", 1, 0).item() == "five"
     assert cube.finish.sel(problem="gsm8k/1").values.ravel().tolist() == [1, 1, -1]
     assert cube.n_tokens.sel(problem="gsm8k/1").values.ravel().tolist() == [11, 11, -1]
+
+
+@pytest.mark.parametrize("kind", ["deflate", "zstd"])
+def test_damaged_inspect_logs_end_in_one_line(tmp_path: Path, kind: str) -> None:
+    whole = tmp_path / "whole.eval"
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, row in enumerate(INSPECT):
+            archive.writestr(f"samples/{number}.json", json.dumps(row))
+    data = recompressed(whole) if kind == "zstd" else whole.read_bytes()
+    lot = random.Random(3)
+    refused = 0
+    for _ in range(1000):
+        damaged = bytearray(data)
+        for place in lot.sample(range(len(data)), lot.choice((1, 2, 8))):
+            damaged[place] ^= 1 << lot.randrange(8)
+        path = tmp_path / "log.eval"
+        path.write_bytes(damaged[: lot.choice((len(data), lot.randrange(len(data))))])
+        try:
+            list(InspectLog().read(path, None))
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error).strip()
+    assert refused > 250
 
 
 def recompressed(path: Path) -> bytes:

@@ -90,8 +90,9 @@ def _samples(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 if entry.filename.startswith("samples/") and entry.filename.endswith(".json"):
                     place = f"{path}: {entry.filename}"
                     yield place, json.loads(_extract(path, archive, entry))
-    except (zipfile.BadZipFile, zlib.error, ValueError, RecursionError, OSError) as error:
-        raise UserError(f"{path}: not a whole .eval file ({error})") from error
+    # RuntimeError: it says that it is encrypted, or in a way of packing that nobody has.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError) as error:
+        raise UserError(f"{path}: not a whole .eval file ({error or 'it ends early'})") from error
 
 
 def _extract(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
