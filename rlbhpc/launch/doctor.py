@@ -121,9 +121,9 @@ def of_python() -> Iterator[Finding]:
     text = slurm.ask(python, "-c", code)
     version = re.search(r"(\d+)\.(\d+)\s*$", text or "")
     new = version is not None and tuple(map(int, version.groups())) >= OLDEST
-    found = "none" if version is None else version[0].strip()
+    number = "none" if version is None else version[0].strip()
     advice = "" if new else "name a Python 3.9 or newer under `python` in the cluster's file"
-    yield Finding("python of jobs", f"{found} at {python}", "ok" if new else "bad", advice)
+    yield Finding("python of jobs", f"{number} at {python}", "ok" if new else "bad", advice)
 
 
 def of_containers() -> Iterator[Finding]:

@@ -76,10 +76,10 @@ def pass_curve(
 
 def whole_numbers(k: ArrayLike) -> NDArray[np.int64]:
     """Draw sizes as they are given, none of them rounded."""
-    given = np.asarray(k)
-    if given.dtype.kind not in "iuf" or (given % 1 != 0).any():
+    sizes = np.asarray(k)
+    if sizes.dtype.kind not in "iuf" or (sizes % 1 != 0).any():
         raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
-    return given.astype(np.int64)
+    return sizes.astype(np.int64)
 
 
 def as_sizes(k: ArrayLike) -> NDArray[np.int64]:

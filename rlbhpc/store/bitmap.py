@@ -233,8 +233,8 @@ class Bitmap:
     def has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether samples of some rows are there."""
         places, masks = self._place(rows, samples)
-        there: NDArray[np.bool_] = self.bits.reshape(-1)[places] & masks != 0
-        return there
+        is_set: NDArray[np.bool_] = self.bits.reshape(-1)[places] & masks != 0
+        return is_set
 
     def _place(
         self, rows: NDArray[np.int64], samples: NDArray[np.int32]

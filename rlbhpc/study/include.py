@@ -115,13 +115,13 @@ def _without_nulls(node: Node, shape: Shape | None = _STUDY) -> Node:
     """
     if not isinstance(node.value, dict):
         return node
-    kept = {}
+    entries = {}
     for key, child in node.value.items():
         below = shape.below(key) if shape else None
         is_known = below or not (shape and shape.is_entry) or key in _SEEDS
         if child.value is not None or not is_known:
-            kept[key] = _without_nulls(child, below)
-    return replace(node, value=kept)
+            entries[key] = _without_nulls(child, below)
+    return replace(node, value=entries)
 
 
 def _override(tree: Node, text: str) -> Node:

@@ -153,12 +153,12 @@ def dependency_of(number: str, without: str = "") -> str | None:
         say(f"scontrol show job {number}: {text.strip() or code}")
         return None
     named = re.sub(r"_\*|\([^)]*\)", "", fields_of(text).get("Dependency", ""))
-    left = []
+    conditions = []
     for kind, *ids in (condition.split(":") for condition in filter(None, named.split(","))):
         others = [other for other in ids if other != without]
         if others or not ids:
-            left.append(":".join((kind, *others)))
-    return ",".join(left)
+            conditions.append(":".join((kind, *others)))
+    return ",".join(conditions)
 
 
 def submitted() -> dict[str, list[str]]:

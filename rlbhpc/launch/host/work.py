@@ -101,8 +101,8 @@ def release(waiting: dict[str, str]) -> None:
     for path in [path for path in waiting if Path(path).exists()]:
         name = waiting.pop(path)
         for number in submitted().get(name, ()):
-            left = dependency_of(number, without=own)
-            if left is None:  # it waits for our end, then
+            dependency = dependency_of(number, without=own)
+            if dependency is None:  # it waits for our end, then
                 continue
-            code, text = call("scontrol", "update", f"JobId={number}", f"Dependency={left}")
+            code, text = call("scontrol", "update", f"JobId={number}", f"Dependency={dependency}")
             say(f"{path} is there; job {number} may start" if code == 0 else text.strip())
