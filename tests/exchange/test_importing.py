@@ -11,46 +11,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
 from click.testing import CliRunner
 
-import rlbhpc
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import Target, impossible_checks
-from rlbhpc.exchange.imports import Importing, import_files
+from rlbhpc.exchange.imports import import_files
 from rlbhpc.report.gather import gather
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
-
-RIGHT = 1
-WRONG = 0
-NO_ANSWER = 2
-TIMEOUT = 3
-
-
-def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def take_in(
-    run: Path, *paths: Path, judge: str | None = None, metric: str | None = None
-) -> Importing:
-    run.mkdir(exist_ok=True)
-    return import_files(Layout(run), paths, Target("theirs", "set", "model"), metric, judge)
-
-
-def cube_of(run: Path) -> xr.Dataset:
-    compact(Layout(run))
-    return rlbhpc.open_cube(run)["theirs/set"].to_dataset()
-
-
-def verdicts(cube: xr.Dataset, problem: str, step: int = 0) -> list[int]:
-    values = cube.verdict.sel(problem=f"set/{problem}", step=step).values
-    return [int(value) for value in values if value >= 0]
-
+from tests.exchange.made import (
+    NO_ANSWER,
+    RIGHT,
+    TIMEOUT,
+    WRONG,
+    cube_of,
+    lines,
+    nemo_row,
+    take_in,
+    verdicts,
+)
 
 # --- limit-of-RLVR ------------------------------------------------------------------------------
 
@@ -92,42 +72,6 @@ def test_the_texts_can_be_judged_again(tmp_path: Path) -> None:
     origin = json.loads(cube.attrs["provenance"])["imported"]["a.jsonl"]
     assert origin["judged_by"].startswith("math")
     assert origin["format"].startswith("limit-of-RLVR")
-
-
-# --- NeMo-Skills --------------------------------------------------------------------------------
-
-
-def nemo_row(problem: str, predicted: str | None, right: bool, **more: Any) -> dict[str, Any]:
-    return {
-        "problem": problem, "expected_answer": "70", "generation": "thinking",
-        "num_generated_tokens": 3492, "generation_start_time": 1752883422.5,
-        "predicted_answer": predicted, "symbolic_correct": right, **more,
-    }  # fmt: skip
-
-
-def test_nemo_skills_numbers_responses_by_the_seed_in_the_name(tmp_path: Path) -> None:
-    folder = tmp_path / "aime25"
-    lines(folder / "output-rs0.jsonl", [nemo_row("p", "70", True), nemo_row("q", "3", False)])
-    lines(folder / "output-rs10.jsonl", [nemo_row("p", None, False), nemo_row("q", "70", True)])
-    lines(folder / "output-rs2.jsonl", [nemo_row("p", "70", True), nemo_row("q", "1", False)])
-    assert take_in(tmp_path / "run", folder).samples == 6
-    cube = cube_of(tmp_path / "run")
-    column = cube.verdict.sel(problem="set/0", step=0).values
-    assert {number: int(column[number]) for number in (0, 2, 10)} == {
-        0: RIGHT, 2: RIGHT, 10: NO_ANSWER
-    }  # fmt: skip
-    assert int((column >= 0).sum()) == 3
-    assert verdicts(cube, "1") == [WRONG, WRONG, RIGHT]
-    assert int(cube.n_tokens.sel(problem="set/0", sample=0, step=0)) == 3492
-
-
-def test_nemo_skills_with_a_judge_needs_a_choice(tmp_path: Path) -> None:
-    row = nemo_row("p", "70", False, judgement="Reasoning: same.\nJudgement: Yes")
-    path = lines(tmp_path / "output.jsonl", [row])
-    with pytest.raises(UserError, match="--metric which score decides; its scores are symbolic_"):
-        take_in(tmp_path / "run", path)
-    take_in(tmp_path / "run", path, metric="judgement")
-    assert verdicts(cube_of(tmp_path / "run"), "0") == [RIGHT]
 
 
 # --- verl ---------------------------------------------------------------------------------------

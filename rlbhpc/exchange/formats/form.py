@@ -14,8 +14,12 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.verify.verdict import Status
+
+#: Why a response ended, in the words of vLLM and of OpenAI's interface.
+FINISH: Final = {"stop": Finish.EOS, "length": Finish.LENGTH}
 
 
 @dataclass(frozen=True)

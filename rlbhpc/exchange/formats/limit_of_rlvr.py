@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from rlbhpc.engines.completion import Finish
 from rlbhpc.exchange.formats.form import (
+    FINISH,
     Imported,
     as_verdict,
     first_object,
@@ -15,8 +15,6 @@ from rlbhpc.exchange.formats.form import (
     row_of,
     same_length,
 )
-
-_FINISH: Final = {"stop": Finish.EOS, "length": Finish.LENGTH}
 
 
 class LimitOfRlvr:
@@ -51,6 +49,6 @@ def _responses(row: dict[str, Any], place: str) -> Iterator[Imported]:
             as_verdict(scores[number], place),
             text=str(texts[number]),
             answer=str(answers[number]),
-            finish=_FINISH.get(reasons[number], -1),
+            finish=FINISH.get(reasons[number], -1),
             gold=str(row["gt"]) if "gt" in row else None,
         )

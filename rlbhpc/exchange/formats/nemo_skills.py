@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import (
+    FINISH,
     Imported,
     as_verdict,
     choose_score,
@@ -18,23 +19,31 @@ from rlbhpc.exchange.formats.form import (
 )
 from rlbhpc.verify.verdict import Status
 
-_SCORES: Final[tuple[str, ...]] = ("symbolic_correct", "judgement", "is_correct", "is_correct-plus")
+_SCORES: Final[tuple[str, ...]] = (
+    "symbolic_correct",
+    "judgement",
+    "is_correct",
+    "is_correct-plus",
+    "graded_list",
+)
 _SEED: Final = re.compile(r"output-rs(\d+)")
 
 
 class NemoSkills:
     """One record per problem; the seed in the file's name numbers the responses.
 
-    A record without an ``id`` is known by its place: files of other seeds have the same order.
+    A record without an ``id`` or a ``task_id`` is known by its place: files of other seeds have
+    the same order. Outputs that NeMo-Skills has not evaluated yet carry no verdict.
     """
 
     name = "NeMo-Skills output (output-rs*.jsonl)"
 
     def fits(self, path: Path) -> bool:
         """By the fields of the first object."""
-        row = first_object(path)
-        generated = "generation" in row or "num_generated_tokens" in row
-        return generated and any(name in row for name in _SCORES)
+        names = first_object(path).keys()
+        if "num_generated_tokens" in names:
+            return True
+        return "generation" in names and bool(names & {"expected_answer", *_SCORES})
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the records; ``metric`` is symbolic_correct, judgement or is_correct(-plus)."""
@@ -49,25 +58,45 @@ class NemoSkills:
 def _response(
     row: dict[str, Any], number: int, sample: int, metric: str | None, place: str
 ) -> Imported:
-    scores = {name: row[name] for name in _SCORES if name in row}
-    score = choose_score(scores, metric, place)
-    if scores.get("judgement") is score and isinstance(score, str):
-        verdict: Status | str = _judgement(score, place)
-    else:
-        verdict = as_verdict(score, place)
+    verdict = _verdict(row, metric, place)
     answer = row.get("predicted_answer", "")
     if answer is None and verdict is Status.WRONG:
         verdict = Status.NO_ANSWER
     gold = row.get("expected_answer")
+    reason = row.get("finish_reason")
     return Imported(
-        str(row.get("id", number)),
+        str(row.get("id", row.get("task_id", number))),
         verdict,
         sample,
         text=str(row.get("generation") or ""),
         answer=str(answer or ""),
+        finish=FINISH.get(reason, -1) if isinstance(reason, str) else -1,
         n_tokens=int(row.get("num_generated_tokens", -1)),
         gold=None if gold is None else str(gold),
     )
+
+
+def _verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | str:
+    """The verdict that a row carries, or the complaint that it carries none."""
+    scores = {name: row[name] for name in _SCORES if name in row}
+    if not scores:
+        return (
+            f"{place}: carries no verdict ({', '.join(_SCORES)}); evaluate it in NeMo-Skills, or "
+            "judge its text with --judge-again math"
+        )
+    try:
+        score = choose_score(scores, metric, place)
+        if score is scores.get("judgement") and isinstance(score, str):
+            return _judgement(score, place)
+    except UserError as error:
+        return str(error)
+    if isinstance(score, list):
+        if len(score) != 1:
+            return (
+                f"{place}: graded_list has {len(score)} verdicts; allowed is one, for one program"
+            )
+        return as_verdict(score[0], place)
+    return as_verdict(score, place)
 
 
 def _judgement(text: str, place: str) -> Status:

@@ -1,0 +1,51 @@
+"""Files of other tools for tests, and a look at what became of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+import rlbhpc
+from rlbhpc.exchange.arriving import Target
+from rlbhpc.exchange.imports import Importing, import_files
+from rlbhpc.store.compact import compact
+from rlbhpc.study.layout import Layout
+
+RIGHT = 1
+WRONG = 0
+NO_ANSWER = 2
+TIMEOUT = 3
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def take_in(
+    run: Path, *paths: Path, judge: str | None = None, metric: str | None = None
+) -> Importing:
+    run.mkdir(exist_ok=True)
+    return import_files(Layout(run), paths, Target("theirs", "set", "model"), metric, judge)
+
+
+def cube_of(run: Path) -> xr.Dataset:
+    compact(Layout(run))
+    return rlbhpc.open_cube(run)["theirs/set"].to_dataset()
+
+
+def verdicts(cube: xr.Dataset, problem: str, step: int = 0) -> list[int]:
+    values = cube.verdict.sel(problem=f"set/{problem}", step=step).values
+    return [int(value) for value in values if value >= 0]
+
+
+def nemo_row(problem: str, predicted: str | None, right: bool, **more: Any) -> dict[str, Any]:
+    return {
+        "problem": problem, "expected_answer": "70", "generation": "thinking",
+        "num_generated_tokens": 3492, "generation_start_time": 1752883422.5,
+        "predicted_answer": predicted, "symbolic_correct": right, **more,
+    }  # fmt: skip
