@@ -40,7 +40,7 @@ def import_(
     """Put results from FILES into the run in the folder RUN.
 
     \b
-    Formats, told apart by ending (and .gz) and content; a folder stands for its files:
+    Formats, told apart by ending (and .gz) and content; a folder stands for the files in it:
       CSV, JSON       problem, n, c and possibly step in a row: counts
                       problem and correct, score or verdict in a row: a response; also JSON Lines
       HELM            per_instance_stats.json: counts of the metric that --metric names
@@ -74,6 +74,12 @@ def import_(
         click.echo(
             f"Some samples are neither right nor wrong: {judge} failed on them; the last time: "
             f"{done.error}",
+            err=True,
+        )
+    for line in done.unread:
+        click.echo(
+            f"Not read of {line}. Subfolders are not entered, and these files are of no known "
+            "format; name what belongs to this arm.",
             err=True,
         )
     for twin in done.twins:

@@ -28,6 +28,8 @@ from rlbhpc.verify.verdict import Status
 
 # Rows that are read, judged and checked at a time.
 _BATCH: Final = 256
+# Names of a folder's contents in one line.
+_MOST_NAMED: Final = 8
 _NAMES: Final = "; ".join(form.name for form in FORMATS)
 
 
@@ -36,7 +38,8 @@ class Importing:
     """What an import did: new samples, new counts of a problem, and of both what was known.
 
     ``absent`` names what none of the new samples tells, ``twins`` arms with samples of the same
-    files on this problem set. ``error``: why a verifier last failed on a response.
+    files on this problem set. ``error``: why a verifier last failed on a response. ``unread``: what
+    was passed over in each folder.
     """
 
     samples: int
@@ -45,6 +48,7 @@ class Importing:
     absent: tuple[str, ...]
     twins: tuple[str, ...]
     error: str
+    unread: tuple[str, ...]
 
 
 def import_files(
@@ -63,7 +67,16 @@ def import_files(
     ``metric``: name of the score that decides, where a file has several. ``judge``: kind of
     verifier that judges the texts again, instead of the file's own scores.
     """
-    forms = {path: form for given in paths for path, form in _files(given)}
+    forms: dict[Path, Form] = {}
+    unread = []
+    for given in paths:
+        if given.is_file():
+            forms[given] = _form_of_file(given)
+            continue
+        results, others = _contents(given)
+        forms |= results
+        if others:
+            unread.append(f"{given}: {_listed(others)}")
     verifier = BatchVerifier(judge) if judge else None
     counts = ArrivingCounts(target)
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
@@ -84,7 +97,8 @@ def import_files(
     already = samples.known + len(counts.cells) - new_counts
     error = verifier.tally.last_error if verifier else ""
     twins = _twins(layout, target)
-    return Importing(samples.new, already, new_counts, samples.absent(), twins, error)
+    absent = samples.absent()
+    return Importing(samples.new, already, new_counts, absent, twins, error, tuple(unread))
 
 
 def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
@@ -100,24 +114,46 @@ def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
     return tuple(arm for arm in sorted(others) if digests(arm) & own)
 
 
-def _files(given: Path) -> Iterator[tuple[Path, Form]]:
-    """A file with its format; of a folder every file of a known ending that has one."""
-    if given.is_file():
-        form = _form(given)
-        if form is None:
-            raise UserError(f"{given}: {_what_is_there(given)}of no format that is known: {_NAMES}")
-        yield given, form
-        return
-    if not given.is_dir():
-        raise UserError(f"{given}: no such file or folder")
-    files = sorted(filter(Path.is_file, given.iterdir()), key=lambda path: natural(path.name))
-    # A copy such as ``a.jsonl.bak`` would be taken for more samples.
-    results = [path for path in files if ending(path) in ENDINGS]
-    forms = [(path, form) for path in results if (form := _form(path))]
+def _form_of_file(path: Path) -> Form:
+    form = _form(path)
+    if form is None:
+        raise UserError(f"{path}: {_what_is_there(path)}of no format that is known: {_NAMES}")
+    return form
+
+
+def _contents(folder: Path) -> tuple[dict[Path, Form], list[str]]:
+    """A folder's files of a known ending that have a format, and what else it seems to hold.
+
+    Subfolders are other models or problem sets in every tool's layout, so none is entered.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such file or folder")
+    forms: dict[Path, Form] = {}
+    others: list[str] = []
+    for path in sorted(folder.iterdir(), key=lambda path: natural(path.name)):
+        if path.is_dir():
+            others += [f"{path.name}/"] * (not path.name.startswith("."))
+        # A copy such as ``a.jsonl.bak`` would be taken for more samples.
+        elif path.is_file() and ending(path) in ENDINGS:
+            form = _form(path)
+            if form is None:
+                others.append(path.name)
+            else:
+                forms[path] = form
     if not forms:
         endings = ", ".join(ENDINGS)
-        raise UserError(f"{given}: none of its files ({endings}) is of a known format: {_NAMES}")
-    yield from forms
+        subfolders = [name for name in others if name.endswith("/")]
+        hint = f", and its subfolders {_listed(subfolders)} are not entered: name one of them"
+        raise UserError(
+            f"{folder}: none of its files ({endings}) is of a known format{hint * bool(subfolders)}"
+            f"; known: {_NAMES}"
+        )
+    return forms, others
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _what_is_there(path: Path) -> str:

@@ -399,13 +399,31 @@ def test_a_cut_packed_file_of_a_folder_is_not_passed_over(tmp_path: Path) -> Non
 def test_a_folder_without_results_says_what_could_be_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/notes.txt").write_text("x")
-    with pytest.raises(UserError, match=r"none of its files \(.*\) is of a known format: counts"):
+    with pytest.raises(UserError, match=r"none of its files \(.*\) is of a known format; known: counts"):
         take_in(tmp_path / "run", tmp_path / "empty")
     with pytest.raises(UserError, match="no such file or folder"):
         take_in(tmp_path / "run", tmp_path / "absent")
     with pytest.raises(UserError, match="has no reference answer in this file"):
         path = lines(tmp_path / "a.jsonl", [{"problem": "a", "score": 1, "text": "4"}])
         take_in(tmp_path / "run", path, judge="math")
+
+
+def test_what_of_a_folder_is_not_read_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    lines(folder / "a.jsonl", [{"problem": "a", "score": 1}])
+    lines(folder / "gsm8k/b.jsonl", [{"problem": "b", "score": 1}])
+    (folder / ".cache").mkdir()
+    (folder / "metrics.json").write_text('{"accuracy": 1}')
+    (folder / "notes.txt").write_text("x")
+    words = ["import", tmp_path / "run", folder, "--arm", "a", "--set", "s"]
+    output = CliRunner().invoke(cli, list(map(str, words))).output
+    assert f"Not read of {folder}: gsm8k/, metrics.json. " in output
+    assert "notes.txt" not in output and ".cache" not in output
+    words[2] = folder / "a.jsonl"
+    assert "Not read" not in CliRunner().invoke(cli, list(map(str, words))).output
+    with pytest.raises(UserError, match=r"none of its files .*, and its subfolders gsm8k/ .* name"):
+        (folder / "a.jsonl").unlink()
+        take_in(tmp_path / "other", folder)
 
 
 def originals() -> dict[str, str]:
