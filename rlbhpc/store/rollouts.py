@@ -18,7 +18,7 @@ import pyarrow as pa
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import cube, cube_schema, named_parquet
 from rlbhpc.store.step_log import lines
-from rlbhpc.study.layout import Layout
+from rlbhpc.study.layout import Layout, entries
 
 if TYPE_CHECKING:
     import zarr
@@ -53,22 +53,26 @@ def add(folder: Path, rows: pa.Table) -> None:
 
 def settle(folder: Path, step: int) -> None:
     """Drop what lies behind the training state of ``step``, and parts that another contains."""
-    for path in list(folder.glob(_NAMES)):
+    for path in _all_parts(folder):
         if _steps(path)[1] > step:
             path.unlink()
     kept = parts(folder)
-    for path in set(folder.glob(_NAMES)) - set(kept):
+    for path in set(_all_parts(folder)) - set(kept):
         path.unlink()
 
 
 def parts(folder: Path) -> list[Path]:
     """Parts in the order of their steps, without those that another contains."""
-    paths = sorted(folder.glob(_NAMES), key=lambda path: (_steps(path)[0], -_steps(path)[1]))
+    paths = sorted(_all_parts(folder), key=lambda path: (_steps(path)[0], -_steps(path)[1]))
     kept: list[Path] = []
     for path in paths:
         if not kept or _steps(path)[1] > _steps(kept[-1])[1]:
             kept.append(path)
     return kept
+
+
+def _all_parts(folder: Path) -> list[Path]:
+    return [path for path in entries(folder) if path.match(_NAMES)]
 
 
 def read(folder: Path) -> pa.Table:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked, cube, cube_schema, named_parquet, rollouts
 from rlbhpc.store.grid import Grid, natural
-from rlbhpc.study.layout import Layout
+from rlbhpc.study.layout import Layout, entries
 
 if TYPE_CHECKING:
     import zarr
@@ -209,7 +209,13 @@ def _cells(stored: Mapping[str, Any]) -> dict[tuple[int, str], tuple[int, int]]:
 
 def _files(folder: Path) -> list[Path]:
     """Finished files below a folder, in the order of their names."""
-    return sorted(p for p in folder.rglob("*") if p.suffix in {_JSON, named_parquet.ENDING})
+    finished: list[Path] = []
+    for path in entries(folder):
+        if path.suffix in {_JSON, named_parquet.ENDING}:
+            finished.append(path)
+        else:
+            finished += _files(path)
+    return sorted(finished)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -6,6 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def entries(folder: Path) -> list[Path]:
+    """What is in a folder, sorted; nothing where there is none.
+
+    A folder that may not be read is an error. ``Path.glob`` takes it for an empty one.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 @dataclass(frozen=True)
 class Layout:
     """Paths under the folder in which one study keeps all it writes.
@@ -92,8 +103,8 @@ class Layout:
 
     def dynamics(self) -> dict[str, Path]:
         """Find the recorded training curve of every model that has one."""
-        logs = (self.root / "training").glob("*/dynamics.jsonl")
-        return {path.parent.name: path for path in logs}
+        logs = {model.name: model / "dynamics.jsonl" for model in entries(self.root / "training")}
+        return {model: path for model, path in logs.items() if path.exists()}
 
     @property
     def boards(self) -> Path:
@@ -134,9 +145,10 @@ class Layout:
         """Every arm and problem set that has a plan, journals or parts."""
         groups: set[tuple[str, str]] = set()
         # A writer that was killed leaves a grid under another ending than its own.
-        for kind, names in (("journals", "*/*"), ("parts", "*/*"), ("grids", "*/*.json")):
-            paths = (self.root / kind).glob(names)
-            groups |= {(path.parent.name, path.name.removesuffix(".json")) for path in paths}
+        for kind, ending in (("journals", ""), ("parts", ""), ("grids", ".json")):
+            for arm in entries(self.root / kind):
+                names = [path.name for path in entries(arm) if path.name.endswith(ending)]
+                groups |= {(arm.name, name.removesuffix(ending)) for name in names}
         return sorted(groups)
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 from rlbhpc import __version__
 from rlbhpc.store import checked, left_out
 from rlbhpc.store.left_out import DAMAGED, Note
-from rlbhpc.study.layout import Layout
+from rlbhpc.study.layout import Layout, entries
 from rlbhpc.sweep.devices import devices
 
 log = logging.getLogger(__name__)
@@ -69,10 +69,16 @@ def read_attempts(layout: Layout) -> list[dict[str, Any]]:
     """Records of all attempts of workers; a damaged one is told and left out."""
     attempts = []
     notes = []
-    for path in sorted(layout.attempts.glob("*.json")):
+    for path in entries(layout.attempts):
+        if path.suffix != ".json":
+            continue
         try:
             record = checked.read(path)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            text = f"{path}: {error.strerror}; what this attempt took is not counted"
+            notes.append(Note(DAMAGED, text))
+            continue
+        except ValueError as error:
             notes.append(Note(DAMAGED, f"{path}: no record of an attempt ({error}); remove it"))
             continue
         if {"plan", "shard", "started"} <= record.keys():

@@ -25,6 +25,7 @@ from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE, Lef
 from rlbhpc.store import gc, rollouts, seal, step_log, versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
+from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import made
 from tests.store.made import ARM, SET, journal, samples
@@ -423,12 +424,33 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize("verb", ["compact", "show", "seal", "gc", "merge", "export"])
-def test_a_colleagues_unreadable_file_is_one_line(
-    layout: Layout, open_folder: Path, verb: str
+FILE, ARM_FOLDER = f"journals/{ARM}/{SET}/a.journal", "journals/unplanned"
+
+
+@pytest.mark.parametrize(
+    ("verb", "closed"),
+    [
+        *((verb, FILE) for verb in ("compact", "show", "seal", "gc", "merge", "export")),
+        # An arm that nobody may list is no arm without samples.
+        *((verb, ARM_FOLDER) for verb in ("compact", "show", "merge", "export", "report")),
+        ("compact", "journals"),
+        ("export", "training"),
+        ("export", "training/rl/rollouts"),
+        ("export", "tables/scores"),
+    ],
+)
+def test_what_a_colleague_keeps_closed_is_one_line(
+    layout: Layout, open_folder: Path, verb: str, closed: str
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
+    layout.training("rl").mkdir(parents=True)
+    (layout.training("rl") / "dynamics.jsonl").write_text('{"step": 1}\n')
+    layout.rollouts("rl").mkdir()
+    layout.tables("scores").mkdir(parents=True)
+    with JournalWriter(layout.journals("unplanned", SET), "b") as writer:
+        for row in samples([P], 2):
+            writer.append(replace(row, key=row.key._replace(arm="unplanned")))
     for name in ("run", "run-other", "rehearsal", "rehearsal-other"):
         shutil.copytree(layout.root, open_folder / name)
     (open_folder / "out").mkdir()
@@ -438,11 +460,12 @@ def test_a_colleagues_unreadable_file_is_one_line(
         [verb, *(str(open_folder / word.format(name)) for word in ("{}", *more.get(verb, [])))]
         for name in ("run", "rehearsal")
     )
-    locked = Layout(open_folder / "run").journals(ARM, SET) / "a.journal"
-    locked.chmod(0o600)
+    locked = open_folder / "run" / closed
+    locked.chmod(0o700 if locked.is_dir() else 0o600)
     code, text = child(_call_as_nobody, open_folder, words, rehearsal)
     assert code == USAGE, text
-    assert text.startswith(f"rlbhpc: {locked}: Permission denied (EACCES)"), text
+    assert text.startswith(f"rlbhpc: {locked}"), text
+    assert ": Permission denied (EACCES); " in text
     assert "ask its owner" in text
     assert text.splitlines()[0].count("rlbhpc:") == 1
 
