@@ -121,7 +121,7 @@ class ArrivingSamples:
         step, problem = cell
         row: list[Any] = [
             step, problem, number, response.seed, int(response.verdict or 0), response.finish,
-            response.n_tokens, response.answer, response.text,
+            response.n_tokens, response.answer, response.text or "",
         ]  # fmt: skip
         try:
             digest = body.digest(body.encode(self._sample(*row)))

@@ -196,12 +196,14 @@ def _judged(
         return responses
     items = []
     for response in responses:
-        if response.gold is None:
+        text = response.text
+        if text is None or response.gold is None:
+            missing = "text of a response" if text is None else "reference answer"
             raise UserError(
-                f"{path}: problem {response.problem} has no reference answer in this file, so it "
-                "can't be judged again; import it without --judge-again"
+                f"{path}: problem {response.problem} has no {missing} in this file, so it can't be "
+                "judged again; import it without --judge-again"
             )
-        items.append((response.gold, response.text, None))
+        items.append((response.gold, text, None))
     verdicts = verifier.verify_many(items)
     return [
         # A response that could not be drawn stays what it is.

@@ -49,3 +49,17 @@ def nemo_row(problem: str, predicted: str | None, right: bool, **more: Any) -> d
         "num_generated_tokens": 3492, "generation_start_time": 1752883422.5,
         "predicted_answer": predicted, "symbolic_correct": right, **more,
     }  # fmt: skip
+
+
+def choice_row(doc: int, likelihoods: list[str], acc: float, **more: Any) -> dict[str, Any]:
+    """A document of a multiple-choice task: a request a choice, no response."""
+    return {
+        "doc_id": doc, "doc": {"question": "?"}, "target": "1",
+        "arguments": {
+            f"gen_args_{n}": {"arg_0": "? Answer:", "arg_1": f" {letter}"}
+            for n, letter in enumerate("AB")
+        },
+        "resps": [[[value, "False"]] for value in likelihoods],
+        "filtered_resps": [[value, "False"] for value in likelihoods],
+        "filter": "none", "metrics": ["acc"], "acc": acc, **more,
+    }  # fmt: skip

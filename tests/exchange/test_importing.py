@@ -25,6 +25,7 @@ from tests.exchange.made import (
     RIGHT,
     TIMEOUT,
     WRONG,
+    choice_row,
     cube_of,
     lines,
     nemo_row,
@@ -110,6 +111,14 @@ def test_a_shaped_score_does_not_matter_where_the_texts_are_judged(tmp_path: Pat
     assert sorted(cube.verdict.values.ravel().tolist()) == [WRONG, RIGHT]
 
 
+@pytest.mark.parametrize("gold", [2, 2.0])
+def test_verl_writes_some_reference_answers_as_numbers(tmp_path: Path, gold: float) -> None:
+    rows = [{**verl_row("a", 0.1), "output": f"\\boxed{{{n}}}", "gts": gold} for n in (2, 3)]
+    take_in(tmp_path / "run", lines(tmp_path / "1.jsonl", rows), judge="math")
+    values = cube_of(tmp_path / "run").verdict.values.ravel().tolist()
+    assert values == [RIGHT, WRONG]
+
+
 def test_verl_prefers_accuracy_to_a_shaped_score(tmp_path: Path) -> None:
     path = lines(tmp_path / "1.jsonl", [verl_row("a", -0.4, acc=True, pred="34")])
     take_in(tmp_path / "run", path)
@@ -159,21 +168,24 @@ def test_livecodebench_counts_as_livecodebench_does(tmp_path: Path) -> None:
     assert float((cube.verdict == RIGHT).mean()) == pytest.approx(rows[0]["pass@1"])
 
 
-# --- lm-eval with repeats -----------------------------------------------------------------------
-
-
-def test_lm_eval_repeats_are_judged_one_by_one(tmp_path: Path) -> None:
-    row = {
-        "doc_id": 3, "doc": {"question": "?"}, "target": "16 - 7 = 9. 9 * 2 = 18\n#### 18",
-        "arguments": {}, "resps": [["#### 18", "#### 17", "the answer is 18"]],
-        "filtered_resps": ["18"], "filter": "flexible-extract", "metrics": ["exact_match"],
-        "exact_match": 1.0, "doc_hash": "x", "prompt_hash": "y", "target_hash": "z",
+def prediction_row(problem: str, **more: Any) -> dict[str, Any]:
+    return {
+        "question_id": problem, "output_list": ["[ANSWER] 3 [/ANSWER]", "no idea"],
+        "pred_list": ["3", ""], "graded_list": [True, False], "pass@1": 0.5, **more,
     }  # fmt: skip
-    path = lines(tmp_path / "samples_gsm8k_2025-01-01.jsonl", [row])
-    with pytest.raises(UserError, match=r"one score for several responses .*--judge-again math"):
-        take_in(tmp_path / "run", path)
-    take_in(tmp_path / "run", path, judge="math")
-    assert verdicts(cube_of(tmp_path / "run"), "3") == [RIGHT, WRONG, RIGHT]
+
+
+def test_livecodebench_predictions_have_several_rows_a_question(tmp_path: Path) -> None:
+    """Test output prediction and code execution: a row a test, and answers, not programs."""
+    path = tmp_path / "Scenario.testoutputprediction_2_0.2_eval_all.json"
+    path.write_text(json.dumps([prediction_row("abc301_a", test_id=n) for n in (0, 1)]))
+    assert take_in(tmp_path / "tests", path).samples == 4
+    cube = cube_of(tmp_path / "tests")
+    assert verdicts(cube, "abc301_a/1") == [RIGHT, NO_ANSWER]
+    path = tmp_path / "Scenario.codeexecution_2_0.2_eval_all.json"
+    path.write_text(json.dumps([prediction_row("abc301_a", id=f"sample_{n}") for n in (0, 1)]))
+    assert take_in(tmp_path / "execution", path).samples == 4
+    assert verdicts(cube_of(tmp_path / "execution"), "abc301_a/sample_0") == [RIGHT, NO_ANSWER]
 
 
 # --- tables of counts ---------------------------------------------------------------------------
@@ -447,11 +459,13 @@ def originals() -> dict[str, str]:
         "counts.csv": "problem,n,c\na,4,2\nb,4,0\n",
         "scored.jsonl": json.dumps({"problem": "a", "sample": 1, "verdict": "right", "step": 2}),
         "samples.jsonl": json.dumps(lm_eval),
+        "choices.jsonl": json.dumps(choice_row(0, ["-3.1", "-1.2"], 1.0)),
         "limit.jsonl": json.dumps(limit_row(0, "4", ["4", "5"])),
         "output-rs1.jsonl": json.dumps(nemo_row("p", "70", True)),
         "20.jsonl": json.dumps(verl_row("a", 1.0)),
         "x_eval_results.json": json.dumps(evalplus),
         "x_eval_all.json": json.dumps(livecodebench),
+        "x_predictions.json": json.dumps([prediction_row("q", test_id=0)]),
         "log.json": json.dumps(inspect),
         "counts.json": json.dumps([{"problem": "a", "n": 4, "c": 2}]),
         "per_instance_stats.json": json.dumps(

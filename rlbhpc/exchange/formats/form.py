@@ -29,15 +29,15 @@ class Imported:
     ``sample`` is None where the file does not number its responses; they are then numbered in
     the order in which they stand. ``finish`` and ``n_tokens`` are −1 where the file does not say.
     ``verdict`` is None where the file has no score for this response, and a complaint where it has
-    one that is no verdict. ``gold`` is None where the file does not hold the reference answer: then
-    the response can't be judged again.
+    one that is no verdict. ``text`` is None where a response has none, and ``gold`` where the file
+    does not hold the reference answer: then the response can't be judged again.
     """
 
     problem: str
     verdict: Status | str | None
     sample: int | None = None
     step: int = 0
-    text: str = ""
+    text: str | None = ""
     answer: str = ""
     finish: int = -1
     n_tokens: int = -1

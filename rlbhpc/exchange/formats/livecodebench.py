@@ -18,7 +18,11 @@ from rlbhpc.verify.verdict import Status
 
 
 class LiveCodeBenchResults:
-    """One record per question: lists of responses, of the programs in them, and of verdicts."""
+    """One record per question: lists of responses, of the programs in them, and of verdicts.
+
+    Scenarios that ask for an output instead of a program have a record per test, with
+    ``pred_list`` in place of ``code_list``.
+    """
 
     name = "LiveCodeBench results (*_eval_all.json)"
 
@@ -45,11 +49,28 @@ class LiveCodeBenchResults:
 
 def _responses(row: dict[str, Any], place: str) -> Iterator[Imported]:
     texts = row["output_list"]
-    programs = row["code_list"]
     verdicts = row["graded_list"]
-    count = same_length(place, output_list=texts, code_list=programs, graded_list=verdicts)
-    for number in range(count):
+    predicts = "pred_list" in row
+    name = "pred_list" if predicts else "code_list"
+    extracted = row[name]
+    lists = {"output_list": texts, name: extracted, "graded_list": verdicts}
+    gold = row.get("output") if predicts else None
+    for number in range(same_length(place, **lists)):
         verdict = as_verdict(verdicts[number], place)
-        if verdict is Status.WRONG and not programs[number]:
+        if verdict is Status.WRONG and not extracted[number]:
             verdict = Status.NO_ANSWER
-        yield Imported(str(row["question_id"]), verdict, number, text=str(texts[number]))
+        yield Imported(
+            _problem(row),
+            verdict,
+            number,
+            text=str(texts[number]),
+            answer=str(extracted[number]) if predicts else "",
+            gold=gold if isinstance(gold, str) else None,
+        )
+
+
+def _problem(row: dict[str, Any]) -> str:
+    """A question, or one test of it: predicting outputs and executing code have a row a test."""
+    question = str(row["question_id"])
+    test = row.get("test_id", row.get("id"))
+    return question if test is None else f"{question}/{test}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from rlbhpc.exchange.formats.form import (
     reference_answer,
     row_of,
 )
+from rlbhpc.verify.verdict import Status
 
 # What stands beside the scores in a record.
 _NOT_SCORES: Final = {
@@ -28,7 +30,8 @@ class LmEvalSamples:
     """One record per document and filter; its score is that of the filtered response.
 
     A document that was answered several times (``repeats``) has one score for all of its answers,
-    which says nothing about each: these come in without a verdict and must be judged again.
+    which says nothing about each: these come in without a verdict and must be judged again. A
+    document of a multiple-choice task is one response without a text: its choices were weighed.
     """
 
     name = "lm-eval sample log (--log_samples)"
@@ -38,41 +41,79 @@ class LmEvalSamples:
         return {"doc_id", "filtered_resps"} <= first_object(path).keys()
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
-        """Read the responses; ``metric`` may be ``<score>`` or ``<score>,<filter>``."""
+        """Read the responses; ``metric`` may be ``<score>`` or ``<score>,<filter>``.
+
+        Every filter has a record of each document, with the same responses: they are read once,
+        and have no verdict as long as no filter is chosen.
+        """
         score_name, _, filter_name = (metric or "").partition(",")
-        filters: set[str] = set()
+        complaint = "" if filter_name else _several_filters(path)
+        read = False
         for place, row in json_lines(path):
-            used = str(row.get("filter", "none"))
-            if filter_name and used != filter_name:
+            used = _filter(row)
+            filter_name = filter_name or used
+            if used != filter_name:
                 continue
-            filters.add(used)
-            if len(filters) > 1:
-                raise UserError(
-                    f"{place}: this log has the filters {', '.join(sorted(filters))}; choose one "
-                    "with --metric SCORE,FILTER"
-                )
+            read = True
             with row_of(self.name, place):
                 responses = _responses(row, score_name or None, place)
+            if complaint:
+                responses = [replace(response, verdict=complaint) for response in responses]
             yield from responses
-        if not filters:
+        if not read:
             raise UserError(f"{path}: no record with the filter {filter_name!r}")
+
+
+def _filter(row: dict[str, Any]) -> str:
+    return str(row.get("filter", "none"))
+
+
+def _several_filters(path: Path) -> str:
+    """Complain of a second filter; empty where there is none."""
+    first: str | None = None
+    for place, row in json_lines(path):
+        used = _filter(row)
+        first = used if first is None else first
+        if used != first:
+            names = ", ".join(sorted((str(first), used)))
+            return (
+                f"{place}: this log has the filters {names}; choose one with --metric SCORE,FILTER"
+            )
+    return ""
 
 
 def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[Imported]:
     problem = str(row["doc_id"])
     gold = reference_answer(str(row["target"])) if "target" in row else None
+    if any(map(_is_weighed, row["resps"])):
+        return [Imported(problem, _verdict(row, score_name, place), text=None)]
     texts = _flat(row["resps"])
     if len(texts) != 1:
         return [Imported(problem, None, text=text, gold=gold) for text in texts]
+    filtered = _flat(row.get("filtered_resps", []))
+    answer = filtered[0] if filtered else ""
+    verdict = _verdict(row, score_name, place)
+    return [Imported(problem, verdict, text=texts[0], answer=answer, gold=gold)]
+
+
+def _verdict(row: dict[str, Any], score_name: str | None, place: str) -> Status | str:
+    """The verdict of the score that decides, or the complaint that there is none."""
     scores = {
         name: value
         for name, value in row.items()
         if name not in _NOT_SCORES and isinstance(value, bool | int | float)
     }
-    verdict = as_verdict(choose_score(scores, score_name, place), place)
-    filtered = _flat(row.get("filtered_resps", []))
-    answer = filtered[0] if filtered else ""
-    return [Imported(problem, verdict, text=texts[0], answer=answer, gold=gold)]
+    try:
+        return as_verdict(choose_score(scores, score_name, place), place)
+    except UserError as error:
+        return str(error)
+
+
+def _is_weighed(request: Any) -> bool:
+    """Whether a request asked how likely a text is: answers are (likelihood, greedy or not)."""
+    return isinstance(request, list) and any(
+        isinstance(answer, list) and len(answer) == 2 for answer in request
+    )
 
 
 def _flat(value: Any) -> list[str]:

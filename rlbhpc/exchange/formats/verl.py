@@ -50,5 +50,6 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         step=int(row.get("step", 0)),
         text=str(row["output"]),
         answer=str(row.get("pred") or ""),
-        gold=gold if isinstance(gold, str) else None,
+        # What else a reward function takes, such as a table, is no reference answer.
+        gold=str(gold) if isinstance(gold, str | int | float) else None,
     )
