@@ -355,6 +355,37 @@ def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run:
     assert (run.folder / "worked").read_text() == "2\n"
 
 
+@pytest.mark.parametrize("unreadable", ["a folder", "a link to itself", "no text"])
+def test_a_claim_that_cannot_be_read_is_somebody_elses(run: Run, unreadable: str) -> None:
+    """As one of a colleague whose umask is 077: the shard is left alone, in one line."""
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    claim = folder / "abc-00001.0"
+    if unreadable == "a folder":
+        claim.mkdir()
+    elif unreadable == "a link to itself":
+        claim.symlink_to(claim.name)
+    else:
+        claim.write_bytes(b"\xff\xfe")
+    code, text = work_on(run, "1,2")
+    assert code == 0
+    (line,) = [line for line in text.splitlines() if "shard 1" in line]
+    assert "abc-00001.0" in line and "remove it if nobody works" in line
+    assert "Traceback" not in text
+    assert (run.folder / "worked").read_text() == "2\n"
+
+
+def test_everybody_may_read_who_works_a_shard(run: Run) -> None:
+    run.stubs.add("squeue", "echo RUNNING")
+    before = os.umask(0o077)
+    try:
+        assert work_on(run, "4", code=75)[0] == 75
+    finally:
+        os.umask(before)
+    (claim,) = (run.folder / "../../claims").iterdir()
+    assert claim.stat().st_mode & 0o777 == 0o644
+
+
 def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run) -> None:
     assert work_on(run, "4", code=75)[0] == 75
     assert claims(run) == {"abc-00004.0": "slurm 7_2"}
@@ -385,7 +416,7 @@ def test_a_task_works_without_claims_where_none_can_be_written(run: Run) -> None
     (run.folder / "../../claims").resolve().write_text("a file")
     code, text = work_on(run, "4")
     assert code == 0
-    assert "shard 4 is worked without a claim" in text
+    assert "abc-00004.0" in text and "its shard is worked without a claim" in text
     assert (run.folder / "worked").read_text() == "4\n"
 
 

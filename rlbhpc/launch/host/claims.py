@@ -29,20 +29,31 @@ class Claims:
         ours = []
         others = {}
         for shard in shards:
-            while True:
-                generation, holder = self._newest(shard)
-                if holder not in ("", self.holder) and alive(holder):
-                    others[shard] = holder
-                    break
-                try:
-                    is_ours = holder == self.holder or self._create(shard, generation + 1)
-                except OSError as error:
-                    say(f"{CLAIMS}: {error.strerror}; shard {shard} is worked without a claim")
-                    is_ours = True
-                if is_ours:
-                    ours.append(shard)
-                    break
+            holder = self._claim(f"{self.plan}-{int(shard):05d}")
+            if holder:
+                others[shard] = holder
+            else:
+                ours.append(shard)
         return ours, others
+
+    def _claim(self, name: str) -> str:
+        """Claim one shard; returns who else holds it, if somebody does."""
+        while True:
+            generation, holder = newest(CLAIMS, name)
+            if holder == self.holder:
+                self.own.append(CLAIMS / f"{name}.{generation}")
+                return ""
+            if holder and alive(holder):
+                return holder
+            path = CLAIMS / f"{name}.{generation + 1}"
+            try:
+                is_ours = create(path, self.holder)
+            except OSError as error:
+                say(f"{path}: {error.strerror}; its shard is worked without a claim")
+                return ""
+            if is_ours:
+                self.own.append(path)
+                return ""
 
     def release(self) -> None:
         """Give back what is ours: what was made is on disk, and the rest anybody may make."""
@@ -50,37 +61,45 @@ class Claims:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def _newest(self, shard: str) -> tuple[int, str]:
+
+def newest(folder: Path, name: str) -> tuple[int, str]:
+    """Generation and holder of the newest claim of this name; −1 and nobody if there is none."""
+    while True:
         paths = {
             int(path.suffix[1:]): path
-            for path in CLAIMS.glob(f"{self.plan}-{int(shard):05d}.*")
+            for path in folder.glob(f"{name}.*")
             if path.suffix[1:].isdigit()
         }
         if not paths:
             return -1, ""
-        newest = max(paths)
+        generation = max(paths)
+        path = paths[generation]
         try:
-            holder = paths[newest].read_text().strip()
-        except OSError:
-            return self._newest(shard)
-        if holder == self.holder:
-            self.own.append(paths[newest])
-        return newest, holder
+            return generation, path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            # One that was given back meanwhile is gone; one that is there is somebody's.
+            if os.path.lexists(path):
+                reason = getattr(error, "strerror", "no text")
+                return generation, (
+                    f"an unknown job: {path.name}: {reason}; remove it if nobody works it"
+                )
 
-    def _create(self, shard: str, generation: int) -> bool:
-        path = CLAIMS / f"{self.plan}-{int(shard):05d}.{generation}"
-        partial = CLAIMS / f"{path.name}.{socket.gethostname()}.{os.getpid()}"
-        CLAIMS.mkdir(exist_ok=True)
-        try:
-            partial.write_text(self.holder + "\n")
-            # A link appears with its content; a file that is created is empty for a moment.
-            os.link(partial, path)
-        except FileExistsError:
-            return False
-        finally:
-            partial.unlink(missing_ok=True)
-        self.own.append(path)
-        return True
+
+def create(path: Path, holder: str) -> bool:
+    """Make a claim, unless somebody else was faster."""
+    partial = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")
+    path.parent.mkdir(exist_ok=True)
+    try:
+        partial.write_text(holder + "\n")
+        # Whoever shares the folder may read it, whatever the umask.
+        partial.chmod(0o644)
+        # A link appears with its content; a file that is created is empty for a moment.
+        os.link(partial, path)
+    except FileExistsError:
+        return False
+    finally:
+        partial.unlink(missing_ok=True)
+    return True
 
 
 def alive(holder: str) -> bool:
@@ -92,6 +111,8 @@ def alive(holder: str) -> bool:
         now = started(pid) if pid else ""
         # A claim of an older version has no start.
         return host != socket.gethostname() or (now != "" and start in ("", now))
+    if kind != "slurm":
+        return True
     code, text = call("squeue", "--all", "--noheader", f"--jobs={name}", "--format=%T")
     if code != 0:
         # Without an answer it may well run; only what Slurm does not know is gone.
