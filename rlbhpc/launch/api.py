@@ -13,11 +13,11 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import HERE, Cluster, Resources, choose, seconds
-from rlbhpc.launch.launches import LaunchFolder, launches, layout_of, write_launch
+from rlbhpc.launch.launches import LaunchFolder, launch_in, launches, layout_of, write_launch
 from rlbhpc.launch.local import run_here
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.prepare import Prepared, prepare
-from rlbhpc.launch.send import launch_in, send
+from rlbhpc.launch.send import send
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Launch:
         """
         cluster = self._read().record["cluster"]
         if cluster in HERE:
-            return run_here(self._read(), cluster == "debug", width, say)
+            return run_here(self.folder, cluster == "debug", width, say)
         return {name: list(jobs) for name, jobs in send(self.folder, say).items()}
 
     def jobs(self) -> dict[str, list[Job[str]]]:

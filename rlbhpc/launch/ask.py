@@ -17,7 +17,7 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.api import written
 from rlbhpc.launch.behind import behind
 from rlbhpc.launch.cluster import HERE, choose, folders
-from rlbhpc.launch.host.claims import alive
+from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.prepare import Prepared, prepare
 from rlbhpc.launch.status import status
 from rlbhpc.problems.problemset import FileSet
@@ -104,7 +104,7 @@ def make_results(file: Path, say: Say) -> Layout:
             return study.layout
         if prepared.jobs:
             _launch(prepared, is_here, say)
-        if not is_here:
+        if not is_here or prepared.notes:
             _watch(study.layout, say)
         remaining = _missing(study), behind(study.layout)
         if remaining == before and any(remaining):
@@ -134,14 +134,9 @@ def _launch(prepared: Prepared, is_here: bool, say: Say) -> None:
 
 def _wait_for_earlier(layout: Layout, say: Say) -> None:
     """Wait for jobs that outlived a killed call: they draw what would else be drawn now."""
-    has_said = False
-    while any(
-        holder.startswith("local ") and alive(holder)
-        for holder in (path.read_text().strip() for path in layout.claims.glob("*.[0-9]*"))
-    ):
-        if not has_said:
-            say("jobs of an earlier call are still at work on this machine; waiting for them")
-            has_said = True
+    if holder := at_work(layout):
+        say(f"{holder}; waiting for its end")
+    while at_work(layout):
         time.sleep(LOOK_HERE)
 
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import hashlib
 import json
-import os
 import shlex
-import socket
 import sys
-import time
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import resources, util
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.errors import UserError
+from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.container import expanded
 from rlbhpc.launch.image import digest
 from rlbhpc.launch.jobs import SNAPSHOT, Job
+from rlbhpc.launch.lock import lock, sender
 from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
@@ -33,7 +31,6 @@ from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 
 RECORD = "launch.json"
-SENDING = "sending"
 # What the host's Python needs of ours; it is zipped for Pythons that have none of it.
 HOST_PACKAGES = ("submitit", "cloudpickle", "typing_extensions")
 SUBMIT = """\
@@ -81,11 +78,6 @@ class LaunchFolder:
         }
 
     @property
-    def is_being_sent(self) -> bool:
-        """Whether somebody submits it right now."""
-        return sender(self.path) is not None
-
-    @property
     def clusters(self) -> str:
         """Where a site has several: those that its jobs went to."""
         return str(self.record.get("clusters", ""))
@@ -120,6 +112,8 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
     if before is not None:
         _refuse_edited(before)
         if texts_of(replace(draft, folder=before.path), jobs) == _texts_in(before.path):
+            # What was submitted meanwhile has been counted this time.
+            _write_record(before.path, {**before.record, "seen": draft.seen})
             return before.path
     draft = replace(draft, folder=next_folder(draft.study.layout))
     texts = texts_of(draft, jobs)
@@ -138,6 +132,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
         "clusters": directives(draft, jobs[0]).get("clusters", ""),
         "dependency": draft.options.get("dependency", ""),
         "throttle": draft.cluster.throttle,
+        "seen": draft.seen,
         "jobs": {
             job.name: {
                 "kind": job.kind,
@@ -149,10 +144,14 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
         },
         "texts": {name: _digest_of(text) for name, text in texts.items()},
     }
-    partial = draft.folder / f"{RECORD}.partial"
-    partial.write_text(json.dumps(record, indent=1) + "\n")
-    partial.replace(draft.folder / RECORD)
+    _write_record(draft.folder, record)
     return draft.folder
+
+
+def _write_record(folder: Path, record: dict[str, Any]) -> None:
+    partial = folder / f"{RECORD}.partial"
+    partial.write_text(json.dumps(record, indent=1) + "\n")
+    partial.replace(folder / RECORD)
 
 
 def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
@@ -293,6 +292,51 @@ def launches(layout: Layout) -> list[LaunchFolder]:
     return folders
 
 
+def launch_in(folder: Path) -> LaunchFolder:
+    """The launch of one folder."""
+    return _among(launches(Layout(folder.resolve().parents[1])), folder)
+
+
+def _among(folders: Iterable[LaunchFolder], folder: Path) -> LaunchFolder:
+    for launch in folders:
+        if launch.path.samefile(folder):
+            return launch
+    raise UserError(f"{folder}: no launch in it, or one that was not written to its end ({RECORD})")
+
+
+@contextmanager
+def alone(folder: Path, verb: str) -> Iterator[LaunchFolder]:
+    """Submit or run a launch as the only one of its study; gives it as it is from then on.
+
+    It was planned before it came to this. Jobs in the queue that were not counted then may make the
+    same samples.
+    """
+    layout = Layout(folder.resolve().parents[1])
+    with lock(layout.launches, f"{verb} launch {folder.resolve().name}"):
+        folders = traced(layout)
+        launch = _among(folders, folder)
+        if launch.jobs.keys() - launch.submitted.keys():
+            _reject_newer(launch, [other for other in folders if other is not launch])
+        yield launch
+
+
+def _reject_newer(launch: LaunchFolder, others: Iterable[LaunchFolder]) -> None:
+    seen = set(launch.record.get("seen", ()))
+    rows = live(other for other in others if other.ids - seen)
+    newer = [row for row in rows or () if row.job not in seen]
+    if newer or rows is None:
+        what = (
+            f"job {newer[0].job} of {newer[0].user} is in the queue and was not"
+            if newer
+            else "Slurm does not say whether jobs are in the queue that were not"
+        )
+        raise UserError(
+            f"{what} when launch {launch.path.name} was written, so samples may be drawn twice;"
+            " run `rlbhpc launch` again, which plans what is left",
+            TRY_AGAIN,
+        )
+
+
 def submitted(folder: Path) -> dict[str, list[int]]:
     """Ids of a launch's jobs by the name of the script, from the file that submitting writes."""
     ids: dict[str, list[int]] = {}
@@ -318,16 +362,16 @@ def _submissions(folder: Path) -> list[tuple[str, str, int | None]]:
 def traced(layout: Layout) -> list[LaunchFolder]:
     """All launches, with the ids of jobs of which a kill during sbatch left the name alone."""
     folders = launches(layout)
-    for folder in folders:
+    for folder in folders if not sender(layout) else ():
         path = folder.path / "submitted"
         lines = path.read_text().splitlines() if path.exists() else []
         tried = {line.removesuffix(" ?") for line in lines if line.endswith(" ?")}
-        for name in tried - set(folder.submitted) if not folder.is_being_sent else ():
+        for name in tried - set(folder.submitted):
             label = f"{folder.record['prefix']}-{name}"
             if number := slurm.named(label, folder.record["user"], folder.clusters):
                 folder.submitted[name] = [int(number)]
                 # That of somebody else may be read alone.
-                with contextlib.suppress(PermissionError), path.open("a") as out:
+                with suppress(PermissionError), path.open("a") as out:
                     out.write(f"{name} {number}\n")
     return folders
 
@@ -339,17 +383,3 @@ def live(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
         ids.setdefault(folder.clusters, set()).update(folder.ids)
     answers = [slurm.queue(numbers, clusters) for clusters, numbers in ids.items()]
     return None if None in answers else [row for rows in answers for row in rows or ()]
-
-
-def sender(folder: Path) -> str | None:
-    """Who submits a launch right now: host and process; None if nobody does."""
-    try:
-        text = (folder / SENDING).read_text().strip()
-        age = time.time() - (folder / SENDING).stat().st_mtime
-    except OSError:
-        return None
-    host, _, pid = text.partition(" ")
-    if host == socket.gethostname():
-        return text if Path(f"/proc/{pid}").exists() and int(pid) != os.getpid() else None
-    # The longest that one sbatch is waited for is far shorter.
-    return text if age < 3600 else None

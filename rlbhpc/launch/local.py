@@ -13,7 +13,7 @@ from submitit.core.core import Job
 from submitit.local.debug import DebugExecutor
 from submitit.local.local import LocalExecutor, LocalJob
 
-from rlbhpc.launch.launches import LaunchFolder
+from rlbhpc.launch.launches import LaunchFolder, alone
 from rlbhpc.launch.study_executor import launching_environment
 from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
@@ -24,14 +24,15 @@ LOOK = 0.2
 
 
 def run_here(
-    launch: LaunchFolder,
+    folder: Path,
     in_process: bool = False,
     width: int | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, list[Job[str]]]:
     """Run all jobs of a launch, each after those before it; returns when they have ended."""
-    (launch.path / "submitted").touch()
-    return _in_process(launch, say) if in_process else _Here(launch, width, say).run()
+    with alone(folder, "runs") as launch:
+        (launch.path / "submitted").touch()
+        return _in_process(launch, say) if in_process else _Here(launch, width, say).run()
 
 
 class _Here:

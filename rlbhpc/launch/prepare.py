@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlbhpc.debug_log import keep
-from rlbhpc.errors import UserError
+from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
-from rlbhpc.launch.cluster import HERE, choose
+from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.jobs import Job, ends_of, jobs_of
 from rlbhpc.launch.launches import LaunchFolder, live, traced
+from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.script import Draft
 from rlbhpc.study.lineage import reject_strangers, set_aside, untrained
 from rlbhpc.study.load import load_study
@@ -60,7 +61,8 @@ def prepare(
     name, entry = choose(cluster or resolved.file.cluster)
     if throttle is not None:
         entry = entry.model_copy(update={"throttle": throttle})
-    running = () if name in HERE else _running(resolved)
+    folders = _launches(resolved)
+    running = _running(folders)
     retired = _retire(resolved, running) if retrain else []
     training = reject_what_jobs_would(resolved)
     present = presence(resolved.layout, list(resolved.blocks()))
@@ -71,7 +73,8 @@ def prepare(
         plan, shards = _help(resolved, present, running) or (plan, ())
     # What is refused above leaves the study of the jobs that wait as it is.
     judged = tuple(remember(resolved))
-    draft = Draft(resolved, plan.name, entry, name, options or {})
+    seen = tuple(sorted(number for folder in folders for number in folder.ids))
+    draft = Draft(resolved, plan.name, entry, name, options or {}, seen=seen)
     notes = (*retired, *(launch.note for launch in running))
     jobs: list[Job] = []
     if shards or training:
@@ -120,15 +123,17 @@ class _Running:
         return self.rows[0].user in ("", getpass.getuser())
 
 
-def _running(study: Study) -> tuple[_Running, ...]:
-    """Launches of a study with jobs in the queue, or that somebody submits right now."""
-    folders = traced(study.layout)
-    for folder in folders:
-        if folder.is_being_sent:
-            raise UserError(
-                f"launch {folder.path.name} is being submitted right now; look again in a minute:"
-                f" rlbhpc status {study.layout.root}"
-            )
+def _launches(study: Study) -> list[LaunchFolder]:
+    """Launches of a study, unless somebody submits or runs one right now."""
+    if holder := at_work(study.layout):
+        raise UserError(
+            f"{holder}; wait for its end, or look: rlbhpc status {study.layout.root}", TRY_AGAIN
+        )
+    return traced(study.layout)
+
+
+def _running(folders: Sequence[LaunchFolder]) -> tuple[_Running, ...]:
+    """Those that have jobs in the queue."""
     rows = live(folders) or []
     launches_running = []
     for folder in folders:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from time import sleep
 
@@ -21,10 +19,9 @@ from submitit.core.utils import FailedJobError
 from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
-from rlbhpc.launch.launches import RECORD, SENDING, LaunchFolder, launches, sender
+from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
 from rlbhpc.launch.local import run_here
 from rlbhpc.launch.study_executor import StudyJob, launching_environment
-from rlbhpc.study.layout import Layout
 
 # Seconds before each repetition when Slurm does not answer.
 PAUSES = (5, 15, 45, 120, 300)
@@ -34,8 +31,7 @@ FULL = ("MaxSubmit", "ubmit limit", "QOS")
 
 def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[StudyJob]]:
     """Submit what of a launch was not submitted; returns all its jobs by name."""
-    launch = launch_in(folder)
-    with _alone(folder):
+    with alone(folder, "submits") as launch:
         sent = _Sent(launch)
         for name in launch.jobs:
             if launch.submitted.get(name):
@@ -44,39 +40,6 @@ def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[Stu
             number = _send_one(sent, name)
             say(f"{name}: {number}")
         return launch_in(folder).submitted_jobs()
-
-
-def launch_in(folder: Path) -> LaunchFolder:
-    """The launch of one folder."""
-    for launch in launches(Layout(folder.resolve().parents[1])):
-        if launch.path.samefile(folder):
-            return launch
-    raise UserError(f"{folder}: no launch in it, or one that was not written to its end ({RECORD})")
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one who submits this launch."""
-    path = folder / SENDING
-    own = f"{socket.gethostname()} {os.getpid()}\n"
-    other = sender(folder)
-    if other is None:
-        path.unlink(missing_ok=True)
-    try:
-        with path.open("x") as out:
-            out.write(own)
-    except FileExistsError:
-        raise UserError(
-            f"{folder}: process {other or 'of somebody else'} submits this launch; wait for it, or"
-            f" remove {path} if that is long gone",
-            TRY_AGAIN,
-        ) from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; nothing was submitted") from None
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
 
 
 class _Sent:
@@ -124,9 +87,7 @@ def _send_one(sent: _Sent, name: str) -> str:
     forgotten = False
     if name in sent.tried:
         # Somebody was killed while sbatch was at work, which may be at work still.
-        number = slurm.named(label, getpass.getuser(), sent.launch.clusters)
-        if not number:
-            sleep(PAUSES[0])
+        sleep(PAUSES[0])
         if number := slurm.named(label, getpass.getuser(), sent.launch.clusters):
             sent.write(name, number)
             return number
@@ -203,7 +164,7 @@ def main() -> int:
     launch = launch_in(Path.cwd())
     try:
         if launch.record["cluster"] in HERE:
-            run_here(launch, launch.record["cluster"] == "debug")
+            run_here(launch.path, launch.record["cluster"] == "debug")
         else:
             send(launch.path)
     except UserError as error:

@@ -17,6 +17,7 @@ import pytest
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import send as sending
 from rlbhpc.launch.cancel import cancel
+from rlbhpc.launch.launches import launch_in as found_in
 from rlbhpc.launch.launches import write_launch
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.study_executor import QueueWatcher, StudyJob
@@ -146,20 +147,6 @@ def test_a_kill_during_sbatch_submits_nothing_twice(launch: Path, stubs: Stubs) 
     assert "train-rl.sbatch" not in [words[-1] for words in stubs.calls("sbatch")[1:]]
 
 
-def test_two_who_submit_at_once_are_told_apart(launch: Path, stubs: Stubs) -> None:
-    other = subprocess.Popen(["sleep", "60"])
-    try:
-        (launch / "sending").write_text(f"{os.uname().nodename} {other.pid}\n")
-        with pytest.raises(UserError, match=f"process {os.uname().nodename} {other.pid} submits"):
-            sending.send(launch)
-    finally:
-        other.kill()
-        other.wait()
-    # Who was killed leaves the file behind, and keeps nobody from anything.
-    sending.send(launch)
-    assert len(lines(launch)) == len(list(launch.glob("*.sbatch")))
-
-
 @pytest.mark.parametrize(
     ("answer", "code", "advice"),
     [
@@ -259,7 +246,7 @@ def test_a_task_that_was_submitted_anew_is_the_job_of_its_name(launch: Path, stu
     sending.send(launch)
     with (launch / "submitted").open("a") as out:
         out.write("sample.000 205 1\n")
-    jobs = sending.launch_in(launch).submitted_jobs()
+    jobs = found_in(launch).submitted_jobs()
     assert [job.job_id for job in jobs["sample.000"]] == ["102_0", "205_1"]
 
 

@@ -1,0 +1,99 @@
+"""Who submits or runs a launch of a study right now: one at a time, whoever and wherever."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rlbhpc.errors import TRY_AGAIN, UserError
+from rlbhpc.launch.host.claims import alive, create, newest, started
+from rlbhpc.study.layout import Layout
+
+NAME = "sending"
+# Seconds between two signs of life, and without one after which a holder elsewhere has ended.
+BEAT = 30.0
+SILENT = 300.0
+
+
+def sender(layout: Layout) -> str:
+    """Who submits or runs a launch, in words; empty if nobody but this process does."""
+    _, holder, is_own = _holder(layout.launches)
+    return "" if is_own else holder
+
+
+def at_work(layout: Layout) -> str:
+    """The same, or a job on this machine that outlived whoever launched it."""
+    holder = sender(layout)
+    names = {path.stem for path in layout.claims.glob("*.[0-9]*")} if not holder else ()
+    for name in sorted(names):
+        _, claim = newest(layout.claims, name)
+        if claim.startswith(f"local {socket.gethostname()} ") and alive(claim):
+            return f"process {claim.split()[2]} on this machine works an earlier launch"
+    return holder
+
+
+@contextmanager
+def lock(folder: Path, what: str) -> Iterator[None]:
+    """Be the only one who does ``what`` in the folder of all launches; refuse if somebody does.
+
+    As with shards, whoever finds a holder that ended makes the next file, exclusively: two who find
+    it at once cannot both have it.
+    """
+    own = f"{_this_process()} {getpass.getuser()} {what}"
+    try:
+        while True:
+            generation, holder, _ = _holder(folder)
+            if holder:
+                raise UserError(f"{holder}; wait for its end, then run this again", TRY_AGAIN)
+            path = folder.absolute() / f"{NAME}.{generation + 1}"
+            if create(path, own):
+                break
+    except OSError as error:
+        raise UserError(f"{folder / NAME}: {error.strerror}; nothing was submitted") from None
+    ended = threading.Event()
+    threading.Thread(target=_beat, args=(path, ended), daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+        path.unlink(missing_ok=True)
+
+
+def _beat(path: Path, ended: threading.Event) -> None:
+    while not ended.wait(BEAT):
+        with suppress(OSError):
+            os.utime(path)
+
+
+def _holder(folder: Path) -> tuple[int, str, bool]:
+    """Newest generation of the lock; who holds it, in words; and whether it is this process."""
+    generation, text = newest(folder, NAME)
+    words = text.split(maxsplit=4)
+    if len(words) < 5:  # nobody, or a file that cannot be read
+        return generation, text, False
+    host, pid, start, user, what = words
+    if (host, user) == (socket.gethostname(), getpass.getuser()):
+        has_ended = started(pid) != start
+    else:
+        # Elsewhere, and where a host hides the processes of others.
+        has_ended = _age(folder / f"{NAME}.{generation}") > SILENT
+    holder = "" if has_ended else f"{user} {what} (process {pid} on {host})"
+    return generation, holder, text.startswith(f"{_this_process()} ")
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def _this_process() -> str:
+    pid = str(os.getpid())
+    return f"{socket.gethostname()} {pid} {started(pid) or 0}"

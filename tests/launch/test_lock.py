@@ -1,0 +1,173 @@
+"""Two launches at once, by one person or two: no job twice, and who comes second is told."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
+from rlbhpc.launch.api import written
+from rlbhpc.launch.host.claims import started
+from rlbhpc.launch.lock import SILENT, lock, sender
+from rlbhpc.launch.prepare import prepare
+from rlbhpc.study.layout import Layout
+from tests.launch.made import ROOT, Stubs, study_in
+from tests.launch.test_status import call, stubs
+
+__all__ = ["stubs"]
+ME = getpass.getuser()
+HERE = socket.gethostname()
+
+
+@pytest.fixture
+def other() -> Iterator[str]:
+    """Another process of this user on this host."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield f"{process.pid} {started(str(process.pid))}"
+    process.kill()
+    process.wait()
+
+
+def hold(layout: Layout, text: str, age: float = 0.0) -> Path:
+    layout.launches.mkdir(parents=True, exist_ok=True)
+    path = layout.launches / "sending.0"
+    path.write_text(text + "\n")
+    os.utime(path, (path.stat().st_mtime - age,) * 2)
+    return path
+
+
+def test_a_launch_drafted_before_anothers_jobs_were_sent_sends_none(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    path, study = study_in(tmp_path / "s")
+    ours, theirs = prepare(path, shard_tokens=150), prepare(path, shard_tokens=300)
+    written(theirs).submit(say=lambda line: None)
+    sent = len(stubs.calls("sbatch"))
+    stubs.add("squeue", "echo '1_[0-1]|PENDING|Priority|ann'")
+    launch = written(ours)
+    told = "job 1 of ann is in the queue and was not when launch 0002"
+    with pytest.raises(UserError, match=told) as late:
+        launch.submit()
+    assert late.value.code == TRY_AGAIN
+    assert len(stubs.calls("sbatch")) == sent
+    stubs.add("squeue", "exit 1")
+    with pytest.raises(UserError, match="Slurm does not say") as silent:
+        launch.submit()
+    assert silent.value.code == TRY_AGAIN
+    # What is planned again counts them, in the same folder where nothing else has changed.
+    stubs.add("squeue")
+    assert call("launch", path, "--submit", "--shard-tokens", 150)[0] == DONE
+    stubs.add("squeue", "echo '1_[0-1]|PENDING|Priority|ann'")
+    assert set(launch.submit(say=lambda line: None)) == {"sample", "compact", "report"}
+    assert [p.name for p in study.layout.launches.iterdir() if p.is_dir()].count("0002") == 1
+
+
+@pytest.mark.parametrize("cluster", ["local", "debug", "generic"])
+def test_who_comes_second_is_told_who_is_at_work(
+    tmp_path: Path, stubs: Stubs, other: str, cluster: str
+) -> None:
+    path, study = study_in(tmp_path / "s")
+    launch = written(prepare(path, cluster=cluster))
+    hold(study.layout, f"{HERE} {other} {ME} runs launch 0007")
+    told = f"{ME} runs launch 0007 .process {other.split()[0]} on {HERE}.; wait for its end"
+    for attempt in (launch.submit, lambda: prepare(path, cluster=cluster)):
+        with pytest.raises(UserError, match=told) as refused:
+            attempt()
+        assert refused.value.code == TRY_AGAIN
+    assert not stubs.calls("sbatch")
+
+
+@pytest.mark.parametrize("cluster", ["local", "debug"])
+def test_jobs_in_the_queue_are_seen_from_this_machine(
+    tmp_path: Path, stubs: Stubs, cluster: str
+) -> None:
+    path, _ = study_in(tmp_path / "s")
+    assert call("launch", path, "--submit")[0] == DONE
+    stubs.add("squeue", f"echo '1_[0-3]|RUNNING|None|{ME}'")
+    code, result = call("launch", path, "--cluster", cluster, "--submit")
+    assert code == NOTHING_TO_DO
+    assert "launch 0001 is in the queue" in result.stderr
+
+
+def test_a_job_that_outlived_its_launcher_is_waited_for(
+    tmp_path: Path, stubs: Stubs, other: str
+) -> None:
+    path, study = study_in(tmp_path / "s")
+    study.layout.claims.mkdir(parents=True)
+    (study.layout.claims / "abc-00000.0").write_text(f"local {HERE} {other}\n")
+    with pytest.raises(UserError, match=f"process {other.split()[0]} on this machine works an"):
+        prepare(path)
+    # On another machine nobody can say, and what cannot be read is no process of this one.
+    (study.layout.claims / "abc-00000.0").write_text("local elsewhere 1 1\n")
+    (study.layout.claims / "abc-00001.0").mkdir()
+    assert prepare(path).jobs
+
+
+@pytest.mark.parametrize(
+    ("text", "age", "holds"),
+    [
+        (f"{HERE} {{other}} {ME} runs launch 0001", SILENT + 60, True),
+        (f"{HERE} 4194305 1 {ME} runs launch 0001", 0.0, False),
+        ("elsewhere 1 1 ann runs launch 0001", 0.0, True),
+        ("elsewhere 1 1 ann runs launch 0001", SILENT + 60, False),
+        # A host may hide the processes of others.
+        (f"{HERE} 4194305 1 ann runs launch 0001", 0.0, True),
+    ],
+)
+def test_the_lock_of_who_has_ended_keeps_nobody_out(
+    tmp_path: Path, other: str, text: str, age: float, holds: bool
+) -> None:
+    layout = Layout(tmp_path)
+    hold(layout, text.format(other=other), age)
+    if holds:
+        with pytest.raises(UserError, match="runs launch 0001"), lock(layout.launches, "x"):
+            pass
+        return
+    with lock(layout.launches, "submits launch 0002"):
+        # To this process it is no hindrance, to every other it is.
+        assert sender(layout) == ""
+        code = (
+            "import sys; from rlbhpc.launch.lock import *; print(sender(Layout(Path(sys.argv[1]))))"
+        )
+        told = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], text=True, capture_output=True, check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert told.stdout == f"{ME} submits launch 0002 (process {os.getpid()} on {HERE})\n"
+        with pytest.raises(UserError, match="0002"), lock(layout.launches, "x"):
+            pass
+    assert sender(layout) == ""
+
+
+def test_a_lock_that_cannot_be_read_is_somebodys(tmp_path: Path) -> None:
+    (tmp_path / "sending.0").mkdir()
+    with pytest.raises(UserError, match="remove it if nobody works it"), lock(tmp_path, "x"):
+        pass
+
+
+def test_a_launch_that_is_sent_twice_at_the_same_moment_is_sent_once(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    """Of four processes each either sends all that is left, or is told who does."""
+    path, _ = study_in(tmp_path / "s")
+    launch = written(prepare(path))
+    stubs.add("sbatch", 'mkdir "$0.at-work" || exit 1; n=$(ls -d "$0".id* 2>/dev/null | wc -l);'
+              ' mkdir "$0.id$n"; rmdir "$0.at-work"; echo $((n + 1))')  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(stubs.folder)}
+    senders = [
+        subprocess.Popen(["bash", "submit.sh"], cwd=launch.folder, env=environment,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]  # fmt: skip
+    answers = [(*process.communicate(), process.returncode) for process in senders]
+    assert {code for *_, code in answers} <= {DONE, TRY_AGAIN}, answers
+    assert DONE in {code for *_, code in answers}
+    assert len(stubs.calls("sbatch")) == 3
+    assert (launch.folder / "submitted").read_text().count("?") == 3
