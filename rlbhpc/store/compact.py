@@ -24,7 +24,7 @@ from typing import Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import cube, cube_schema, files, guessing, tables, versions
-from rlbhpc.store.derive import Base, Place, derive
+from rlbhpc.store.derive import Base, Place, all_notes, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
@@ -64,7 +64,7 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
         base = Base.of(version, rebuild=rebuild)
         log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
         if base and base.reusable and base.sources["inputs"] == sources.inputs:
-            return Compacted(base.store, False, notes=(*sources.notes, *base.all_notes()))
+            return Compacted(base.store, False, notes=(*sources.notes, *all_notes(base.sources)))
         if done := _round(layout, sources, version, base):
             return done
     raise UserError(
@@ -96,6 +96,7 @@ def _round(
                 "schema_version": cube_schema.SCHEMA_VERSION,
                 "inputs": sources.inputs,
                 "left_out": build.notes,
+                "unlisted": sources.notes,
                 "base": old.folder.name if old else None,
                 "before_base": (old.sources or {}).get("base") if old else None,
             },

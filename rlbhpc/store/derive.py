@@ -79,10 +79,11 @@ class Base:
         """How many samples a group has."""
         return _samples(self.root.get(group))
 
-    def all_notes(self) -> list[Note]:
-        """What was left out of the whole version."""
-        groups = self.sources.get("left_out", {}).values()
-        return [Note(*note) for bands in groups for notes in bands.values() for note in notes]
+
+def all_notes(sources: Mapping[str, Any]) -> list[Note]:
+    """What was left out of a whole version, by what it was made from."""
+    groups = sources.get("left_out", {}).values()
+    return [Note(*note) for bands in groups for notes in bands.values() for note in notes]
 
 
 class Derivation:

@@ -13,7 +13,7 @@ from zarr.storage import MemoryStore
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import cube, guessing, lazy, left_out, tables, versions
-from rlbhpc.store.derive import Base, PurgedError, derive
+from rlbhpc.store.derive import Base, PurgedError, all_notes, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
@@ -48,7 +48,7 @@ def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
         return _several([Path(folder) for folder in path])
     folder = Path(path)
     if (folder / cube.METADATA).is_file():
-        return _tree(lazy.datasets(lazy.open_overlay({}, folder.resolve())), folder, [])
+        return _alone(folder)
     layout = Layout(folder)
     for _ in range(_TRIES):
         version = versions.current(layout)
@@ -63,6 +63,19 @@ def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
     raise UserError(
         f"{layout.cube}: replaced again and again while it was opened; open it again", TRY_AGAIN
     )
+
+
+def _alone(store: Path) -> xr.DataTree:
+    """A cube by its own path, with what it left out; a copy without its version knows nothing."""
+    real = store.resolve()
+    version = versions.of(real.parent)
+    notes = None
+    if version.store == real and version.sources is not None:
+        unlisted = [Note(*note) for note in version.sources.get("unlisted", [])]
+        notes = unlisted + all_notes(version.sources)
+    tree = _tree(lazy.datasets(lazy.open_overlay({}, real)), store, notes)
+    left_out.tell(store, notes or [])
+    return tree
 
 
 def _several(folders: list[Path]) -> xr.DataTree:
@@ -80,16 +93,17 @@ def _several(folders: list[Path]) -> xr.DataTree:
     whole = xr.DataTree.from_dict({f"/{name}": tree for name, tree in trees.items()})
     counts: Counter[str] = Counter()
     for tree in trees.values():
-        counts.update(json.loads(tree.attrs[left_out.ATTRIBUTE]))
+        counts.update(json.loads(tree.attrs.get(left_out.ATTRIBUTE, "{}")))
     whole.attrs[left_out.ATTRIBUTE] = json.dumps(counts)
     return whole
 
 
-def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note]) -> xr.DataTree:
+def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note] | None) -> xr.DataTree:
     for dataset in datasets.values():
         dataset.encoding["source"] = str(source)
     tree = xr.DataTree.from_dict(datasets)
-    tree.attrs[left_out.ATTRIBUTE] = json.dumps(left_out.counts(notes))
+    if notes is not None:
+        tree.attrs[left_out.ATTRIBUTE] = json.dumps(left_out.counts(notes))
     return tree
 
 
@@ -100,7 +114,7 @@ def _view(sources: Sources, version: Version | None) -> tuple[dict[str, xr.Datas
     """
     base = Base.of(version)
     below = version.store if version else None
-    notes = [*sources.notes, *(base.all_notes() if base else [])]
+    notes = [*sources.notes, *(all_notes(base.sources) if base else [])]
     changed = [group for group in sources.groups if not (base and _unchanged(sources, group, base))]
     above: dict[str, Buffer] = {}
     root = cube.create(MemoryStore(above))

@@ -72,8 +72,11 @@ def current(layout: Layout) -> Version | None:
         # A cube that was copied without its versions is a plain folder.
         return Version(layout.cube.parent, None) if layout.cube.is_dir() else None
     folder = (layout.cube.parent / target).parent
-    if not (folder / STORE).is_dir():
-        return None
+    return of(folder) if (folder / STORE).is_dir() else None
+
+
+def of(folder: Path) -> Version:
+    """The version in a folder, with what it was made from where that can be read."""
     try:
         return Version(folder, checked.read(folder / SOURCES))
     except (OSError, ValueError):

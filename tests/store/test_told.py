@@ -103,6 +103,25 @@ def test_an_export_says_which_rows_it_had_to_leave_out(
     assert f"left out ({lost} damaged)" in text
 
 
+def test_a_cube_by_its_own_path_tells_what_it_left_out(layout: Layout) -> None:
+    damage_journal(layout)
+    other = Layout(layout.root.with_name("other"))
+    foreign = layout.journals(ARM, SET) / "foreign.journal"
+    with JournalWriter(other.journals("b", SET), "b") as writer:
+        for row in samples([P], 2):
+            writer.append(replace(row, key=row.key._replace(arm="b")))
+    shutil.copy(other.journals("b", SET) / "b.journal", foreign)
+    with pytest.warns(LeftOutWarning):
+        of_run = rlbhpc.open_cube(layout.root)
+    compact(layout)
+    with pytest.warns(LeftOutWarning, match=r"left out \(1 damaged, 2 foreign\)"):
+        alone = rlbhpc.open_cube(layout.cube)
+    assert counted(alone) == counted(of_run) == {"damaged": 1, "foreign": 2}
+    copy = Path(shutil.copytree(layout.cube, layout.root / "copy.zarr"))
+    assert "left_out" not in rlbhpc.open_cube(copy).attrs
+    assert counted(rlbhpc.open_cube([copy, other.root])) == {}
+
+
 def test_damage_in_a_text_is_told_where_the_text_is_shown(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
