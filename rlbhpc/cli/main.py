@@ -117,7 +117,13 @@ class LazyGroup(click.Group):
                     click.echo(f"rlbhpc: {message}", err=True)
 
             warnings.showwarning = show
-            code = super().invoke(ctx)
+            try:
+                code = super().invoke(ctx)
+            except BrokenPipeError:
+                # The reader (a pager, head) went away, perhaps while a verb worked as it printed.
+                # Click would end with 1, and Python complain while flushing at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                code = TRY_AGAIN
         if any(gap.incomplete for gap in gaps) and code in {None, DONE, NOTHING_TO_DO}:
             return INCOMPLETE
         return code
@@ -193,10 +199,6 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("rlbhpc: interrupted; the same command again goes on from here", err=True)
         return TRY_AGAIN
-    except BrokenPipeError:
-        # The reader (a pager, head) went away; Python must not complain while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         log.debug("refused", exc_info=True)
         refused = _refused(error)
@@ -230,7 +232,7 @@ def _refused(error: OSError) -> UserError:
     """One line for a file system that refuses something where no verb expected it."""
     from rlbhpc.store.files import explain
 
-    path = error.filename2 or error.filename or "a file"
+    path = error.filename2 or error.filename or "a file or the standard output"
     return explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from rlbhpc.errors import UserError
@@ -12,6 +11,7 @@ from rlbhpc.report.gather import Report
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import pages
 from rlbhpc.report.tables import tables
+from rlbhpc.store import files
 from rlbhpc.study.layout import Layout
 
 LATEX = "tables.tex"
@@ -28,31 +28,23 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
-    files = {name: text.encode() for name, text in pages(report).items()}
-    files[LATEX] = latex(report).encode()
-    files[CLAIM] = claim_card(report)
+    contents = {name: text.encode() for name, text in pages(report).items()}
+    contents[LATEX] = latex(report).encode()
+    contents[CLAIM] = claim_card(report)
     for name, frame in tables(report).items():
-        files[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
-        files[f"{name}.parquet"] = frame.to_parquet(index=False)
+        contents[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
+        contents[f"{name}.parquet"] = frame.to_parquet(index=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            _replace(folder / name, data)
-        if EVIDENCE_PAGE not in files:  # of an earlier report
+        for name, data in contents.items():
+            with files.writing(folder / name) as sink:
+                sink.write(data)
+        if EVIDENCE_PAGE not in contents:  # of an earlier report
             (folder / EVIDENCE_PAGE).unlink(missing_ok=True)
         for old in folder.glob("*.parquet") if is_own else ():
-            if old.name not in files:
+            if old.name not in contents:
                 old.unlink()
                 old.with_suffix(".csv").unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}; choose another folder with -o") from None
-    return [folder / name for name in files]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        raise files.explain(error, folder, "; -o names another folder") from error
+    return [folder / name for name in contents]

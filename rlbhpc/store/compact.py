@@ -105,7 +105,10 @@ def _round(
         # A journal was sealed and removed, or an old version swept, while being read.
         return None
     except OSError as error:
-        raise files.explain(error, layout.cubes, "; the cube is as it was") from error
+        # What is read knows its file; of all else it is the cube that cannot be written.
+        path = layout.root / (error.filename or layout.cubes)
+        path = layout.cubes if path.is_relative_to(layout.cubes) else path
+        raise files.explain(error, path, "; the cube is as it was") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
     versions.sweep(layout, version)

@@ -220,6 +220,7 @@ def reading(path: Path) -> Iterator[int]:
         yield fd
     except OSError as error:
         if error.errno != errno.ESTALE:
+            error.filename = error.filename or str(path)
             raise
         raise FileNotFoundError(errno.ENOENT, "removed while it was read", str(path)) from error
     finally:

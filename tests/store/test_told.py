@@ -494,3 +494,31 @@ def test_nothing_to_do_stays_nothing_to_do(
 ) -> None:
     assert said(capsys, "compact", layout.root) == (DONE, "")
     assert said(capsys, "compact", layout.root) == (NOTHING_TO_DO, "")
+
+
+@pytest.mark.parametrize("words", [("compact",), ("seal",), ("export", "out.csv")])
+def test_a_file_that_cannot_be_read_is_named(
+    layout: Layout, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """A folder where a journal should be opens, and fails only when it is read, as a bad disk."""
+    closed = layout.journals(ARM, SET) / "b.journal"
+    closed.mkdir()
+    verb, *out = words
+    # The output stands beside the run: what is read is below the folder that is written to.
+    code, text = said(capsys, verb, layout.root, *(layout.root.parent / name for name in out))
+    assert code == USAGE
+    assert text.startswith(f"rlbhpc: {closed}: Is a directory (EISDIR)")
+    assert text.count("\n") == 1
+
+
+def test_a_report_on_a_full_disk_is_worth_another_try(
+    layout: Layout, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = small_disk / "report"
+    with contextlib.suppress(OSError), (small_disk / "more").open("wb", buffering=0) as more:
+        while more.write(bytes(4096)):
+            pass
+    code, text = said(capsys, "report", layout.root, "-o", out)
+    assert code == TRY_AGAIN
+    assert "No space left on device (ENOSPC)" in text
+    assert text.splitlines()[-1].startswith(f"rlbhpc: {out}")

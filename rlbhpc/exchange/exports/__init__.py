@@ -74,10 +74,18 @@ def export(layout: Layout, path: Path) -> str:
     except FileNotFoundError:
         raise  # a journal that was read for this went away
     except OSError as error:
-        if error.filename is not None and not Path(error.filename).is_relative_to(path.parent):
-            raise  # it is one of the files that are read
-        raise files.explain(error, path) from error
+        if error.filename is None or _is_output(Path(error.filename), path):
+            raise files.explain(error, path) from error
+        raise  # it is one of the files that are read
     return f"{count:,} {form.things}" if count else ""
+
+
+def _is_output(file: Path, path: Path) -> bool:
+    """Whether a file is what an export writes, under its name or while it is made."""
+    if file in (path, path.parent) or file.is_relative_to(path):
+        return True
+    beside = file.relative_to(path.parent).parts if file.is_relative_to(path.parent) else ("",)
+    return beside[0].endswith(files.PARTIAL)
 
 
 def _folder(form: FolderFormat, layout: Layout, path: Path) -> int:
