@@ -87,15 +87,19 @@ class ArrivingCounts:
 class ArrivingSamples:
     """New samples in a scratch file, and in memory one digest of each.
 
+    ``stored`` and ``failed``: samples of the arm, and those among them on which a verifier failed.
     ``new`` and ``known`` count them; ``lengths`` has the samples that each problem needs room for.
     """
 
-    def __init__(self, target: Target, stored: Digests, scratch: IO[str]) -> None:
+    def __init__(
+        self, target: Target, stored: Digests, failed: set[SampleKey], scratch: IO[str]
+    ) -> None:
         self.target = target
         self.new = 0
         self.known = 0
         self.lengths: Counter[tuple[int, str]] = Counter()
         self._digests = stored
+        self._failed = failed
         self._scratch = scratch
         self._numbers: Counter[tuple[int, str]] = Counter()
         self._features: set[str] = set()
@@ -131,13 +135,17 @@ class ArrivingSamples:
                 f"({error})"
             ) from error
         digests = self._digests.setdefault(cell, {})
-        if number not in digests:
+        key = SampleKey(self.target.arm, step, problem, number)
+        failed = response.verdict is Status.ERROR
+        # What a verifier failed on may be tried again, and counts for less than any verdict.
+        if number not in digests or (key in self._failed and not failed):
+            self._failed.discard(key)
             digests[number] = digest
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
             self.lengths[cell] = max(self.lengths[cell], number + 1)
             self._features.update(_features(response))
-        elif digests[number] == digest:
+        elif digests[number] == digest or failed:
             self.known += 1
         else:
             raise UserError(

@@ -16,14 +16,15 @@ from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, T
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, ending, json_lines, opened
 from rlbhpc.exchange.formats.rows import fields
+from rlbhpc.problems.problem import Problem
 from rlbhpc.store import attempts, grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural
 from rlbhpc.store.sources import Group
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import Cell
+from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.running.batch import BatchVerifier
+from rlbhpc.verify.running.batch import BatchVerifier, Item
 from rlbhpc.verify.verdict import Status
 
 # Rows that are read, judged and checked at a time.
@@ -80,13 +81,13 @@ def import_files(
     verifier = BatchVerifier(judge) if judge else None
     counts = ArrivingCounts(target)
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
-        samples = ArrivingSamples(target, _stored(layout, target), scratch)
+        samples = ArrivingSamples(target, *_stored(layout, target), scratch)
         for path, form in forms.items():
             rows = _rows(path, form, metric)
             while batch := list(itertools.islice(rows, _BATCH)):
                 counts.take(path, [row for row in batch if isinstance(row, ImportedCounts)])
                 responses = [row for row in batch if isinstance(row, Imported)]
-                samples.take(path, _judged(path, form, responses, verifier))
+                samples.take(path, _judged(path, form, responses, target, verifier))
         new_counts = 0
         if counts.cells:
             arm, problem_set, model = target.arm, target.problem_set, target.model
@@ -181,7 +182,11 @@ def _rows(path: Path, form: Form, metric: str | None) -> Iterator[Imported | Imp
 
 
 def _judged(
-    path: Path, form: Form, responses: list[Imported], verifier: BatchVerifier | None
+    path: Path,
+    form: Form,
+    responses: list[Imported],
+    target: Target,
+    verifier: BatchVerifier | None,
 ) -> list[Imported]:
     """The responses with a verdict each: the file's own, or the verifier's where there is one."""
     if verifier is None:
@@ -194,7 +199,7 @@ def _judged(
                 f"({form.name}); judge each of them with --judge-again math"
             )
         return responses
-    items = []
+    items: list[Item] = []
     for response in responses:
         text = response.text
         if text is None or response.gold is None:
@@ -203,7 +208,10 @@ def _judged(
                 f"{path}: problem {response.problem} has no {missing} in this file, so it can't be "
                 "judged again; import it without --judge-again"
             )
-        items.append((response.gold, text, None))
+        # As a study's verifier would see it, as far as the file tells.
+        identity, fields = target.problem(response.problem), {"question": response.question}
+        problem = Problem(identity, fields, response.gold, verifier.kind)
+        items.append((response.gold, text, problem))
     verdicts = verifier.verify_many(items)
     return [
         # A response that could not be drawn stays what it is.
@@ -245,13 +253,16 @@ def _store(layout: Layout, samples: ArrivingSamples, origins: dict[str, Any]) ->
     grid.ask(layout, target.arm, target.problem_set, target.model, cells, provenance)
 
 
-def _stored(layout: Layout, target: Target) -> Digests:
-    """Digests of the arm's samples."""
-    columns = ("step", "problem", "sample", "digest")
+def _stored(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
+    """Digests of the arm's samples, and those on which a verifier failed."""
+    columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}
+    failed = set()
     for chunk in table.to_batches():
         values = [chunk.column(name).to_pylist() for name in columns]
-        for step, problem, sample, digest in zip(*values, strict=True):
+        for step, problem, sample, digest, verdict in zip(*values, strict=True):
             digests.setdefault((step, problem), {})[sample] = digest
-    return digests
+            if verdict == Status.ERROR:
+                failed.add(SampleKey(target.arm, step, problem, sample))
+    return digests, failed

@@ -84,7 +84,8 @@ class OwnVerifier:
         """Judge one response; true and false are verdicts too."""
         if self._distinct is None:
             return self._verdict(gold, response, problem)
-        key = (gold, problem.content_hash if problem else "", self._distinct(response))
+        name = f"{problem.content_hash} {problem.id}" if problem else ""
+        key = (gold, name, self._distinct(response))
         verdict = self._verdicts.get(key) or self._verdict(gold, response, problem)
         if verdict.status not in {Status.TIMEOUT, Status.ERROR}:  # those are to be tried again
             self._verdicts[key] = verdict

@@ -18,6 +18,7 @@ RIGHT = 1
 WRONG = 0
 NO_ANSWER = 2
 TIMEOUT = 3
+ERROR = 5
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -62,4 +63,21 @@ def choice_row(doc: int, likelihoods: list[str], acc: float, **more: Any) -> dic
         "resps": [[[value, "False"]] for value in likelihoods],
         "filtered_resps": [[value, "False"] for value in likelihoods],
         "filter": "none", "metrics": ["acc"], "acc": acc, **more,
+    }  # fmt: skip
+
+
+def limit_row(idx: int, gt: str, preds: list[str]) -> dict[str, Any]:
+    return {
+        "idx": idx, "question": "How many?", "gt_cot": f"so {gt}", "gt": gt, "level": 3,
+        "solution": f"so {gt}", "answer": gt,
+        "code": [f"It is $\\boxed{{{pred}}}$." for pred in preds], "pred": preds,
+        "report": ["Done"] * len(preds), "finish_reason": ["stop"] * (len(preds) - 1) + ["length"],
+        "score": [pred == gt for pred in preds],
+    }  # fmt: skip
+
+
+def verl_row(prompt: str, score: float, step: int = 20, **more: Any) -> dict[str, Any]:
+    return {
+        "input": f"user\n{prompt}\nassistant\n", "output": f"Answer: {score}", "gts": "34",
+        "score": score, "step": step, **more,
     }  # fmt: skip

@@ -27,23 +27,15 @@ from tests.exchange.made import (
     WRONG,
     choice_row,
     cube_of,
+    limit_row,
     lines,
     nemo_row,
     take_in,
     verdicts,
+    verl_row,
 )
 
 # --- limit-of-RLVR ------------------------------------------------------------------------------
-
-
-def limit_row(idx: int, gt: str, preds: list[str]) -> dict[str, Any]:
-    return {
-        "idx": idx, "question": "How many?", "gt_cot": f"so {gt}", "gt": gt, "level": 3,
-        "solution": f"so {gt}", "answer": gt,
-        "code": [f"It is $\\boxed{{{pred}}}$." for pred in preds], "pred": preds,
-        "report": ["Done"] * len(preds), "finish_reason": ["stop"] * (len(preds) - 1) + ["length"],
-        "score": [pred == gt for pred in preds],
-    }  # fmt: skip
 
 
 def test_limit_of_rlvr_with_its_seeds_in_files_of_their_own(tmp_path: Path) -> None:
@@ -76,13 +68,6 @@ def test_the_texts_can_be_judged_again(tmp_path: Path) -> None:
 
 
 # --- verl ---------------------------------------------------------------------------------------
-
-
-def verl_row(prompt: str, score: float, step: int = 20, **more: Any) -> dict[str, Any]:
-    return {
-        "input": f"user\n{prompt}\nassistant\n", "output": f"Answer: {score}", "gts": "34",
-        "score": score, "step": step, **more,
-    }  # fmt: skip
 
 
 def test_verl_rollouts_know_a_problem_by_its_prompt(tmp_path: Path) -> None:
@@ -345,30 +330,6 @@ def test_rows_that_mean_nothing_are_refused(
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=complaint):
         take_in(tmp_path / "run", tmp_path / name)
-
-
-def test_texts_without_a_score_are_judged(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def verify(gold, text, problem): return gold in text\n")
-    rows = [{"problem": "a", "text": text, "gold": 4} for text in ("4", "5", None)]
-    path = lines(tmp_path / "a.jsonl", rows)
-    with pytest.raises(UserError, match=r"a\.jsonl:1: no correct .* --judge-again math needs none"):
-        take_in(tmp_path / "run", path)
-    take_in(tmp_path / "run", path, judge=str(tmp_path / "mine.py"))
-    assert verdicts(cube_of(tmp_path / "run"), "a") == [RIGHT, WRONG, WRONG]
-    nothing = lines(tmp_path / "b.jsonl", [{"problem": "a", "text": "4", "gold": None}])
-    with pytest.raises(UserError, match="problem a has no reference answer in this file"):
-        take_in(tmp_path / "run", nothing, judge="math")
-
-
-def test_what_a_verifier_failed_on_is_told(tmp_path: Path) -> None:
-    """A file of texts has no problems, only their names and reference answers."""
-    mine = tmp_path / "mine.py"
-    mine.write_text("def verify(gold, response, problem):\n    return problem.id == gold\n")
-    path = lines(tmp_path / "a.jsonl", [{"problem": "a", "text": "2", "gold": "2"}])
-    words = ["import", tmp_path / "run", path, "--arm", "a", "--set", "s", "--judge-again", mine]
-    output = CliRunner().invoke(cli, list(map(str, words))).output
-    assert "a/s: 1 samples." in output
-    assert "neither right nor wrong" in output and "raised AttributeError: 'NoneType'" in output
 
 
 def test_the_same_samples_are_no_other_samples(tmp_path: Path) -> None:

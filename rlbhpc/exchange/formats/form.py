@@ -30,7 +30,8 @@ class Imported:
     the order in which they stand. ``finish`` and ``n_tokens`` are −1 where the file does not say.
     ``verdict`` is None where the file has no score for this response, and a complaint where it has
     one that is no verdict. ``text`` is None where a response has none, and ``gold`` where the file
-    does not hold the reference answer: then the response can't be judged again.
+    does not hold the reference answer: then the response can't be judged again. ``question`` is
+    empty where the file does not hold it.
     """
 
     problem: str
@@ -43,6 +44,7 @@ class Imported:
     n_tokens: int = -1
     seed: int = -1
     gold: str | None = None
+    question: str = ""
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,12 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
     verdict: Status | str = Status.FAILED
     answer = ""
     if not row.get("error"):
-        score = choose_score(row.get("scores") or {}, metric, place)
-        verdict, answer = as_verdict(score["value"], place), str(score.get("answer") or "")
+        try:
+            score = choose_score(row.get("scores") or {}, metric, place)
+        except UserError as error:
+            verdict = str(error)
+        else:
+            verdict, answer = as_verdict(score["value"], place), str(score.get("answer") or "")
     return Imported(
         str(row["id"]),
         verdict,
@@ -69,7 +73,16 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         if "output" in row
         else -1,
         gold=target if isinstance(target := row.get("target"), str) else None,
+        question=_question(row.get("input") or ""),
     )
+
+
+def _question(asked: str | list[dict[str, Any]]) -> str:
+    """What the user asked: a text, or the last of the user's messages."""
+    if isinstance(asked, str):
+        return asked
+    texts = [_text(message["content"]) for message in asked if message["role"] == "user"]
+    return texts[-1] if texts else ""
 
 
 def _text(content: str | list[dict[str, Any]]) -> str:

@@ -51,4 +51,5 @@ def _responses(row: dict[str, Any], place: str) -> Iterator[Imported]:
             answer=str(answers[number]),
             finish=FINISH.get(reasons[number], -1),
             gold=str(row["gt"]) if "gt" in row else None,
+            question=str(row.get("question") or ""),
         )

@@ -66,6 +66,7 @@ def _responses(row: dict[str, Any], place: str) -> Iterator[Imported]:
             text=str(texts[number]),
             answer=str(extracted[number]) if predicts else "",
             gold=gold if isinstance(gold, str) else None,
+            question=str(row.get("question_content") or ""),
         )
 
 

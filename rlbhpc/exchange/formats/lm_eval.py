@@ -87,13 +87,22 @@ def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[
     gold = reference_answer(str(row["target"])) if "target" in row else None
     if any(map(_is_weighed, row["resps"])):
         return [Imported(problem, _verdict(row, score_name, place), text=None)]
-    texts = _flat(row["resps"])
-    if len(texts) != 1:
-        return [Imported(problem, None, text=text, gold=gold) for text in texts]
+    responses = [
+        Imported(problem, None, text=text, gold=gold, question=_question(row.get("doc")))
+        for text in _flat(row["resps"])
+    ]
+    if len(responses) != 1:
+        return responses
     filtered = _flat(row.get("filtered_resps", []))
     answer = filtered[0] if filtered else ""
-    verdict = _verdict(row, score_name, place)
-    return [Imported(problem, verdict, text=texts[0], answer=answer, gold=gold)]
+    return [replace(responses[0], verdict=_verdict(row, score_name, place), answer=answer)]
+
+
+def _question(doc: Any) -> str:
+    """The question of a document, under the two names that most tasks have for it."""
+    if not isinstance(doc, dict):
+        return ""
+    return str(doc.get("question") or doc.get("problem") or "")
 
 
 def _verdict(row: dict[str, Any], score_name: str | None, place: str) -> Status | str:

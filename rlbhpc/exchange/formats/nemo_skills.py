@@ -73,6 +73,7 @@ def _response(
         finish=FINISH.get(reason, -1) if isinstance(reason, str) else -1,
         n_tokens=int(row.get("num_generated_tokens", -1)),
         gold=None if gold is None else str(gold),
+        question=str(row.get("problem") or row.get("question") or ""),
     )
 
 

@@ -26,7 +26,8 @@ class Scored:
     ``correct`` and ``score`` are 0, 1, true or false; ``verdict`` is a name as the cube has it
     (``right``, ``wrong``, ``no_answer``, ``timeout``, ``failed``, ``error``). Beside them may
     stand ``sample``, ``step``, ``text`` (or ``response``), ``answer``, ``finish``, ``n_tokens``,
-    ``seed`` and ``gold``, the reference answer. Texts that are judged again need no score.
+    ``seed``, ``question`` and ``gold``, the reference answer. Texts that are judged again need no
+    score.
     """
 
     name = "scored responses in JSON Lines, JSON or CSV (a row a response: problem, correct)"
@@ -73,6 +74,7 @@ class Scored:
                 whole_number(row.get("n_tokens", -1)),
                 whole_number(row.get("seed", -1)),
                 str(row["gold"]) if row.get("gold") is not None else None,
+                str(row.get("question", "")),
             )
         except (TypeError, ValueError, OverflowError) as error:
             raise UserError(

@@ -52,4 +52,5 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         answer=str(row.get("pred") or ""),
         # What else a reward function takes, such as a table, is no reference answer.
         gold=str(gold) if isinstance(gold, str | int | float) else None,
+        question=row["input"],
     )

@@ -118,7 +118,8 @@ class BatchVerifier:
             gold, response, problem = item
             if last is None or gold is not last[0] or problem is not last[1]:
                 last = (gold, problem)
-                name = (gold, "" if problem is None else problem.content_hash)
+                # Imported problems may not hold their question: the id tells them apart.
+                name = (gold, "" if problem is None else f"{problem.content_hash} {problem.id}")
                 group = groups.setdefault(name, {})
             part = distinct(response)
             slot = group.get(part)
