@@ -353,6 +353,7 @@ def test_lm_eval_summaries_have_pass_at_k_with_its_error(run: Path, tmp_path: Pa
     assert scores["pass@4,none"] == pytest.approx(rates.mean())
     assert scores["pass@4_stderr,none"] == pytest.approx(rates.std(ddof=1) / 2)
     assert summary["n-samples"]["math"] == {"original": 4, "effective": 4}
+    assert summary["n-shot"] == {}
 
 
 def test_a_damaged_study_is_not_taken_for_an_import(run: Path, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from click.testing import CliRunner
 from rlbhpc.cli.check import check
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE
+from rlbhpc.exchange.exports import export
 from rlbhpc.report.aspects.best_prompt import best_prompt_frame, best_prompts
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
+from rlbhpc.store.compact import compact
 from rlbhpc.study.load import load_study
 from tests.children import Child
 from tests.store import reading
@@ -73,3 +75,11 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     assert best.prompts.spread.prompts == ("countdown", "direct", "few-shot")
     assert best.trained == "trained" and len(best_prompt_frame([best]))
     assert "under the best prompt" in page(report)
+    compact(study.layout)
+    export(study.layout, tmp_path / "theirs.lm-eval")
+    shots = {
+        arm: json.loads((tmp_path / f"theirs.lm-eval/{arm}/results.json").read_text())["n-shot"]
+        for arm in study.arms
+    }
+    assert shots.pop("base-few-shot") == {"countdown": 2}
+    assert set(map(json.dumps, shots.values())) == {'{"countdown": 0}'}

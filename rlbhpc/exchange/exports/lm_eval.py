@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.exchange.exports.measurements import measurements, model_source, study_of
+from rlbhpc.exchange.exports.measurements import measurements, model_source, shots_of, study_of
 from rlbhpc.study.layout import Layout
 
 
@@ -57,7 +57,9 @@ def write_lm_eval(layout: Layout, folder: Path) -> int:
             },
         }
         summary["versions"][task] = measured.stands_on.get("rlbhpc")
-        summary["n-shot"][task] = 0
+        # How others prompted what they measured is not known.
+        if study is not None:
+            summary["n-shot"][task] = shots_of(study, measured.arm)
         summary["higher_is_better"][task] = dict.fromkeys(metrics, True)
         summary["n-samples"][task] = dict.fromkeys(("original", "effective"), measured.problems)
     for name, summary in summaries.items():
