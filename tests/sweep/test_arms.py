@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from rlbhpc.cli.check import check
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE
+from rlbhpc.exchange.arriving import Target
 from rlbhpc.exchange.exports import export
+from rlbhpc.exchange.imports import import_files
 from rlbhpc.report.aspects.best_prompt import best_prompt_frame, best_prompts
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
@@ -75,11 +77,15 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     assert best.prompts.spread.prompts == ("countdown", "direct", "few-shot")
     assert best.trained == "trained" and len(best_prompt_frame([best]))
     assert "under the best prompt" in page(report)
+    (tmp_path / "theirs.csv").write_text("problem,n,c\n0,4,2\n")
+    target = Target("imported", "countdown", "other")
+    import_files(study.layout, [tmp_path / "theirs.csv"], target)
     compact(study.layout)
     export(study.layout, tmp_path / "theirs.lm-eval")
     shots = {
         arm: json.loads((tmp_path / f"theirs.lm-eval/{arm}/results.json").read_text())["n-shot"]
-        for arm in study.arms
+        for arm in (*study.arms, "imported")
     }
+    assert shots.pop("imported") == {}
     assert shots.pop("base-few-shot") == {"countdown": 2}
     assert set(map(json.dumps, shots.values())) == {'{"countdown": 0}'}

@@ -58,7 +58,7 @@ def write_lm_eval(layout: Layout, folder: Path) -> int:
         }
         summary["versions"][task] = measured.stands_on.get("rlbhpc")
         # How others prompted what they measured is not known.
-        if study is not None:
+        if study is not None and measured.arm in study.arms:
             summary["n-shot"][task] = shots_of(study, measured.arm)
         summary["higher_is_better"][task] = dict.fromkeys(metrics, True)
         summary["n-samples"][task] = dict.fromkeys(("original", "effective"), measured.problems)
