@@ -82,5 +82,6 @@ def _of_run(layout: Layout, as_json: bool) -> int:
     if not causes and not as_json:
         jobs = sum((now.queue or {}).values())
         text = f"{jobs} jobs are in the queue." if jobs else "rlbhpc status says what is missing."
+        text = f"At work: {now.at_work}." if now.at_work else text
         click.echo(f"No job of {layout.root} ended badly. {text}")
     return INCOMPLETE if causes else DONE

@@ -14,6 +14,8 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.api import written
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.container import expanded
+from rlbhpc.launch.launches import launch_in
+from rlbhpc.launch.local import reject_missing
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.prepare import SHARD_TOKENS, Prepared, prepare
 from rlbhpc.launch.send import start_estimates
@@ -76,6 +78,8 @@ def launch(
             click.echo(f"{name}: {answer}")
     if submit:
         launched.submit(width=more["width"], say=lambda text: click.echo(text, err=as_json))
+    if submit and prepared.draft.cluster_name in HERE:
+        reject_missing(launch_in(launched.folder))
     return DONE
 
 

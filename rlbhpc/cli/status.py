@@ -57,6 +57,7 @@ def as_record(study_status: look.Status) -> dict[str, Any]:
             for entry in study_status.launches
         ],
         "queue": study_status.queue,
+        "at_work": study_status.at_work,
         "tokens_per_second_and_worker": study_status.rate,
         "seconds_left": study_status.left,
         "behind": study_status.behind,
@@ -88,15 +89,18 @@ def show(study_status: look.Status) -> None:
         ]
         print_table(f"Shards of launch {entry.path.name}", ["state", "shards", "which"], shards)
     newest = study_status.launches[-1]
+    if study_status.at_work:
+        click.echo(f"At work: {study_status.at_work}")
     if study_status.queue is None:
         click.echo("Slurm does not answer; what is above is from the run's own files.")
     elif study_status.queue:
         click.echo("Queue: " + ", ".join(f"{n} {state}" for state, n in study_status.queue.items()))
     elif study_status.missing and not (newest.path / "submitted").exists():
         click.echo(f"Launch {newest.path.name} was not submitted: {newest.path / 'submit.sh'}")
-    elif study_status.missing:
+    elif study_status.missing and not study_status.at_work:
         click.echo("No job is in the queue; `rlbhpc launch` again makes what is missing.")
-    for name in study_status.behind if not study_status.queue else []:
+    is_idle = not study_status.queue and not study_status.at_work
+    for name in study_status.behind if is_idle else []:
         what = "the cube lags behind the samples" if name == "compact" else "the report is old"
         click.echo(f"All samples are there, but {what}: `rlbhpc launch` again runs {name}.")
     if study_status.rate:

@@ -79,19 +79,26 @@ def _of_job(
             # The last run is the one that counts.
             lines = [line for line in text.splitlines() if re.search(pattern, line)]
             if lines:
-                evidence = f"{log.name}: {lines[-1].strip()}"
+                evidence = f"{_place(log)}: {lines[-1].strip()}"
                 return Diagnosis(cause, (job,), evidence, action.format(run=layout.root))
         of_the_work = [line for line in text.splitlines() if " parent: " not in line]
         if of_the_work:
-            last_line = f"{log.name}: {of_the_work[-1].strip()}"
+            last_line = f"{_place(log)}: {of_the_work[-1].strip()}"
     return Diagnosis(failure.cause, (job,), last_line, failure.action)
 
 
 def _logs(launches: Iterable[LaunchFolder], job: str) -> list[Path]:
     paths: list[Path] = []
     for launch in launches:
-        paths += (launch.path / "logs").glob(f"*-{job}.log")
+        logs = launch.path / "logs"
+        # As Slurm names them, and as submitit names those of this machine.
+        paths += [*logs.glob(f"*-{job}.log"), *logs.glob(f"*/{job}_*_log.out")]
     return paths
+
+
+def _place(log: Path) -> str:
+    """Where a log lies in the folder of logs."""
+    return f"{log.parent.name}/{log.name}" if log.suffix == ".out" else log.name
 
 
 def _tail(path: Path) -> str:

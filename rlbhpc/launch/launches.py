@@ -77,6 +77,15 @@ class LaunchFolder:
             for task, shards in enumerate(job["tasks"])
         }
 
+    def place_of(self, job: str) -> tuple[str, int]:
+        """Script and array task of one of its jobs; a local one is known by its log."""
+        for log in self.path.glob(f"logs/*/{job}_0_log.out"):
+            name, _, task = log.parent.name.rpartition("-")
+            return name, int(task)
+        number, _, task = job.partition("_")
+        name = next((name for name, ids in self.submitted.items() if int(number) in ids), "")
+        return name, int(task or 0)
+
     @property
     def clusters(self) -> str:
         """Where a site has several: those that its jobs went to."""

@@ -13,10 +13,16 @@ from submitit.core.core import Job
 from submitit.local.debug import DebugExecutor
 from submitit.local.local import LocalExecutor, LocalJob
 
+from rlbhpc.errors import INCOMPLETE, UserError
+from rlbhpc.launch.behind import behind
+from rlbhpc.launch.jobs import SNAPSHOT
 from rlbhpc.launch.launches import LaunchFolder, alone
 from rlbhpc.launch.study_executor import launching_environment
+from rlbhpc.study.lineage import untrained
+from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.presence import presence
 
 # submitit ends local jobs after two minutes unless it is told otherwise.
 MINUTES = 365 * 24 * 60
@@ -33,6 +39,24 @@ def run_here(
     with alone(folder, "runs") as launch:
         (launch.path / "submitted").touch()
         return _in_process(launch, say) if in_process else _Here(launch, width, say).run()
+
+
+def reject_missing(launch: LaunchFolder) -> None:
+    """Say what a launch was to make and has not."""
+    study = stored_study(launch.path / SNAPSHOT)
+    kinds = {job["kind"] for job in launch.jobs.values()}
+    missing = sum(block.missing for block in presence(study.layout, list(study.blocks())))
+    models = untrained(study, study.models) if "train" in kinds else []
+    late = behind(study.layout) if "light" in kinds else []
+    if missing and "sample" in kinds:
+        what = f"{missing:,} samples are missing"
+    elif models:
+        what = f"training of {', '.join(models)} has not ended"
+    elif late:
+        what = f"{' and '.join(late)} did not end well"
+    else:
+        return
+    raise UserError(f"{what}; rlbhpc doctor {study.layout.root} says why", INCOMPLETE)
 
 
 class _Here:
@@ -82,7 +106,7 @@ class _Here:
 
     def _start(self, name: str, task: int) -> None:
         device = self.slots.pop(0)
-        executor = LocalExecutor(self.launch.path / "logs")
+        executor = LocalExecutor(self.launch.path / "logs" / f"{name}-{task}")
         gpus = {} if device is None else {"gpus_per_node": 1, "visible_gpus": (int(device),)}
         executor.update_parameters(timeout_min=MINUTES, stderr_to_stdout=True, **gpus)
         script = str(self.launch.path / f"{name}.sbatch")

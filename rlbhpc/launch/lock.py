@@ -29,13 +29,21 @@ def sender(layout: Layout) -> str:
 
 def at_work(layout: Layout) -> str:
     """The same, or a job on this machine that outlived whoever launched it."""
-    holder = sender(layout)
-    names = {path.stem for path in layout.claims.glob("*.[0-9]*")} if not holder else ()
-    for name in sorted(names):
+    if holder := sender(layout):
+        return holder
+    for pid in claimed_here(layout).values():
+        return f"process {pid} on this machine works an earlier launch"
+    return ""
+
+
+def claimed_here(layout: Layout) -> dict[str, str]:
+    """Processes of this machine that work a shard, by the name of the claim: PLAN-SHARD."""
+    pids = {}
+    for name in sorted({path.stem for path in layout.claims.glob("*.[0-9]*")}):
         _, claim = newest(layout.claims, name)
         if claim.startswith(f"local {socket.gethostname()} ") and alive(claim):
-            return f"process {claim.split()[2]} on this machine works an earlier launch"
-    return holder
+            pids[name] = claim.split()[2]
+    return pids
 
 
 @contextmanager

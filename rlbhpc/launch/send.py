@@ -20,7 +20,7 @@ from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
-from rlbhpc.launch.local import run_here
+from rlbhpc.launch.local import reject_missing, run_here
 from rlbhpc.launch.study_executor import StudyJob, launching_environment
 
 # Seconds before each repetition when Slurm does not answer.
@@ -165,6 +165,7 @@ def main() -> int:
     try:
         if launch.record["cluster"] in HERE:
             run_here(launch.path, launch.record["cluster"] == "debug")
+            reject_missing(launch)
         else:
             send(launch.path)
     except UserError as error:

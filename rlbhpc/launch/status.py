@@ -17,6 +17,7 @@ from rlbhpc.launch.behind import behind
 from rlbhpc.launch.efficiency import Efficiency, efficiency
 from rlbhpc.launch.jobs import LAST
 from rlbhpc.launch.launches import LaunchFolder, live, study_of, traced
+from rlbhpc.launch.lock import at_work, claimed_here
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
 from rlbhpc.study.study import Study
@@ -60,6 +61,7 @@ class Status:
     Slurm's jobs by state and by the reason why they wait; None without an answer. ``rate`` is in
     response tokens per second of one worker, ``left`` in seconds until all these shards are done.
     ``behind`` is what follows the samples and is not up to date, once all samples are there.
+    ``at_work`` says who submits or runs a launch right now, apart from the jobs in the queue.
     ``efficiency`` is None before an attempt has ended.
     """
 
@@ -70,6 +72,7 @@ class Status:
     rate: float | None
     left: float | None
     failures: list[Failure]
+    at_work: str
     behind: list[str]
     efficiency: Efficiency | None
 
@@ -87,6 +90,8 @@ def status(layout: Layout) -> Status:
     rows = live(folders)
     listed = [f for f in folders if f is folders[-1] or any(r.job in f.ids for r in rows or ())]
     measure = Gaps(blocks)
+    holder = at_work(layout)
+    claimed = claimed_here(layout)
     attempts = read_attempts(layout)
     rate = _rate(attempts)
     shards: dict[str, dict[str, list[int]]] = {}
@@ -95,7 +100,19 @@ def status(layout: Layout) -> Status:
         plan = Plan.load(layout.plans / f"{folder.plan}.json")
         gaps = {shard.number: measure.of(shard) for shard in plan.shards}
         begun = {a["shard"] for a in attempts if a["plan"] == folder.plan and "ended" not in a}
-        shards[folder.path.name] = _shards(plan, gaps, folder, rows, begun)
+        running, waiting = _in_queue(folder, rows or (), begun)
+        running |= {number for number in gaps if f"{folder.plan}-{number:05d}" in claimed}
+        if f" launch {folder.path.name} " in holder:
+            waiting = set(gaps)
+            # It may draw in that process itself, or on a machine whose claims say nothing here.
+            running = running or begun
+        is_sent = (folder.path / "submitted").exists()
+        shards[folder.path.name] = _by_state(
+            gaps,
+            running,
+            set(gaps) if rows is None or not is_sent else waiting,
+            begun if rows is None else set(),
+        )
         tokens += sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
     sampling = {key for folder in listed for key in folder.tasks}
     working = sum(row.state == "RUNNING" and (row.job, row.task) in sampling for row in rows or ())
@@ -112,6 +129,7 @@ def status(layout: Layout) -> Status:
             *_own_failures(study, folders, measure),
             *_slurm_failures(listed, rows or (), not missing),
         ],
+        at_work=holder,
         behind=behind(layout) if folders and not missing else [],
         efficiency=efficiency(attempts),
     )
@@ -139,18 +157,14 @@ class Gaps:
         return count
 
 
-def _shards(
-    plan: Plan,
-    gaps: Mapping[int, int],
-    launch: LaunchFolder,
-    rows: list[slurm.Row] | None,
-    begun: set[int],
-) -> dict[str, list[int]]:
-    """Shards by state. Whether one is done is read from the samples alone."""
+def _in_queue(
+    launch: LaunchFolder, rows: Iterable[slurm.Row], begun: set[int]
+) -> tuple[set[int], set[int]]:
+    """Shards that jobs of the queue work, and all that they have."""
     tasks = launch.tasks
     running: set[int] = set()
     waiting: set[int] = set()
-    for row in rows or ():
+    for row in rows:
         # Where Slurm leaves tasks out, any of the array may wait.
         keys = (
             [(row.job, row.task)]
@@ -162,19 +176,23 @@ def _shards(
             now = shards & begun if len(shards) > 1 else shards
             running |= now if row.state in RUNS else set()
             waiting |= shards
+    return running, waiting
+
+
+def _by_state(
+    gaps: Mapping[int, int], running: set[int], waiting: set[int], begun: set[int]
+) -> dict[str, list[int]]:
+    """Shards by state. Whether one is done is read from the samples alone."""
     by_state: dict[str, list[int]] = {}
-    for shard in plan.shards:
-        number = shard.number
-        if not gaps[number]:
+    for number, gap in gaps.items():
+        if not gap:
             state = "done"
-        elif rows is None:
-            state = "begun" if number in begun else "waiting"
         elif number in running:
             state = "running"
-        elif number in waiting or not launch.submitted:
-            state = "waiting"
+        elif number in begun:
+            state = "begun"
         else:
-            state = "stopped"
+            state = "waiting" if number in waiting else "stopped"
         by_state.setdefault(state, []).append(number)
     return {state: by_state[state] for state in ORDER if state in by_state}
 
@@ -226,16 +244,15 @@ def _own_failures(study: Study, folders: Iterable[LaunchFolder], measure: Gaps) 
 
 
 def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
-    """Whether what a job of Slurm was to make is there by now, whoever made it."""
-    number, _, task = job.partition("_")
-    if task:
+    """Whether what a job was to make is there by now, whoever made it."""
+    name, task = folder.place_of(job)
+    tasks = folder.jobs.get(name, {}).get("tasks")
+    if tasks:
         try:
             shards = Plan.load(study.layout.plans / f"{folder.plan}.json").shards
         except UserError:  # somebody has removed the plan of an older launch
             return False
-        tasks = folder.tasks.get((int(number), int(task)))
-        return tasks is not None and not any(measure.of(shards[shard]) for shard in tasks)
-    name = next((name for name, ids in folder.submitted.items() if int(number) in ids), "")
+        return not any(measure.of(shards[shard]) for shard in tasks[task])
     if name.startswith("train-"):
         model = name.removeprefix("train-")
         return all(there(study, model, step) for step in study.models[model].steps or ())

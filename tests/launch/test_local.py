@@ -13,7 +13,7 @@ import pytest
 import submitit
 
 import rlbhpc
-from rlbhpc.errors import UserError
+from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch import Launch
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
@@ -96,9 +96,9 @@ def test_a_killed_worker_comes_back_and_a_warned_launcher_drains(
     once_sampling(known)
     assert len(set(run.glob("journals/*/*/*"))) == 2
     first.terminate()
-    first.wait(60)
+    assert first.wait(60) == INCOMPLETE
     assert not _workers(run), "drained, and not requeued"
-    assert launch().wait(240) == 0
+    assert launch().wait(240) == DONE, "samples alone were to be made"
     assert compact(Layout(run)).new
     assert len(Launch(run / "launches" / "0001").jobs()) == 0, "local jobs end with their launcher"
 

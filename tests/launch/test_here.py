@@ -1,0 +1,92 @@
+"""Jobs of this machine: who looks is told what runs, what failed and where its log is."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from rlbhpc.errors import DONE, INCOMPLETE
+from rlbhpc.launch.api import written
+from rlbhpc.launch.host.claims import started
+from rlbhpc.launch.prepare import prepare
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from tests.launch.made import ROOT, Stubs, study_in
+from tests.launch.test_status import call, make, status, stubs
+
+__all__ = ["stubs"]
+
+
+def launched(folder: Path, work: str) -> tuple[Path, Study, Path]:
+    """A launch on this machine that was run, in which sampling is some lines of shell."""
+    path, _ = study_in(folder)
+    launch = written(prepare(path, cluster="local", shard_tokens=300)).folder
+    for script in launch.glob("*.sbatch"):
+        lines = work if script.stem == "sample" else "exit 0"
+        parent = f"exec {sys.executable} -m host --drain 1 --last 1"
+        script.write_text(f"cd '{launch}'; {parent} -- bash -c '{lines}'\n")
+    return path, load_study(path), launch
+
+
+def submit(launch: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "submit.sh"], cwd=launch, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+
+
+def test_a_failure_of_a_local_job_has_its_log_and_an_end(tmp_path: Path, stubs: Stubs) -> None:
+    work = '[ $SLURM_ARRAY_TASK_ID = 0 ] || exit 0; echo "CUDA out of memory. Tried"; exit 64'
+    path, study, launch = launched(tmp_path / "s", work)
+    done = submit(launch)
+    assert done.returncode == INCOMPLETE
+    assert f"48 samples are missing; rlbhpc doctor {study.layout.root} says why" in done.stderr
+    code, result = call("doctor", path, "--json")
+    (cause,) = json.loads(result.stdout)
+    assert code == INCOMPLETE
+    assert cause["cause"] == "the GPU's memory is full"
+    (job,) = cause["jobs"]
+    assert cause["evidence"] == f"sample-0/{job}_0_log.out: CUDA out of memory. Tried"
+    (shards,) = (one["shards"] for one in status(path)[1]["launches"])
+    assert set(shards) == {"stopped"}, "nothing works at them any more"
+    # Another launch has made it.
+    make(study, [0])
+    assert call("doctor", path)[0] == DONE
+    make(study, [1])
+    assert submit(launch).returncode == INCOMPLETE, "no cube"
+
+
+def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
+    """And a shard runs that a process of this machine has claimed."""
+    path, study, launch = launched(tmp_path / "s", "exit 0")
+    (launch / "submitted").touch()
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        who = f"{socket.gethostname()} {process.pid} {started(str(process.pid))}"
+        sending = launch.parent / "sending.0"
+        sending.write_text(f"{who} {getpass.getuser()} runs launch 0001\n")
+        plan = json.loads((launch / "launch.json").read_text())["plan"]
+        study.layout.claims.mkdir()
+        (study.layout.claims / f"{plan}-00001.0").write_text(f"local {who}\n")
+        holder = f"{getpass.getuser()} runs launch 0001 (process {process.pid} on"
+        text = call("status", path)[1].stdout
+        assert f"At work: {holder} {socket.gethostname()})" in text
+        assert "No job" not in text
+        found = status(path)[1]
+        assert found["launches"][0]["shards"] == {"running": [1], "waiting": [0]}
+        assert found["at_work"].startswith(holder)
+        assert holder in call("doctor", path)[1].stdout
+        sending.unlink()
+        assert "works an earlier launch" in status(path)[1]["at_work"]
+        assert status(path)[1]["launches"][0]["shards"] == {"running": [1], "stopped": [0]}
+    finally:
+        process.kill()
+        process.wait()
+    found = status(path)[1]
+    assert found["at_work"] == ""
+    assert found["launches"][0]["shards"] == {"stopped": [0, 1]}
