@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,6 @@ from rlbhpc.stats.xr import draw_weights, pass_curve
 from rlbhpc.store import band, guessing, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS
 from rlbhpc.store.sources import Group
-from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
 from rlbhpc.verify.verdict import Status
@@ -147,23 +146,28 @@ class DatasetAccessor:
 
         ``sample, step``: which; all that this Dataset has where not given. Gives strings over
         (sample, step), empty where there is no sample; a scalar argument gives no dimension.
-        Raises :class:`UserError` where it must be given: a selection of samples does not say which.
+        Raises :class:`UserError` where arms or runs are joined: one must be selected, of the first.
         """
         dataset = self._dataset
         self._require("seed")
+        if more := [str(dim) for dim in dataset["seed"].dims if dim not in (*CELLS, "sample")]:
+            raise UserError(f"texts are those of one {more[0]}: select it first, as `.sel` does")
         chosen = dataset.sel(problem=problem)
         if step is not None:
             chosen = chosen.sel(step=step)
-        every = chosen.get("sample", np.arange(chosen.sizes.get("sample", 1)))
-        numbers = np.atleast_1d(every if sample is None else sample)
+        numbers = np.atleast_1d(chosen["sample"].values if sample is None else sample)
         steps = np.atleast_1d(chosen["step"].values)
         group = Group(str(dataset["arm"].item()), str(dataset["problem_set"].item()))
         matches = samples.find(
             self._layout(), group, {problem: numbers.tolist()}, set(steps.tolist())
         )
-        if sample is None and "sample" not in chosen.coords:
-            _reject_others(
-                chosen["seed"], {match.sample.key: match.sample.seed for match in matches}
+        asked = np.atleast_1d(chosen["fingerprint"].values)
+        requests = dict(zip(steps.tolist(), asked, strict=True))
+        # A join with holes turns whole numbers into floats.
+        if any(requests[row.key.step] != asked.dtype.type(row.fingerprint) for row, _ in matches):
+            raise UserError(
+                f"{problem}: the samples in {dataset.encoding['source']} answer another request; "
+                "open the run that these come from, and take its texts before it is joined"
             )
         texts = {(row.key.sample, row.key.step): row.text for row, _ in matches}
         values = [[texts.get((int(n), int(s)), "") for s in steps] for n in numbers]
@@ -237,7 +241,8 @@ class TreeAccessor:
         Examples
         --------
         >>> curves = rlbhpc.open_cube("runs/math").rlb.curves([1, 256])  # doctest: +SKIP
-        >>> curves.pass_at_k.sel(problem_set="math500", k=256).plot(hue="arm")  # doctest: +SKIP
+        >>> of_set = curves.pass_at_k.sel(problem_set="math500")  # doctest: +SKIP
+        >>> of_set.plot(x="k", hue="arm", col="step", xscale="log")  # doctest: +SKIP
         """
         parts = []
         for node in self.counts(by).subtree:
@@ -274,18 +279,6 @@ class TreeAccessor:
         return xr.DataTree.from_dict(results)
 
 
-def _reject_others(seeds: xr.DataArray, stored: Mapping[SampleKey, int]) -> None:
-    """Refuse a selection whose seeds are not those of the first samples; −1 is none."""
-    steps = np.atleast_1d(seeds["step"].values).tolist()
-    rows = seeds.transpose(..., "step", missing_dims="ignore").values.reshape(-1, len(steps))
-    for key, seed in stored.items():
-        if rows[key.sample, steps.index(key.step)] not in {-1, seed}:
-            raise UserError(
-                "these are not the first samples, and a selection does not say which they are; "
-                "give their numbers, `texts(problem, sample=[4, 5])`"
-            )
-
-
 def _stop_after(dataset: xr.Dataset) -> int:
     """Right samples at which a problem ends; 0 where none does."""
     rules = np.unique(dataset["stop_after"].values) if "stop_after" in dataset else [0]
@@ -296,14 +289,14 @@ def _stop_after(dataset: xr.Dataset) -> int:
 
 def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
     """Keep the samples that every problem was to have; refuse a selection that is no fair one."""
-    if "sample" not in dataset.coords:
-        return dataset
     looks = json.loads(dataset.attrs.get("provenance", "{}")).get(LOOKS)
     if isinstance(looks, list):
         raise UserError(
             "this cube was made by an earlier version, which did not store what the looks of "
             "`rlbhpc plan --until` began with; run `rlbhpc sample` and `rlbhpc compact`"
         )
+    if not stop_after and not looks:
+        return dataset
     numbers = np.atleast_1d(dataset["sample"].values)
     n = looks["n"] if looks else len(numbers)
     of_all = stop_after or n

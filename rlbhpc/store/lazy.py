@@ -21,7 +21,7 @@ from zarr.core.buffer import Buffer, cpu
 from zarr.storage import LocalStore, MemoryStore
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import cube, cube_schema
+from rlbhpc.store import cube
 from rlbhpc.store.cube_schema import GUESSABLE, STRATA
 
 # Coordinates along the problems.
@@ -123,11 +123,11 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
             coordinates[name] = xr.Variable(dims, _plain(_load(array)), dict(array.attrs))
         else:
             variables[name] = _variable(dims, array)
-    provenance: Any = group.attrs.get("provenance", {})
-    if cube_schema.SOME_END_EARLY & provenance.keys():
-        # Which samples a selection holds: here not every selection is a fair one.
-        sizes = [v.sizes["sample"] for v in variables.values() if "sample" in v.dims]
-        coordinates["sample"] = xr.Variable(("sample",), np.arange(sizes[0]))
+    sizes = {dim: size for v in variables.values() for dim, size in v.sizes.items()}
+    # Which samples a selection holds, and which of two arms are the same.
+    for dim in ("sample", "block"):
+        if dim in sizes and dim not in coordinates:
+            coordinates[dim] = xr.Variable((dim,), np.arange(sizes[dim]))
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
     return xr.Dataset(variables, coordinates, plain_attributes(attrs))
 

@@ -15,9 +15,11 @@ import rlbhpc
 from rlbhpc.errors import UserError
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.store.compact import compact
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
-from tests.store.made import SET, samples
+from tests.store import made
+from tests.store.made import SET, sample, samples
 from tests.store.test_scan import grid
 
 P, N = 5, 6
@@ -29,8 +31,8 @@ def make_run(folder: Path) -> Layout:
     for arm, steps in STEPS.items():
         grid(P, N, steps).save(layout.grid(arm, SET))
         with JournalWriter(layout.journals(arm, SET), "a") as writer:
-            for sample in samples(range(P), N, steps):
-                writer.append(replace(sample, key=sample.key._replace(arm=arm)))
+            for row in samples(range(P), N, steps):
+                writer.append(replace(row, key=row.key._replace(arm=arm)))
     compact(layout)
     return layout
 
@@ -41,8 +43,8 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> xr.DataTree:
     layout = make_run(tmp_path / "run")
     if request.param == "grown":
         with JournalWriter(layout.journals("rl", SET), "later") as writer:
-            for sample in samples(range(P, P + 1), N, STEPS["rl"]):
-                writer.append(replace(sample, key=sample.key._replace(arm="rl")))
+            for row in samples(range(P, P + 1), N, STEPS["rl"]):
+                writer.append(replace(row, key=row.key._replace(arm="rl")))
     return rlbhpc.open_cube(layout.root)
 
 
@@ -58,6 +60,46 @@ def test_arms_are_joined(tree: xr.DataTree) -> None:
     verdicts = both.verdict.sel(arm="rl", step=50, problem=base.problem)
     np.testing.assert_array_equal(verdicts, rl.verdict.sel(step=50, problem=base.problem))
     assert (both.verdict.sel(arm="base", step=50) == -1).all()
+
+
+def test_arms_with_other_numbers_of_samples_are_joined(tmp_path: Path) -> None:
+    """The same samples stand side by side; what one arm has not is no sample."""
+    more = make_run(tmp_path / "more")
+    with JournalWriter(more.journals("rl", SET), "more") as writer:
+        for row in samples(range(P), N + 3, STEPS["rl"]):
+            writer.append(replace(row, key=row.key._replace(arm="rl")))
+    alone = {arm: dataset(rlbhpc.open_cube(more.root), arm) for arm in STEPS}
+    assert alone["base"].sizes["sample"] < alone["rl"].sizes["sample"]
+    both = xr.concat(list(alone.values()), "arm", join="outer")
+    counts = both.rlb.counts()
+    for arm, one in alone.items():
+        ours = counts.sel(arm=arm, step=one.step, problem=one.problem)
+        for name in ("n", "c"):
+            np.testing.assert_array_equal(ours[name], one.rlb.counts()[name])
+    last = int(alone["rl"].sample[-1])
+    first = str(alone["rl"].problem[0].item())
+    with pytest.raises(UserError, match="texts are those of one arm"):
+        both.rlb.texts(first)
+    texts = both.sel(arm="rl").rlb.texts(first)
+    assert texts.sel(sample=last, step=50).item() == sample(0, last, 50).text
+    assert both.sel(arm="base").rlb.texts(first, last, 0).item() == ""
+
+
+def test_texts_of_joined_runs_are_not_those_of_the_first(tmp_path: Path) -> None:
+    runs = {}
+    for name, fingerprint in (("one", 7), ("other", 8)):
+        layout = Layout(tmp_path / name)
+        asked = made.cells([0], N, fingerprint=fingerprint)
+        Grid("model").grown(asked).save(layout.grid("base", SET))
+        made.journal(layout, [sample(0, i, fingerprint=fingerprint) for i in range(N)], "a")
+        runs[name] = dataset(rlbhpc.open_cube(layout.root), "base")
+    joined = xr.concat(list(runs.values()), xr.Variable("run", list(runs)))
+    first = made.problem(0)
+    with pytest.raises(UserError, match="texts are those of one run"):
+        joined.rlb.texts(first)
+    assert joined.sel(run="one").rlb.texts(first, 1, 0).item() == sample(0, 1).text
+    with pytest.raises(UserError, match="take its texts before it is joined"):
+        joined.sel(run="other").rlb.texts(first, 1, 0)
 
 
 def test_what_is_joined_or_masked_counts_as_it_did_alone(tree: xr.DataTree) -> None:
@@ -88,6 +130,9 @@ def test_a_size_that_is_no_whole_number_is_refused(tree: xr.DataTree, k: object)
 def test_arrays_are_plotted(tree: xr.DataTree) -> None:
     assert dataset(tree, "base").verdict.isel(step=0).plot() is not None
     assert dataset(tree, "rl").rlb.pass_at_k([1, 2]).sel(step=50).plot() is not None
+    curves = tree.rlb.curves([1, 2]).pass_at_k.sel(problem_set=SET)
+    for some in (curves, curves.sel(arm=["base"], step=[0])):
+        assert some.plot(x="k", hue="arm", col="step", xscale="log") is not None
 
 
 def test_a_dataset_is_saved_and_read_back(tree: xr.DataTree, tmp_path: Path) -> None:
