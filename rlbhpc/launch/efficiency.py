@@ -15,8 +15,9 @@ class Efficiency:
 
     ``on_gpus`` says whether any of them had one. ``tokens_per_gpu_second`` counts response tokens
     that were stored. ``loading`` is the share of the time that went into loading models, ``again``
-    the share of loading one once more for a shard, after a preemption or a failure. ``killed``
-    attempts have no end, and their shard was begun again; their time is in no other number.
+    the share of loading one once more for a shard, after a preemption or a failure. ``unended``
+    attempts were killed or are still at work; their time and tokens are in no other number, since
+    nothing says when a killed one ended.
     """
 
     gpu_hours: float
@@ -24,40 +25,47 @@ class Efficiency:
     tokens_per_gpu_second: float
     loading: float
     again: float
-    killed: int
+    unended: int
 
     def __str__(self) -> str:
         """Say it in one line."""
-        killed = f"; {self.killed} attempts were killed and are not counted" if self.killed else ""
+        left_out = ""
+        if self.unended:
+            left_out = (
+                "; attempts without an end, killed or still at work, are not counted:"
+                f" {self.unended}"
+            )
+        if not self.gpu_hours:
+            return f"no attempt has ended{left_out}"
         hours = f"{self.gpu_hours:,.1f} device hours"
         device = "device " if self.on_gpus else ""
         if not self.on_gpus or self.gpu_hours < 0.1:
             of = "device time" if self.on_gpus else "workers without a GPU"
             hours = f"{duration(self.gpu_hours * 3600)} of {of}"
         if not self.tokens_per_gpu_second:
-            return f"{hours}, and no sample was stored{killed}"
+            return f"{hours}, and no sample was stored{left_out}"
         again = f", {self.again:.0%} on loading again" if self.again else ""
         return (
             f"{hours}, {self.tokens_per_gpu_second:,.0f} useful tokens per {device}second, "
-            f"{self.loading:.0%} of the time on loading{again}{killed}"
+            f"{self.loading:.0%} of the time on loading{again}{left_out}"
         )
 
 
 def efficiency(attempts: Sequence[Mapping[str, Any]]) -> Efficiency | None:
-    """Add up the attempts; None before one has ended."""
+    """Add up the attempts; None where there is none."""
     seconds = 0.0
     loading = 0.0
     again = 0.0
     tokens = 0
-    killed = 0
+    unended = 0
     on_gpus = False
-    begun: dict[tuple[str, int], bool] = {}
+    begun: set[tuple[str, int]] = set()
     for attempt in sorted(attempts, key=lambda record: float(record["started"])):
         shard = (attempt["plan"], attempt["shard"])
         is_first = shard not in begun
-        killed += begun.get(shard, False)
-        begun[shard] = "ended" not in attempt
+        begun.add(shard)
         if "ended" not in attempt:
+            unended += 1
             continue
         on_gpus |= bool(attempt.get("devices"))
         gpus = max(1, len(attempt.get("devices") or ()))
@@ -67,7 +75,7 @@ def efficiency(attempts: Sequence[Mapping[str, Any]]) -> Efficiency | None:
         again += 0 if is_first else load
         tokens += attempt.get("tokens") or 0
     if seconds <= 0:
-        return None
+        return Efficiency(0.0, on_gpus, 0.0, 0.0, 0.0, unended) if unended else None
     return Efficiency(
-        seconds / 3600, on_gpus, tokens / seconds, loading / seconds, again / seconds, killed
+        seconds / 3600, on_gpus, tokens / seconds, loading / seconds, again / seconds, unended
     )

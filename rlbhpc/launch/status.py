@@ -62,7 +62,7 @@ class Status:
     response tokens per second of one worker, ``left`` in seconds until all these shards are done.
     ``behind`` is what follows the samples and is not up to date, once all samples are there.
     ``at_work`` says who submits or runs a launch right now, apart from the jobs in the queue.
-    ``efficiency`` is None before an attempt has ended.
+    ``efficiency`` is None before an attempt has begun.
     """
 
     blocks: list[Presence]

@@ -55,7 +55,7 @@ def methods(report: Report, metrics: Iterable[str]) -> list[Node]:
         table("Versions", ["package", "version"], list(versions.items())),
         *(el("p", text) for text in _duplicates(report)),
         el("p", f"Study {report.study_hash or '(none)'}, run {report.folder.name}."),
-        *([el("p", f"Sampling took {spent}.")] if spent else []),
+        *([el("p", f"Time of sampling: {spent}.")] if spent else []),
         el(
             "details",
             el("summary", "Provenance of the samples"),

@@ -265,7 +265,12 @@ def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
     (layout.attempts / "3.json.partial").write_text("{")
     assert str(efficiency(read_attempts(layout))) == (
         "0.2 device hours, 2 useful tokens per device second, 20% of the time on loading, 10% on "
-        "loading again; 1 attempts were killed and are not counted"
+        "loading again; attempts without an end, killed or still at work, are not counted: 2"
+    )
+    # Whether a killed shard was begun again says nothing about the time that it cost.
+    (killed, *_) = (record for record in read_attempts(layout) if "ended" not in record)
+    assert str(efficiency([killed])) == (
+        "no attempt has ended; attempts without an end, killed or still at work, are not counted: 1"
     )
     assert efficiency([]) is None
 
