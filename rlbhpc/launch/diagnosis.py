@@ -21,8 +21,6 @@ SIGNS: Final = (
      ACTIONS["OUT_OF_MEMORY"]),
     (r"No space left on device|Disk quota exceeded", "the disk or a quota is full",
      "free space, or rlbhpc compact {run} --seal; then launch again"),
-    (r"future feature annotations is not defined", "the Python outside the container is too old",
-     "name a Python 3.9 or newer under `python` in the cluster's file, then launch again"),
     (r"FATAL: .*(?:image|\.sif)|could not open image", "the image cannot be opened",
      "correct `container` in the cluster's file: rlbhpc image verify FILE"),
     (r"ModuleNotFoundError: .*|No module named .*", "a module is missing where the work runs",

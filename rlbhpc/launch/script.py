@@ -40,6 +40,13 @@ ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1
 # torchrun kills its ranks so long after TERM.
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 IMAGE = "RLBHPC_IMAGE"
+# Before the parent, which could not say it: the node may lack the Python of the login node.
+PYTHON = r"""python={}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || {{
+    echo "rlbhpc: no Python 3.9 or newer at $python on $(uname -n); name one of the nodes" \
+        "under \`python\` in the cluster's file, then launch again" >&2
+    exit 64
+}}"""
 # On each node of several: makes the folder, which the parent removes, and hands on the parent's
 # warning to the one process that it has started. The parent leaves a file, since whatever signal
 # srun passes on reaches every process of the step, one that has an image mounted among them. Where
@@ -187,6 +194,7 @@ def set_up(draft: Draft, job: Job) -> list[str]:
         # Attempts record in which image they ran.
         lines.append(f"export {IMAGE}={draft.image or 'unknown'}")
         lines.append(container.exports([*names, *_keys(draft.study), IMAGE]))
+    lines += PYTHON.format(shlex.quote(parent_python(cluster))).splitlines()
     if job.tasks:
         lines += ["", *_table(job.tasks)]
     return lines
@@ -219,9 +227,8 @@ def _table(tasks: Sequence[Sequence[int]]) -> list[str]:
 def call(draft: Draft, job: Job) -> str:
     """Hand over to the parent, which runs the work."""
     cluster = draft.cluster
-    python = shlex.quote(parent_python(cluster))
     last = max(1, cluster.kill_wait - RESERVE // 2)
-    lines = [f'exec {python} -m host --drain {_drain(cluster)} --last {last} --scratch "$scratch"']
+    lines = [f'exec "$python" -m host --drain {_drain(cluster)} --last {last} --scratch "$scratch"']
     if job.tasks:
         lines.append(f'--plan {draft.plan} --shards "${{shards[$SLURM_ARRAY_TASK_ID]}}"')
     lines += [f"--progress {shlex.quote(pattern)}" for pattern in job.grows]

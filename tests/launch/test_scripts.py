@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -94,6 +95,25 @@ def test_a_task_without_its_checkpoint_says_so_and_runs_nothing(
     done = stubs.run("bash", "sample-rl-20.sbatch", cwd=launch, **slurm_variables(launch, 0))
     assert done.returncode == 3
     assert "step-20/config.json is not there" in done.stderr
+    assert not stubs.calls("rlbhpc")
+
+
+@pytest.mark.parametrize("python", ["absent", "old", "python3.77", "no program"])
+def test_a_node_without_the_sites_python_is_told_in_one_line(
+    tmp_path: Path, stubs: Stubs, python: str
+) -> None:
+    path = python if python == "python3.77" else str(stubs.folder / python)
+    if python == "old":
+        # As Python 3.6 answers what only a newer one knows.
+        stubs.add(python, "exit 1")
+    elif python == "no program":
+        Path(path).touch()
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path, rlbhpc=["rlbhpc"], python=path))
+    done = stubs.run("bash", "compact.sbatch", cwd=launch, **slurm_variables(launch))
+    assert done.returncode == 64
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"rlbhpc: no Python 3.9 or newer at {path} on {os.uname().nodename}")
+    assert "`python` in the cluster's file" in line
     assert not stubs.calls("rlbhpc")
 
 

@@ -211,7 +211,7 @@ def test_only_the_owner_of_a_held_job_is_told_to_release_it(
         ("slurmstepd: error: Exceeded job memory limit\nKilled", "the job's memory", "--mem"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried", "the GPU's memory", "rows"),
         ("x\nOSError: [Errno 28] No space left on device", "the disk or a quota", "--seal"),
-        ("SyntaxError: future feature annotations is not defined", "too old", "`python`"),
+        ("rlbhpc: no Python 3.9 or newer at /p on n1; name one", "refused", "what the line says"),
         ("FATAL:   While checking image: could not open image /i.sif", "image", "image verify"),
         ("/usr/bin/python3: No module named rlbhpc", "a module is missing", "`rlbhpc`"),
         ("rlbhpc: study.json: no such problem set", "rlbhpc refused", "what the line says"),
