@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import Cluster
@@ -39,6 +39,11 @@ class Job:
     grows: tuple[str, ...] = ()
 
 
+COMPACT = "compact"
+SEAL = "seal"
+_WORDS: Final = ("compact", "../..", "--seal")
+# Tasks, each with journals of its own, behind which a launch seals before all have ended.
+SEALED_TOGETHER: Final = 250
 # The study as it was launched, in the launch's folder: what is edited later changes no job.
 SNAPSHOT = "study.json"
 LAST = "report"
@@ -84,7 +89,7 @@ def jobs_of(
     # With a throttle each array waits for the one before it: those that can start come first.
     sampling.sort(key=lambda job: job.needs is not None)
     trains = [_train_job(study, name, training, sampling) for name in training]
-    jobs = [*trains, *sampling]
+    jobs = [*trains, *sampling, *_seals(sampling)]
     done = tuple(job.name for job in jobs)
     if study.file.scores:
         words = ("score", SNAPSHOT)
@@ -95,9 +100,25 @@ def jobs_of(
 
 def ends_of(after: tuple[str, ...] = ()) -> list[Job]:
     """What turns samples into an answer; journals are sealed on the way, so that few files stay."""
-    compact = Job("compact", "light", ("compact", "../..", "--seal"), after=after)
-    report = Job(LAST, "light", ("report", "../.."), after=("compact",))
+    compact = Job(COMPACT, "light", _WORDS, after=after)
+    report = Job(LAST, "light", ("report", "../.."), after=(COMPACT,))
     return [compact, report]
+
+
+def _seals(sampling: list[Job]) -> list[Job]:
+    """Jobs that seal while others sample, so that a large launch never has many files.
+
+    Each waits for the arrays since the one before. Those behind the last are left to ``compact``.
+    """
+    seals: list[Job] = []
+    since: list[Job] = []
+    for job in sampling[:-1]:
+        since.append(job)
+        if sum(len(array.tasks) for array in since) >= SEALED_TOGETHER:
+            name = f"{SEAL}.{len(seals):03d}"
+            seals.append(Job(name, "light", _WORDS, after=tuple(array.name for array in since)))
+            since = []
+    return seals
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
@@ -132,6 +153,8 @@ def _width(cluster: Cluster, width: int | None, others: int, groups: int) -> int
     if cluster.max_jobs is None:
         return width
     room = cluster.max_jobs - others
+    if room > SEALED_TOGETHER:
+        room -= -(-room // SEALED_TOGETHER)  # jobs that seal
     if room < max(1, groups):
         raise UserError(
             f"this launch has {others + max(1, groups)} jobs at least and the cluster's `max_jobs`"

@@ -15,7 +15,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
 from rlbhpc.launch.efficiency import Efficiency, efficiency
-from rlbhpc.launch.jobs import LAST
+from rlbhpc.launch.jobs import COMPACT, LAST, SEAL
 from rlbhpc.launch.launches import LaunchFolder, live, study_of, traced
 from rlbhpc.launch.lock import at_work, claimed_here
 from rlbhpc.study.layout import Layout
@@ -256,7 +256,8 @@ def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> boo
     if name.startswith("train-"):
         model = name.removeprefix("train-")
         return all(there(study, model, step) for step in study.models[model].steps or ())
-    return name in ("compact", LAST) and name not in behind(study.layout)
+    name = COMPACT if name.startswith(SEAL) else name
+    return name in (COMPACT, LAST) and name not in behind(study.layout)
 
 
 def failure_files(folder: LaunchFolder) -> list[Path]:

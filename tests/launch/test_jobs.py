@@ -15,6 +15,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
+from rlbhpc.launch.jobs import SEALED_TOGETHER
 from rlbhpc.launch.options import GPUS, REFUSED, read_options
 from rlbhpc.launch.script import directives, set_up
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
@@ -50,6 +51,33 @@ def test_every_shard_is_in_one_task_and_no_limit_is_passed(
     for job in jobs:
         assert set(job.after) <= before, "a job is submitted after those it waits for"
         before.add(job.name)
+
+
+@pytest.mark.parametrize("limit", [None, 500])
+def test_a_large_launch_seals_as_it_goes(tmp_path: Path, limit: int | None) -> None:
+    keys = {} if limit is None else {"max_jobs": limit}
+    cluster = cluster_of(tmp_path, max_array_size=100, **keys)
+    text = SAMPLED.replace("limit: 6", "limit: 700")
+    _, jobs = jobs_in(tmp_path / "s", cluster, text, shard_tokens=90)
+    tasks = {job.name: len(job.tasks) for job in jobs}
+    assert sum(tasks.values()) > SEALED_TOGETHER
+    assert limit is None or sum(count or 1 for count in tasks.values()) <= limit
+    *_, compact, report = jobs
+    seals = [job for job in jobs if job.name.startswith("seal")]
+    assert seals
+    assert {*compact.after} == {*tasks} - {compact.name, report.name}
+    sealed = [name for job in seals for name in job.after]
+    assert len(sealed) == len({*sealed})
+    for job in seals:
+        assert (job.kind, job.words) == (compact.kind, compact.words)
+        assert SEALED_TOGETHER <= sum(tasks[name] for name in job.after) < SEALED_TOGETHER + 100
+    assert sum(count for name, count in tasks.items() if name not in sealed) > 0
+
+
+def test_a_small_launch_seals_at_its_end(tmp_path: Path) -> None:
+    _, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, max_array_size=2), TRAINED)
+    assert len([job for job in jobs if job.kind == "sample"]) > 3
+    assert not [job for job in jobs if job.name.startswith("seal")]
 
 
 def test_a_saved_step_of_a_training_is_something_new(tmp_path: Path) -> None:
