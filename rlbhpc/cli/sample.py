@@ -62,7 +62,7 @@ def sample(
     if not plan.samples:
         return NOTHING_TO_DO
     path = plan.save(resolved.layout.plans)
-    count = workers or max(1, len(devices()))
+    count = workers or max(1, len(devices()) // resolved.file.engine.tensor_parallel)
     with Drain(grace, None if minutes is None else minutes * 60) as drain:
         if count == 1:
             code = run_here(resolved, plan, plan.shards, drain)

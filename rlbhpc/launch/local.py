@@ -63,10 +63,10 @@ class _Here:
     """The jobs of one launch as processes of this host, some at once."""
 
     def __init__(self, launch: LaunchFolder, width: int | None, say: Callable[[str], None]) -> None:
-        gpus = devices()
         self.launch = launch
         self.say = say
-        self.slots: list[str | None] = list(gpus) or [None] * (width or 1)
+        per_copy = stored_study(launch.path / SNAPSHOT).file.engine.tensor_parallel
+        self.slots: list[str | None] = [*_groups(devices(), per_copy)] or [None] * (width or 1)
         if width is not None:
             self.slots = self.slots[:width]
         self.running: dict[tuple[str, int], tuple[LocalJob[str], str | None]] = {}
@@ -107,12 +107,13 @@ class _Here:
     def _start(self, name: str, task: int) -> None:
         device = self.slots.pop(0)
         executor = LocalExecutor(self.launch.path / "logs" / f"{name}-{task}")
-        gpus = {} if device is None else {"gpus_per_node": 1, "visible_gpus": (int(device),)}
-        executor.update_parameters(timeout_min=MINUTES, stderr_to_stdout=True, **gpus)
+        executor.update_parameters(timeout_min=MINUTES, stderr_to_stdout=True)
         script = str(self.launch.path / f"{name}.sbatch")
+        # submitit sets these, too, but knows no devices by a name, such as MIG-….
+        gpus = [] if device is None else [f"CUDA_VISIBLE_DEVICES={device}"]
         with launching_environment():
             job: LocalJob[str] = executor._submit_command(
-                shlex.join(["env", f"SLURM_ARRAY_TASK_ID={task}", "bash", script])
+                shlex.join(["env", *gpus, f"SLURM_ARRAY_TASK_ID={task}", "bash", script])
             )
         self.running[name, task] = (job, device)
         self.jobs.setdefault(name, []).append(job)
@@ -129,6 +130,17 @@ class _Here:
         for job, _ in self.running.values():
             assert job._process is not None
             job._process.terminate()
+
+
+def _groups(gpus: list[str], per_copy: int) -> list[str]:
+    """The devices of each task, which holds one copy of the model."""
+    if gpus and len(gpus) < per_copy:
+        raise UserError(
+            f"engine.tensor_parallel: found {per_copy}; allowed: 1 to {len(gpus)}, the GPUs of this"
+            " machine; lower it, or launch on a cluster"
+        )
+    count = len(gpus) // per_copy
+    return [",".join(gpus[i * per_copy : (i + 1) * per_copy]) for i in range(count)]
 
 
 def _in_process(launch: LaunchFolder, say: Callable[[str], None]) -> dict[str, list[Job[str]]]:

@@ -10,21 +10,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlbhpc.errors import DONE, INCOMPLETE
+import pytest
+
+from rlbhpc.errors import DONE, INCOMPLETE, USAGE
 from rlbhpc.launch.api import written
 from rlbhpc.launch.host.claims import started
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from tests.launch.made import ROOT, Stubs, study_in
+from tests.launch.made import ROOT, SAMPLED, Stubs, study_in
 from tests.launch.test_status import call, make, status, stubs
 
 __all__ = ["stubs"]
 
 
-def launched(folder: Path, work: str) -> tuple[Path, Study, Path]:
+def launched(folder: Path, work: str, text: str = SAMPLED) -> tuple[Path, Study, Path]:
     """A launch on this machine that was run, in which sampling is some lines of shell."""
-    path, _ = study_in(folder)
+    path, _ = study_in(folder, text)
     launch = written(prepare(path, cluster="local", shard_tokens=300)).folder
     for script in launch.glob("*.sbatch"):
         lines = work if script.stem == "sample" else "exit 0"
@@ -90,3 +92,40 @@ def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
     found = status(path)[1]
     assert found["at_work"] == ""
     assert found["launches"][0]["shards"] == {"stopped": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("visible", "per_copy", "used"),
+    [
+        ("MIG-4a7f", 1, {"MIG-4a7f"}),
+        ("GPU-8932f937, GPU-1f22", 1, {"GPU-8932f937", "GPU-1f22"}),
+        ("0,1,2,3,4", 2, {"0,1", "2,3"}),
+        ("-1", 1, {""}),
+        # As Slurm says it in a job without a GPU.
+        ("NoDevFiles", 1, {""}),
+    ],
+)
+def test_a_task_has_the_devices_of_one_copy_by_any_name(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, visible: str, per_copy: int,
+    used: set[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    text = SAMPLED.replace("dtype: float32", f"tensor_parallel: {per_copy}")
+    work = 'echo "$CUDA_VISIBLE_DEVICES" >devices-$SLURM_ARRAY_TASK_ID'
+    _, _, launch = launched(tmp_path / "s", work, text.replace("hf", "vllm"))
+    done = submit(launch)
+    assert done.returncode == INCOMPLETE, done.stderr
+    seen = {path.read_text().strip() for path in launch.glob("devices-*")}
+    assert seen == used
+
+
+def test_fewer_devices_than_one_copy_needs_are_told(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4a7f")
+    text = SAMPLED.replace("dtype: float32", "tensor_parallel: 2").replace("hf", "vllm")
+    _, _, launch = launched(tmp_path / "s", "exit 0", text)
+    done = submit(launch)
+    assert done.returncode == USAGE
+    (line,) = done.stderr.splitlines()
+    assert "engine.tensor_parallel: found 2; allowed: 1 to 1, the GPUs of this machine" in line
