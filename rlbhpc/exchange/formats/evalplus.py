@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import Imported, ending, row_of, whole_json
+from rlbhpc.exchange.formats.form import Imported, ending, row_of
+from rlbhpc.exchange.formats.json_stream import entries, first_entry
 from rlbhpc.verify.verdict import Status
 
 _STATUS: Final = {"pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT}
@@ -22,17 +23,17 @@ class EvalPlusResults:
     name = "EvalPlus results (*_eval_results.json)"
 
     def fits(self, path: Path) -> bool:
-        """By the ending and the keys at the top."""
+        """By the ending and the first task's list of programs."""
         if ending(path) != ".json":
             return False
-        top = whole_json(path)
-        return isinstance(top, dict) and {"eval", "hash"} <= top.keys()
+        _, programs = first_entry(path, "eval") or ("", None)
+        return isinstance(programs, list)
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read every program."""
         if metric not in (None, "base", "plus"):
             raise UserError(f"{path}: no score {metric!r}; allowed are base and plus")
-        for task, programs in whole_json(path)["eval"].items():
+        for task, programs in entries(path, "eval"):
             for number, program in enumerate(programs):
                 with row_of(self.name, f"{path}: {task}, program {number}"):
                     response = _response(task, number, program, metric)

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -171,29 +170,3 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not isinstance(value, dict):
                 raise UserError(f"{place}: a {type(value).__name__}; one object per line")
             yield place, value
-
-
-def first_object(path: Path) -> dict[str, Any]:
-    """First object of a JSON Lines file; empty if it starts with anything else."""
-    with opened(path) as file:
-        line = next(filter(bytes.strip, file), b"{}")
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-@lru_cache(maxsize=1)
-def _parsed(path: Path, stamp: tuple[int, int]) -> Any:
-    try:
-        with opened(path) as file:
-            return json.loads(file.read())
-    except (ValueError, RecursionError):
-        return None
-
-
-def whole_json(path: Path) -> Any:
-    """What a JSON file holds, None if it is none; parsed once while formats are tried on it."""
-    stat = path.stat()
-    return _parsed(path, (stat.st_mtime_ns, stat.st_size))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import ImportedCounts, choose_score, ending, row_of, whole_json
+from rlbhpc.exchange.formats.form import ImportedCounts, choose_score, ending, row_of
+from rlbhpc.exchange.formats.json_stream import entries, first_entry
 
 
 class HelmStats:
@@ -23,14 +24,13 @@ class HelmStats:
         """By the ending and the fields of the first object."""
         if ending(path) != ".json":
             return False
-        top = whole_json(path)
-        is_list = isinstance(top, list) and bool(top) and isinstance(top[0], dict)
-        return is_list and {"instance_id", "stats"} <= top[0].keys()
+        _, first = first_entry(path) or ("", None)
+        return isinstance(first, dict) and {"instance_id", "stats"} <= first.keys()
 
     def read(self, path: Path, metric: str | None) -> Iterator[ImportedCounts]:
         """Read n and c of every instance."""
         totals: dict[str, tuple[int, int]] = {}
-        for number, row in enumerate(whole_json(path)):
+        for number, row in entries(path):
             place = f"{path}: object {number}"
             with row_of(self.name, place):
                 if row.get("perturbation"):

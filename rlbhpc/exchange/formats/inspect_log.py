@@ -19,8 +19,8 @@ from rlbhpc.exchange.formats.form import (
     choose_score,
     ending,
     row_of,
-    whole_json,
 )
+from rlbhpc.exchange.formats.json_stream import entries, first_entry
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it
@@ -41,7 +41,7 @@ class InspectLog:
         """By the ending; ``.json`` by what is in it."""
         if ending(path) == ".eval":
             return True
-        return ending(path) == ".json" and bool(_listed(path))
+        return ending(path) == ".json" and first_entry(path, "samples") is not None
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the samples; ``metric`` names the scorer."""
@@ -94,7 +94,7 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 
 def _samples(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if ending(path) == ".json":
-        for number, row in enumerate(_listed(path)):
+        for number, row in entries(path, "samples"):
             yield f"{path}: sample {number}", row
         return
     try:
@@ -121,10 +121,3 @@ def _extract(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> by
         stored = file.read(entry.compress_size)
     data: bytes = pa.decompress(stored, entry.file_size, codec="zstd", asbytes=True)
     return data
-
-
-def _listed(path: Path) -> list[Any]:
-    """The samples of a log in JSON; none if it is another file."""
-    top = whole_json(path)
-    samples = top.get("samples") if isinstance(top, dict) else None
-    return samples if isinstance(samples, list) else []

@@ -10,11 +10,11 @@ from rlbhpc.exchange.formats.form import (
     FINISH,
     Imported,
     as_verdict,
-    first_object,
     json_lines,
     row_of,
     same_length,
 )
+from rlbhpc.exchange.formats.json_stream import first_names
 
 
 class LimitOfRlvr:
@@ -27,7 +27,7 @@ class LimitOfRlvr:
 
     def fits(self, path: Path) -> bool:
         """By the fields of the first object."""
-        return {"idx", "code", "pred", "score"} <= first_object(path).keys()
+        return {"idx", "code", "pred", "score"} <= set(first_names(path))
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read every response of every problem."""

@@ -12,8 +12,8 @@ from rlbhpc.exchange.formats.form import (
     ending,
     row_of,
     same_length,
-    whole_json,
 )
+from rlbhpc.exchange.formats.json_stream import entries, first_entry
 from rlbhpc.verify.verdict import Status
 
 
@@ -30,17 +30,12 @@ class LiveCodeBenchResults:
         """By the ending and the fields of the first record."""
         if ending(path) != ".json":
             return False
-        top = whole_json(path)
-        return (
-            isinstance(top, list)
-            and bool(top)
-            and isinstance(top[0], dict)
-            and {"question_id", "graded_list"} <= top[0].keys()
-        )
+        _, first = first_entry(path) or ("", None)
+        return isinstance(first, dict) and {"question_id", "graded_list"} <= first.keys()
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read every response of every question."""
-        for number, row in enumerate(whole_json(path)):
+        for number, row in entries(path):
             place = f"{path}: record {number}"
             with row_of(self.name, place):
                 responses = list(_responses(row, place))

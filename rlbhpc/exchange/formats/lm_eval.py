@@ -12,11 +12,11 @@ from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,
-    first_object,
     json_lines,
     reference_answer,
     row_of,
 )
+from rlbhpc.exchange.formats.json_stream import first_names
 from rlbhpc.verify.verdict import Status
 
 # What stands beside the scores in a record.
@@ -38,7 +38,7 @@ class LmEvalSamples:
 
     def fits(self, path: Path) -> bool:
         """By the fields of the first object."""
-        return {"doc_id", "filtered_resps"} <= first_object(path).keys()
+        return {"doc_id", "filtered_resps"} <= set(first_names(path))
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the responses; ``metric`` may be ``<score>`` or ``<score>,<filter>``.

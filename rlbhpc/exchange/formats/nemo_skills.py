@@ -13,10 +13,10 @@ from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,
-    first_object,
     json_lines,
     row_of,
 )
+from rlbhpc.exchange.formats.json_stream import first_names
 from rlbhpc.verify.verdict import Status
 
 _SCORES: Final[tuple[str, ...]] = (
@@ -40,7 +40,7 @@ class NemoSkills:
 
     def fits(self, path: Path) -> bool:
         """By the fields of the first object."""
-        names = first_object(path).keys()
+        names = set(first_names(path))
         if "num_generated_tokens" in names:
             return True
         return "generation" in names and bool(names & {"expected_answer", *_SCORES})

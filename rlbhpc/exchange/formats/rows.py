@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import ending, first_object, json_lines, opened, whole_json
+from rlbhpc.exchange.formats.form import ending, json_lines, opened
+from rlbhpc.exchange.formats.json_stream import entries, first_entry, first_names, is_list
 
 _TABLES: Final = {".csv", ".tsv"}
 # A response of 32,000 tokens is longer than what the reader allows by itself.
@@ -23,10 +24,10 @@ def fields(path: Path) -> list[str]:
     if kind in _TABLES:
         with _text(path) as file:
             return _names(next(csv.reader(file, delimiter=_delimiter(path)), []))
-    value = whole_json(path) if kind == ".json" else None
-    if not isinstance(value, list):  # JSON Lines, whatever the ending is
-        return list(first_object(path))
-    return list(value[0]) if value and _is_row(value[0]) else []
+    if kind != ".json" or not is_list(path):  # JSON Lines, whatever the ending is
+        return first_names(path)
+    _, first = first_entry(path) or ("", None)
+    return list(first) if isinstance(first, dict) else []
 
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,11 +38,11 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     kind = ending(path)
     if kind in _TABLES:
         yield from _table(path)
-    elif kind != ".json" or not isinstance(value := whole_json(path), list):
+    elif kind != ".json" or not is_list(path):
         yield from ((place, _filled(row)) for place, row in json_lines(path))
     else:
-        for number, row in enumerate(value):
-            if not _is_row(row):
+        for number, row in entries(path):
+            if not isinstance(row, dict):
                 raise UserError(f"{path}: entry {number} is no object")
             yield f"{path}: object {number}", _filled(row)
 
@@ -102,7 +103,3 @@ def _names(header: list[str]) -> list[str]:
 
 def _filled(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, dict)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import Imported, as_verdict, first_object, json_lines, row_of
+from rlbhpc.exchange.formats.form import Imported, as_verdict, json_lines, row_of
+from rlbhpc.exchange.formats.json_stream import first_names
 from rlbhpc.verify.verdict import Status
 
 # Fields that verl's own reward functions put beside the score, the plainest first.
@@ -26,7 +27,7 @@ class VerlRollouts:
 
     def fits(self, path: Path) -> bool:
         """By the fields of the first object."""
-        return {"input", "output", "score"} <= first_object(path).keys()
+        return {"input", "output", "score"} <= set(first_names(path))
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the records."""
