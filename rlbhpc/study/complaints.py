@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -17,6 +17,12 @@ from rlbhpc.study.tree import Node, joined, shown
 
 MOST_LISTED: Final = 24
 MOST_COMPARED: Final = 1_000
+
+_TOKENS_BY_HAND: Final = "a model whose tokens are barred or favoured by hand is another model"
+_NOT_TAKEN: Final = {
+    "ignore_eos": "a response ends where the model ends it; `min_tokens` bars an early end",
+    **dict.fromkeys(("bad_words", "logit_bias", "allowed_token_ids"), _TOKENS_BY_HAND),
+}
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
@@ -31,6 +37,14 @@ def listed(options: Iterable[str]) -> str:
     names = list(options)
     more = f" … ({len(names) - MOST_LISTED} more)" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more if names else "none, as there are none"
+
+
+def unknown_key(key: str, keys: Collection[str]) -> str:
+    """Complain about a key that is none of those known in its place."""
+    of_an_arm = "min_tokens" in keys
+    if of_an_arm and key in _NOT_TAKEN:
+        return f"no arm takes this setting of vLLM: {_NOT_TAKEN[key]}; allowed: {listed(keys)}"
+    return f"unknown key; allowed: {listed(keys)}{nearest(key, keys)}"
 
 
 def unknown_name(node: Node, kind: str, options: Iterable[str]) -> UserError:
@@ -84,7 +98,7 @@ def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type
     kind, last = detail["type"], detail["loc"][-1] if detail["loc"] else ""
     if kind == "extra_forbidden":
         keys = _siblings(detail["loc"], schema)
-        return f"unknown key; allowed: {listed(keys)}{nearest(str(last), keys)}"
+        return unknown_key(str(last), keys)
     if kind == "missing":
         assert shape is not None
         in_arm = len(detail["loc"]) == 3 and detail["loc"][0] == "arms"

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple, get_origin
 
 from rlbhpc import plugins
-from rlbhpc.study.complaints import listed, nearest
+from rlbhpc.study.complaints import unknown_key
 from rlbhpc.study.fields import Entry, IsPath, Refers, Shape, Tag, fields
 from rlbhpc.study.include import local_path
 from rlbhpc.study.schema import SamplingDefaults, StudyFile
@@ -75,7 +75,7 @@ def _spread_defaults(tree: Node) -> Node:
     for key, node in defaults.entries.items():
         if key not in fields(SamplingDefaults):
             keys = list(fields(SamplingDefaults))
-            node.fail(f"unknown key; allowed: {listed(keys)}{nearest(key, keys)}")
+            node.fail(unknown_key(key, keys))
     entries = {key: node for key, node in tree.entries.items() if key != "sampling"}
     if arms is not None:
         filled = {
