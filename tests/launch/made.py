@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -46,6 +47,34 @@ arms:
   rl: {model: rl}
 engine: {name: hf, dtype: float32}
 """
+# Lines of `scontrol --oneliner show job` and `show partition`, whole, as Slurm 22.05 prints them.
+JOB = (
+    "JobId=9 ArrayJobId=7 ArrayTaskId=2 ArrayTaskThrottle=4 JobName=tiny-0a1b2c-0001-sample "
+    "UserId=ann(1000) GroupId=ann(1000) MCS_label=N/A Priority=4294901752 Nice=0 Account=dev "
+    "QOS=normal JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 "
+    "Reboot=0 ExitCode=0:0 RunTime=00:00:05 TimeLimit=00:05:00 TimeMin=N/A "
+    "SubmitTime=2026-11-24T08:07:01 EligibleTime=2026-11-24T08:07:02 "
+    "AccrueTime=2026-11-24T08:07:02 StartTime=2026-11-24T08:07:09 EndTime=2026-11-24T08:12:09 "
+    "Deadline=N/A PreemptEligibleTime=2026-11-24T08:07:09 PreemptTime=None SuspendTime=None "
+    "SecsPreSuspend=0 LastSchedEval=2026-11-24T08:07:09 Scheduler=Main Partition=gpu "
+    "AllocNode:Sid=login1:4242 ReqNodeList=(null) ExcNodeList=(null) NodeList=n7 BatchHost=n7 "
+    "NumNodes=1 NumCPUs=8 NumTasks=1 CPUs/Task=8 ReqB:S:C:T=0:0:*:* "
+    "TRES=cpu=8,mem=64G,node=1,billing=8,gres/gpu=1 Socks/Node=* NtasksPerN:B:S:C=1:0:*:* "
+    "CoreSpec=* MinCPUsNode=8 MinMemoryNode=64G MinTmpDiskNode=0 Features=(null) "
+    "DelayBoot=00:00:00 OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null) "
+    "Command=/a b/launches/0001/sample.sbatch WorkDir=/a b/launches/0001 Comment=rlbhpc:tiny "
+    "StdErr=/a b/launches/0001/logs/x.log StdIn=/dev/null StdOut=/a b/launches/0001/logs/x.log "
+    "Power= TresPerNode=gres:gpu:1"
+)
+PARTITION = (
+    "PartitionName=gpu AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=NO "
+    "QoS=N/A DefaultTime=NONE DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO "
+    "MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED "
+    "Nodes=n[1-16] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO "
+    "OverTimeLimit=NONE PreemptMode=OFF State=UP TotalCPUs=1024 TotalNodes=16 "
+    "SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED "
+    "TRES=cpu=1024,mem=8T,node=16,billing=1024,gres/gpu=64"
+)
 CONFIG = {"model_type": "qwen2", "max_position_embeddings": 512}
 
 
@@ -85,6 +114,14 @@ def jobs_in(
 
 def launch_in(folder: Path, cluster: Cluster, **keys: object) -> Path:
     return write_launch(*jobs_in(folder, cluster, **keys))  # type: ignore[arg-type]
+
+
+def shown(line: str = JOB, **fields: object) -> str:
+    """A line of scontrol with other values in some of its fields."""
+    for name, text in fields.items():
+        line, count = re.subn(rf"(?<!\S){name}=\S*", f"{name}={text}", line, count=1)
+        assert count == 1, name
+    return line
 
 
 class Stubs:

@@ -20,15 +20,9 @@ import pytest
 from rlbhpc.launch import host
 from rlbhpc.launch.host.claims import started
 from rlbhpc.launch.launches import write_host
-from tests.launch.made import Stubs
+from tests.launch.made import JOB, PARTITION, Stubs, shown
 
 SOURCE = Path(host.__file__).parent
-# As Slurm 22.05 prints it while the batch step of a job lives that somebody or something ends.
-SHOWN = (
-    "JobId=9 ArrayJobId=7 ArrayTaskId=2 JobName=x Requeue=1 Restarts={restarts} JobState={state} "
-    "Reason=None RunTime={run} TimeLimit={limit} PreemptEligibleTime=2026-11-24T08:07:09 "
-    "PreemptTime={preempted} ExitCode=0:0"
-)
 # A child says this once it listens, then waits for what the test does.
 READY = "touch ready; "
 
@@ -85,7 +79,7 @@ class Run:
 def run(tmp_path: Path) -> Iterator[Run]:
     stubs = Stubs(tmp_path / "bin")
     # As Slurm does: it ends the job that is requeued.
-    stubs.add("scontrol", f'[ "$1" = requeue ] && kill -TERM $PPID; echo "{shown("RUNNING")}"')
+    stubs.add("scontrol", f'[ "$1" = requeue ] && kill -TERM $PPID; echo "{JOB}"')
     folder = tmp_path / "run" / "launches" / "0001"
     folder.mkdir(parents=True)
     write_host(folder / "host")
@@ -94,13 +88,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
     if made.process is not None and made.process.poll() is None:
         made.process.kill()
         made.process.wait()
-
-
-def shown(
-    state: str, restarts: int = 0, ran: str = "00:00:05", limit: str = "00:05:00",
-    preempted: str = "None",
-) -> str:  # fmt: skip
-    return SHOWN.format(state=state, restarts=restarts, run=ran, limit=limit, preempted=preempted)
 
 
 def requeues(run: Run) -> int:
@@ -211,16 +198,18 @@ def test_a_command_that_is_not_there(run: Run) -> None:
 @pytest.mark.parametrize(
     ("text", "comes_back"),
     [
-        (shown("COMPLETING"), 0),
-        (shown("CANCELLED"), 0),
-        (shown("RUNNING"), 1),
+        (shown(JobState="COMPLETING"), 0),
+        (shown(JobState="CANCELLED"), 0),
+        (JOB, 1),
         # Preempted in a partition that cancels: nobody else brings it back.
-        (shown("COMPLETING", preempted="2026-11-24T08:07:14"), 1),
-        (shown("COMPLETING", ran="00:05:02"), 1),
-        (shown("COMPLETING", ran="1-00:00:01", limit="1-00:00:00"), 1),
-        (shown("COMPLETING", limit="UNLIMITED"), 0),
+        (shown(JobState="COMPLETING", PreemptTime="2026-11-24T08:07:14"), 1),
+        (shown(JobState="COMPLETING", RunTime="00:05:02"), 1),
+        (shown(JobState="COMPLETING", RunTime="1-00:00:01", TimeLimit="1-00:00:00"), 1),
+        (shown(JobState="COMPLETING", TimeLimit="UNLIMITED"), 0),
         # Slurm has requeued it: it comes back without us.
-        (shown("COMPLETING", restarts=1), 0),
+        (shown(JobState="COMPLETING", Restarts=1), 0),
+        # Newer ones leave out what never happened.
+        (shown(JobState="COMPLETING").replace("PreemptTime=None ", ""), 0),
     ],
 )
 def test_what_somebody_ended_stays_away(run: Run, text: str, comes_back: int) -> None:
@@ -251,7 +240,8 @@ def test_a_requeue_is_tried_until_the_controller_answers(run: Run) -> None:
 
 def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
     run.stubs.add(
-        "scontrol", '[ "$1" = requeue ] || exit 0; echo "Job is pending execution"; exit 1'
+        "scontrol",
+        '[ "$1" = requeue ] || exit 0; echo "Job is pending execution for job 7_2"; exit 1',
     )
     assert run.call("exit 75")[0] == 75
     assert requeues(run) == 1
@@ -262,25 +252,34 @@ def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
 def test_a_node_on_which_it_failed_is_left_for_others(
     run: Run, nodes: int, excluded: str | None
 ) -> None:
+    runs = shown(ExcNodeList="n[1-2]")
+    waits = shown(runs, JobState="PENDING", Reason="BeginTime", Restarts=1, NodeList="(null)")
     run.stubs.add(
         "scontrol",
-        f'[ "$3" = partition ] && echo "PartitionName=gpu TotalNodes={nodes} TRES=cpu=64"\n'
-        '[ "$3" = job ] && echo "JobId=9 JobState=RUNNING ExcNodeList=n[1-2] Restarts=0"\n'
-        '[ "$1" = requeue ] && kill -TERM $PPID; exit 0',
+        f'[ "$3" = partition ] && echo "{shown(PARTITION, TotalNodes=nodes)}"\n'
+        f'[ "$3" = job ] && if [ -e "$0.once" ]; then echo "{waits}"; else echo "{runs}"; fi\n'
+        '[ "$1" = requeue ] && touch "$0.once" && kill -TERM $PPID; exit 0',
     )
     run.call("exit 1", SLURMD_NODENAME="n7", SLURM_JOB_PARTITION="gpu")
     updates = [words[1:] for words in run.stubs.calls("scontrol") if words[0] == "update"]
     assert updates == ([["JobId=7_2", f"ExcNodeList={excluded}"]] if excluded else [])
 
 
-def test_where_no_job_may_requeue_itself_the_task_is_submitted_anew(run: Run) -> None:
+@pytest.mark.parametrize("refusal", ["{} for job 7_2", "7_2: {}"])
+@pytest.mark.parametrize(
+    "reason", ["Requested operation is presently disabled", "Access/permission denied"]
+)
+def test_where_no_job_may_requeue_itself_the_task_is_submitted_anew(
+    run: Run, refusal: str, reason: str
+) -> None:
     """The new job takes the record over, and what waited for the old one waits for it as well."""
+    waiting = shown(JobState="PENDING", Dependency="afterany:7_*(unfulfilled)")
     run.stubs.add(
         "scontrol",
         'case "$*" in\n'
-        'requeue*) echo "7_2: Requested operation is presently disabled"; exit 1 ;;\n'
-        '*"show job 8") echo "JobId=8 JobState=PENDING Dependency=afterany:7_*(unfulfilled)" ;;\n'
-        f'*"show job 7_2") echo "{shown("RUNNING")}" ;;\n'
+        f'requeue*) echo "{refusal.format(reason)}" >&2; exit 1 ;;\n'
+        f'*"show job 8") echo "{waiting}" ;;\n'
+        f'*"show job 7_2") echo "{JOB}" ;;\n'
         "esac",
     )
     run.stubs.add("sbatch", 'env | grep -c "^SLURM_" >slurm_variables; echo "41;site"')
@@ -400,11 +399,16 @@ def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
     words = ("--drain", "1", "--last", "1", "--release", "made=sample-rl-10",
              "--release", "never=sample-rl-10")  # fmt: skip
     waits = "afterany:9(unfulfilled),afterany:30(unfulfilled)"
-    run.stubs.add("scontrol", f'[ "$3" != job ] || echo "JobId=33 Dependency={waits}"')
-    assert run.call("touch made", *words)[0] == 0
-    # The array before it has the devices that a throttle leaves.
-    assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency=afterany:30"]
-    run.stubs.add("scontrol", '[ "$3" != job ] || echo "JobId=33 Dependency=afterany:9:9"')
+    waiting = shown(JobState="PENDING", Reason="Dependency", ArrayTaskId="1-3", Dependency=waits)
+    # A task that somebody cancelled is a record of its own, which waits for nothing.
+    ended = shown(JobState="CANCELLED", ArrayTaskId="0")
+    for lines in (waiting, f"{waiting}\n{ended}", f"{ended}\n{waiting}"):
+        run.stubs.add("scontrol", f'[ "$3" != job ] || echo "{lines}"')
+        assert run.call("touch made", *words)[0] == 0
+        # The array before it has the devices that a throttle leaves.
+        assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency=afterany:30"]
+    both = shown(JobState="PENDING", Dependency="afterany:9:9")
+    run.stubs.add("scontrol", f'[ "$3" != job ] || echo "{both}"')
     assert run.call("touch made", *words)[0] == 0
     assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency="]
     run.stubs.add("scontrol", '[ "$3" != job ] || exit 1')

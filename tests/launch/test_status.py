@@ -162,7 +162,7 @@ def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stu
     path, study = run
     stubs.add(
         "sacct",
-        "echo '1_1|OUT_OF_ME+|0:125|me'; echo '1_2|CANCELLED by 7|0:0|me';"
+        "echo '1_1|OUT_OF_MEMORY|0:125|me'; echo '1_2|CANCELLED by 7|0:0|me';"
         "echo '1_3|RUNNING|0:0|me'",
     )
     folder = next(study.layout.launches.iterdir()) / "failures"

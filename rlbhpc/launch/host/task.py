@@ -152,7 +152,10 @@ def dependency_of(number: str, without: str = "") -> str | None:
     if code != 0:
         say(f"scontrol show job {number}: {text.strip() or code}")
         return None
-    named = re.sub(r"_\*|\([^)]*\)", "", fields_of(text).get("Dependency", ""))
+    # Tasks of an array that ended, or were cancelled, are records of their own.
+    records = [fields_of(line) for line in text.splitlines()]
+    waiting = [record for record in records if record.get("JobState") == "PENDING"]
+    named = re.sub(r"_\*|\([^)]*\)", "", waiting[0].get("Dependency", "") if waiting else "")
     conditions = []
     for kind, *ids in (condition.split(":") for condition in filter(None, named.split(","))):
         others = [other for other in ids if other != without]
