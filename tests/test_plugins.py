@@ -16,6 +16,7 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.study.difference import diff
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import brought
@@ -148,6 +149,41 @@ def test_a_byte_of_a_plugin_makes_stale_what_it_decides(
     assert changed == stale
     # What a set, a verifier or a statistic decides is known by its content, not by its samples.
     assert (before.hash != after.hash) == (file != "sums.py")
+
+
+def test_a_byte_of_an_engine_makes_stale_what_it_draws(folder: Path) -> None:
+    engine = folder / "engine.py"
+    engine.write_text("from rlbhpc.engines.hf.engine import HfEngine as ENGINE\n")
+    arm = f"arms.mine={{model: base, engine: {engine}}}"
+    before = load_study(folder / "own.yaml", [arm])
+    assert "ENGINE" in brought(folder / "own.yaml", [arm])[str(engine)]
+    with engine.open("a") as text:
+        text.write("# a remark\n")
+    after = load_study(folder / "own.yaml", [arm])
+    changed = {block for block in prints(before) if prints(before)[block] != prints(after)[block]}
+    assert changed == {("mine", "sums"), ("mine", "plain")}
+    ours = load_study(folder / "own.yaml", ["arms.mine={model: base}"])
+    for old, new in ((before, after), (after, ours)):
+        reasons = {block.because for block in diff(old, new).blocks if block.arm == "mine"}
+        assert reasons == {("other engine",)}
+    # Whichever of rlbhpc's own engines draws a sample, it counts; so do those of before.
+    named = load_study(folder / "own.yaml", [arm, "arms.base.engine=vllm"])
+    assert prints(named) == prints(after)
+
+
+def test_a_byte_of_a_teachers_engine_makes_another_model(folder: Path) -> None:
+    engine = folder / "engine.py"
+    engine.write_text("from rlbhpc.engines.hf.engine import HfEngine as ENGINE\n")
+    changes = [
+        "recipes={pupil: {algorithm: sft, teacher: {arm: base}}}",
+        "models.rl={train: {from: base, recipe: pupil}, steps: [1]}",
+        f"arms.base.engine={engine}",
+    ]
+    before = load_study(folder / "own.yaml", changes)
+    with engine.open("a") as text:
+        text.write("# a remark\n")
+    after = load_study(folder / "own.yaml", changes)
+    assert before.digests["rl"][1] != after.digests["rl"][1]
 
 
 def test_a_set_of_ones_own_makes_stale_the_problems_that_it_changes(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -72,3 +73,9 @@ class Arm:
     sampling: Sampling
     n: int
     steps: tuple[int, ...] = (0,)
+
+
+def common_name(names: list[str]) -> str:
+    """``rl`` for ``rl-s0`` and ``rl-s1``, or ``rl-seed0`` and ``rl-seed1``."""
+    stems = {re.sub(r"(.*)-s(?:eed)?\d+(?=-|$)", r"\1", name) for name in names}
+    return stems.pop() if len(stems) == 1 else ", ".join(names)

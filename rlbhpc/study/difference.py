@@ -187,7 +187,8 @@ def _block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockC
         if before == after:
             valid += 1
         else:
-            because |= {_reason(key): None for key in after if before.get(key) != after[key]}
+            keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
+            because |= dict.fromkeys(map(_reason, keys))
     return BlockChange(arm, set_name, step, valid, len(ids), tuple(because))
 
 

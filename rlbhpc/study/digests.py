@@ -96,4 +96,5 @@ class Digests:
             "prompt": study.prompts[arm.prompt].digest,
             "sampling": [*sampling, list(arm.sampling.stop), *arm.sampling.extras().items()],
             "sets": sets,
+            **study.brought_engine(name),
         }

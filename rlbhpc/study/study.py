@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from rlbhpc.problems.problemset import Selection
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.subset import listed
-from rlbhpc.study.arm import Arm
+from rlbhpc.study.arm import Arm, common_name
 from rlbhpc.study.block import Block
 from rlbhpc.study.keys import SampleKey, fingerprint
 from rlbhpc.study.layout import Layout
@@ -105,6 +104,11 @@ class Study:
         if self.models[entry.model].endpoint is not None:
             return "endpoint"
         return entry.engine or self.file.engine.name
+
+    def brought_engine(self, arm: str) -> dict[str, str]:
+        """The engine of an arm by its content, where it is none of rlbhpc's: it decides samples."""
+        identity = self.plugins.get(self.engine(arm))
+        return {} if identity is None else {"engine": identity}
 
     def sets(self, arm: str) -> tuple[str, ...]:
         """Return the problem sets that an arm answers."""
@@ -243,6 +247,7 @@ class Study:
             "prompt": self.prompts[entry.prompt].digest,
             **entry.sampling.record(),
             "problem": self.problem_hashes[problem.partition("/")[0]][problem],
+            **self.brought_engine(arm),
         }
 
     def request_fingerprint(self, arm: str, step: int, problem: str) -> int:
@@ -371,12 +376,6 @@ class Study:
             "dtype": self.file.engine.dtype,
         }
         return cast(dict[str, Any], plugins.replaced(meaning, self.plugins))
-
-
-def common_name(names: list[str]) -> str:
-    """``rl`` for ``rl-s0`` and ``rl-s1``, or ``rl-seed0`` and ``rl-seed1``."""
-    stems = {re.sub(r"(.*)-s(?:eed)?\d+(?=-|$)", r"\1", name) for name in names}
-    return stems.pop() if len(stems) == 1 else ", ".join(names)
 
 
 def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None) -> list[Problem]:
