@@ -17,7 +17,7 @@ def cancel(run: Path) -> int:
     """End all jobs of RUN, a run's folder or a study file.
 
     Finished samples stay, and `rlbhpc launch` goes on from them. Exit code 4 says that no job was
-    in the queue, 75 that Slurm did not answer.
+    in the queue, 75 that Slurm did not answer or that a process submits or runs a launch.
     """
     done = end_all(layout_of(run))
     if not done.answered:
@@ -25,6 +25,12 @@ def cancel(run: Path) -> int:
         return TRY_AGAIN
     if done.complaint:
         click.echo(done.complaint, err=True)
+        return TRY_AGAIN
+    if done.at_work:
+        click.echo(
+            f"{done.at_work}: marked as cancelled, so that nothing more starts; end that process,"
+            " or cancel again once it has ended"
+        )
         return TRY_AGAIN
     if not done.jobs:
         click.echo("No job of this run is in the queue.")

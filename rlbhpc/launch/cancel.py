@@ -6,18 +6,24 @@ import contextlib
 import subprocess
 from dataclasses import dataclass
 
+from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.launches import live, traced
+from rlbhpc.launch.lock import at_work
 from rlbhpc.study.layout import Layout
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What was cancelled; ``answered`` says whether Slurm was there to be asked."""
+    """What was cancelled; ``answered`` says whether Slurm was there to be asked.
+
+    ``at_work`` says who submits or runs a launch at this moment, which is no job to be ended.
+    """
 
     jobs: tuple[int, ...]
     tasks: int
     answered: bool
     complaint: str
+    at_work: str
 
 
 def cancel(layout: Layout) -> Cancelled:
@@ -28,8 +34,11 @@ def cancel(layout: Layout) -> Cancelled:
     """
     folders = traced(layout)
     rows = live(folders)
+    holder = at_work(layout)
     for folder in folders:
-        if rows is None or any(row.job in folder.ids for row in rows):
+        is_at_work = f" launch {folder.path.name} " in holder
+        is_here = bool(holder) and folder.record["cluster"] in HERE
+        if rows is None or is_at_work or is_here or any(row.job in folder.ids for row in rows):
             # A launch of somebody else's may not be written to; scancel alone ends it as well.
             with contextlib.suppress(PermissionError):
                 (folder.path / "cancelled").touch()
@@ -46,4 +55,4 @@ def cancel(layout: Layout) -> Cancelled:
             ["scancel", *where, *own], capture_output=True, text=True, check=False
         )
         complaint += done.stderr.strip() if done.returncode else ""
-    return Cancelled(jobs, len(rows or ()), rows is not None, complaint)
+    return Cancelled(jobs, len(rows or ()), rows is not None, complaint, holder)

@@ -102,17 +102,14 @@ def status(layout: Layout) -> Status:
         begun = {a["shard"] for a in attempts if a["plan"] == folder.plan and "ended" not in a}
         running, waiting = _in_queue(folder, rows or (), begun)
         running |= {number for number in gaps if f"{folder.plan}-{number:05d}" in claimed}
-        if f" launch {folder.path.name} " in holder:
+        is_at_work = f" launch {folder.path.name} " in holder
+        if is_at_work and not running:
+            # In that process itself, or on a machine whose claims say nothing here.
+            running = begun
+        if is_at_work or rows is None or not (folder.path / "submitted").exists():
             waiting = set(gaps)
-            # It may draw in that process itself, or on a machine whose claims say nothing here.
-            running = running or begun
-        is_sent = (folder.path / "submitted").exists()
-        shards[folder.path.name] = _by_state(
-            gaps,
-            running,
-            set(gaps) if rows is None or not is_sent else waiting,
-            begun if rows is None else set(),
-        )
+        states = _by_state(gaps, running, waiting, begun if rows is None else set())
+        shards[folder.path.name] = states
         tokens += sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
     sampling = {key for folder in listed for key in folder.tasks}
     working = sum(row.state == "RUNNING" and (row.job, row.task) in sampling for row in rows or ())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.errors import DONE, INCOMPLETE, USAGE
+from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, USAGE
 from rlbhpc.launch.api import written
 from rlbhpc.launch.host.claims import started
 from rlbhpc.launch.prepare import prepare
@@ -129,3 +129,24 @@ def test_fewer_devices_than_one_copy_needs_are_told(
     assert done.returncode == USAGE
     (line,) = done.stderr.splitlines()
     assert "engine.tensor_parallel: found 2; allowed: 1 to 1, the GPUs of this machine" in line
+
+
+@pytest.mark.parametrize("verb", ["submits", "runs"])
+def test_cancel_stops_what_is_not_submitted_or_begun(
+    tmp_path: Path, stubs: Stubs, verb: str
+) -> None:
+    path, _, launch = launched(tmp_path / "s", "echo ran >ran")
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        who = f"{socket.gethostname()} {process.pid} {started(str(process.pid))}"
+        sending = launch.parent / "sending.0"
+        sending.write_text(f"{who} {getpass.getuser()} {verb} launch 0001\n")
+        code, result = call("cancel", path)
+        assert code == TRY_AGAIN
+        assert f"{verb} launch 0001 (process {process.pid} on" in result.output
+        assert "nothing more starts" in result.output
+    finally:
+        process.kill()
+        process.wait()
+    assert submit(launch).returncode == INCOMPLETE
+    assert not (launch / "ran").exists()
