@@ -13,9 +13,10 @@ from submitit.core.utils import FailedJobError
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch import container, slurm
-from rlbhpc.launch.cluster import Cluster, command, parent_python
+from rlbhpc.launch.cluster import Cluster, command
 from rlbhpc.launch.launches import write_host
 from rlbhpc.launch.options import SHARED, merged
+from rlbhpc.launch.script import check_python
 from rlbhpc.launch.study_executor import StudyExecutor
 
 # The work of a task: rlbhpc must start; the first run waits to be ended, a second one says so.
@@ -63,7 +64,7 @@ def rehearse(
     ]
     for number, (what, happened) in enumerate(steps):
         if not _wait(own, happened):
-            say(f"not {what} within {PATIENCE:.0f} s; see {own}")
+            say(f"not {what}: {_last_line(own)}; see {own}")
             slurm.ask("scancel", warned.partition("_")[0])
             return False
         say(what)
@@ -98,13 +99,12 @@ def _set_up(own: Path, cluster: Cluster) -> list[str]:
     lines.append(f'scratch="{cluster.scratch}/rlbhpc-$SLURM_JOB_ID"')
     if cluster.container is not None:
         lines.append(container.exports(cluster.environment))
-    return lines
+    return [*lines, *check_python(cluster, 'echo broken >"events.$SLURM_ARRAY_TASK_ID"; ')]
 
 
 def _call(own: Path, cluster: Cluster) -> str:
     lines = [
-        f"exec {shlex.quote(parent_python(cluster))} -m host --drain 20 --last 10"
-        ' --scratch "$scratch" --',
+        'exec "$python" -m host --drain 20 --last 10 --scratch "$scratch" --',
         "bash work.sh",
         *container.runner(cluster.model_copy(update={"stage": None}), _bound(own, cluster)),
         shlex.join(command(cluster)),
@@ -120,6 +120,11 @@ def _bound(own: Path, cluster: Cluster) -> list[Path]:
 def _said(own: Path, *tasks: int, word: str) -> bool:
     paths = [own / f"events.{task}" for task in tasks]
     return all(path.exists() and word in path.read_text().split() for path in paths)
+
+
+def _last_line(own: Path) -> str:
+    lines = [line for log in sorted(own.glob("log.*")) for line in log.read_text().splitlines()]
+    return lines[-1] if lines else f"no log within {PATIENCE:.0f} s"
 
 
 def _gone(job: str) -> bool:

@@ -40,13 +40,6 @@ ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1
 # torchrun kills its ranks so long after TERM.
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 IMAGE = "RLBHPC_IMAGE"
-# Before the parent, which could not say it: the node may lack the Python of the login node.
-PYTHON = r"""python={}
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || {{
-    echo "rlbhpc: no Python 3.9 or newer at $python on $(uname -n); name one of the nodes" \
-        "under \`python\` in the cluster's file, then launch again" >&2
-    exit 64
-}}"""
 # On each node of several: makes the folder, which the parent removes, and hands on the parent's
 # warning to the one process that it has started. The parent leaves a file, since whatever signal
 # srun passes on reaches every process of the step, one that has an image mounted among them. Where
@@ -194,10 +187,23 @@ def set_up(draft: Draft, job: Job) -> list[str]:
         # Attempts record in which image they ran.
         lines.append(f"export {IMAGE}={draft.image or 'unknown'}")
         lines.append(container.exports([*names, *_keys(draft.study), IMAGE]))
-    lines += PYTHON.format(shlex.quote(parent_python(cluster))).splitlines()
+    lines += check_python(cluster)
     if job.tasks:
         lines += ["", *_table(job.tasks)]
     return lines
+
+
+def check_python(cluster: Cluster, before: str = "") -> list[str]:
+    """Lines that end the job where the node lacks the Python of the parent, which cannot say so."""
+    what = "no Python 3.9 or newer at $python on $(uname -n); name one of the nodes"
+    return [
+        f"python={shlex.quote(parent_python(cluster))}",
+        """"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || {""",
+        f'    echo "rlbhpc: {what}" \\',
+        r"""        "under \`python\` in the cluster's file, then launch again" >&2""",
+        f"    {before}exit 64",
+        "}",
+    ]
 
 
 def _drain(cluster: Cluster) -> int:

@@ -13,6 +13,7 @@ import pytest
 from rlbhpc.errors import UserError
 from rlbhpc.launch.launches import write_launch
 from rlbhpc.launch.options import read_options
+from rlbhpc.launch.rehearse import rehearse
 from tests.launch.made import (
     SAMPLED,
     TRAINED,
@@ -173,3 +174,20 @@ def test_the_digest_of_the_image_goes_into_the_attempts(
         assert f"image is {expected}" in done.stdout, done.stderr
         # Read once: the second launch finds it in the record of the first.
         monkeypatch.setattr("rlbhpc.launch.launches.digest", lambda path: pytest.fail("read again"))
+
+
+def test_a_rehearsal_without_the_sites_python_ends_at_once(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{stubs.folder}:/usr/bin:/bin")
+    stubs.add(
+        "sbatch",
+        "for t in 0 1; do SLURM_ARRAY_TASK_ID=$t SLURM_JOB_ID=7 bash rehearsal.sbatch 2>log.$t;"
+        " done; echo 7",
+    )
+    stubs.add("scancel")
+    lines: list[str] = []
+    cluster = cluster_of(tmp_path, rlbhpc=["rlbhpc"], python="/no/such/python3")
+    assert not rehearse(tmp_path / "runs", cluster, {}, lines.append)
+    assert lines[-1].startswith("not both tasks started")
+    assert "no Python 3.9 or newer at /no/such/python3" in lines[-1]
