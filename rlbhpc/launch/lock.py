@@ -6,19 +6,17 @@ import getpass
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.launch.host.claims import alive, create, newest, started
+from rlbhpc.launch.host.claims import SILENT, age, alive, create, newest, started
 from rlbhpc.study.layout import Layout
 
 NAME = "sending"
-# Seconds between two signs of life, and without one after which a holder elsewhere has ended.
+# Seconds between two signs of life.
 BEAT = 30.0
-SILENT = 300.0
 
 
 def sender(layout: Layout) -> str:
@@ -90,16 +88,9 @@ def _holder(folder: Path) -> tuple[int, str, bool]:
         has_ended = started(pid) != start
     else:
         # Elsewhere, and where a host hides the processes of others.
-        has_ended = _age(folder / f"{NAME}.{generation}") > SILENT
+        has_ended = age(folder / f"{NAME}.{generation}") > SILENT
     holder = "" if has_ended else f"{user} {what} (process {pid} on {host})"
     return generation, holder, text.startswith(f"{_this_process()} ")
-
-
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return float("inf")
 
 
 def _this_process() -> str:

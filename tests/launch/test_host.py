@@ -354,6 +354,28 @@ def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run:
     assert (run.folder / "worked").read_text() == "2\n"
 
 
+@pytest.mark.parametrize(("age", "worked"), [(0.0, False), (400.0, True)])
+def test_the_claim_of_another_host_ends_when_nothing_is_heard_of_it(
+    run: Run, age: float, worked: bool
+) -> None:
+    """A launch on a login node was killed with all its jobs: Slurm must not skip its shards."""
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    claim = folder / "abc-00001.0"
+    claim.write_text("local elsewhere 71 1\n")
+    os.utime(claim, (time.time() - age,) * 2)
+    assert work_on(run, "1")[0] == 0
+    assert (run.folder / "worked").exists() == worked
+
+
+def test_a_job_keeps_its_claims_fresh(run: Run) -> None:
+    work = run.folder / "host" / "work.py"
+    work.write_text(work.read_text().replace("LOOK = 60.0", "LOOK = 0.05"))
+    until_fresh = "until [ ../../claims/abc-00001.0 -nt old ]; do sleep 0.05; done"
+    run.start(*claim_words("1"), "--", "bash", "-c", f"touch old; {until_fresh}", "{}")
+    assert run.ended()[0] == 0
+
+
 @pytest.mark.parametrize("unreadable", ["a folder", "a link to itself", "no text"])
 def test_a_claim_that_cannot_be_read_is_somebody_elses(run: Run, unreadable: str) -> None:
     """As one of a colleague whose umask is 077: the shard is left alone, in one line."""

@@ -14,8 +14,8 @@ import pytest
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import written
-from rlbhpc.launch.host.claims import started
-from rlbhpc.launch.lock import SILENT, lock, sender
+from rlbhpc.launch.host.claims import SILENT, started
+from rlbhpc.launch.lock import lock, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
 from tests.launch.made import ROOT, Stubs, study_in

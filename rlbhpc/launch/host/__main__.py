@@ -72,7 +72,7 @@ def main(words: list[str]) -> int:
     if isinstance(task, SlurmTask):
         command = [word.replace("{head}", task.hostnames[0]) for word in command]
     before = sizes(options.progress)
-    code, warned = run(options, command)
+    code, warned = run(options, command, claims)
     after = sizes(options.progress)
     progress = any(size > before.get(path, 0) for path, size in after.items())
     code, comes_back = outcome(task, record, code, warned, progress)
@@ -81,7 +81,7 @@ def main(words: list[str]) -> int:
     return code
 
 
-def run(options: argparse.Namespace, command: list[str]) -> tuple[int, str]:
+def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tuple[int, str]:
     """Run the work to its end; its exit code, and the signal that ended it if one did."""
     try:
         if options.scratch:
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace, command: list[str]) -> tuple[int, str]:
         return 127, ""
     pairs = (pair.rpartition("=") for pair in options.release)
     releases = {path: name for path, _, name in pairs}
-    warned = mind(work, options.drain, options.last, releases)
+    warned = mind(work, options.drain, options.last, releases, claims.beat)
     work.kill()
     release(releases)
     if options.scratch:

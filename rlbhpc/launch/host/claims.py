@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from pathlib import Path
 
 from .task import call, say
 
 CLAIMS = Path("../../claims")
+# Seconds; a sign of life comes every minute at least.
+SILENT = 300.0
 
 
 class Claims:
@@ -43,7 +46,7 @@ class Claims:
             if holder == self.holder:
                 self.own.append(CLAIMS / f"{name}.{generation}")
                 return ""
-            if holder and alive(holder):
+            if holder and alive(holder, age(CLAIMS / f"{name}.{generation}")):
                 return holder
             path = CLAIMS / f"{name}.{generation + 1}"
             try:
@@ -54,6 +57,12 @@ class Claims:
             if is_ours:
                 self.own.append(path)
                 return ""
+
+    def beat(self) -> None:
+        """Say that we are still here, for those who cannot see our processes."""
+        for path in self.own:
+            with contextlib.suppress(OSError):
+                os.utime(path)
 
     def release(self) -> None:
         """Give back what is ours: what was made is on disk, and the rest anybody may make."""
@@ -102,15 +111,28 @@ def create(path: Path, holder: str) -> bool:
     return True
 
 
-def alive(holder: str) -> bool:
-    """Whether the holder of a claim may still work: `slurm 101_3`, or `local HOST PID START`."""
+def age(path: Path) -> float:
+    """Seconds since the last sign of life of a claim's holder; infinite if it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return float("inf")
+
+
+def alive(holder: str, silence: float = 0.0) -> bool:
+    """Whether the holder of a claim may still work: `slurm 101_3`, or `local HOST PID START`.
+
+    A process of another host is gone after some silence.
+    """
     kind, _, name = holder.partition(" ")
     if kind == "local":
         host, _, process = name.partition(" ")
         pid, _, start = process.partition(" ")
+        if host != socket.gethostname():
+            return silence < SILENT
         now = started(pid) if pid else ""
         # A claim of an older version has no start.
-        return host != socket.gethostname() or (now != "" and start in ("", now))
+        return now != "" and start in ("", now)
     if kind != "slurm":
         return True
     code, text = call("squeue", "--all", "--noheader", f"--jobs={name}", "--format=%T")

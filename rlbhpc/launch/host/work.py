@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from . import TRY_AGAIN
@@ -70,7 +71,9 @@ class Work:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def mind(work: Work, drain: float, last: float, releases: dict[str, str]) -> str:
+def mind(
+    work: Work, drain: float, last: float, releases: dict[str, str], beat: Callable[[], None]
+) -> str:
     """Wait for the end of the work. Returns the signal that ended it, if one did."""
     warned = ""
     end = float("inf")
@@ -83,6 +86,7 @@ def mind(work: Work, drain: float, last: float, releases: dict[str, str]) -> str
             break
         caught = signal.sigtimedwait(CAUGHT, min(LOOK, end - now))
         release(releases)
+        beat()
         if caught is None or caught.si_signo == signal.SIGCHLD:
             continue
         allowed = drain if caught.si_signo in WARNINGS else last
