@@ -5,7 +5,11 @@ plugins. An installed package registers a plugin as an entry point, by a name; t
 ``rlbhpc.problem_sets``, ``rlbhpc.verifiers`` and so on, one for each key of :data:`EXPECTED`.
 
 The bytes of a file are its identity: what it decides has another fingerprint once they change.
-Its folder is no part of that, so a study can be moved.
+Its folder is no part of that, so a study can be moved. An installed plugin is known by the name and
+version of its distribution and by the bytes of its module.
+
+A *reference* is a file as it stands in a study, or ``verifiers:theirs`` for what a package
+registers.
 """
 
 from __future__ import annotations
@@ -36,6 +40,17 @@ EXPECTED: Final[Mapping[str, str]] = {
     "engines": "ENGINE",
     "statistics": "statistic",
     "aspects": "ASPECT",
+}
+
+# Keys of a study under which plugins are named: in a value, in a list, or as a mapping's keys.
+_KEYS: Final[Mapping[str, str]] = {
+    "set": "problem_sets",
+    "verifier": "verifiers",
+    "rewards": "rewards",
+    "algorithm": "algorithms",
+    "engine": "engines",
+    "statistics": "statistics",
+    "aspects": "aspects",
 }
 
 # In front stands what tells a path from a registered name.
@@ -75,8 +90,47 @@ def label(reference: str) -> str:
 
 
 def identity(reference: str) -> str:
-    """A reference by content: the file's name and 16 hex digits over its bytes."""
+    """A reference by content: a name, and 16 hex digits over the bytes of the file or module."""
+    if not is_file(reference):
+        kind, _, name = reference.partition(":")
+        return installed_identity(kind, name)
     return f"{label(reference)}@{_digest(_read(path_of(reference)))}"
+
+
+@cache
+def installed_identity(kind: str, name: str) -> str:
+    """What :func:`identity` says of an installed plugin; as it was when it was first looked up."""
+    entry = installed(kind)[name]
+    place = f"{kind} {name!r} of {entry.value}"
+    try:
+        # Imports the packages that the module is in.
+        spec = importlib.util.find_spec(entry.module)
+    except Exception as error:
+        raise UserError(f"{place}: {_cause(error)}") from None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise UserError(f"{place}: ModuleNotFoundError: No module named {entry.module!r}")
+    package = entry.dist
+    version = f"{package.name}-{package.version}:" if package else ""
+    return f"{name}@{version}{_digest(_read(Path(spec.origin)))}"
+
+
+def of(known: Mapping[str, str], kind: str, name: str) -> str | None:
+    """What a study knows of a plugin that it names; None where the name is rlbhpc's own."""
+    return known.get(_reference(kind, name))
+
+
+def reject_changed(known: Mapping[str, str]) -> None:
+    """Refuse packages that are not those that a study was planned with; files have copies."""
+    for reference, planned in known.items():
+        if is_file(reference):
+            continue
+        kind, _, name = reference.partition(":")
+        now = installed_identity(kind, name) if name in installed(kind) else "not installed"
+        if now != planned:
+            raise UserError(
+                f"{reference}: the study was planned with {planned} and here it is {now}; install "
+                "what it was planned with, or plan it again"
+            )
 
 
 def find(kind: str, name: str) -> Plugin | None:
@@ -99,9 +153,7 @@ def find(kind: str, name: str) -> Plugin | None:
         module = importlib.import_module(entry.module)
     except Exception as error:
         raise UserError(f"{kind} {name!r} of {entry.value}: {_cause(error)}") from None
-    package = entry.dist
-    version = f"{package.name}-{package.version}" if package else entry.module
-    return Plugin(value, module, f"{name}@{version}")
+    return Plugin(value, module, installed_identity(kind, name))
 
 
 @cache
@@ -127,24 +179,46 @@ def names(path: Path) -> list[str]:
     return [key for key in vars(_module(path)) if not key.startswith("_")]
 
 
-def references(value: Any) -> list[str]:
-    """Every file that is named somewhere in JSON-like values, in their order, each once."""
-    texts: dict[str, None] = {}
-    _mapped(value, lambda text: texts.setdefault(text))
-    return list(texts)
+def references(study: Mapping[str, Any]) -> list[str]:
+    """Every plugin that a study's JSON-like values name, in their order, each once."""
+    named: dict[str, None] = {}
+
+    def note(kind: str, text: str) -> None:
+        if is_file(text) or text in installed(kind):
+            named[_reference(kind, text)] = None
+
+    _mapped(study, note)
+    sets = study.get("problem_sets")
+    # A file that was not validated yet may have anything there.
+    for name, entry in sets.items() if isinstance(sets, dict) else ():
+        keys = entry.keys() if isinstance(entry, dict) else set()
+        if not {"set", "fields"} & keys:  # then its name is that of the set
+            note("problem_sets", name)
+    return list(named)
 
 
 def replaced(value: Any, by: Mapping[str, str]) -> Any:
-    """JSON-like values with each reference replaced by what stands for it."""
-    return _mapped(value, lambda text: by[text])
+    """JSON-like values of a study with each plugin replaced by what stands for its reference."""
+    return _mapped(value, lambda kind, text: by.get(_reference(kind, text), text))
 
 
-def _mapped(value: Any, change: Callable[[str], Any]) -> Any:
+def _reference(kind: str, name: str) -> str:
+    return name if is_file(name) else f"{kind}:{name}"
+
+
+def _mapped(value: Any, change: Callable[[str, str], Any], kind: str = "") -> Any:
+    """Change the names of plugins; ``kind``: of those that stand here, as the key above says."""
     if isinstance(value, dict):
-        return {_mapped(key, change): _mapped(child, change) for key, child in value.items()}
+        return {
+            _mapped(key, change, kind if kind == "rewards" else ""): _mapped(
+                child, change, _KEYS.get(key, kind if key == "name" else "")
+            )
+            for key, child in value.items()
+        }
     if isinstance(value, list):
-        return [_mapped(child, change) for child in value]
-    return change(value) if isinstance(value, str) and is_file(value) else value
+        return [_mapped(child, change, kind) for child in value]
+    is_plugin = isinstance(value, str) and (kind or is_file(value))
+    return change(kind, value) if is_plugin else value
 
 
 def _taken_apart(reference: str) -> tuple[str, str | None]:

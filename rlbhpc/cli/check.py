@@ -11,7 +11,6 @@ from typing import Any
 import click
 from rich.console import Console
 
-from rlbhpc import plugins
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
@@ -19,9 +18,10 @@ from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study, longest, stored_study
-from rlbhpc.study.plugin_check import brought
+from rlbhpc.study.plugin_check import brought, place
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
+from rlbhpc.verify.registry import KINDS
 from rlbhpc.verify.running.trial import refuse_what_raises
 
 SHOWN_CHANGES = 40
@@ -44,7 +44,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """
     if study.is_dir():
         return check_cube(study, as_json)
-    files = brought(study, overrides)
+    looked_at = brought(study, overrides)
     with waiting("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
         if reject_what_jobs_would(resolved):
@@ -53,7 +53,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     changed = since_last_run(resolved)
     if as_json:
         record = expansion(resolved) | {"since_last_run": changed and changed.as_dict()}
-        print_json(record | ({"plugins": files} if files else {}))
+        print_json(record | ({"plugins": looked_at} if looked_at else {}))
     else:
         print_expansion(resolved)
         if resolved.plugins:
@@ -61,20 +61,20 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         _print_rows(
             "Plugins",
             [
-                {"file": identity.partition("@")[0], "digest": identity.partition("@")[2],
-                 "holds": ", ".join(files[str(plugins.path_of(name))])}
-                for name, identity in resolved.plugins.items()
+                {"plugin": identity.partition("@")[0], "digest": identity.partition("@")[2],
+                 "holds": ", ".join(looked_at[place(reference)])}
+                for reference, identity in resolved.plugins.items()
             ],
-            "file digest holds",
+            "plugin digest holds",
         )  # fmt: skip
         print_difference(changed)
     return DONE
 
 
 def _try_own_verifiers(study: Study) -> None:
-    """Call each verifier that the study brings on a problem of its set."""
+    """Call each verifier that is none of rlbhpc's on a problem of its set."""
     for name, entry in study.problem_sets.items():
-        if entry.verifier and plugins.is_file(entry.verifier):
+        if entry.verifier and entry.verifier not in KINDS:
             for problem in study.problems(name)[:1]:
                 refuse_what_raises(problem)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc import plugins
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
@@ -59,6 +60,7 @@ def train(
     stop with exit code 75: a rollout is dropped, an update is finished first.
     """
     resolved = load_study(study, overrides)
+    plugins.reject_changed(resolved.plugins)
     for name in models:
         if name not in resolved.models:
             raise UserError(f"model {name!r} is none of {', '.join(resolved.models)}")

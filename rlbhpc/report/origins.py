@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlbhpc import plugins
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
@@ -39,7 +40,7 @@ def other_verdicts(
     for name, stored in provenance.items():
         group = Group(*name.split("/", 1))
         entry = study.problem_sets.get(group.problem_set)
-        own = study.plugins.get((entry and entry.verifier) or "")
+        own = plugins.of(study.plugins, "verifiers", (entry and entry.verifier) or "")
         if own is None or group not in layout.groups():
             continue
         graders = samples.graders(layout, group)

@@ -1,4 +1,4 @@
-"""A first look at the Python files that a study brings, in a child: one may hang, or end it."""
+"""A first look at the plugins that a study names, in a child: one may hang, or end it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,29 @@ PATIENCE: Final = 120
 
 
 def brought(study: Path, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Names that each file of a study holds; refused if it raises, exits or outlasts `PATIENCE`."""
+    """What each plugin of a study holds: a file's names, an installed one's module and name.
+
+    One that raises, exits or outlasts :data:`PATIENCE` is refused.
+    """
     if study.suffix == ".json":
         return {}
     references = plugins.references(expand(load_tree(study, overrides)).plain())
-    files = list(dict.fromkeys(str(plugins.path_of(reference)) for reference in references))
-    if not files:
+    looked_at = list(dict.fromkeys(map(place, references)))
+    if not looked_at:
         return {}
-    output, ending = in_child(__name__, *files)
+    output, ending = in_child(__name__, *looked_at)
     answers = [json.loads(line) for line in output.splitlines()]
     for answer in answers:
         if "error" in answer:
             raise UserError(answer["error"])
-    if len(answers) < len(files):
-        raise UserError(f"{files[len(answers)]}: importing it {ending}")
-    return {file: answer["names"] for file, answer in zip(files, answers, strict=True)}
+    if len(answers) < len(looked_at):
+        raise UserError(f"{looked_at[len(answers)]}: importing it {ending}")
+    return {name: answer["names"] for name, answer in zip(looked_at, answers, strict=True)}
+
+
+def place(reference: str) -> str:
+    """What a complaint about a plugin begins with: its file, or the reference itself."""
+    return str(plugins.path_of(reference)) if plugins.is_file(reference) else reference
 
 
 def in_child(module: str, *arguments: str, data: bytes = b"") -> tuple[str, str]:
@@ -57,10 +65,14 @@ def _ending(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _look(file: str) -> dict[str, object]:
+def _look(looked_at: str) -> dict[str, object]:
     try:
-        with plugins.alone(Path(file)) as copy:
-            return {"names": plugins.names(copy)}
+        if plugins.is_file(looked_at):
+            with plugins.alone(Path(looked_at)) as copy:
+                return {"names": plugins.names(copy)}
+        kind, _, name = looked_at.partition(":")
+        plugins.find(kind, name)
+        return {"names": [plugins.installed(kind)[name].value]}
     except UserError as error:
         return {"error": str(error)}
 

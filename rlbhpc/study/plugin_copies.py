@@ -17,9 +17,9 @@ def self_contained(study: Study) -> Study:
     Jobs read those copies, so that nothing moves under them when the user edits a file, and an
     image needs no folder beside the study's own.
     """
-    copies = {name: _copied(study, name) for name in study.plugins}
+    copies = {name: _copied(study, name) for name in study.plugins if plugins.is_file(name)}
     record = plugins.replaced(study.file.model_dump(mode="json", by_alias=True), copies)
-    identities = {copies[name]: identity for name, identity in study.plugins.items()}
+    identities = {copies.get(name, name): identity for name, identity in study.plugins.items()}
     return replace(study, file=StudyFile.model_validate(record), plugins=identities)
 
 

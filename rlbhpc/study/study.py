@@ -45,7 +45,7 @@ class Study:
     are of the content of each model at each step that exists or will be trained, ``text_digests``
     of each file of texts. ``prompts`` have the names that arms and recipes give. ``problem_hashes``
     keep the order of each set; ``duplicates`` count the repeated records that were left out.
-    ``plugins`` map each Python file that the study brings to its identity by content.
+    ``plugins`` map each plugin that the study names to its identity by content.
     """
 
     file: StudyFile
@@ -107,7 +107,7 @@ class Study:
 
     def brought_engine(self, arm: str) -> dict[str, str]:
         """The engine of an arm by its content, where it is none of rlbhpc's: it decides samples."""
-        identity = self.plugins.get(self.engine(arm))
+        identity = plugins.of(self.plugins, "engines", self.engine(arm))
         return {} if identity is None else {"engine": identity}
 
     def sets(self, arm: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlbhpc import __version__
+from rlbhpc import __version__, plugins
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked, grid
 from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER, STRATA_KEY
@@ -124,4 +124,6 @@ def recall(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study
     snapshot = layout.snapshot(plan.study)
     if not snapshot.is_file():
         raise UserError(f"{plan_path}: its study is not at {snapshot}; make a new plan")
-    return stored_study(snapshot), plan
+    study = stored_study(snapshot)
+    plugins.reject_changed(study.plugins)
+    return study, plan

@@ -20,7 +20,7 @@ def refuse_what_raises(problem: Problem) -> None:
     What it says of them does not matter: a sample on which it raises is neither right nor wrong.
     """
     output, ending = in_child(__name__, data=pickle.dumps(problem))
-    place = f"{plugins.path_of(problem.verifier)}: {problem.id}"
+    place = f"{_named(problem.verifier)}: {problem.id}"
     complaint = json.loads(output) if output else f"{place}: judging its reference answer {ending}"
     if complaint:
         raise UserError(complaint)
@@ -28,14 +28,25 @@ def refuse_what_raises(problem: Problem) -> None:
 
 def _complaint(problem: Problem) -> str:
     """Say on which of the two it raises; empty where it judges both."""
+    if not plugins.is_file(problem.verifier):
+        return _raised(problem, problem.verifier)
     original = plugins.path_of(problem.verifier)
     with plugins.alone(original) as copy:
-        kind = problem.verifier.replace(str(original), str(copy), 1)
-        for what, response in (("its reference answer", problem.gold), ("an empty response", "")):
-            verdict = verify(kind, problem.gold, response, problem)
-            if verdict.status is Status.ERROR:
-                return f"{original}: {problem.id}: judging {what}, it {verdict.rule}"
+        return _raised(problem, problem.verifier.replace(str(original), str(copy), 1))
+
+
+def _raised(problem: Problem, kind: str) -> str:
+    for what, response in (("its reference answer", problem.gold), ("an empty response", "")):
+        verdict = verify(kind, problem.gold, response, problem)
+        if verdict.status is Status.ERROR:
+            place = f"{_named(problem.verifier)}: {problem.id}"
+            return f"{place}: judging {what}, it {verdict.rule}"
     return ""
+
+
+def _named(kind: str) -> str:
+    """A verifier in messages: its file, or the name that a package registered."""
+    return str(plugins.path_of(kind)) if plugins.is_file(kind) else f"verifier {kind}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,260 @@
+"""Plugins of an installed package: found by name, known by content, looked at before any job."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rlbhpc import plugins
+from rlbhpc.cli.main import cli
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
+from rlbhpc.study.difference import diff
+from rlbhpc.study.load import load_study
+from rlbhpc.study.plugin_check import brought
+from rlbhpc.study.plugin_copies import self_contained
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.plan import make_plan
+from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.remember import recall, remember
+from rlbhpc.verify.registry import verifier
+from rlbhpc.verify.running.own import verify_apart
+from rlbhpc.verify.verdict import Status
+
+STUDY = """
+name: theirs
+models:
+  base: {path: model}
+  rl: {train: {from: base, recipe: mine}, steps: [1]}
+recipes:
+  mine:
+    algorithm: sign
+    problems: sums
+    prompt: ask.txt
+    prompts_per_step: 2
+    samples_per_prompt: 4
+    max_tokens: 8
+    learning_rate: 1e-3
+    options: {rewards: {short: 0.5, correct: 1.0}}
+problem_sets:
+  sums: {path: sums.jsonl, verifier: sums}
+sampling: {prompt: ask.txt, temperature: 1.0, max_tokens: 8, n: 3, problem_sets: [sums]}
+arms:
+  base: {model: base}
+  sums: {model: base, engine: theirs}
+  rl: {model: rl}
+engine: {name: hf, dtype: float32}
+analysis: {statistics: [all-right]}
+"""
+MODULES = {
+    "theirs_sets": (
+        "from rlbhpc.problems.problemset import FileSet, Source, make_problem\n"
+        "def parse(name, record):\n"
+        "    return make_problem(name, '', record.text('q'), record.text('a'), 'math')\n"
+        "SET = FileSet(parse, Source())\n"
+    ),
+    "theirs_verifiers": (
+        "def verify(gold, response, problem=None):\n    return len(response) % 2 == int(gold) % 2\n"
+    ),
+    "theirs_rewards": "def reward(judged):\n    return judged.n_tokens / judged.max_tokens\n",
+    "theirs_algorithms": (
+        "from rlbhpc.train.algorithms.algorithm import Algorithm, spread\n"
+        "class Sign(Algorithm):\n"
+        "    def advantages(self, signals):\n        return spread(signals.rewards, signals)\n"
+    ),
+    "theirs_engines": "from rlbhpc.engines.hf.engine import HfEngine as ENGINE\n",
+    "theirs_statistics": "def statistic(n, c):\n    return (c == n).astype(float)\n",
+}
+ENTRY_POINTS = """
+[rlbhpc.problem_sets]
+sums = theirs_sets:SET
+[rlbhpc.verifiers]
+sums = theirs_verifiers:verify
+[rlbhpc.rewards]
+short = theirs_rewards:reward
+[rlbhpc.algorithms]
+sign = theirs_algorithms:Sign
+[rlbhpc.engines]
+theirs = theirs_engines:ENGINE
+[rlbhpc.statistics]
+all-right = theirs_statistics:statistic
+[rlbhpc.aspects]
+unused = theirs_nowhere:ASPECT
+"""
+
+
+def forget() -> None:
+    """What a new process would not know of."""
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    plugins.installed.cache_clear()
+    plugins.installed_identity.cache_clear()
+
+
+def metadata(site: Path, version: str) -> None:
+    info = site / "rlb_theirs-1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    text = f"Metadata-Version: 2.1\nName: rlb-theirs\nVersion: {version}\n"
+    (info / "METADATA").write_text(text)
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages, as pip leaves it, for this process and its children."""
+    site = tmp_path / "site"
+    metadata(site, "1.0")
+    for name, text in MODULES.items():
+        (site / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{Path(__file__).parents[1]}")
+    forget()
+    yield site
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
+def study(site: Path) -> Path:
+    folder = site.parent / "study"
+    folder.mkdir()
+    make_tiny_model(folder / "model", hidden_size=32)
+    (folder / "ask.txt").write_text("{question}\n")
+    (folder / "sums.jsonl").write_text('{"q": "1+1?", "a": "2"}\n{"q": "2+3?", "a": "5"}\n')
+    (folder / "theirs.yaml").write_text(STUDY)
+    return folder / "theirs.yaml"
+
+
+def prints(study: Study) -> dict[str, int]:
+    """The fingerprint of each arm's samples: the first problem's."""
+    return {block.arm: int(block.fingerprints[0]) for block in study.blocks()}
+
+
+def check(study: Path) -> str:
+    done = CliRunner().invoke(cli, ["check", str(study)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_all_plugins_of_a_study_are_known_by_package_and_content(study: Path) -> None:
+    known = load_study(study).plugins
+    assert set(known) == {
+        "problem_sets:sums", "verifiers:sums", "rewards:short", "algorithms:sign",
+        "engines:theirs", "statistics:all-right",
+    }  # fmt: skip
+    assert known["verifiers:sums"].startswith("sums@rlb-theirs-1.0:")
+    assert known["verifiers:sums"] == verifier("sums").FINGERPRINT
+
+
+@pytest.mark.parametrize(
+    ("module", "stale", "key"),
+    [
+        ("theirs_sets", set(), None),
+        ("theirs_verifiers", set(), "problem_sets.sums.verifier"),
+        ("theirs_rewards", {"rl"}, "recipes.mine.options.rewards.short"),
+        ("theirs_algorithms", {"rl"}, "recipes.mine.algorithm"),
+        ("theirs_engines", {"sums"}, "arms.sums.engine"),
+        ("theirs_statistics", set(), "analysis.statistics"),
+    ],
+)
+def test_a_byte_of_a_module_makes_stale_what_it_decides(
+    site: Path, study: Path, module: str, stale: set[str], key: str | None
+) -> None:
+    before = load_study(study)
+    with (site / f"{module}.py").open("a") as text:
+        text.write("# a remark\n")
+    forget()
+    after = load_study(study)
+    assert {arm for arm in prints(before) if prints(before)[arm] != prints(after)[arm]} == stale
+    # What a set decides is known by its problems.
+    assert (before.hash != after.hash) == (module != "theirs_sets")
+    # The arm and the set of a plugin's name are no plugins.
+    changed = {change.key.partition("@")[0] for change in diff(before, after).changes}
+    assert changed - {"content of model rl, step 1"} == ({key} if key else set())
+
+
+def test_another_version_of_a_package_makes_the_same_stale(site: Path, study: Path) -> None:
+    before = load_study(study)
+    metadata(site, "1.1")
+    forget()
+    after = load_study(study)
+    changed = {arm for arm in prints(before) if prints(before)[arm] != prints(after)[arm]}
+    assert changed == {"rl", "sums"}
+
+
+def test_check_lists_installed_plugins_and_outlives_one_that_hangs(site: Path, study: Path) -> None:
+    output = check(study)
+    for module in MODULES:
+        assert module in output
+    assert "rlb-theirs-1.0:" in output
+    (site / "theirs_rewards.py").write_text("import os, signal\nos.kill(os.getpid(), 11)\n")
+    forget()
+    with pytest.raises(UserError, match="rewards:short: importing it ended with signal 11"):
+        check(study)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("raise ValueError('no')\n", "verifiers 'sums' of theirs_verifiers:verify: ValueError: no"),
+        ("grade = len\n", "theirs_verifiers:verify: AttributeError: .* no attribute 'verify'"),
+        (None, "theirs_verifiers:verify: ModuleNotFoundError: No module named 'theirs_verifiers'"),
+        ("verify = 3\n", "found 3; allowed: a function verify"),
+        ("def verify(gold, response, problem):\n    raise KeyError(1)\n",
+         "verifier sums: sums/.*: judging its reference answer, it raised KeyError: 1"),
+        ("def verify(gold, response, problem):\n    import os; os._exit(3)\n",
+         "verifier sums: sums/.*: judging its reference answer ended with exit code 3"),
+    ],
+)  # fmt: skip
+def test_check_tries_installed_plugins(
+    site: Path, study: Path, text: str | None, complaint: str
+) -> None:
+    module = site / "theirs_verifiers.py"
+    module.unlink() if text is None else module.write_text(text)
+    forget()
+    with pytest.raises(UserError, match=complaint) as refusal:
+        check(study)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_installed_verifier_judges_in_its_own_process(study: Path) -> None:
+    [problem, _] = load_study(study).problems("sums")
+    assert verify_apart(problem, "xx").status is Status.RIGHT
+    verdict = verify_apart(replace(problem, gold="5"), "xx")
+    assert verdict.status is Status.WRONG
+    assert verdict.grader == load_study(study).plugins["verifiers:sums"]
+
+
+def test_jobs_refuse_another_package_than_the_study_was_planned_with(
+    site: Path, study: Path
+) -> None:
+    planned = self_contained(load_study(study))
+    assert planned.plugins == load_study(study).plugins
+    remember(planned)
+    missing = presence(planned.layout, list(planned.blocks()))
+    path = make_plan(planned, missing, 1000).save(planned.layout.plans)
+    recall(path)
+    metadata(site, "2.0")
+    forget()
+    with pytest.raises(UserError, match=r"was planned with .*rlb-theirs-1\.0.*2\.0"):
+        recall(path)
+
+
+def test_a_problem_of_an_unknown_verifier_names_those_of_packages(site: Path) -> None:
+    problem = Problem("sums/0", {"question": "?"}, "2", "sum")
+    with pytest.raises(UserError, match=r"'sum': no such kind; allowed: .*, sums, or a file"):
+        verify_apart(problem, "2")
+
+
+def test_only_what_a_study_names_is_looked_at(study: Path) -> None:
+    looked = brought(study)
+    assert "aspects:unused" not in looked
+    assert looked["engines:theirs"] == ["theirs_engines:ENGINE"]
