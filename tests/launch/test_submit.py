@@ -304,4 +304,5 @@ def test_the_hosts_zip_is_the_same_whenever_it_is_written(tmp_path: Path) -> Non
     record = json.loads((launch / "launch.json").read_text())
     assert record["jobs"]["compact"]["words"] == ["compact", "../..", "--seal"]
     python = shlex.quote(sys.executable)
-    assert f"exec {python} -m host " in (launch / "sample.sbatch").read_text()
+    text = (launch / "sample.sbatch").read_text()
+    assert f"\npython={python}\n" in text and '\nexec "$python" -m host ' in text
