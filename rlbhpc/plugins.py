@@ -159,7 +159,11 @@ def find(kind: str, name: str) -> Plugin | None:
 @cache
 def installed(kind: str) -> Mapping[str, importlib.metadata.EntryPoint]:
     """What installed packages register, by name."""
-    return {e.name: e for e in importlib.metadata.entry_points(group=f"rlbhpc.{kind}")}
+    return {entry.name: entry for entry in registered().select(group=f"rlbhpc.{kind}")}
+
+
+#: What installed packages register for anybody: looked up once for all kinds, since it takes 6 ms.
+registered: Final = cache(importlib.metadata.entry_points)
 
 
 @contextmanager
