@@ -68,6 +68,11 @@ class LaunchFolder:
         return {number for numbers in self.submitted.values() for number in numbers}
 
     @property
+    def by_script(self) -> dict[str, list[int]]:
+        """Job ids by launch and script, which stay when a job goes on under another id."""
+        return {f"{self.path.name}/{name}": ids for name, ids in self.submitted.items()}
+
+    @property
     def tasks(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """Shards by job id and array task."""
         return {
@@ -330,9 +335,16 @@ def alone(folder: Path, verb: str) -> Iterator[LaunchFolder]:
 
 
 def _reject_newer(launch: LaunchFolder, others: Iterable[LaunchFolder]) -> None:
-    seen = set(launch.record.get("seen", ()))
-    rows = live(other for other in others if other.ids - seen)
-    newer = [row for row in rows or () if row.job not in seen]
+    seen = launch.record.get("seen", ())
+    late = {
+        number
+        for other in others
+        for script, numbers in other.by_script.items()
+        if script not in seen
+        for number in numbers
+    }
+    rows = live(other for other in others if other.ids & late)
+    newer = [row for row in rows or () if row.job in late]
     if newer or rows is None:
         what = (
             f"job {newer[0].job} of {newer[0].user} is in the queue and was not"

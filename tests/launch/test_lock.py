@@ -69,6 +69,17 @@ def test_a_launch_drafted_before_anothers_jobs_were_sent_sends_none(
     assert [p.name for p in study.layout.launches.iterdir() if p.is_dir()].count("0002") == 1
 
 
+def test_a_job_that_goes_on_under_another_id_is_no_newer_one(tmp_path: Path, stubs: Stubs) -> None:
+    """Where no job may requeue itself, it submits itself anew at any moment."""
+    path, study = study_in(tmp_path / "s")
+    written(prepare(path, shard_tokens=300)).submit(say=lambda line: None)
+    launch = written(prepare(path, shard_tokens=150))
+    with (study.layout.launches / "0001" / "submitted").open("a") as out:
+        out.write("sample 71 0\ncompact 72\n")
+    stubs.add("squeue", "echo '71_0|RUNNING|None|ann'; echo '72|PENDING|Dependency|ann'")
+    assert set(launch.submit(say=lambda line: None)) == {"sample", "compact", "report"}
+
+
 @pytest.mark.parametrize("cluster", ["local", "debug", "generic"])
 def test_who_comes_second_is_told_who_is_at_work(
     tmp_path: Path, stubs: Stubs, other: str, cluster: str
