@@ -13,7 +13,8 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import HERE, Cluster, Resources, choose, seconds
-from rlbhpc.launch.launches import LaunchFolder, launch_in, launches, layout_of, write_launch
+from rlbhpc.launch.folder import write_launch
+from rlbhpc.launch.launches import LaunchFolder, launch_in, launches, layout_of
 from rlbhpc.launch.local import run_here
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.prepare import Prepared, prepare

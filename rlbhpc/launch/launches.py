@@ -1,44 +1,24 @@
-"""The folders of launches: written whole, found again, and never two at the same moment."""
+"""The launches of a study: found again, with their jobs, and submitted by one at a time."""
 
 from __future__ import annotations
 
-import getpass
-import hashlib
 import json
-import shlex
-import sys
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from importlib import resources, util
-from importlib.resources.abc import Traversable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
-from rlbhpc.launch.container import expanded
-from rlbhpc.launch.image import digest
-from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.lock import lock, sender
-from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study, stored_study
-from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 
 RECORD = "launch.json"
-# What the host's Python needs of ours; it is zipped for Pythons that have none of it.
-HOST_PACKAGES = ("submitit", "cloudpickle", "typing_extensions")
-SUBMIT = """\
-#!/bin/bash
-# Submits the jobs of this launch, each after those that it waits for. Run it again and it goes on
-# with what was not submitted: the ids of what was are in the file `submitted`.
-cd "$(dirname "$0")" && exec {python} -m rlbhpc.launch.send
-"""
 
 
 @dataclass(frozen=True)
@@ -112,168 +92,6 @@ class LaunchFolder:
                 # This task alone was submitted anew.
                 jobs[name][task] = of_number[task]
         return jobs
-
-
-def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
-    """Write all files of a launch into the next free folder and return the folder.
-
-    What is there may be read, edited and submitted by hand; nothing is submitted here. A launch
-    that was written before, not submitted, and would have the same bytes now, is that launch.
-    """
-    image = image_of(draft)
-    draft = replace(draft, image=image.get("sha256", ""), last=jobs[-1].name)
-    before = _unsent(draft.study.layout)
-    if before is not None:
-        _refuse_edited(before)
-        if texts_of(replace(draft, folder=before.path), jobs) == _texts_in(before.path):
-            # What was submitted meanwhile has been counted this time.
-            _write_record(before.path, {**before.record, "seen": draft.seen})
-            return before.path
-    draft = replace(draft, folder=next_folder(draft.study.layout))
-    texts = texts_of(draft, jobs)
-    for name, text in texts.items():
-        (draft.folder / name).write_text(text)
-    (draft.folder / "submit.sh").chmod(0o755)
-    (draft.folder / "logs").mkdir()
-    write_host(draft.folder / "host")
-    record = {
-        "launch": draft.number,
-        "prefix": draft.prefix,
-        "plan": draft.plan,
-        "cluster": draft.cluster_name,
-        "user": getpass.getuser(),
-        "image": image,
-        "clusters": directives(draft, jobs[0]).get("clusters", ""),
-        "dependency": draft.options.get("dependency", ""),
-        "throttle": draft.cluster.throttle,
-        "seen": draft.seen,
-        "jobs": {
-            job.name: {
-                "kind": job.kind,
-                "after": job.after,
-                "tasks": job.tasks,
-                "words": words_of(draft, job),
-            }
-            for job in jobs
-        },
-        "texts": {name: _digest_of(text) for name, text in texts.items()},
-    }
-    _write_record(draft.folder, record)
-    return draft.folder
-
-
-def _write_record(folder: Path, record: dict[str, Any]) -> None:
-    partial = folder / f"{RECORD}.partial"
-    partial.write_text(json.dumps(record, indent=1) + "\n")
-    partial.replace(folder / RECORD)
-
-
-def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
-    """Every text of a launch by the name of its file; the same whenever it is written."""
-    if "\n" in str(draft.folder):
-        raise UserError(
-            f"{str(draft.folder)!r}: no batch script can name a folder with a line break; choose"
-            " another `output`"
-        )
-    texts = {}
-    for job in jobs:
-        executor = StudyExecutor(draft.folder, job.name, draft.prefix)
-        executor.describe(directives(draft, job), set_up(draft, job))
-        texts[f"{job.name}.sbatch"] = executor.text(head(draft, job), call(draft, job))
-    texts["submit.sh"] = SUBMIT.format(python=shlex.quote(sys.executable))
-    texts[SNAPSHOT] = self_contained(draft.study).to_json()
-    return texts
-
-
-def _digest_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _texts_in(folder: Path) -> dict[str, str]:
-    names = json.loads((folder / RECORD).read_text())["texts"]
-    return {name: (folder / name).read_text() for name in names if (folder / name).is_file()}
-
-
-def _unsent(layout: Layout) -> LaunchFolder | None:
-    """The newest launch, if nothing of it was submitted."""
-    written = launches(layout)
-    newest = written[-1] if written else None
-    if newest is None or newest.submitted or (newest.path / "submitted").exists():
-        return None
-    return newest
-
-
-def _refuse_edited(launch: LaunchFolder) -> None:
-    """What somebody wrote into a script is theirs: another launch would drop it without a word."""
-    digests = launch.record.get("texts", {})
-    for name, text in _texts_in(launch.path).items():
-        if _digest_of(text) != digests.get(name):
-            raise UserError(
-                f"{launch.path / name} was edited and not submitted: submit it with"
-                f" {launch.path / 'submit.sh'}, or remove {launch.path} to write it anew"
-            )
-
-
-def write_host(folder: Path) -> None:
-    """Copy the parent of the jobs, with submitit in a zip that has the same bytes every time."""
-    folder.mkdir()
-    for source in resources.files("rlbhpc.launch.host").iterdir():
-        if source.name.endswith(".py"):
-            (folder / source.name).write_text(source.read_text())
-    with zipfile.ZipFile(folder / "submitit.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, source in sorted(_sources()):
-            packed.writestr(zipfile.ZipInfo(name), source.read_bytes(), zipfile.ZIP_DEFLATED)
-
-
-def _sources() -> Iterable[tuple[str, Traversable | Path]]:
-    """Every module of the packages that the host needs, by its name in the zip."""
-    for package in HOST_PACKAGES:
-        spec = util.find_spec(package)
-        assert spec is not None and spec.origin is not None
-        root = Path(spec.origin)
-        if root.name != "__init__.py":
-            yield root.name, root
-            continue
-        for path in root.parent.rglob("*.py"):
-            if not path.name.startswith("test_"):
-                yield str(path.relative_to(root.parents[1])), path
-
-
-def image_of(draft: Draft) -> dict[str, Any]:
-    """Path, size, time and SHA-256 of the image that jobs run in; empty without a container.
-
-    Images have gigabytes: one that an earlier launch has read is not read again.
-    """
-    if draft.cluster.container is None:
-        return {}
-    path = expanded(draft.cluster.container.image)
-    if not path.is_file():
-        return {"path": str(path)}
-    status = path.stat()
-    seen = {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    for launch in reversed(launches(draft.study.layout)):
-        image = launch.record.get("image", {})
-        if image.get("sha256") and seen.items() <= image.items():
-            return dict(image)
-    return {**seen, "sha256": digest(path)}
-
-
-def next_folder(layout: Layout) -> Path:
-    """Make the next numbered folder; two launches at the same moment get two."""
-    try:
-        layout.launches.mkdir(parents=True, exist_ok=True)
-        names = [path.name for path in layout.launches.iterdir() if path.name.isdigit()]
-        number = max(map(int, names), default=0)
-        while True:
-            number += 1
-            folder = layout.launches.absolute() / f"{number:04d}"
-            try:
-                folder.mkdir()
-            except FileExistsError:
-                continue
-            return folder
-    except OSError as error:
-        raise UserError(f"{layout.launches}: {error.strerror}; choose another `output`") from None
 
 
 def layout_of(run: Path) -> Layout:

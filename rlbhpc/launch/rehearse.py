@@ -14,7 +14,7 @@ from submitit.core.utils import FailedJobError
 from rlbhpc.errors import UserError
 from rlbhpc.launch import container, slurm
 from rlbhpc.launch.cluster import Cluster, command
-from rlbhpc.launch.launches import write_host
+from rlbhpc.launch.folder import write_host
 from rlbhpc.launch.options import SHARED, merged
 from rlbhpc.launch.script import check_python
 from rlbhpc.launch.study_executor import StudyExecutor

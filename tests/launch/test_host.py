@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from rlbhpc.launch import host
+from rlbhpc.launch.folder import write_host
 from rlbhpc.launch.host.claims import started
-from rlbhpc.launch.launches import write_host
 from tests.launch.made import JOB, PARTITION, Stubs, shown
 
 SOURCE = Path(host.__file__).parent
