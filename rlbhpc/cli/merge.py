@@ -11,6 +11,8 @@ from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.store import left_out
 from rlbhpc.store.merge import merge as join
+from rlbhpc.store.reader import purged
+from rlbhpc.store.sources import Sources
 from rlbhpc.study.layout import Layout
 
 
@@ -29,6 +31,7 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
     keep(layout.logs, "merge", layout.attempts)
     done = join(layout, Layout(other))
     left_out.tell(run, [skipped.note for skipped in done.skipped])
+    left_out.tell(other, purged(Sources.survey(Layout(other))))
     names = {"copied": done.copied, "left_out": done.left_out}
     notes = {"twins": done.twins, "skipped": done.skipped}
     if as_json:

@@ -234,7 +234,7 @@ def derive(
     """Write groups of samples into a cube, in a folder or in memory.
 
     ``keep``: takes a band over from the base and says whether it could. Raises :class:`PurgedError`
-    if the base has samples that no file holds any more.
+    if the base has samples that no file holds any more, or a plan that is gone.
     """
     derivations = {}
     for group in groups:
@@ -242,15 +242,32 @@ def derive(
         derivation.write(cube.create_samples(root, *group, derivation.grid), partial(keep, group))
         derivations[group] = derivation
     _refuse_purged(base, sources, derivations)
+    _refuse_planless(base, sources)
     return derivations
 
 
 class PurgedError(UserError):
-    """Samples that the cube has are in no journal or part any more."""
+    """What the cube has is in no file any more."""
 
     def __init__(self, message: str, samples: int) -> None:
         super().__init__(message)
         self.samples = samples
+
+
+def _refuse_planless(base: Base | None, sources: Sources) -> None:
+    """Refuse a cube of all that is there in place of one of what was asked for.
+
+    Raises :class:`PurgedError` naming a plan that the cube was made by and that is gone.
+    """
+    plans: Mapping[str, str] = base.sources["inputs"]["plans"] if base else {}
+    for group in sources.groups:
+        if plans.get(str(group)) and not sources.inputs["plans"][str(group)]:
+            raise PurgedError(
+                f"{sources.layout.grid(*group)}: gone, and the cube was made by it. The cube stays "
+                "as it is. `rlbhpc sample` or `launch` writes it again; to go on without it, "
+                "remove this cube first",
+                1,
+            )
 
 
 def _refuse_purged(

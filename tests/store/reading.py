@@ -98,10 +98,13 @@ class Rows(NamedTuple):
 def rows(
     layout: Layout, arm: str, set_name: str, columns: Sequence[str] | None = None, **some: Any
 ) -> Rows:
-    now = snapshot.take(layout, arm, set_name)
-    view = View(now, columns, **some)
-    table = view.read(np.arange(view.count), columns)
-    return Rows(table, view.skipped, view.conflicts)
+    def read() -> Rows:
+        view = View(snapshot.take(layout, arm, set_name), columns, **some)
+        table = view.read(np.arange(view.count), columns)
+        return Rows(table, view.skipped, view.conflicts)
+
+    # As the readers of the package: a journal may be sealed and removed in between.
+    return snapshot.steady(read)
 
 
 def read_journal(path: Path, columns: Sequence[str] | None = None) -> Read:

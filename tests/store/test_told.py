@@ -272,7 +272,8 @@ def test_a_purged_source_does_not_empty_the_cube(
     assert any("purged" in line for line in told)
     xr.testing.assert_identical(tree[f"{ARM}/{SET}"].to_dataset().load(), before)
     assert said(capsys, "show", layout.root)[0] == INCOMPLETE
-    # Drawn again, the same command does it.
+    # Planned and drawn again, the same command does it.
+    grid(P, N).save(layout.grid(ARM, SET))
     journal(layout, samples(range(P), N), "again")
     assert said(capsys, *words)[0] in {DONE, INCOMPLETE}
 
@@ -355,6 +356,22 @@ def test_to_go_on_without_them_the_cube_is_removed_first(layout: Layout) -> None
     layout.cube.unlink()
     assert compact(layout).new
     assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == 2
+
+
+def test_a_plan_that_is_gone_does_not_change_the_cube(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compact(layout)
+    bytes_before = made.contents(layout.cube)
+    layout.grid(ARM, SET).unlink()
+    assert said(capsys, "compact", layout.root)[0] == USAGE
+    assert made.contents(layout.cube) == bytes_before
+    tree, told = opened(layout)
+    assert (counted(tree), len(told)) == ({"purged": 1}, 1)
+    assert str(layout.grid(ARM, SET)) in told[0]
+    assert tree[f"{ARM}/{SET}"].sizes["problem"] == P
+    grid(P, N).save(layout.grid(ARM, SET))
+    assert opened(layout)[1] == []
 
 
 def test_sealed_journals_may_go(layout: Layout) -> None:

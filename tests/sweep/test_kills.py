@@ -13,7 +13,7 @@ import pytest
 
 import rlbhpc
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from rlbhpc.store.compact import compact
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -23,10 +23,16 @@ from tests.store import reading
 from tests.sweep.conftest import write_study
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
+# Before the first sample there is nothing to seal, which is refused.
+SEALER_ENDS = (-signal.SIGKILL, DONE, INCOMPLETE, NOTHING_TO_DO, USAGE)
 
 
 def sample_in_child(study: Path, shard_tokens: int) -> Child:
     return Child("sample", str(study), "--shard-tokens", str(shard_tokens), "--grace", "20")
+
+
+def seal_in_child(study: Study) -> Child:
+    return Child("compact", str(study.layout.root), "--seal")
 
 
 def cube_digest(study: Study) -> dict[str, str]:
@@ -52,6 +58,8 @@ def make_study(
 @pytest.fixture(scope="module")
 def undisturbed(make_study: Callable[[], tuple[Path, Study]]) -> tuple[dict[str, str], float]:
     path, study = make_study()
+    # The first child waits for the server that all are forked from.
+    Child("--version").ended()
     start = time.monotonic()
     assert sample_in_child(path, 10**9).ended() == DONE
     return cube_digest(study), time.monotonic() - start
@@ -80,10 +88,16 @@ def test_killed_sweeps_end_with_the_same_cube(
         while True:
             child = sample_in_child(path, rng.choice([150, 300, 700, 10**9]))
             # A moment anywhere in the run, start-up and shut-down included.
-            child.wait(rng.uniform(0, 1.1 * duration))
+            half = rng.uniform(0, 0.55 * duration)
+            child.wait(half)
+            sealer = seal_in_child(study)  # as jobs of a launch do beside those that sample
+            child.wait(half)
             number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
             child.send(number)
+            if rng.random() < 0.5:
+                sealer.send(signal.SIGKILL)
             code = child.ended()
+            assert sealer.ended() in SEALER_ENDS
             kills += code in (-signal.SIGKILL, TRY_AGAIN)
             now = stored(study)
             assert seen <= now, "a sample that was stored is gone"
