@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,25 @@ def test_a_lock_that_cannot_be_read_is_somebodys(tmp_path: Path) -> None:
     (tmp_path / "sending.0").mkdir()
     with pytest.raises(UserError, match="remove it if nobody works it"), lock(tmp_path, "x"):
         pass
+
+
+def test_who_comes_while_another_writes_its_name_shares_the_lock_with_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk: the file in which the first writes its name is empty as the second looks."""
+    write = Path.write_text
+
+    def slow(path: Path, text: str) -> int:
+        monkeypatch.setattr(Path, "write_text", write)
+        path.touch()
+        assert stack.enter_context(lock(tmp_path, "submits launch 0002")) is None
+        return path.write_text(text)
+
+    monkeypatch.setattr(Path, "write_text", slow)
+    with ExitStack() as stack, pytest.raises(UserError, match="submits launch 0002"):  # noqa: SIM117
+        with lock(tmp_path, "submits launch 0001"):
+            pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_launch_that_is_sent_twice_at_the_same_moment_is_sent_once(

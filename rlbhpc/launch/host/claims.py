@@ -96,7 +96,8 @@ def newest(folder: Path, name: str) -> tuple[int, str]:
 
 def create(path: Path, holder: str) -> bool:
     """Make a claim, unless somebody else was faster."""
-    partial = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")
+    # What ends in a number is a claim; this is none yet.
+    partial = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
     path.parent.mkdir(exist_ok=True)
     try:
         partial.write_text(holder + "\n")
