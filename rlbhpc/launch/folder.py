@@ -116,10 +116,10 @@ def _texts_in(folder: Path) -> dict[str, str]:
 
 
 def _unsent(layout: Layout) -> LaunchFolder | None:
-    """The newest launch, if nothing of it was submitted."""
+    """The newest launch, if nothing of it was submitted and it may still be."""
     written = launches(layout)
     newest = written[-1] if written else None
-    if newest is None or newest.submitted or (newest.path / "submitted").exists():
+    if newest is None or newest.is_cancelled or (newest.path / "submitted").exists():
         return None
     return newest
 

@@ -72,6 +72,11 @@ class LaunchFolder:
         return name, int(task or 0)
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody cancelled it: whatever starts of it ends at once."""
+        return (self.path / "cancelled").exists()
+
+    @property
     def clusters(self) -> str:
         """Where a site has several: those that its jobs went to."""
         return str(self.record.get("clusters", ""))
@@ -147,6 +152,11 @@ def alone(folder: Path, verb: str) -> Iterator[LaunchFolder]:
     with lock(layout.launches, f"{verb} launch {folder.resolve().name}"):
         folders = traced(layout)
         launch = _among(folders, folder)
+        if launch.is_cancelled:
+            raise UserError(
+                f"launch {launch.path.name} was cancelled; run `rlbhpc launch` again, which plans"
+                " what is left"
+            )
         if launch.jobs.keys() - launch.submitted.keys():
             _reject_newer(launch, [other for other in folders if other is not launch])
         yield launch

@@ -149,6 +149,8 @@ def _in_process(launch: LaunchFolder, say: Callable[[str], None]) -> dict[str, l
     jobs: dict[str, list[Job[str]]] = {}
     for name, job in launch.jobs.items():
         for task in job["tasks"] or [[]]:
+            if launch.is_cancelled:
+                return jobs
             shards = ",".join(map(str, task))
             words = [shards if word == "{}" else word for word in job["words"]]
             made: Job[str] = executor.submit(call, launch.path, words)

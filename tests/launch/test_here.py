@@ -148,5 +148,36 @@ def test_cancel_stops_what_is_not_submitted_or_begun(
     finally:
         process.kill()
         process.wait()
-    assert submit(launch).returncode == INCOMPLETE
+    assert submit(launch).returncode == USAGE
     assert not (launch / "ran").exists()
+
+
+def test_a_launch_that_was_cancelled_is_not_sent_again(tmp_path: Path, stubs: Stubs) -> None:
+    """Its jobs would end at once; one that is written anew takes the same shards."""
+    path, study = study_in(tmp_path / "s")
+    assert call("launch", path, "--submit", "--shard-tokens", 300)[0] == DONE
+    assert call("launch", path, "--shard-tokens", 150)[0] == DONE
+    stubs.add("squeue", "exit 1")
+    assert call("cancel", path)[0] == TRY_AGAIN
+    stubs.add("squeue")
+    sent = len(stubs.calls("sbatch"))
+    done = submit(study.layout.launches / "0002")
+    assert done.returncode == USAGE
+    (line,) = done.stderr.splitlines()
+    assert "launch 0002 was cancelled; run `rlbhpc launch` again" in line
+    assert len(stubs.calls("sbatch")) == sent
+    code, result = call("launch", path, "--submit", "--shard-tokens", 150)
+    assert code == DONE, result.output
+    (new,) = study.layout.launches.glob("0003")
+    assert (new / "submitted").exists() and not (new / "cancelled").exists()
+
+
+def test_cancel_stops_the_jobs_of_a_process_that_does_the_work_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = study_in(tmp_path / "s")
+    launch = written(prepare(path, cluster="debug"))
+    worked: list[list[str]] = []
+    monkeypatch.setattr("rlbhpc.launch.local.call", lambda folder, words: worked.append(words))
+    jobs = launch.submit(say=lambda line: (launch.folder / "cancelled").touch())
+    assert set(jobs) == {"sample"} and len(worked) == 1
