@@ -17,6 +17,7 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.api import written
 from rlbhpc.launch.behind import behind
 from rlbhpc.launch.cluster import HERE, choose, folders
+from rlbhpc.launch.launches import launches
 from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.prepare import Prepared, prepare
 from rlbhpc.launch.status import status
@@ -95,6 +96,7 @@ def make_results(file: Path, say: Say) -> Layout:
     is_here = cluster in HERE
     if is_here:
         _reject_lacking(study)
+    cancelled = _cancelled(study.layout)
     before: tuple[int, list[str]] | None = None
     while True:
         if is_here:
@@ -106,6 +108,11 @@ def make_results(file: Path, say: Say) -> Layout:
             _launch(prepared, is_here, say)
         if not is_here or prepared.notes:
             _watch(study.layout, say)
+        if newly := _cancelled(study.layout) - cancelled:
+            raise UserError(
+                f"launch {max(newly)} was cancelled; the same command again goes on from here",
+                TRY_AGAIN,
+            )
         remaining = _missing(study), behind(study.layout)
         if remaining == before and any(remaining):
             raise _stuck(study)
@@ -148,6 +155,10 @@ def _watch(layout: Layout, say: Say) -> None:
         if line != (line := f"{now.missing:,} samples are missing; in the queue: {queue}"):
             say(line)
         time.sleep(LOOK)
+
+
+def _cancelled(layout: Layout) -> set[str]:
+    return {launch.path.name for launch in launches(layout) if launch.is_cancelled}
 
 
 def _missing(study: Study) -> int:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, USAGE
+from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch.api import written
+from rlbhpc.launch.ask import make_results
 from rlbhpc.launch.host.claims import started
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.load import load_study
@@ -181,3 +182,22 @@ def test_cancel_stops_the_jobs_of_a_process_that_does_the_work_itself(
     monkeypatch.setattr("rlbhpc.launch.local.call", lambda folder, words: worked.append(words))
     jobs = launch.submit(say=lambda line: (launch.folder / "cancelled").touch())
     assert set(jobs) == {"sample"} and len(worked) == 1
+
+
+def test_what_is_cancelled_while_ask_waits_is_not_launched_again(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, study = study_in(tmp_path / "s")
+    monkeypatch.setattr("rlbhpc.launch.ask.LOOK", 0.0)
+    stubs.add("sinfo")
+    stubs.add("squeue", "echo '1_0|RUNNING|None|me'")
+
+    def end_all(line: str) -> None:
+        if "in the queue" in line:
+            assert call("cancel", path)[0] == DONE
+            stubs.add("squeue")
+
+    with pytest.raises(UserError, match="launch 0001 was cancelled") as stopped:
+        make_results(path, end_all)
+    assert stopped.value.code == TRY_AGAIN
+    assert not (study.layout.launches / "0002").exists()
