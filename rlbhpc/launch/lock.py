@@ -80,15 +80,16 @@ def _beat(path: Path, ended: threading.Event) -> None:
 def _holder(folder: Path) -> tuple[int, str, bool]:
     """Newest generation of the lock; who holds it, in words; and whether it is this process."""
     generation, text = newest(folder, NAME)
+    is_silent = age(folder / f"{NAME}.{generation}") > SILENT
     words = text.split(maxsplit=4)
-    if len(words) < 5:  # nobody, or a file that cannot be read
-        return generation, text, False
+    if len(words) < 5 or not words[1].isdigit():  # nobody, or a file that cannot be read
+        return generation, "" if is_silent else text, False
     host, pid, start, user, what = words
     if (host, user) == (socket.gethostname(), getpass.getuser()):
         has_ended = started(pid) != start
     else:
         # Elsewhere, and where a host hides the processes of others.
-        has_ended = age(folder / f"{NAME}.{generation}") > SILENT
+        has_ended = is_silent
     holder = "" if has_ended else f"{user} {what} (process {pid} on {host})"
     return generation, holder, text.startswith(f"{_this_process()} ")
 

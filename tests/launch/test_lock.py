@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import socket
@@ -158,10 +159,32 @@ def test_the_lock_of_who_has_ended_keeps_nobody_out(
     assert sender(layout) == ""
 
 
-def test_a_lock_that_cannot_be_read_is_somebodys(tmp_path: Path) -> None:
-    (tmp_path / "sending.0").mkdir()
-    with pytest.raises(UserError, match="remove it if nobody works it"), lock(tmp_path, "x"):
+@pytest.mark.parametrize("reason", ["Is a directory", "it is empty"])
+def test_a_lock_that_cannot_be_read_is_somebodys_for_a_while(tmp_path: Path, reason: str) -> None:
+    path = tmp_path / "sending.0"
+    path.touch() if reason == "it is empty" else path.mkdir()
+    told = f"^an unknown job: sending.0: {reason}; remove it if nobody works it; wait for its end,"
+    with pytest.raises(UserError, match=told), lock(tmp_path, "x"):
         pass
+    os.utime(path, (path.stat().st_mtime - SILENT - 60,) * 2)
+    with lock(tmp_path, "x"):
+        assert (tmp_path / "sending.1").exists()
+
+
+def test_a_file_system_without_hard_links_has_the_lock_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(existing: Path, new: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", existing, None, new)
+
+    monkeypatch.setattr(os, "link", refuse)
+    told = f"{ME} submits launch 0001 .process {os.getpid()} on {HERE}.; wait"
+    with lock(tmp_path, "submits launch 0001"):
+        with pytest.raises(UserError, match=told), lock(tmp_path, "x"):
+            pass
+        (path,) = tmp_path.iterdir()
+        assert path.stat().st_mode & 0o777 == 0o644
+    assert not list(tmp_path.iterdir())
 
 
 def test_who_comes_while_another_writes_its_name_shares_the_lock_with_nobody(

@@ -84,14 +84,20 @@ def newest(folder: Path, name: str) -> tuple[int, str]:
         generation = max(paths)
         path = paths[generation]
         try:
-            return generation, path.read_text().strip()
+            holder = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             # One that was given back meanwhile is gone; one that is there is somebody's.
             if os.path.lexists(path):
-                reason = getattr(error, "strerror", "no text")
-                return generation, (
-                    f"an unknown job: {path.name}: {reason}; remove it if nobody works it"
-                )
+                return generation, unknown(path, getattr(error, "strerror", "no text"))
+            continue
+        if not holder and age(path) < SILENT:
+            holder = unknown(path, "it is empty")
+        return generation, holder
+
+
+def unknown(path: Path, reason: str) -> str:
+    """Holder of a claim that says nothing of it."""
+    return f"an unknown job: {path.name}: {reason}; remove it if nobody works it"
 
 
 def create(path: Path, holder: str) -> bool:
@@ -103,13 +109,24 @@ def create(path: Path, holder: str) -> bool:
         partial.write_text(holder + "\n")
         # Whoever shares the folder may read it, whatever the umask.
         partial.chmod(0o644)
-        # A link appears with its content; a file that is created is empty for a moment.
-        os.link(partial, path)
+        _publish(partial, path)
     except FileExistsError:
         return False
     finally:
         partial.unlink(missing_ok=True)
     return True
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Give a claim its name; raises FileExistsError if somebody else was faster."""
+    try:
+        # A link appears with its content.
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, where a claim is empty for a moment
+        path.open("x").close()
+        partial.replace(path)
 
 
 def age(path: Path) -> float:
