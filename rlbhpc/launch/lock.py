@@ -36,9 +36,17 @@ def at_work(layout: Layout) -> str:
 
 def claimed_here(layout: Layout) -> dict[str, str]:
     """Processes of this machine that work a shard, by the name of the claim: PLAN-SHARD."""
+    generations: dict[str, int] = {}
+    for path in layout.claims.glob("*.[0-9]*"):
+        number = path.suffix[1:]
+        if number.isdigit():
+            generations[path.stem] = max(int(number), generations.get(path.stem, 0))
     pids = {}
-    for name in sorted({path.stem for path in layout.claims.glob("*.[0-9]*")}):
-        _, claim = newest(layout.claims, name)
+    for name, generation in sorted(generations.items()):
+        try:
+            claim = (layout.claims / f"{name}.{generation}").read_text().strip()
+        except (OSError, UnicodeDecodeError):  # given back meanwhile, or none of this machine's
+            continue
         if claim.startswith(f"local {socket.gethostname()} ") and alive(claim):
             pids[name] = claim.split()[2]
     return pids

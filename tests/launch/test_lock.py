@@ -17,7 +17,7 @@ import pytest
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import written
 from rlbhpc.launch.host.claims import SILENT, started
-from rlbhpc.launch.lock import lock, sender
+from rlbhpc.launch.lock import claimed_here, lock, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
 from tests.launch.made import ROOT, Stubs, study_in
@@ -121,6 +121,27 @@ def test_a_job_that_outlived_its_launcher_is_waited_for(
     (study.layout.claims / "abc-00000.0").write_text("local elsewhere 1 1\n")
     (study.layout.claims / "abc-00001.0").mkdir()
     assert prepare(path).jobs
+
+
+def test_claims_are_listed_once_however_many_there_are(
+    tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand shards may be claimed; to list them for each took minutes."""
+    layout = Layout(tmp_path)
+    layout.claims.mkdir()
+    for shard in range(30):
+        (layout.claims / f"abc-{shard:05d}.0").write_text(f"slurm 10{shard}_3\n")
+    # The newest generation counts, and the process that holds it now.
+    for generation, holder in ((9, "4194305 1"), (10, other)):
+        (layout.claims / f"abc-00007.{generation}").write_text(f"local {HERE} {holder}\n")
+    (layout.claims / f"abc-00008.1.{HERE}.77.partial").write_text(f"local {HERE} {other}\n")
+    listed: list[str] = []
+    glob = Path.glob
+    monkeypatch.setattr(
+        Path, "glob", lambda path, pattern: listed.append(pattern) or glob(path, pattern)
+    )
+    assert claimed_here(layout) == {"abc-00007": other.split()[0]}
+    assert len(listed) == 1
 
 
 @pytest.mark.parametrize(
