@@ -100,7 +100,8 @@ def identity(reference: str) -> str:
 @cache
 def installed_identity(kind: str, name: str) -> str:
     """What :func:`identity` says of an installed plugin; as it was when it was first looked up."""
-    entry = installed(kind)[name]
+    entry = _entry(kind, name)
+    assert entry is not None, name
     place = f"{kind} {name!r} of {entry.value}"
     try:
         # Imports the packages that the module is in.
@@ -145,7 +146,7 @@ def find(kind: str, name: str) -> Plugin | None:
     """
     if is_file(name):
         return _load(kind, name)
-    entry = installed(kind).get(name)
+    entry = _entry(kind, name)
     if entry is None:
         return None
     try:
@@ -156,10 +157,34 @@ def find(kind: str, name: str) -> Plugin | None:
     return Plugin(value, module, installed_identity(kind, name))
 
 
+def reject_taken(kind: str, name: str) -> None:
+    """Refuse a package that registers a plugin under a name of rlbhpc's own: which is meant?"""
+    entry = _entry(kind, name)
+    if entry is not None:
+        raise UserError(
+            f"{kind} {name!r} is rlbhpc's own, and {_package(entry)} registers {entry.value} under "
+            "the same name; register that under another name, or uninstall it"
+        )
+
+
+def _entry(kind: str, name: str) -> importlib.metadata.EntryPoint | None:
+    """What an installed package registers under a name; refused where two packages do."""
+    entries = installed(kind).get(name, ())
+    if len(entries) > 1:
+        packages = " and ".join(f"{entry.value} of {_package(entry)}" for entry in entries)
+        raise UserError(f"{kind} {name!r} is registered twice: {packages}; uninstall one of them")
+    return entries[0] if entries else None
+
+
+def _package(entry: importlib.metadata.EntryPoint) -> str:
+    return f"{entry.dist.name}-{entry.dist.version}" if entry.dist else entry.module
+
+
 @cache
-def installed(kind: str) -> Mapping[str, importlib.metadata.EntryPoint]:
-    """What installed packages register, by name."""
-    return {entry.name: entry for entry in registered().select(group=f"rlbhpc.{kind}")}
+def installed(kind: str) -> Mapping[str, tuple[importlib.metadata.EntryPoint, ...]]:
+    """What installed packages register, by name: more than one where several take the same."""
+    entries = registered().select(group=f"rlbhpc.{kind}")
+    return {name: tuple(entries.select(name=name)) for name in entries.names}
 
 
 #: What installed packages register for anybody: looked up once for all kinds, since it takes 6 ms.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 from rlbhpc import plugins
 from rlbhpc.cli.main import cli
+from rlbhpc.engines.engine import check_settings
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.registry import get_set
 from rlbhpc.study.difference import diff
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import brought
@@ -24,6 +26,9 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import recall, remember
+from rlbhpc.train.algorithms import check_algorithm
+from rlbhpc.train.recipes import check_recipes
+from rlbhpc.train.rewards import make_reward
 from rlbhpc.verify.registry import verifier
 from rlbhpc.verify.running.own import verify_apart
 from rlbhpc.verify.verdict import Status
@@ -259,3 +264,54 @@ def test_only_what_a_study_names_is_looked_at(study: Path) -> None:
     looked = brought(study)
     assert "aspects:unused" not in looked
     assert looked["engines:theirs"] == ["theirs_engines:ENGINE"]
+
+
+def other_package(site: Path, kind: str, name: str) -> None:
+    info = site / "rlb_other-2.0.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlb-other\nVersion: 2.0\n")
+    entries = f"[rlbhpc.{kind}]\n{name} = theirs_statistics:statistic\n"
+    (info / "entry_points.txt").write_text(entries)
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "use"),
+    [
+        ("problem_sets", "math500", get_set),
+        ("verifiers", "math", verifier),
+        ("rewards", "correct", lambda name: make_reward({name: 1.0})),
+        ("algorithms", "grpo", check_algorithm),
+        ("engines", "hf", lambda name: check_settings(name, {})),
+    ],
+)
+def test_no_package_takes_a_name_of_rlbhpcs_own(
+    site: Path, kind: str, name: str, use: Callable[[str], object]
+) -> None:
+    other_package(site, kind, name)
+    complaint = f"{kind} '{name}' is rlbhpc's own, and rlb-other-2.0 registers theirs_statistics:"
+    with pytest.raises(UserError, match=complaint) as refusal:
+        use(name)
+    assert "\n" not in str(refusal.value)
+
+
+def test_no_package_takes_the_name_of_fine_tuning(site: Path, study: Path) -> None:
+    recipe = STUDY[STUDY.index("    algorithm:") : STUDY.index("problem_sets:\n")]
+    study.write_text(STUDY.replace(recipe, "    algorithm: sft\n    texts: texts.jsonl\n"))
+    (study.parent / "texts.jsonl").write_text('{"prompt": "1+1?", "response": "2"}\n')
+    check_recipes(load_study(study))
+    other_package(site, "algorithms", "sft")
+    with pytest.raises(UserError, match="mine: algorithms 'sft' is rlbhpc's own"):
+        check_recipes(load_study(study))
+
+
+def test_one_name_of_two_packages_is_refused_where_a_study_names_it(
+    site: Path, study: Path
+) -> None:
+    other_package(site, "aspects", "unused")
+    load_study(study)
+    other_package(site, "verifiers", "sums")
+    with pytest.raises(UserError, match="verifiers 'sums' is registered twice: ") as refusal:
+        load_study(study)
+    for package in ("theirs_verifiers:verify of rlb-theirs-1.0", "of rlb-other-2.0"):
+        assert package in str(refusal.value)

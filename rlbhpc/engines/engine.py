@@ -132,6 +132,7 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
 def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
     """Refuse an unknown engine, a setting that it does not have, and a count of less than one."""
     if kind in ENGINES:
+        plugins.reject_taken("engines", kind)
         allowed = ENGINES[kind].settings
     else:
         allowed = tuple(inspect.signature(_brought(kind)).parameters)[1:]

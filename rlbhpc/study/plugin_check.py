@@ -72,7 +72,7 @@ def _look(looked_at: str) -> dict[str, object]:
                 return {"names": plugins.names(copy)}
         kind, _, name = looked_at.partition(":")
         plugins.find(kind, name)
-        return {"names": [plugins.installed(kind)[name].value]}
+        return {"names": [entry.value for entry in plugins.installed(kind)[name]]}
     except UserError as error:
         return {"error": str(error)}
 

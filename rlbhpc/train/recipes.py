@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
+from rlbhpc import plugins
 from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
 from rlbhpc.study.options import from_options
@@ -41,7 +42,9 @@ def check_recipes(study: Study) -> None:
             continue
         recipe = study.file.recipes[entry.train.recipe]
         try:
-            if not recipe.is_supervised:
+            if recipe.is_supervised:
+                plugins.reject_taken("algorithms", recipe.algorithm)
+            else:
                 check_algorithm(recipe.algorithm)
             _refuse_images(study, model, recipe)
             _check_material(recipe)

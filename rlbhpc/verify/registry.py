@@ -109,7 +109,10 @@ class OwnVerifier:
 def verifier(kind: str) -> Verifier:
     """Return the verifier of one kind: a module of the package, or one that was brought."""
     path = KINDS.get(kind)
-    return cast(Verifier, importlib.import_module(path)) if path is not None else _own(kind)
+    if path is None:
+        return _own(kind)
+    plugins.reject_taken("verifiers", kind)
+    return cast(Verifier, importlib.import_module(path))
 
 
 def _own(kind: str) -> OwnVerifier:

@@ -80,7 +80,10 @@ def algorithm_class(name: str) -> type[Algorithm]:
 
 def check_algorithm(name: str) -> None:
     """Refuse the name of an algorithm that does not exist."""
-    if name in ALGORITHMS or plugins.is_file(name) or name in plugins.installed("algorithms"):
+    if name in ALGORITHMS:
+        plugins.reject_taken("algorithms", name)
+        return
+    if plugins.is_file(name) or name in plugins.installed("algorithms"):
         return
     names = [*ALGORITHMS, *plugins.installed("algorithms")]
     near = difflib.get_close_matches(name, names, n=1)

@@ -96,6 +96,7 @@ def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callabl
 def _function(name: str) -> Callable[..., float]:
     """The function of a reward: the package's own, or one that a study or a package brings."""
     if name in REWARDS:
+        plugins.reject_taken("rewards", name)
         module = importlib.import_module(f"rlbhpc.train.rewards.{name}")
         return cast(Callable[..., float], module.reward)
     plugin = plugins.find("rewards", name)
