@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlbhpc.launch.cluster import Cluster
+from rlbhpc.launch.jobs import SEALED_TOGETHER
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan
@@ -65,6 +66,8 @@ def predict(plan: Plan, rates: Rates, cluster: Cluster, width: int, in_flight: i
     times = [rates.start + shard.tokens / rates.tokens for shard in plan.shards]
     busy = sum(times)
     waves = -(-len(times) // cluster.max_array_size)
+    sealed_waves = -(-SEALED_TOGETHER // cluster.max_array_size)
+    seals = max(0, waves - 1) // sealed_waves
     groups = sum(len({(s.arm, s.set_name) for s in shard.spans}) for shard in plan.shards)
     mean = plan.tokens / max(1, plan.samples)
     size = plan.tokens * BYTES_PER_TOKEN + plan.samples * BYTES_PER_SAMPLE
@@ -73,9 +76,9 @@ def predict(plan: Plan, rates: Rates, cluster: Cluster, width: int, in_flight: i
         start_share=rates.start * len(times) / busy if busy else 0.0,
         wall_seconds=wall(times, width),
         # One journal per arm and set of a shard, one attempt and one log per task.
-        files=groups + 2 * len(times) + waves + FIXED_FILES,
+        files=groups + 2 * len(times) + waves + 2 * seals + FIXED_FILES,
         megabytes=size / 1e6,
-        sbatch_calls=waves + 2,
+        sbatch_calls=waves + seals + 2,
         loss_tokens=in_flight * mean / 2,
     )
 

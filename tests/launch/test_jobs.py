@@ -17,7 +17,9 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
 from rlbhpc.launch.jobs import SEALED_TOGETHER
 from rlbhpc.launch.options import GPUS, REFUSED, read_options
+from rlbhpc.launch.predict import Rates, predict
 from rlbhpc.launch.script import directives, set_up
+from rlbhpc.sweep.plan import Plan
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
 
 
@@ -58,9 +60,13 @@ def test_a_large_launch_seals_as_it_goes(tmp_path: Path, limit: int | None) -> N
     keys = {} if limit is None else {"max_jobs": limit}
     cluster = cluster_of(tmp_path, max_array_size=100, **keys)
     text = SAMPLED.replace("limit: 6", "limit: 700")
-    _, jobs = jobs_in(tmp_path / "s", cluster, text, shard_tokens=90)
+    draft, jobs = jobs_in(tmp_path / "s", cluster, text, shard_tokens=90)
     tasks = {job.name: len(job.tasks) for job in jobs}
     assert sum(tasks.values()) > SEALED_TOGETHER
+    if limit is None:
+        plan = Plan.load(draft.study.layout.plans / f"{draft.plan}.json")
+        rates = Rates(1_000.0, 60.0, "as given")
+        assert predict(plan, rates, cluster, 64, 256).sbatch_calls == len(jobs)
     assert limit is None or sum(count or 1 for count in tasks.values()) <= limit
     *_, compact, report = jobs
     seals = [job for job in jobs if job.name.startswith("seal")]
