@@ -6,12 +6,11 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.cli.init import pair_options
 from rlbhpc.cli.report import exit_code
-from rlbhpc.cli.table import WIDTH_OF_A_PIPE
+from rlbhpc.cli.table import screen
 from rlbhpc.debug_log import keep
 from rlbhpc.launch.ask import draft, fetch, make_results
 from rlbhpc.report.gather import gather
@@ -45,9 +44,7 @@ def ask(base: str, trained: str, sets: str | None, cluster: str | None, output: 
     keep(study.layout.logs, "ask")
     layout = make_results(file, say)
     report = gather(layout.root)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH_OF_A_PIPE
+    console = screen()
     print_answer(report, console)
     print_sentences(report, console)
     say(f"the whole report: {layout.report / PAGE}")

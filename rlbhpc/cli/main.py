@@ -223,8 +223,9 @@ def _leave(code: int) -> NoReturn:
     instead of the one that says whether the same command helps later.
     """
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # as it is where the shell closed it
+            stream.flush()
     os._exit(code)
 
 

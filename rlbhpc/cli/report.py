@@ -7,10 +7,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from rlbhpc.cli import blas as blas  # before NumPy
-from rlbhpc.cli.table import WIDTH_OF_A_PIPE
+from rlbhpc.cli.table import screen
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE
 from rlbhpc.report.ahead import second_process, work_ahead
@@ -76,9 +75,7 @@ def report(
     if as_json:
         click.echo(as_records(gathered))
         return exit_code(gathered)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH_OF_A_PIPE
+    console = screen()
     if terminal:
         print_report(gathered, console, verbose=verbose)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,11 +16,25 @@ from rich.text import Text
 WIDTH_OF_A_PIPE = 240
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print one table; columns of numbers are set to the right. Colours obey NO_COLOR."""
-    console = Console(highlight=False)
+class _Screen(Console):
+    """Standard output without a colour of its own for numbers."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave the exit code to :mod:`rlbhpc.cli.main`; rich would end the process with 1."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output went away")
+
+
+def screen() -> Console:
+    """The console that a verb prints its answer to."""
+    console = _Screen(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_A_PIPE
+    return console
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print one table; columns of numbers are set to the right. Colours obey NO_COLOR."""
+    console = screen()
     console.print(Text(title, style="bold underline"))
     table = Table(box=None, pad_edge=False, header_style="bold")
     body = [list(row) for row in rows]

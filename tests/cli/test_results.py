@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,15 @@ def run(tmp_path: Path) -> Path:
     evil = Sample(**{**rows[0].__dict__, "text": EVIL, "answer": "\x1b[2J"})
     journal(Layout(folder), [evil, *rows[1:]], "first")
     return folder
+
+
+@pytest.mark.parametrize(("output", "code"), [("| true", 75), (">&-", 0)])
+def test_a_table_that_nobody_reads_is_no_error_text(run: Path, output: str, code: int) -> None:
+    # The pipe's reader has ended before the first line of the table.
+    script = f'{{ "$@"; echo $? >&2; }} {output}'
+    words = ["bash", "-c", script, "bash", sys.executable, "-m", "rlbhpc", "show", run]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.stderr == f"{code}\n"
 
 
 def test_text_of_models_cannot_act_on_the_terminal() -> None:
