@@ -116,12 +116,12 @@ def _texts_in(folder: Path) -> dict[str, str]:
 
 
 def _unsent(layout: Layout) -> LaunchFolder | None:
-    """The newest launch, if nothing of it was submitted and it may still be."""
+    """The newest launch, if this user wrote it, nothing of it was submitted and it may still be."""
     written = launches(layout)
     newest = written[-1] if written else None
     if newest is None or newest.is_cancelled or (newest.path / "submitted").exists():
         return None
-    return newest
+    return newest if newest.record["user"] == getpass.getuser() else None
 
 
 def _refuse_edited(launch: LaunchFolder) -> None:

@@ -71,6 +71,18 @@ def test_a_launch_drafted_before_anothers_jobs_were_sent_sends_none(
     assert [p.name for p in study.layout.launches.iterdir() if p.is_dir()].count("0002") == 1
 
 
+def test_what_somebody_else_wrote_and_did_not_send_is_theirs(tmp_path: Path, stubs: Stubs) -> None:
+    """Their folder may not be ours to write, and their jobs are looked for under their name."""
+    path, study = study_in(tmp_path / "s")
+    theirs = written(prepare(path)).folder / "launch.json"
+    theirs.write_text(theirs.read_text().replace(f'"user": "{ME}"', '"user": "ann"'))
+    before = theirs.read_text()
+    assert call("launch", path, "--submit")[0] == DONE
+    assert theirs.read_text() == before
+    assert (study.layout.launches / "0002" / "submitted").exists()
+    assert not (theirs.parent / "submitted").exists()
+
+
 def test_a_job_that_goes_on_under_another_id_is_no_newer_one(tmp_path: Path, stubs: Stubs) -> None:
     """Where no job may requeue itself, it submits itself anew at any moment."""
     path, study = study_in(tmp_path / "s")
