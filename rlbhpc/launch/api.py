@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,13 @@ from submitit.local.local import LocalExecutor
 from submitit.slurm.slurm import SlurmExecutor
 
 from rlbhpc.errors import UserError
-from rlbhpc.launch.cluster import HERE, Cluster, Resources, choose, seconds
+from rlbhpc.launch.cluster import HERE, Cluster, Resources, choose
 from rlbhpc.launch.folder import write_launch
 from rlbhpc.launch.launches import LaunchFolder, launch_in, launches, layout_of
 from rlbhpc.launch.local import run_here
-from rlbhpc.launch.options import read_options
+from rlbhpc.launch.options import merged, read_options
 from rlbhpc.launch.prepare import Prepared, prepare
+from rlbhpc.launch.script import resource_options
 from rlbhpc.launch.send import send
 
 
@@ -98,21 +100,14 @@ def executor(
 
 
 def _parameters(cluster: Cluster, resources: Resources) -> dict[str, Any]:
-    """What submitit calls the site's options."""
-    gpu_type = f"{resources.gpu_type}:" if resources.gpu_type else ""
-    gres = f"gpu:{gpu_type}{resources.gpus}" if cluster.gpu_option == "gres" else None
+    """What submitit is told of the site. By their long names, its options rival nothing else."""
+    variables = sorted(cluster.environment.items())
     parameters = {
-        "partition": resources.partition,
-        "account": cluster.account,
-        "time": -(-seconds(resources.time) // 60),
-        "nodes": resources.nodes,
-        "cpus_per_task": resources.cpus,
-        "mem": resources.memory,
-        "gres": gres if resources.gpus else None,
-        "gpus_per_node": resources.gpus if resources.gpus and gres is None else None,
+        "additional_parameters": merged(resource_options(cluster, resources), resources.options),
         "signal_delay_s": cluster.warning,
-        "setup": list(cluster.setup) or None,
-        "additional_parameters": dict(resources.options) or None,
+        "setup": [
+            *cluster.setup, *(f"export {name}={shlex.quote(text)}" for name, text in variables)
+        ],
         "array_parallelism": cluster.throttle,
-    }
-    return {name: value for name, value in parameters.items() if value is not None}
+    }  # fmt: skip
+    return {name: value for name, value in parameters.items() if value}

@@ -104,14 +104,26 @@ def directives(draft: Draft, job: Job) -> dict[str, str]:
     options = {
         "chdir": str(draft.folder),
         "comment": f"rlbhpc:{draft.prefix}",
-        "cpus-per-task": str(resources.cpus),
         "job-name": f"{draft.prefix}-{job.name}",
-        "nodes": str(resources.nodes),
         "ntasks-per-node": "1",
         "open-mode": "append",
         "output": "logs/%x-%A_%a.log" if job.tasks else "logs/%x-%j.log",
         "requeue": "",
         "signal": f"B:USR1@{cluster.warning}",
+    }
+    options |= resource_options(cluster, resources)
+    if job.tasks:
+        throttle = min(cluster.throttle or len(job.tasks), len(job.tasks))
+        options["array"] = f"0-{len(job.tasks) - 1}%{throttle}"
+    options = merged(options, resources.options)
+    return _with_command_line(draft, job, options)
+
+
+def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
+    """Options of sbatch for what a kind of job asks for, without those that the site adds."""
+    options = {
+        "cpus-per-task": str(resources.cpus),
+        "nodes": str(resources.nodes),
         "time": resources.time,
     }
     if resources.partition:
@@ -123,11 +135,7 @@ def directives(draft: Draft, job: Job) -> dict[str, str]:
     if resources.gpus:
         count = f"{resources.gpu_type}:{resources.gpus}" if resources.gpu_type else resources.gpus
         options[cluster.gpu_option] = f"gpu:{count}" if cluster.gpu_option == "gres" else str(count)
-    if job.tasks:
-        throttle = min(cluster.throttle or len(job.tasks), len(job.tasks))
-        options["array"] = f"0-{len(job.tasks) - 1}%{throttle}"
-    options = merged(options, resources.options)
-    return _with_command_line(draft, job, options)
+    return options
 
 
 def _with_command_line(draft: Draft, job: Job, options: dict[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -134,10 +135,18 @@ def test_a_sites_executor_has_the_site_filled_in(
     monkeypatch.setenv("PATH", f"{stubs.folder}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(stubs.folder))
     kind = {"partition": "gpu", "time": "02:00:00", "gpus": 2, "gpu_type": "a100", "cpus": 6}
-    cluster_of(tmp_path, account="proj", sample=kind, setup=["module load x"])
+    kind |= {"memory": "8G", "options": {"mem-per-cpu": "2G", "qos": "long"}}
+    environment = {"HF_HOME": "/a b"}
+    keys = {"setup": ["module load x"], "environment": environment}
+    cluster_of(tmp_path, account="proj", sample=kind, **keys)
     executor = rlbhpc.launch.executor(str(tmp_path / "site.yaml"), "sample", tmp_path / "jobs")
     assert executor.submit(pow, 2, 5).job_id == "12"
     text = (stubs.folder / "script").read_text()
-    for line in ("account=proj", "partition=gpu", "time=120", "gres=gpu:a100:2", "cpus-per-task=6"):
-        assert f"#SBATCH --{line}\n" in text
-    assert "module load x" in text
+    for line in (
+        "account=proj", "partition=gpu", "time=02:00:00", "gres=gpu:a100:2", "cpus-per-task=6",
+        "mem-per-cpu=2G", "qos=long", "nodes=1",
+    ):  # fmt: skip
+        name = line.partition("=")[0]
+        assert re.findall(f"#SBATCH --{name}[ =].*", text) == [f"#SBATCH --{line}"]
+    assert "--mem=" not in text, "of two rival options the job's own stays"
+    assert "module load x\nexport HF_HOME='/a b'\n" in text

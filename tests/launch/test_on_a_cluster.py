@@ -248,9 +248,13 @@ def test_a_qos_that_refuses_is_told_and_leaves_nothing_in_the_queue(site: Site) 
     assert site.status(str(site.folder / "runs" / "tiny"))["missing"] == 0
 
 
-def test_the_rehearsal_brings_one_task_back_and_not_the_other(site: Site) -> None:
+@pytest.mark.parametrize("place", ["bare", "image"])
+def test_the_rehearsal_brings_one_task_back_and_not_the_other(site: Site, place: str) -> None:
+    if place == "image" and not IMAGE.is_file():
+        pytest.skip("no image here: make cluster-up")
+    table = site.cluster(**(site.image() if place == "image" else {}))
     runs = str(site.folder / "runs")
-    text = site.rlbhpc("doctor", runs, "--rehearse", "--cluster", str(site.cluster()))
+    text = site.rlbhpc("doctor", runs, "--rehearse", "--cluster", str(table))
     assert text.splitlines()[1:] == [
         "both tasks started, with rlbhpc in them",
         "the warned task drained",
@@ -287,6 +291,54 @@ def test_an_ordinary_user_without_a_readable_home_launches(site: Site) -> None:
     assert entry.returncode == 64
     assert "Traceback" not in entry.stderr
     assert f"{home}/.config" in entry.stderr
+
+
+def test_where_no_job_may_requeue_itself_one_task_is_submitted_anew(site: Site) -> None:
+    study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
+    words = ("--cluster", str(site.cluster()), "--shard-tokens", shard_tokens(study, 3))
+    site.rlbhpc("launch", str(study), *words, "--submit")
+    run = site.folder / "runs" / "tiny"
+    sampling, compacting, reporting = ids(site, run)
+
+    def at_work() -> bool:
+        logs = (run / "launches" / "0001" / "logs").glob(f"*-{sampling}_1.log")
+        return any("parent: job" in log.read_text() for log in logs)
+
+    site.until("a task at work", at_work)
+    done = site.root("scontrol", "update", f"JobId={sampling}_1", "Requeue=0")
+    assert done.returncode == 0, done.stderr
+    site.run("scancel", "--signal=USR1", "--batch", f"{sampling}_1")
+    site.until("another submission", lambda: len(ids(site, run)) == 4)
+    anew = ids(site, run)[-1]
+    dependency = site.root("scontrol", "--oneliner", "show", "job", compacting).stdout
+    assert f"afterany:{anew}" in dependency, "what waits for the array waits for the task too"
+    site.idle()
+    assert site.status(str(run))["missing"] == 0
+    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
+    jobs = ",".join((sampling, compacting, reporting, anew))
+    answer = site.root("sacct", "-X", "-n", "-P", "-j", jobs, "-o", "JobID").stdout.split()
+    assert sorted(answer) == sorted(
+        [*(f"{sampling}_{task}" for task in range(3)), compacting, reporting, f"{anew}_1"]
+    )
+
+
+def test_a_job_in_the_queue_keeps_off_the_nodes_where_it_failed(site: Site) -> None:
+    """The cluster has too few nodes for a job to avoid any by itself."""
+    held = site.run("sbatch", "--parsable", "--hold", "--partition=low", "--time=1", "--wrap=true")
+    job = held.stdout.strip()
+    script = (
+        "from rlbhpc.launch.host import task; task.MOST_AVOIDED = 1; task.SlurmTask().avoid({})"
+    )
+    for node in NODES[:2]:
+        words = (f"SLURM_JOB_ID={job}", "SLURM_JOB_PARTITION=low", site.python, "-c")
+        done = site.run("env", *words, script.format(repr(node)))
+        assert done.returncode == 0, done.stderr
+    shown = site.root("scontrol", "--oneliner", "show", "job", job).stdout
+    assert "ExcNodeList=n1,n2 " in shown, shown
+    site.run("scontrol", "release", job)
+    site.idle()
+    answer = site.root("sacct", "-X", "-n", "-P", "-j", job, "-o", "NodeList").stdout
+    assert answer.split() == [NODES[2]]
 
 
 def test_a_job_that_took_too_much_memory_is_told_so(site: Site) -> None:
