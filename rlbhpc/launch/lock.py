@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch.host.claims import SILENT, age, alive, create, newest, started
+from rlbhpc.store.files import explain
 from rlbhpc.study.layout import Layout
 
 NAME = "sending"
@@ -69,7 +70,7 @@ def lock(folder: Path, what: str) -> Iterator[None]:
             if create(path, own):
                 break
     except OSError as error:
-        raise UserError(f"{folder / NAME}: {error.strerror}; nothing was submitted") from None
+        raise explain(error, folder / NAME, "; nothing was submitted") from None
     ended = threading.Event()
     threading.Thread(target=_beat, args=(path, ended), daemon=True).start()
     try:

@@ -22,6 +22,7 @@ from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
 from rlbhpc.launch.local import reject_missing, run_here
 from rlbhpc.launch.study_executor import StudyJob, launching_environment
+from rlbhpc.store.files import explain
 
 # Seconds before each repetition when Slurm does not answer.
 PAUSES = (5, 15, 45, 120, 300)
@@ -161,19 +162,25 @@ def start_estimates(folder: Path) -> dict[str, str]:
 
 def main() -> int:
     """What submit.sh runs, in the folder of its launch."""
-    launch = launch_in(Path.cwd())
     try:
+        launch = launch_in(Path.cwd())
         if launch.record["cluster"] in HERE:
             run_here(launch.path, launch.record["cluster"] == "debug")
             reject_missing(launch)
         else:
             send(launch.path)
     except UserError as error:
-        print(f"submit.sh: {error}", file=sys.stderr)
-        return error.code or USAGE
+        return _told(error)
+    except OSError as error:
+        return _told(explain(error, Path(error.filename or Path.cwd())))
     except KeyboardInterrupt:
         return TRY_AGAIN
     return DONE
+
+
+def _told(error: UserError) -> int:
+    print(f"submit.sh: {error}", file=sys.stderr)
+    return error.code or USAGE
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -201,3 +203,37 @@ def test_what_is_cancelled_while_ask_waits_is_not_launched_again(
         make_results(path, end_all)
     assert stopped.value.code == TRY_AGAIN
     assert not (study.layout.launches / "0002").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda launch: (launch / "submitted").symlink_to("no/such"), "submitted: No such file"),
+        (lambda launch: (launch / "launch.json").unlink(), "no launch in it"),
+    ],
+)
+def test_what_stops_submit_sh_is_told_in_one_line(
+    tmp_path: Path, stubs: Stubs, damage: Callable[[Path], None], told: str
+) -> None:
+    path, _ = study_in(tmp_path / "s")
+    launch = written(prepare(path)).folder
+    damage(launch)
+    done = submit(launch)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("submit.sh: ") and told in line
+    assert done.returncode in (USAGE, TRY_AGAIN)
+
+
+def test_a_full_disk_is_worth_another_try(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = study_in(tmp_path / "s")
+    launch = written(prepare(path))
+
+    def refuse(file: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(UserError, match=r"ENOSPC.; nothing was submitted; free space") as full:
+        launch.submit()
+    assert full.value.code == TRY_AGAIN
