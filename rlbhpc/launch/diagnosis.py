@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rlbhpc.launch.launches import LaunchFolder
+from rlbhpc.launch.launches import LaunchFolder, launches
 from rlbhpc.launch.status import ACTIONS, Failure, Status, status
 from rlbhpc.study.layout import Layout
 
@@ -54,10 +54,11 @@ class Diagnosis:
 def diagnose(layout: Layout) -> tuple[list[Diagnosis], Status]:
     """Every cause that ended jobs of a run, and the run's status."""
     now = status(layout)
+    folders = launches(layout)
     by_cause: dict[str, Diagnosis] = {}
     for failure in now.failures:
         for job in failure.jobs:
-            cause = _of_job(now.launches, layout, job, failure)
+            cause = _of_job(folders, layout, job, failure)
             before = by_cause.get(cause.cause)
             jobs = (*before.jobs, job) if before else (job,)
             evidence = before.evidence if before else cause.evidence
@@ -67,11 +68,11 @@ def diagnose(layout: Layout) -> tuple[list[Diagnosis], Status]:
 
 
 def _of_job(
-    launches: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure
+    folders: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure
 ) -> Diagnosis:
     """What ended one job: what its log shows, else what its parent or Slurm said."""
     last_line = ""
-    for log in _logs(launches, job):
+    for log in _logs(folders, job):
         text = _tail(log)
         for pattern, cause, action in SIGNS:
             # The last run is the one that counts.
@@ -85,9 +86,9 @@ def _of_job(
     return Diagnosis(failure.cause, (job,), last_line, failure.action)
 
 
-def _logs(launches: Iterable[LaunchFolder], job: str) -> list[Path]:
+def _logs(folders: Iterable[LaunchFolder], job: str) -> list[Path]:
     paths: list[Path] = []
-    for launch in launches:
+    for launch in folders:
         logs = launch.path / "logs"
         # As Slurm names them, and as submitit names those of this machine.
         paths += [*logs.glob(f"*-{job}.log"), *logs.glob(f"*/{job}_*_log.out")]

@@ -59,6 +59,9 @@ def test_a_failure_of_a_local_job_has_its_log_and_an_end(tmp_path: Path, stubs: 
     assert cause["evidence"] == f"sample-0/{job}_0_log.out: CUDA out of memory. Tried"
     (shards,) = (one["shards"] for one in status(path)[1]["launches"])
     assert set(shards) == {"stopped"}, "nothing works at them any more"
+    # The log is found as well once another launch is the newest.
+    assert call("launch", path, "--shard-tokens", 300)[0] == DONE
+    assert json.loads(call("doctor", path, "--json")[1].stdout) == [cause]
     # Another launch has made it.
     make(study, [0])
     assert call("doctor", path)[0] == DONE
