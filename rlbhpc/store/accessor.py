@@ -17,7 +17,7 @@ from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.xr import draw_weights, pass_curve
 from rlbhpc.store import band, guessing, samples
-from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS
+from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
@@ -71,7 +71,9 @@ class DatasetAccessor:
                 tile = np.nan_to_num(tile, nan=Status.MISSING)
             tile = tile.astype(np.int8, copy=False)
             index = tuple(place.get(dim, slice(None)) for dim in dims)
-            tile = band.up_to_stop(tile.reshape(*tile.shape[: len(dims)], -1), stop_after)
+            if tile.ndim == len(dims):  # of a single sample
+                tile = tile[..., np.newaxis]
+            tile = band.up_to_stop(tile, stop_after)
             n[index], c[index] = band.counts(tile, -1)
         if stop_after and by != VERDICT:
             self._reject_ended_by_another(by, n, c, stop_after)
@@ -149,7 +151,8 @@ class DatasetAccessor:
         Raises :class:`UserError` where arms or runs are joined: one must be selected, of the first.
         """
         dataset = self._dataset
-        self._require("seed")
+        for name in ("seed", "fingerprint", "sample"):
+            self._require(name)
         if more := [str(dim) for dim in dataset["seed"].dims if dim not in (*CELLS, "sample")]:
             raise UserError(f"texts are those of one {more[0]}: select it first, as `.sel` does")
         chosen = dataset.sel(problem=problem)
@@ -281,10 +284,15 @@ class TreeAccessor:
 
 def _stop_after(dataset: xr.Dataset) -> int:
     """Right samples at which a problem ends; 0 where none does."""
-    rules = np.unique(dataset["stop_after"].values) if "stop_after" in dataset else [0]
-    if len(rules) > 1:
+    return _common(dataset, "stop_after")
+
+
+def _common(dataset: xr.Dataset, rule: str) -> int:
+    """A number that all joined arms share, 0 where none has it."""
+    values = np.unique(dataset[rule].values) if rule in dataset else [0]
+    if len(values) > 1:
         raise UserError("these arms end their problems by different rules; count each by itself")
-    return int(rules[0])
+    return int(values[0])
 
 
 def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
@@ -295,10 +303,11 @@ def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
             "this cube was made by an earlier version, which did not store what the looks of "
             "`rlbhpc plan --until` began with; run `rlbhpc sample` and `rlbhpc compact`"
         )
-    if not stop_after and not looks:
+    n_of_all = _common(dataset, N_OF_ALL) or (looks["n"] if looks else 0)
+    if not stop_after and not n_of_all:
         return dataset
     numbers = np.atleast_1d(dataset["sample"].values)
-    n = looks["n"] if looks else len(numbers)
+    n = n_of_all or len(numbers)
     of_all = stop_after or n
     if (numbers < of_all).all():
         return dataset

@@ -6,6 +6,7 @@ A band is a pure function of the set of its rows; their order makes no differenc
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -85,7 +86,7 @@ def counts(verdict: NDArray[np.int8], axis: int) -> tuple[NDArray[np.int32], NDA
     """Count judged samples and right ones along an axis of verdict codes."""
     samples_last = np.moveaxis(verdict, axis, -1)
     shape, length = samples_last.shape[:-1], samples_last.shape[-1]
-    rows = samples_last.reshape(-1, length)
+    rows = samples_last.reshape(math.prod(shape), length)
     n, c = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
     # A few rows at a time stay in the processor's cache between the two passes.
     at_once = max(1, _CACHED // max(1, length))

@@ -101,6 +101,8 @@ STOP_AFTER: Final = _variable(
 #: Key of a group's provenance: the n that every problem has, and who has more, since looks at the
 #: results asked for it.
 LOOKS: Final = "looks"
+#: Coordinate with that n of a group that was opened: arms that are joined keep it.
+N_OF_ALL: Final = "n_of_all"
 #: Keys of the provenance of a group whose problems may have unequally many samples by design.
 SOME_END_EARLY: Final = {STOP_AFTER.name, LOOKS}
 

@@ -22,7 +22,7 @@ from zarr.storage import LocalStore, MemoryStore
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import cube
-from rlbhpc.store.cube_schema import GUESSABLE, STRATA
+from rlbhpc.store.cube_schema import GUESSABLE, LOOKS, N_OF_ALL, STRATA
 
 # Coordinates along the problems.
 _OF_PROBLEMS = {GUESSABLE.name, *(stratum.name for stratum in STRATA)}
@@ -129,6 +129,9 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
         if dim in sizes and dim not in coordinates:
             coordinates[dim] = xr.Variable((dim,), np.arange(sizes[dim]))
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
+    provenance: Any = attrs.get("provenance", {})
+    if isinstance(looks := provenance.get(LOOKS), dict):
+        coordinates[N_OF_ALL] = xr.Variable((), looks["n"])
     return xr.Dataset(variables, coordinates, plain_attributes(attrs))
 
 

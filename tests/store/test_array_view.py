@@ -120,6 +120,40 @@ def test_what_is_joined_or_masked_counts_as_it_did_alone(tree: xr.DataTree) -> N
     assert (base.reindex(problem=["math/none"]).rlb.counts().n == 0).all()
 
 
+@pytest.mark.parametrize("places", [(0, 1), (1, 0)])
+def test_what_looks_asked_for_is_no_fair_sample_of_joined_arms(
+    tmp_path: Path, places: tuple[int, int]
+) -> None:
+    """Looks at one arm ask for more samples of some problems; the other arm knows of no looks."""
+    layout = make_run(tmp_path / "run")
+    plan = replace(grid(P, N, (0,)), provenance={"looks": {"n": N - 2, "more": []}})
+    plan.save(layout.grid("base", SET))
+    tree = rlbhpc.open_cube(layout.root)
+    arms = [dataset(tree, "base"), dataset(tree, "rl")]
+    counts = xr.concat([arms[i] for i in places], "arm", join="outer").rlb.counts()
+    first = arms[0].isel(sample=slice(N - 2)).rlb.counts()
+    for name in ("n", "c"):
+        ours = counts[name].sel(arm="base", step=0)
+        np.testing.assert_array_equal(ours, first[name].sel(step=0))
+    other = arms[0].assign_coords(n_of_all=N - 3)
+    with pytest.raises(UserError, match="by different rules; count each by itself"):
+        xr.concat([arms[0], other], "arm").rlb.counts()
+
+
+def test_a_selection_of_nothing_has_no_samples(tree: xr.DataTree) -> None:
+    base = dataset(tree, "base")
+    for selection in ({"sample": []}, {"sample": [], "step": 0}, {"sample": slice(N, None)}):
+        counts = base.isel(selection).rlb.counts()
+        assert (counts.n == 0).all() and (counts.c == 0).all()
+        assert counts.sizes["problem"] == P
+
+
+@pytest.mark.parametrize("name", ["seed", "fingerprint", "sample"])
+def test_texts_of_what_cannot_name_them_are_refused(tree: xr.DataTree, name: str) -> None:
+    with pytest.raises(UserError, match=f"this Dataset has no variable '{name}'"):
+        dataset(tree, "base").drop_vars(name).rlb.texts(made.problem(0))
+
+
 @pytest.mark.parametrize("k", [2.5, [1, 2.5], "a", [1.0, np.nan]])
 def test_a_size_that_is_no_whole_number_is_refused(tree: xr.DataTree, k: object) -> None:
     for asked in (tree.rlb.curves, tree.rlb.pass_at_k, dataset(tree, "base").rlb.pass_at_k):
