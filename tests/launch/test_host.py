@@ -416,6 +416,19 @@ def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run
     assert (run.folder / "worked").read_text() == "4\n", "the second run had nothing to do"
 
 
+def test_who_is_submitted_anew_finds_the_shards_given_back(run: Run) -> None:
+    """It may start before the old job has ended, and would leave them to that one."""
+    run.stubs.add("scontrol", '[ "$1" != requeue ] || { echo "presently disabled" >&2; exit 1; }')
+    run.stubs.add("sbatch", "ls ../../claims >held; echo slurm 41_2 >../../claims/abc-00004.0; echo 41")
+    (run.folder / "sample.sbatch").touch()
+    run.start(*claim_words("4"), "--", "bash", "-c", "ls ../../claims >worked; exit 1", "{}",
+              SLURM_JOB_NAME="tiny-0a1b2c-0001-sample")  # fmt: skip
+    assert "it goes on as job 41_2" in run.ended()[1]
+    assert (run.folder / "worked").read_text() == "abc-00004.0\n"
+    assert (run.folder / "held").read_text() == ""
+    assert claims(run) == {"abc-00004.0": "slurm 41_2"}, "what is the new job's stays"
+
+
 def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
     (run.folder / "submitted").write_text("train 1\nsample-rl-10 33\n")
     words = ("--drain", "1", "--last", "1", "--release", "made=sample-rl-10",

@@ -75,7 +75,7 @@ def main(words: list[str]) -> int:
     code, warned = run(options, command, claims)
     after = sizes(options.progress)
     progress = any(size > before.get(path, 0) for path, size in after.items())
-    code, comes_back = outcome(task, record, code, warned, progress)
+    code, comes_back = outcome(task, record, claims, code, warned, progress)
     if not comes_back:
         claims.release()
     return code
@@ -103,8 +103,9 @@ def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tupl
 
 
 def outcome(
-    task: SlurmTask | LocalTask | None, record: Record, code: int, warned: str, progress: bool
-) -> tuple[int, bool]:
+    task: SlurmTask | LocalTask | None, record: Record, claims: Claims, code: int, warned: str,
+    progress: bool,
+) -> tuple[int, bool]:  # fmt: skip
     """Decide what becomes of the job: the exit code of the script, and whether it comes back."""
     if code in (DONE, NOTHING_TO_DO):
         record.went_on(ended=True)
@@ -133,10 +134,12 @@ def outcome(
         return (code if code > 0 else 128 - code), False
     if isinstance(task, LocalTask) and not failed:
         return TRY_AGAIN, False
-    return requeue(task, record, failed)
+    return requeue(task, record, claims, failed)
 
 
-def requeue(task: SlurmTask | LocalTask, record: Record, failed: bool) -> tuple[int, bool]:
+def requeue(
+    task: SlurmTask | LocalTask, record: Record, claims: Claims, failed: bool
+) -> tuple[int, bool]:
     """Put the job back into the queue, away from a node where it failed. Slurm then ends us."""
     if isinstance(task, LocalTask):
         return LOCAL_REQUEUE_RETURN_CODE, True
@@ -144,6 +147,8 @@ def requeue(task: SlurmTask | LocalTask, record: Record, failed: bool) -> tuple[
     try:
         task._requeue(REQUEUE_TRIES)
     except OSError as error:
+        # The new job may start at once, and would leave the shards to this one.
+        claims.release()
         number = task.resubmit()
         if number:
             say(f"it goes on as job {number}")

@@ -66,9 +66,9 @@ class Claims:
 
     def release(self) -> None:
         """Give back what is ours: what was made is on disk, and the rest anybody may make."""
-        for path in self.own:
+        while self.own:
             with contextlib.suppress(OSError):
-                path.unlink()
+                self.own.pop().unlink()
 
 
 def newest(folder: Path, name: str) -> tuple[int, str]:
