@@ -419,7 +419,8 @@ def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run
 def test_who_is_submitted_anew_finds_the_shards_given_back(run: Run) -> None:
     """It may start before the old job has ended, and would leave them to that one."""
     run.stubs.add("scontrol", '[ "$1" != requeue ] || { echo "presently disabled" >&2; exit 1; }')
-    run.stubs.add("sbatch", "ls ../../claims >held; echo slurm 41_2 >../../claims/abc-00004.0; echo 41")
+    claimed = "echo slurm 41_2 >../../claims/abc-00004.0"
+    run.stubs.add("sbatch", f"ls ../../claims >held; {claimed}; echo 41")
     (run.folder / "sample.sbatch").touch()
     run.start(*claim_words("4"), "--", "bash", "-c", "ls ../../claims >worked; exit 1", "{}",
               SLURM_JOB_NAME="tiny-0a1b2c-0001-sample")  # fmt: skip
