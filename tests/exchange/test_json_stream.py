@@ -153,5 +153,7 @@ def test_a_cut_list_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
 
 
 def test_json_lines_under_the_ending_of_json_stay_json_lines(tmp_path: Path) -> None:
-    path = lines(tmp_path / "a.json", [{"problem": "a", "score": n} for n in (0, 1)])
-    assert take_in(tmp_path / "run", path).samples == 2
+    for number, more in enumerate(({}, {"samples": [3]})):
+        rows = [{"problem": "a", "score": n, **more} for n in (0, 1)]
+        path = lines(tmp_path / "a.json", rows)
+        assert take_in(tmp_path / f"run{number}", path).samples == 2

@@ -93,3 +93,21 @@ def test_programs_are_known_by_their_task_and_judged_by_their_tests(tmp_path: Pa
     path = lines(tmp_path / "output.jsonl", [several])
     with pytest.raises(UserError, match=r"output\.jsonl:1: graded_list has 2 verdicts"):
         take_in(tmp_path / "other", path)
+
+
+@pytest.mark.parametrize("score", ["correct", "score", "verdict"])
+def test_scored_rows_with_fields_like_these_stay_scored_rows(tmp_path: Path, score: str) -> None:
+    row = {"problem": "a", score: "right" if score == "verdict" else 1}
+    for more in ({"num_generated_tokens": 5}, {"generation": "4", "expected_answer": "4"}):
+        run = tmp_path / "-".join(more)
+        take_in(run, lines(tmp_path / "a.jsonl", [row | more]))
+        assert verdicts(cube_of(run), "a") == [RIGHT]
+
+
+def test_fields_that_are_null_are_as_absent(tmp_path: Path) -> None:
+    nothing = {"id": None, "task_id": None, "num_generated_tokens": None}
+    rows = [nemo_row("p", "70", True, **nothing), nemo_row("q", "3", False, **nothing)]
+    take_in(tmp_path / "run", lines(tmp_path / "output.jsonl", rows))
+    cube = cube_of(tmp_path / "run")
+    assert (verdicts(cube, "0"), verdicts(cube, "1")) == ([RIGHT], [WRONG])
+    assert (cube.n_tokens == -1).all()

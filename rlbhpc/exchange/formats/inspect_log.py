@@ -41,7 +41,10 @@ class InspectLog:
         """By the ending; ``.json`` by what is in it."""
         if ending(path) == ".eval":
             return True
-        return ending(path) == ".json" and first_entry(path, "samples") is not None
+        if ending(path) != ".json":
+            return False
+        _, first = first_entry(path, "samples") or ("", None)
+        return isinstance(first, dict)
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the samples; ``metric`` names the scorer."""

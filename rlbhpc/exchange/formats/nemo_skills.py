@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
+from rlbhpc.exchange.formats import scored
 from rlbhpc.exchange.formats.form import (
     FINISH,
     Imported,
@@ -41,9 +42,11 @@ class NemoSkills:
     def fits(self, path: Path) -> bool:
         """By the fields of the first object."""
         names = set(first_names(path))
-        if "num_generated_tokens" in names:
-            return True
-        return "generation" in names and bool(names & {"expected_answer", *_SCORES})
+        if names.intersection(_SCORES):
+            return bool(names & {"generation", "num_generated_tokens"})
+        if names.intersection(scored.SCORES):  # somebody's own rows, with fields like these
+            return False
+        return "generation" in names and bool(names & {"expected_answer", "num_generated_tokens"})
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the records; ``metric`` is symbolic_correct, judgement or is_correct(-plus)."""
@@ -64,14 +67,16 @@ def _response(
         verdict = Status.NO_ANSWER
     gold = row.get("expected_answer")
     reason = row.get("finish_reason")
+    n_tokens = row.get("num_generated_tokens")
+    names = (row[key] for key in ("id", "task_id") if row.get(key) is not None)
     return Imported(
-        str(row.get("id", row.get("task_id", number))),
+        str(next(names, number)),
         verdict,
         sample,
         text=str(row.get("generation") or ""),
         answer=str(answer or ""),
         finish=FINISH.get(reason, -1) if isinstance(reason, str) else -1,
-        n_tokens=int(row.get("num_generated_tokens", -1)),
+        n_tokens=-1 if n_tokens is None else int(n_tokens),
         gold=None if gold is None else str(gold),
         question=str(row.get("problem") or row.get("question") or ""),
     )

@@ -16,7 +16,7 @@ from rlbhpc.exchange.formats.form import (
 from rlbhpc.exchange.formats.rows import fields, problem_id, rows, whole_number
 from rlbhpc.verify.verdict import Status
 
-_SCORES: Final = ("correct", "score", "verdict")
+SCORES: Final = ("correct", "score", "verdict")
 _TEXTS: Final = ("text", "response")
 
 
@@ -43,7 +43,7 @@ class Scored:
 
     @staticmethod
     def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
-        names = (metric,) if metric else _SCORES
+        names = (metric,) if metric else SCORES
         scores = {k: row[k] for k in names if k in row}
         score = choose_score(scores, metric, place) if scores else None
         if not scores:
