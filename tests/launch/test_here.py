@@ -100,6 +100,16 @@ def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
     assert found["launches"][0]["shards"] == {"stopped": [0, 1]}
 
 
+def test_a_job_without_shards_is_seen_at_work_too(tmp_path: Path, stubs: Stubs) -> None:
+    """A training that has outlived its launcher: another would write the same checkpoints."""
+    _, study, launch = launched(tmp_path / "s", "[ -e held ] || cp -r ../../claims held")
+    assert submit(launch).returncode == INCOMPLETE
+    (claim,) = (launch / "held").iterdir()
+    kind, host, _, _ = claim.read_text().split()
+    assert (kind, host) == ("local", socket.gethostname())
+    assert not list(study.layout.claims.iterdir())
+
+
 @pytest.mark.parametrize(
     ("visible", "per_copy", "used"),
     [

@@ -456,7 +456,7 @@ def test_a_task_works_without_claims_where_none_can_be_written(run: Run) -> None
     (run.folder / "../../claims").resolve().write_text("a file")
     code, text = work_on(run, "4")
     assert code == 0
-    assert "abc-00004.0" in text and "its shard is worked without a claim" in text
+    assert "abc-00004.0" in text and "it is worked without a claim" in text
     assert (run.folder / "worked").read_text() == "4\n"
 
 

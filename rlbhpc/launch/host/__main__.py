@@ -69,6 +69,9 @@ def main(words: list[str]) -> int:
             return DONE
         command = [",".join(ours) if word == "{}" else word for word in command]
         options.progress += [f"../../journals/*/*/{options.plan}-{int(s):05d}-*" for s in ours]
+    if isinstance(task, LocalTask):
+        # A training, too, is seen at work once its launcher is gone.
+        claims.claim(f"local-{name}")
     if isinstance(task, SlurmTask):
         command = [word.replace("{head}", task.hostnames[0]) for word in command]
     before = sizes(options.progress)

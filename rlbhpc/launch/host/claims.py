@@ -32,15 +32,15 @@ class Claims:
         ours = []
         others = {}
         for shard in shards:
-            holder = self._claim(f"{self.plan}-{int(shard):05d}")
+            holder = self.claim(f"{self.plan}-{int(shard):05d}")
             if holder:
                 others[shard] = holder
             else:
                 ours.append(shard)
         return ours, others
 
-    def _claim(self, name: str) -> str:
-        """Claim one shard; returns who else holds it, if somebody does."""
+    def claim(self, name: str) -> str:
+        """Claim what has a name; returns who else holds it, if somebody does."""
         while True:
             generation, holder = newest(CLAIMS, name)
             if holder == self.holder:
@@ -52,7 +52,7 @@ class Claims:
             try:
                 is_ours = create(path, self.holder)
             except OSError as error:
-                say(f"{path}: {error.strerror}; its shard is worked without a claim")
+                say(f"{path}: {error.strerror}; it is worked without a claim")
                 return ""
             if is_ours:
                 self.own.append(path)
