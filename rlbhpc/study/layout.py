@@ -145,10 +145,13 @@ class Layout:
         """Every arm and problem set that has a plan, journals or parts."""
         groups: set[tuple[str, str]] = set()
         # A writer that was killed leaves a grid under another ending than its own.
-        for kind, ending in (("journals", ""), ("parts", ""), ("grids", ".json")):
+        for kind in ("journals", "parts"):
             for arm in entries(self.root / kind):
-                names = [path.name for path in entries(arm) if path.name.endswith(ending)]
-                groups |= {(arm.name, name.removesuffix(ending)) for name in names}
+                # Beside the folders may lie what a file manager leaves.
+                groups |= {(arm.name, path.name) for path in entries(arm) if path.is_dir()}
+        # A writer that was killed leaves a grid under another ending than its own.
+        for arm in entries(self.root / "grids"):
+            groups |= {(arm.name, path.stem) for path in entries(arm) if path.suffix == ".json"}
         return sorted(groups)
 
     @property

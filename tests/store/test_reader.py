@@ -257,6 +257,15 @@ def test_texts_of_a_selection_are_its_own(layout: Layout) -> None:
         assert texts.values[0, -1] == sample(1, 5, 50).text
 
 
+def test_stray_files_are_no_groups(layout: Layout) -> None:
+    journal(layout, samples(range(2), 3), "a")
+    for folder in (layout.root / "journals", layout.root / "journals" / ARM):
+        (folder / ".DS_Store").write_text("")
+    assert layout.groups() == [(ARM, SET)]
+    compact(layout)
+    assert [node.path for node in rlbhpc.open_cube(layout.root).leaves] == [f"/{ARM}/{SET}"]
+
+
 def test_a_bare_cube_opens_and_says_that_it_has_no_texts(tmp_path: Path, layout: Layout) -> None:
     journal(layout, samples(range(2), 3), "a")
     compact(layout)
