@@ -76,6 +76,14 @@ class LaunchFolder:
         """Whether somebody cancelled it: whatever starts of it ends at once."""
         return (self.path / "cancelled").exists()
 
+    def reject_cancelled(self) -> None:
+        """Refuse to submit or run what somebody cancelled."""
+        if self.is_cancelled:
+            raise UserError(
+                f"launch {self.path.name} was cancelled; run `rlbhpc launch` again, which plans"
+                " what is left"
+            )
+
     @property
     def clusters(self) -> str:
         """Where a site has several: those that its jobs went to."""
@@ -152,11 +160,7 @@ def alone(folder: Path, verb: str) -> Iterator[LaunchFolder]:
     with lock(layout.launches, f"{verb} launch {folder.resolve().name}"):
         folders = traced(layout)
         launch = _among(folders, folder)
-        if launch.is_cancelled:
-            raise UserError(
-                f"launch {launch.path.name} was cancelled; run `rlbhpc launch` again, which plans"
-                " what is left"
-            )
+        launch.reject_cancelled()
         if launch.jobs.keys() - launch.submitted.keys():
             _reject_newer(launch, [other for other in folders if other is not launch])
         yield launch

@@ -38,6 +38,7 @@ def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[Stu
             if launch.submitted.get(name):
                 say(f"{name}: {launch.submitted[name][-1]}, submitted before")
                 continue
+            launch.reject_cancelled()
             number = _send_one(sent, name)
             say(f"{name}: {number}")
         return launch_in(folder).submitted_jobs()

@@ -188,6 +188,18 @@ def test_a_launch_that_was_cancelled_is_not_sent_again(tmp_path: Path, stubs: St
     assert (new / "submitted").exists() and not (new / "cancelled").exists()
 
 
+def test_a_launch_that_is_cancelled_while_it_is_sent_sends_no_more(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    path, _ = study_in(tmp_path / "s")
+    launch = written(prepare(path))
+    stubs.add("sbatch", "touch cancelled; echo 7")
+    with pytest.raises(UserError, match="launch 0001 was cancelled"):
+        launch.submit(say=lambda line: None)
+    assert [words[-1] for words in stubs.calls("sbatch")] == ["sample.sbatch"]
+    assert "sample 7\n" in (launch.folder / "submitted").read_text()
+
+
 def test_cancel_stops_the_jobs_of_a_process_that_does_the_work_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
