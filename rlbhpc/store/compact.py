@@ -106,8 +106,9 @@ def _round(
         return None
     except OSError as error:
         # What is read knows its file; of all else it is the cube that cannot be written.
-        path = layout.root / (error.filename or layout.cubes)
-        path = layout.cubes if path.is_relative_to(layout.cubes) else path
+        path = Path(error.filename or layout.cubes)
+        if path.absolute().is_relative_to(layout.cubes.absolute()):
+            path = layout.cubes
         raise files.explain(error, path, "; the cube is as it was") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -528,13 +528,31 @@ def test_a_file_that_cannot_be_read_is_named(
     assert text.count("\n") == 1
 
 
+def fill(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "more").open("wb", buffering=0) as more:
+        while more.write(bytes(4096)):
+            pass
+
+
+def test_a_cube_on_a_full_disk_is_named_as_its_user_names_it(
+    layout: Layout,
+    small_disk: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copytree(layout.root, small_disk / "run")
+    fill(small_disk)
+    monkeypatch.chdir(small_disk)
+    code, text = said(capsys, "compact", "run")
+    assert code == TRY_AGAIN
+    assert text.startswith("rlbhpc: run/cubes: No space left on device (ENOSPC); the cube is as")
+
+
 def test_a_report_on_a_full_disk_is_worth_another_try(
     layout: Layout, small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = small_disk / "report"
-    with contextlib.suppress(OSError), (small_disk / "more").open("wb", buffering=0) as more:
-        while more.write(bytes(4096)):
-            pass
+    fill(small_disk)
     code, text = said(capsys, "report", layout.root, "-o", out)
     assert code == TRY_AGAIN
     assert "No space left on device (ENOSPC)" in text
