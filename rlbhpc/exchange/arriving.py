@@ -134,6 +134,7 @@ class ArrivingSamples:
                 f"{path}: {problem!r} has an id, step, seed or token count that can't be stored "
                 f"({error})"
             ) from error
+        self.lengths[cell] = max(self.lengths[cell], number + 1)
         digests = self._digests.setdefault(cell, {})
         key = SampleKey(self.target.arm, step, problem, number)
         failed = response.verdict is Status.ERROR
@@ -143,7 +144,6 @@ class ArrivingSamples:
             digests[number] = digest
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
-            self.lengths[cell] = max(self.lengths[cell], number + 1)
             self._features.update(_features(response))
         elif digests[number] == digest or failed:
             self.known += 1

@@ -92,7 +92,8 @@ def import_files(
         if counts.cells:
             arm, problem_set, model = target.arm, target.problem_set, target.model
             new_counts = tables.put_counts(layout, arm, problem_set, model, counts.cells)
-        if samples.new:
+        # A plan that was lost is written again: without it the cube stays as it is.
+        if samples.new or (samples.known and Grid.load(_plan(layout, target)) is None):
             judged_by = verifier.module.FINGERPRINT if verifier else "the file"
             _store(layout, samples, _origins(forms, judged_by))
     already = samples.known + len(counts.cells) - new_counts
@@ -237,20 +238,25 @@ def _origins(forms: dict[Path, Form], judged_by: str) -> dict[str, Any]:
 
 
 def _store(layout: Layout, samples: ArrivingSamples, origins: dict[str, Any]) -> None:
-    """Write the new samples into a journal, and ask for their cells in the grid."""
+    """Write the new samples into a journal, and ask for the cells of all in the grid."""
     target = samples.target
-    attempt = attempts.begin(layout, {"imported": origins})
-    with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
-        for sample in samples.samples():
-            writer.append(sample)
+    if samples.new:
+        attempt = attempts.begin(layout, {"imported": origins})
+        with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
+            for sample in samples.samples():
+                writer.append(sample)
     cells = {
         Cell(target.arm, step, problem, target.request): length
         for (step, problem), length in samples.lengths.items()
     }
-    old = Grid.load(layout.grid(target.arm, target.problem_set))
+    old = Grid.load(_plan(layout, target))
     earlier = old.provenance.get("imported", {}) if old else {}
     provenance = {"imported": {**earlier, **origins}}
     grid.ask(layout, target.arm, target.problem_set, target.model, cells, provenance)
+
+
+def _plan(layout: Layout, target: Target) -> Path:
+    return layout.grid(target.arm, target.problem_set)
 
 
 def _stored(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:

@@ -264,8 +264,8 @@ def _refuse_planless(base: Base | None, sources: Sources) -> None:
         if plans.get(str(group)) and not sources.inputs["plans"][str(group)]:
             raise PurgedError(
                 f"{sources.layout.grid(*group)}: gone, and the cube was made by it. The cube stays "
-                "as it is. `rlbhpc sample` or `launch` writes it again; to go on without it, "
-                "remove this cube first",
+                "as it is. `rlbhpc sample` or `launch` writes it again, and of imported samples "
+                "`rlbhpc import` of their files; to go on without it, remove this cube first",
                 1,
             )
 

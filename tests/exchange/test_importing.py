@@ -381,6 +381,21 @@ def test_a_folder_without_results_says_what_could_be_there(tmp_path: Path) -> No
         take_in(tmp_path / "run", path, judge="math")
 
 
+def test_an_import_of_what_is_known_writes_a_lost_plan_again(tmp_path: Path) -> None:
+    rows = [{"problem": problem, "score": 1} for problem in "aab"]
+    path = lines(tmp_path / "a.jsonl", rows)
+    take_in(tmp_path / "run", path)
+    cube_of(tmp_path / "run")
+    plan = Layout(tmp_path / "run").grid("theirs", "set")
+    before = plan.read_bytes()
+    plan.unlink()
+    with pytest.raises(UserError, match="`rlbhpc import` of their files"):
+        cube_of(tmp_path / "run")
+    assert take_in(tmp_path / "run", path).samples == 0
+    assert plan.read_bytes() == before
+    assert verdicts(cube_of(tmp_path / "run"), "a") == [RIGHT, RIGHT]
+
+
 def test_what_of_a_folder_is_not_read_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     lines(folder / "a.jsonl", [{"problem": "a", "score": 1}])
