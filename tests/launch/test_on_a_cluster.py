@@ -113,6 +113,27 @@ def test_more_shards_than_an_array_may_have_end_in_the_local_cube(site: Site) ->
     site.rlbhpc("launch", str(study), *words, codes=(4,))
 
 
+def test_a_launch_that_seals_as_it_goes_ends_in_the_local_cube(site: Site) -> None:
+    """As one of 250 tasks and more does; here behind every five."""
+    study = study_at(site, samples=4)
+    words = ["launch", str(study), "--cluster", str(site.cluster()), "--submit"]
+    words += ["--shard-tokens", shard_tokens(study, 23)]
+    script = (
+        "from rlbhpc.launch import jobs; jobs.SEALED_TOGETHER = 5; "
+        f"from rlbhpc.cli.main import main; main({words})"
+    )
+    done = site.run(site.python, "-c", script)
+    assert done.returncode == 0, done.stderr
+    run = site.folder / "runs" / "tiny"
+    names = {path.stem for path in (run / "launches" / "0001").glob("seal.*.sbatch")}
+    assert names == {f"seal.{number:03d}" for number in range(4)}
+    site.idle()
+    status = site.status(str(run))
+    assert (status["missing"], status["failures"]) == (0, [])
+    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
+    assert not list((run / "journals").rglob("*.journal"))
+
+
 def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
     """On Slurm bare and in an image, and on this machine; edits while jobs wait change nothing."""
     if not IMAGE.is_file():
