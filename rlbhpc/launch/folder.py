@@ -48,7 +48,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
         _refuse_edited(before)
         if texts_of(replace(draft, folder=before.path), jobs) == _texts_in(before.path):
             # What was submitted meanwhile has been counted this time.
-            _write_record(before.path, {**before.record, "seen": draft.seen})
+            _write_record(before.path, {**before.record, "counted": draft.counted})
             return before.path
     draft = replace(draft, folder=next_folder(draft.study.layout))
     texts = texts_of(draft, jobs)
@@ -67,7 +67,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
         "clusters": directives(draft, jobs[0]).get("clusters", ""),
         "dependency": draft.options.get("dependency", ""),
         "throttle": draft.cluster.throttle,
-        "seen": draft.seen,
+        "counted": draft.counted,
         "jobs": {
             job.name: {
                 "kind": job.kind,
@@ -171,12 +171,12 @@ def image_of(draft: Draft) -> dict[str, Any]:
     if not path.is_file():
         return {"path": str(path)}
     status = path.stat()
-    seen = {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    file_state = {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     for launch in reversed(launches(draft.study.layout)):
         image = launch.record.get("image", {})
-        if image.get("sha256") and seen.items() <= image.items():
+        if image.get("sha256") and file_state.items() <= image.items():
             return dict(image)
-    return {**seen, "sha256": digest(path)}
+    return {**file_state, "sha256": digest(path)}
 
 
 def next_folder(layout: Layout) -> Path:

@@ -167,12 +167,12 @@ def alone(folder: Path, verb: str) -> Iterator[LaunchFolder]:
 
 
 def _reject_newer(launch: LaunchFolder, others: Iterable[LaunchFolder]) -> None:
-    seen = launch.record.get("seen", ())
+    counted = launch.record.get("counted", ())
     late = {
         number
         for other in others
         for script, numbers in other.by_script.items()
-        if script not in seen
+        if script not in counted
         for number in numbers
     }
     rows = live(other for other in others if other.ids & late)

@@ -73,8 +73,8 @@ def prepare(
         plan, shards = _help(resolved, present, running) or (plan, ())
     # What is refused above leaves the study of the jobs that wait as it is.
     judged = tuple(remember(resolved))
-    seen = tuple(script for folder in folders for script in folder.by_script)
-    draft = Draft(resolved, plan.name, entry, name, options or {}, seen=seen)
+    counted = tuple(script for folder in folders for script in folder.by_script)
+    draft = Draft(resolved, plan.name, entry, name, options or {}, counted=counted)
     notes = (*retired, *(launch.note for launch in running))
     jobs: list[Job] = []
     if shards or training:

@@ -63,7 +63,7 @@ class Draft:
 
     ``options`` are the sbatch options of the command line; ``image`` is the SHA-256 of the image
     that jobs run in; ``folder`` is where the scripts will lie; ``last`` is the job that sends mail.
-    ``seen`` are the scripts of other launches whose jobs the plan has counted.
+    ``counted`` are the scripts of other launches whose jobs the plan has counted.
     """
 
     study: Study
@@ -74,7 +74,7 @@ class Draft:
     folder: Path = Path()
     image: str = ""
     last: str = LAST
-    seen: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:

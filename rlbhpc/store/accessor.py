@@ -164,10 +164,11 @@ class DatasetAccessor:
         matches = samples.find(
             self._layout(), group, {problem: numbers.tolist()}, set(steps.tolist())
         )
-        asked = np.atleast_1d(chosen["fingerprint"].values)
-        requests = dict(zip(steps.tolist(), asked, strict=True))
+        fingerprints = np.atleast_1d(chosen["fingerprint"].values)
+        requests = dict(zip(steps.tolist(), fingerprints, strict=True))
         # A join with holes turns whole numbers into floats.
-        if any(requests[row.key.step] != asked.dtype.type(row.fingerprint) for row, _ in matches):
+        as_stored = fingerprints.dtype.type
+        if any(requests[row.key.step] != as_stored(row.fingerprint) for row, _ in matches):
             raise UserError(
                 f"{problem}: the samples in {dataset.encoding['source']} answer another request; "
                 "open the run that these come from, and take its texts before it is joined"

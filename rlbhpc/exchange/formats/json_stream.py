@@ -176,8 +176,8 @@ class _Text:
 
     def _take(self, expected: str) -> None:
         if self.next() != expected:
-            wanted = expected if expected == ":" else f", or {expected}"
-            cause = f"expected {wanted}" if self.next() else "the file ends"
+            alternatives = expected if expected == ":" else f", or {expected}"
+            cause = f"expected {alternatives}" if self.next() else "the file ends"
             raise self._complaint(cause, self._at)
         self._at += 1
 
