@@ -204,7 +204,7 @@ def _judged(
     for response in responses:
         text = response.text
         if text is None or response.gold is None:
-            missing = "text of a response" if text is None else "reference answer"
+            missing = "text of a response" if text is None else "single reference answer"
             raise UserError(
                 f"{path}: problem {response.problem} has no {missing} in this file, so it can't be "
                 "judged again; import it without --judge-again"

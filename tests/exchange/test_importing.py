@@ -376,7 +376,7 @@ def test_a_folder_without_results_says_what_could_be_there(tmp_path: Path) -> No
         take_in(tmp_path / "run", tmp_path / "empty")
     with pytest.raises(UserError, match="no such file or folder"):
         take_in(tmp_path / "run", tmp_path / "absent")
-    with pytest.raises(UserError, match="has no reference answer in this file"):
+    with pytest.raises(UserError, match="has no single reference answer in this file"):
         path = lines(tmp_path / "a.jsonl", [{"problem": "a", "score": 1, "text": "4"}])
         take_in(tmp_path / "run", path, judge="math")
 

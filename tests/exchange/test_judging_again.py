@@ -34,7 +34,7 @@ def test_texts_without_a_score_are_judged(tmp_path: Path) -> None:
     take_in(tmp_path / "run", path, judge=str(tmp_path / "mine.py"))
     assert verdicts(cube_of(tmp_path / "run"), "a") == [RIGHT, WRONG, WRONG]
     nothing = lines(tmp_path / "b.jsonl", [{"problem": "a", "text": "4", "gold": None}])
-    with pytest.raises(UserError, match="problem a has no reference answer in this file"):
+    with pytest.raises(UserError, match="problem a has no single reference answer in this file"):
         take_in(tmp_path / "run", nothing, judge="math")
 
 
@@ -130,3 +130,56 @@ def test_what_a_verifier_failed_on_is_tried_again_by_the_same_command(tmp_path: 
     flag.unlink()
     assert again() == (0, 3)
     assert verdicts(cube_of(tmp_path / "run"), "a") == [RIGHT, RIGHT, WRONG]
+
+
+GOLDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lm_eval.jsonl": ("target", {"doc_id": 2, "resps": [["so 18"]], "filtered_resps": ["18"]}),
+    "output-rs0.jsonl": ("expected_answer", {"generation": "so 18", "num_generated_tokens": 3}),
+    "scored.jsonl": ("gold", {"problem": "a", "text": "so 18"}),
+    "inspect.json": ("target", {"id": 7, "epoch": 1, "output": {"choices": [
+        {"message": {"content": "so 18"}, "stop_reason": "stop"}]}}),
+    "verl.jsonl": ("gts", {"input": "?", "output": "so 18", "step": 1, "score": 0.1}),
+    "limit.jsonl": ("gt", {"idx": 0, "code": ["so 18"], "pred": ["18"], "score": [True]}),
+}  # fmt: skip
+
+
+def with_gold(folder: Path, name: str, gold: object) -> Path:
+    field, row = GOLDS[name]
+    record: object = {**row, field: gold}
+    (folder / name).write_text(json.dumps({"samples": [record]} if "inspect" in name else record))
+    return folder / name
+
+
+@pytest.mark.parametrize("gold", ["18", 18, ["18"], [18]])
+@pytest.mark.parametrize("name", GOLDS)
+def test_a_reference_answer_may_be_a_number_or_alone_in_a_list(
+    tmp_path: Path, name: str, gold: object
+) -> None:
+    (tmp_path / "mine.py").write_text("def verify(gold, text, problem): return gold == '18'\n")
+    path = with_gold(tmp_path, name, gold)
+    take_in(tmp_path / "run", path, judge=str(tmp_path / "mine.py"))
+    assert cube_of(tmp_path / "run").verdict.values.max() == RIGHT
+
+
+@pytest.mark.parametrize("gold", [["18", "19"], [], None, {"value": "18"}])
+@pytest.mark.parametrize("name", GOLDS)
+def test_several_reference_answers_are_not_judged_by(
+    tmp_path: Path, name: str, gold: object
+) -> None:
+    path = with_gold(tmp_path, name, gold)
+    with pytest.raises(UserError, match="has no single reference answer in this file"):
+        take_in(tmp_path / "run", path, judge="math")
+
+
+@pytest.mark.parametrize(
+    ("target", "gold"),
+    [("['so\\n#### 18']", "18"), ('["1\'8"]', "1'8"), ("[-2, 7]", "[-2, 7]"), ("['a", "['a")],
+)
+def test_lm_eval_writes_lists_as_python_does(tmp_path: Path, target: str, gold: str) -> None:
+    (tmp_path / "mine.py").write_text(f"def verify(gold, text, p): return gold == {gold!r}\n")
+    path = with_gold(tmp_path, "lm_eval.jsonl", target)
+    take_in(tmp_path / "run", path, judge=str(tmp_path / "mine.py"))
+    assert verdicts(cube_of(tmp_path / "run"), "2") == [RIGHT]
+    several = with_gold(tmp_path, "lm_eval.jsonl", "['18', '19']")
+    with pytest.raises(UserError, match="no single reference"):
+        take_in(tmp_path / "other", several, judge="math")

@@ -29,7 +29,7 @@ class Imported:
     the order in which they stand. ``finish`` and ``n_tokens`` are −1 where the file does not say.
     ``verdict`` is None where the file has no score for this response, and a complaint where it has
     one that is no verdict. ``text`` is None where a response has none, and ``gold`` where the file
-    does not hold the reference answer: then the response can't be judged again. ``question`` is
+    does not hold one reference answer: then the response can't be judged again. ``question`` is
     empty where the file does not hold it.
     """
 
@@ -93,6 +93,16 @@ def same_length(place: str, **columns: list[Any]) -> int:
         listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise UserError(f"{place}: lists of different lengths: {listed}")
     return next(iter(lengths.values()))
+
+
+def single_reference(value: Any) -> str | None:
+    """The reference answer in a field: a text or a number, possibly alone in a list.
+
+    None where there are several: files do not say whether one of them is enough.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    return str(value) if isinstance(value, str | int | float) else None
 
 
 def reference_answer(text: str) -> str:

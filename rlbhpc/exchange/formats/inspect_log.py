@@ -19,6 +19,7 @@ from rlbhpc.exchange.formats.form import (
     choose_score,
     ending,
     row_of,
+    single_reference,
 )
 from rlbhpc.exchange.formats.json_stream import entries, first_entry
 from rlbhpc.verify.verdict import Status
@@ -75,7 +76,7 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         n_tokens=int((row["output"].get("usage") or {}).get("output_tokens", -1))
         if "output" in row
         else -1,
-        gold=target if isinstance(target := row.get("target"), str) else None,
+        gold=single_reference(row.get("target")),
         question=_question(row.get("input") or ""),
     )
 

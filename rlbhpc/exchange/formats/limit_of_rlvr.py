@@ -13,6 +13,7 @@ from rlbhpc.exchange.formats.form import (
     json_lines,
     row_of,
     same_length,
+    single_reference,
 )
 from rlbhpc.exchange.formats.json_stream import first_names
 
@@ -50,6 +51,6 @@ def _responses(row: dict[str, Any], place: str) -> Iterator[Imported]:
             text=str(texts[number]),
             answer=str(answers[number]),
             finish=FINISH.get(reasons[number], -1),
-            gold=str(row["gt"]) if "gt" in row else None,
+            gold=single_reference(row.get("gt")),
             question=str(row.get("question") or ""),
         )

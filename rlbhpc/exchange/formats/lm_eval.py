@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,7 @@ from rlbhpc.exchange.formats.form import (
     json_lines,
     reference_answer,
     row_of,
+    single_reference,
 )
 from rlbhpc.exchange.formats.json_stream import first_names
 from rlbhpc.verify.verdict import Status
@@ -84,7 +87,7 @@ def _several_filters(path: Path) -> str:
 
 def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[Imported]:
     problem = str(row["doc_id"])
-    gold = reference_answer(str(row["target"])) if "target" in row else None
+    gold = _gold(row.get("target"))
     if any(map(_is_weighed, row["resps"])):
         return [Imported(problem, _verdict(row, score_name, place), text=None)]
     responses = [
@@ -96,6 +99,15 @@ def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[
     filtered = _flat(row.get("filtered_resps", []))
     answer = filtered[0] if filtered else ""
     return [replace(responses[0], verdict=_verdict(row, score_name, place), answer=answer)]
+
+
+def _gold(target: Any) -> str | None:
+    """The reference answer; lm-eval writes a list of texts as Python does: ``"['18']"``."""
+    if isinstance(target, str) and target.startswith(("['", '["')):
+        with suppress(ValueError, SyntaxError):
+            target = ast.literal_eval(target)
+    text = single_reference(target)
+    return None if text is None else reference_answer(text)
 
 
 def _question(doc: Any) -> str:

@@ -16,6 +16,7 @@ from rlbhpc.exchange.formats.form import (
     choose_score,
     json_lines,
     row_of,
+    single_reference,
 )
 from rlbhpc.exchange.formats.json_stream import first_names
 from rlbhpc.verify.verdict import Status
@@ -65,7 +66,6 @@ def _response(
     answer = row.get("predicted_answer", "")
     if answer is None and verdict is Status.WRONG:
         verdict = Status.NO_ANSWER
-    gold = row.get("expected_answer")
     reason = row.get("finish_reason")
     n_tokens = row.get("num_generated_tokens")
     names = (row[key] for key in ("id", "task_id") if row.get(key) is not None)
@@ -77,7 +77,7 @@ def _response(
         answer=str(answer or ""),
         finish=FINISH.get(reason, -1) if isinstance(reason, str) else -1,
         n_tokens=-1 if n_tokens is None else int(n_tokens),
-        gold=None if gold is None else str(gold),
+        gold=single_reference(row.get("expected_answer")),
         question=str(row.get("problem") or row.get("question") or ""),
     )
 

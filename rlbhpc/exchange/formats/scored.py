@@ -12,6 +12,7 @@ from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,
+    single_reference,
 )
 from rlbhpc.exchange.formats.rows import fields, problem_id, rows, whole_number
 from rlbhpc.verify.verdict import Status
@@ -73,7 +74,7 @@ class Scored:
                 -1 if finish is None else Finish[str(finish).upper()],
                 whole_number(row.get("n_tokens", -1)),
                 whole_number(row.get("seed", -1)),
-                str(row["gold"]) if row.get("gold") is not None else None,
+                single_reference(row.get("gold")),
                 str(row.get("question", "")),
             )
         except (TypeError, ValueError, OverflowError) as error:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import Imported, as_verdict, json_lines, row_of
+from rlbhpc.exchange.formats.form import (
+    Imported,
+    as_verdict,
+    json_lines,
+    row_of,
+    single_reference,
+)
 from rlbhpc.exchange.formats.json_stream import first_names
 from rlbhpc.verify.verdict import Status
 
@@ -44,7 +50,6 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
     score = row[name]
     verdict = Status.WRONG if score == -1 else as_verdict(score, place)
     prompt = hashlib.sha256(row["input"].encode()).hexdigest()
-    gold = row.get("gts")
     return Imported(
         f"prompt-{prompt[:16]}",
         verdict,
@@ -52,6 +57,6 @@ def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
         text=str(row["output"]),
         answer=str(row.get("pred") or ""),
         # What else a reward function takes, such as a table, is no reference answer.
-        gold=str(gold) if isinstance(gold, str | int | float) else None,
+        gold=single_reference(row.get("gts")),
         question=row["input"],
     )
