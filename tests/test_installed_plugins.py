@@ -164,7 +164,7 @@ def test_all_plugins_of_a_study_are_known_by_package_and_content(study: Path) ->
     ("module", "stale", "key"),
     [
         ("theirs_sets", set(), None),
-        ("theirs_verifiers", set(), "problem_sets.sums.verifier"),
+        ("theirs_verifiers", {"rl"}, "problem_sets.sums.verifier"),
         ("theirs_rewards", {"rl"}, "recipes.mine.options.rewards.short"),
         ("theirs_algorithms", {"rl"}, "recipes.mine.algorithm"),
         ("theirs_engines", {"sums"}, "arms.sums.engine"),

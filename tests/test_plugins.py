@@ -18,6 +18,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.difference import diff
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.lineage import begin_training
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import brought
 from rlbhpc.study.plugin_copies import self_contained
@@ -131,7 +132,7 @@ def run(*words: object) -> str:
     ("file", "stale"),
     [
         ("sums.py", set()),
-        ("verifier.py", set()),
+        ("verifier.py", {("rl", "sums"), ("rl", "plain")}),
         ("reward.py", {("rl", "sums"), ("rl", "plain")}),
         ("algorithm.py", {("rl", "sums"), ("rl", "plain")}),
         ("statistic.py", set()),
@@ -147,7 +148,7 @@ def test_a_byte_of_a_plugin_makes_stale_what_it_decides(
     after = load_study(folder / "own.yaml")
     changed = {block for block in prints(before) if prints(before)[block] != prints(after)[block]}
     assert changed == stale
-    # What a set, a verifier or a statistic decides is known by its content, not by its samples.
+    # What a set decides is known by its problems.
     assert (before.hash != after.hash) == (file != "sums.py")
 
 
@@ -169,6 +170,30 @@ def test_a_byte_of_an_engine_makes_stale_what_it_draws(folder: Path) -> None:
     # Whichever of rlbhpc's own engines draws a sample, it counts; so do those of before.
     named = load_study(folder / "own.yaml", [arm, "arms.base.engine=vllm"])
     assert prints(named) == prints(after)
+
+
+@pytest.mark.parametrize(("keep", "other"), [("right", True), ("all", False)])
+def test_a_byte_of_a_verifier_changes_what_right_answers_teach(
+    folder: Path, keep: str, other: bool
+) -> None:
+    changes = [
+        f"recipes={{pupil: {{algorithm: sft, teacher: {{arm: base, keep: {keep}}}}}}}",
+        "models.rl={train: {from: base, recipe: pupil}, steps: [1]}",
+    ]
+    before = load_study(folder / "own.yaml", changes)
+    with (folder / "verifier.py").open("a") as text:
+        text.write("# a remark\n")
+    after = load_study(folder / "own.yaml", changes)
+    assert (before.digests["rl"][1] != after.digests["rl"][1]) == other
+
+
+def test_a_training_goes_on_only_by_the_verifier_that_it_began_with(folder: Path) -> None:
+    begin_training(load_study(folder / "own.yaml"), "rl")
+    begin_training(load_study(folder / "own.yaml"), "rl")
+    with (folder / "verifier.py").open("a") as text:
+        text.write("# a remark\n")
+    with pytest.raises(UserError, match="model rl: the training in .* was begun by recipe"):
+        begin_training(load_study(folder / "own.yaml"), "rl")
 
 
 def test_a_byte_of_a_teachers_engine_makes_another_model(folder: Path) -> None:

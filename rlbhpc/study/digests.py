@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rlbhpc import plugins
 from rlbhpc.study.content import content_digest, model_config
-from rlbhpc.study.recipe import FREE_OPTIONS, Recipe
+from rlbhpc.study.recipe import FREE_OPTIONS, Recipe, Teacher
 from rlbhpc.study.study import Study
 
 
@@ -71,6 +71,7 @@ class Digests:
             del record["options"][name]
         if recipe.problems is not None:
             record["problems"] = dict(study.problem_hashes[recipe.problems])
+            record["problems"] |= self._own_verifier(recipe.problems)
         if recipe.prompt is not None:
             record["prompt"] = study.prompts[recipe.prompt].digest
         if recipe.texts is not None:
@@ -78,18 +79,21 @@ class Digests:
         if (teacher := record["options"].get("teacher")) in study.models:
             record["options"]["teacher"] = self.digest(teacher, study.last_step(teacher))
         if recipe.teacher is not None:
-            record["teacher"] |= {"arm": self._arm(recipe.teacher.arm)}
+            record["teacher"] |= {"arm": self._arm(recipe.teacher)}
         return cast(dict[str, Any], plugins.replaced(record, study.plugins))
 
-    def _arm(self, name: str) -> dict[str, Any]:
-        """Say what the responses of an arm's last step depend on."""
-        study, arm = self.study, self.study.arms[name]
+    def _arm(self, teacher: Teacher) -> dict[str, Any]:
+        """Say what the kept responses of an arm's last step depend on."""
+        study, name = self.study, teacher.arm
+        arm = study.arms[name]
         sets: dict[str, list[Any]] = {
             s: [study.n(name, s), dict(study.problem_hashes[s])] for s in study.sets(name)
         }
         for set_name, drawn in sets.items():
             if stop_after := study.stop_after(name, set_name):
                 drawn.append(stop_after)
+            if teacher.keep == "right":
+                drawn += self._own_verifier(set_name).values()
         sampling = [arm.sampling.temperature, arm.sampling.top_p, arm.sampling.max_tokens]
         return {
             "model": self.digest(arm.model, arm.steps[-1]),
@@ -98,3 +102,12 @@ class Digests:
             "sets": sets,
             **study.brought_engine(name),
         }
+
+    def _own_verifier(self, set_name: str) -> dict[str, str]:
+        """The verifier of a set by its content, where it is none of rlbhpc's: it decides rewards.
+
+        Problems are known by its name alone, for no sample of an arm depends on it.
+        """
+        name = self.study.problem_sets[set_name].verifier or ""
+        identity = plugins.of(self.study.plugins, "verifiers", name)
+        return {} if identity is None else {"verifier": identity}
