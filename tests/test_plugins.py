@@ -192,7 +192,7 @@ def test_a_training_goes_on_only_by_the_verifier_that_it_began_with(folder: Path
     begin_training(load_study(folder / "own.yaml"), "rl")
     with (folder / "verifier.py").open("a") as text:
         text.write("# a remark\n")
-    with pytest.raises(UserError, match="model rl: the training in .* was begun by recipe"):
+    with pytest.raises(UserError, match=r"model rl: the training in .* was begun by recipe"):
         begin_training(load_study(folder / "own.yaml"), "rl")
 
 
