@@ -88,11 +88,17 @@ class ArrivingSamples:
     """New samples in a scratch file, and in memory one digest of each.
 
     ``stored`` and ``failed``: samples of the arm, and those among them on which a verifier failed.
+    ``rejudged``: who judged the same files before and who does now, where that is another.
     ``new`` and ``known`` count them; ``lengths`` has the samples that each problem needs room for.
     """
 
     def __init__(
-        self, target: Target, stored: Digests, failed: set[SampleKey], scratch: IO[str]
+        self,
+        target: Target,
+        stored: Digests,
+        failed: set[SampleKey],
+        scratch: IO[str],
+        rejudged: str = "",
     ) -> None:
         self.target = target
         self.new = 0
@@ -101,6 +107,7 @@ class ArrivingSamples:
         self._digests = stored
         self._failed = failed
         self._scratch = scratch
+        self._rejudged = rejudged
         self._numbers: Counter[tuple[int, str]] = Counter()
         self._features: set[str] = set()
 
@@ -148,10 +155,15 @@ class ArrivingSamples:
         elif digests[number] == digest or failed:
             self.known += 1
         else:
+            place = f"{problem} sample {number} at step {step}: arm {self.target.arm}"
+            if self._rejudged:
+                raise UserError(
+                    f"{place} keeps the verdict of {self._rejudged} judges otherwise; import into "
+                    "an arm of its own (--arm)"
+                )
             raise UserError(
-                f"{problem} sample {number} at step {step}: arm {self.target.arm} has another "
-                "response there; import into an arm of its own (--arm), or all files of the arm "
-                "at once"
+                f"{place} has another response there; import into an arm of its own (--arm), or "
+                "all files of the arm at once"
             )
 
     def samples(self) -> Iterator[Sample]:

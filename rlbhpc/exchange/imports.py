@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
@@ -79,9 +79,12 @@ def import_files(
         if others:
             unread.append(f"{given}: {_listed(others)}")
     verifier = BatchVerifier(judge) if judge else None
+    judged_by = verifier.module.FINGERPRINT if verifier else "the file"
+    origins = _origins(forms, judged_by)
+    rejudged = _rejudged(layout, target, origins, judged_by)
     counts = ArrivingCounts(target)
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
-        samples = ArrivingSamples(target, *_stored(layout, target), scratch)
+        samples = ArrivingSamples(target, *_stored(layout, target), scratch, rejudged)
         for path, form in forms.items():
             rows = _rows(path, form, metric)
             while batch := list(itertools.islice(rows, _BATCH)):
@@ -94,8 +97,8 @@ def import_files(
             new_counts = tables.put_counts(layout, arm, problem_set, model, counts.cells)
         # A plan that was lost is written again: without it the cube stays as it is.
         if samples.new or (samples.known and Grid.load(_plan(layout, target)) is None):
-            judged_by = verifier.module.FINGERPRINT if verifier else "the file"
-            _store(layout, samples, _origins(forms, judged_by))
+            _reject_copies(origins)
+            _store(layout, samples, origins)
     already = samples.known + len(counts.cells) - new_counts
     error = verifier.tally.last_error if verifier else ""
     twins = _twins(layout, target)
@@ -107,8 +110,7 @@ def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
     """Other arms that hold a file of this one: a base against itself, by a slip of the pen."""
 
     def digests(arm: str) -> set[str]:
-        grid = Grid.load(layout.grid(arm, target.problem_set))
-        origins = grid.provenance.get("imported", {}) if grid else {}
+        origins = _earlier(layout, replace(target, arm=arm))
         return {origin["sha256"] for origin in origins.values()}
 
     own = digests(target.arm)
@@ -223,25 +225,59 @@ def _judged(
     ]
 
 
-def _origins(forms: dict[Path, Form], judged_by: str) -> dict[str, Any]:
-    """Where samples are from, for the cube's provenance: by file, so that names may repeat."""
+def _origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, dict[str, str]]:
+    """Where samples are from, for the cube's provenance."""
     origins = {}
-    first: dict[str, Path] = {}
     for path, form in forms.items():
         # Unpacked, for a copy may be packed.
         with opened(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if first.setdefault(digest, path) != path:
-            raise UserError(f"{path}: a copy of {first[digest]}; give the same samples once")
-        origins[path.name] = {"sha256": digest, "format": form.name, "judged_by": judged_by}
+        origins[path] = {"sha256": digest, "format": form.name, "judged_by": judged_by}
     return origins
 
 
-def _store(layout: Layout, samples: ArrivingSamples, origins: dict[str, Any]) -> None:
+def _reject_copies(origins: dict[Path, dict[str, str]]) -> None:
+    first: dict[str, Path] = {}
+    for path, origin in origins.items():
+        original = first.setdefault(origin["sha256"], path)
+        if original != path:
+            raise UserError(f"{path}: a copy of {original}; give the same samples once")
+
+
+def _named(
+    origins: dict[Path, dict[str, str]], earlier: dict[str, dict[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Origins by the names of their files, with a digest behind a name that another file has."""
+    named = dict(earlier)
+    for path, origin in origins.items():
+        name = path.name
+        if named.get(name, origin)["sha256"] != origin["sha256"]:
+            name = f"{name}@{origin['sha256'][:16]}"
+        named[name] = origin
+    return named
+
+
+def _earlier(layout: Layout, target: Target) -> dict[str, dict[str, str]]:
+    """The origins of what the arm has already."""
+    plan = Grid.load(_plan(layout, target))
+    return plan.provenance.get("imported", {}) if plan else {}
+
+
+def _rejudged(
+    layout: Layout, target: Target, origins: dict[Path, dict[str, str]], judged_by: str
+) -> str:
+    """Who judged these very files for the arm, and who does now; empty where nothing changed."""
+    digests = {origin["sha256"] for origin in origins.values()}
+    judges = {o["judged_by"] for o in _earlier(layout, target).values() if o["sha256"] in digests}
+    return f"{', '.join(sorted(judges))}, and {judged_by}" if judges - {judged_by} else ""
+
+
+def _store(layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[str, str]]) -> None:
     """Write the new samples into a journal, and ask for the cells of all in the grid."""
     target = samples.target
+    imported = _named(origins, _earlier(layout, target))
     if samples.new:
-        attempt = attempts.begin(layout, {"imported": origins})
+        attempt = attempts.begin(layout, {"imported": _named(origins, {})})
         with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
             for sample in samples.samples():
                 writer.append(sample)
@@ -249,10 +285,7 @@ def _store(layout: Layout, samples: ArrivingSamples, origins: dict[str, Any]) ->
         Cell(target.arm, step, problem, target.request): length
         for (step, problem), length in samples.lengths.items()
     }
-    old = Grid.load(_plan(layout, target))
-    earlier = old.provenance.get("imported", {}) if old else {}
-    provenance = {"imported": {**earlier, **origins}}
-    grid.ask(layout, target.arm, target.problem_set, target.model, cells, provenance)
+    grid.ask(layout, target.arm, target.problem_set, target.model, cells, {"imported": imported})
 
 
 def _plan(layout: Layout, target: Target) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import random
 from collections.abc import Callable
@@ -209,6 +210,22 @@ def test_nothing_is_stored_of_files_that_contradict_each_other(tmp_path: Path) -
         take_in(tmp_path / "run", first, second)
     assert not list((tmp_path / "run").rglob("*.journal"))
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [
+        lines(tmp_path / folder / "out.jsonl", [{"problem": folder, "sample": 0, "score": 1}])
+        for folder in "abc"
+    ]
+    run = tmp_path / "run"
+    assert take_in(run, *paths[:2]).samples == 2
+    assert take_in(run, paths[2]).samples == 1
+    assert take_in(run, *reversed(paths)).samples == 0
+    origins = json.loads(cube_of(run).attrs["provenance"])["imported"]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    assert [origin["sha256"] for origin in origins.values()] == digests
+    names = ["out.jsonl", *(f"out.jsonl@{digest[:16]}" for digest in digests[1:])]
+    assert list(origins) == names
 
 
 def test_what_foreign_samples_lack_is_told(tmp_path: Path) -> None:

@@ -132,6 +132,27 @@ def test_what_a_verifier_failed_on_is_tried_again_by_the_same_command(tmp_path: 
     assert verdicts(cube_of(tmp_path / "run"), "a") == [RIGHT, RIGHT, WRONG]
 
 
+def test_who_edits_a_verifier_is_told_that_an_arm_keeps_its_verdicts(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def verify(gold, response, problem): return gold == response\n")
+    rows = [{"problem": "a", "text": text, "gold": "4"} for text in ("4", "5")]
+    path = lines(tmp_path / "a.jsonl", rows)
+    take_in(tmp_path / "run", path, judge=str(mine))
+    mine.write_text(mine.read_text() + "# a remark\n")
+    done = take_in(tmp_path / "run", path, judge=str(mine))
+    assert (done.samples, done.known) == (0, 2)
+    mine.write_text("def verify(gold, response, problem): return True\n")
+    told = (
+        r"set/a sample 1 at step 0: arm theirs keeps the verdict of mine\.py@\w{16}, and "
+        r"mine\.py@\w{16} judges otherwise; import into an arm of its own \(--arm\)"
+    )
+    with pytest.raises(UserError, match=told):
+        take_in(tmp_path / "run", path, judge=str(mine))
+    with pytest.raises(UserError, match="arm theirs has another response there"):
+        other = lines(tmp_path / "b.jsonl", [{"problem": "a", "text": "9", "gold": "4"}])
+        take_in(tmp_path / "run", other, judge=str(mine))
+
+
 GOLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "lm_eval.jsonl": ("target", {"doc_id": 2, "resps": [["so 18"]], "filtered_resps": ["18"]}),
     "output-rs0.jsonl": ("expected_answer", {"generation": "so 18", "num_generated_tokens": 3}),
