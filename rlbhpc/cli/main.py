@@ -18,7 +18,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TextIO
 
 import click
 
@@ -101,8 +101,17 @@ class LazyGroup(click.Group):
     an underscore behind it where Python keeps the word for itself (``import``).
     """
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words before the verb, of which some print a text and are done."""
+        try:
+            return super().parse_args(ctx, args)
+        except BrokenPipeError:
+            _drop_output(sys.stdout)
+            raise click.exceptions.Exit(DONE) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what a reader left out is printed, and what looks done is not."""
+        asks_help = not {"-h", "--help"}.isdisjoint(ctx.args)
         gaps: list[LeftOutWarning] = []
         with warnings.catch_warnings():
             warnings.simplefilter("always", LeftOutWarning)
@@ -121,9 +130,9 @@ class LazyGroup(click.Group):
                 code = super().invoke(ctx)
             except BrokenPipeError:
                 # The reader (a pager, head) went away, perhaps while a verb worked as it printed.
-                # Click would end with 1, and Python complain while flushing at exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                code = TRY_AGAIN
+                # Click would end with 1.
+                _drop_output(sys.stdout)
+                code = DONE if asks_help else TRY_AGAIN
         if any(gap.incomplete for gap in gaps) and code in {None, DONE, NOTHING_TO_DO}:
             return INCOMPLETE
         return code
@@ -186,34 +195,47 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
         return result if isinstance(result, int) else 0
     except UserError as error:
         log.debug("refused", exc_info=True)
-        click.echo(f"rlbhpc: {error}", err=True)
+        _say(f"rlbhpc: {error}")
         return error.code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        _say(error.format_message(), err=False)
         return USAGE
     except click.ClickException as error:
-        click.echo(_one_line(error), err=True)
+        _say(_one_line(error))
         return USAGE
     except click.exceptions.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("rlbhpc: interrupted; the same command again goes on from here", err=True)
+        _say("rlbhpc: interrupted; the same command again goes on from here")
         return TRY_AGAIN
     except OSError as error:
         log.debug("refused", exc_info=True)
         refused = _refused(error)
-        click.echo(f"rlbhpc: {refused}", err=True)
+        _say(f"rlbhpc: {refused}")
         return refused.code
     except ModuleNotFoundError as error:
         log.debug("refused", exc_info=True)
         if error.name not in EXTRAS:
             raise
         extra = f"pip install 'rlbhpc[{EXTRAS[error.name]}]'"
-        click.echo(f"rlbhpc: this needs {error.name}, which is not here: {extra}", err=True)
+        _say(f"rlbhpc: this needs {error.name}, which is not here: {extra}")
         return USAGE
     except Exception:
         log.debug("not foreseen", exc_info=True)
         raise
+
+
+def _say(text: str, err: bool = True) -> None:
+    """Print a last line, unless its reader went away; the exit code is what it is."""
+    try:
+        click.echo(text, err=err)
+    except BrokenPipeError:
+        _drop_output(sys.stderr if err else sys.stdout)
+
+
+def _drop_output(stream: TextIO) -> None:
+    """Let a stream whose reader went away lead nowhere; Python complains when it flushes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _leave(code: int) -> NoReturn:
