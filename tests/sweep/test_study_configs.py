@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.study.expand import expand
+from rlbhpc.study.include import load_tree
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.tree import read_tree
 from tests.engines.server import serving
@@ -85,6 +87,34 @@ def test_a_recipe_has_the_numbers_that_were_published(name: str) -> None:
     found = {**vars(algorithm), **vars(settings), "rollout": rollout}
     found["updates"] = settings.epochs * rollout // (settings.mini_batch or rollout)
     assert {key: found[key] for key in PUBLISHED[name]} == PUBLISHED[name]
+
+
+def test_the_study_asks_for_what_its_authors_ran() -> None:
+    """LeapLabTHU/limit-of-RLVR where it differs from the paper; see the templates' README."""
+    study = expand(load_tree(CONFIGS / "math.yaml")).plain()
+    sets, arms, models = study["problem_sets"], study["arms"], study["models"]
+
+    def n(arm: str, problem_set: str) -> int:
+        """The samples of a set, which may stand under another name for its number."""
+        (name,) = (s for s in arms[arm]["problem_sets"] if sets[s].get("set", s) == problem_set)
+        return int(sets[name].get("n", arms[arm]["n"]))
+
+    few = dict.fromkeys(("math500", "minerva", "olympiadbench", "gsm8k"), 128)
+    usual = {"aime24": 1024, "amc23": 1024, **few}
+    other = {"llama": {"olympiadbench": 1024}, "qwen-math": {"aime24": 2048}}
+    prompts = {"llama": "completion", "qwen-32b-as-dapo": "dapo-large-k",
+               "qwen-32b-dapo": "dapo-large-k"}  # fmt: skip
+    for arm, entry in arms.items():
+        numbers = {s: n(arm, s) for s in usual}
+        assert numbers == usual | next((v for k, v in other.items() if arm.startswith(k)), {}), arm
+        expected = (prompt for k, prompt in prompts.items() if arm.startswith(k))
+        assert entry["prompt"] == next(expected, "qwen-boxed"), arm
+        assert (entry["temperature"], entry["top_p"]) == (0.6, 0.95)
+        assert entry["max_tokens"] == (3072 if arm.startswith("qwen-math") else 16384)
+    revisions = {name: model["hub"].partition("@")[2] for name, model in models.items()}
+    assert {name: revision for name, revision in revisions.items() if revision} == {
+        "qwen-32b-dapo": "38b8075427d3f7d12075377d1e40495875066189"
+    }
 
 
 @pytest.mark.slow
