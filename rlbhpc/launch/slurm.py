@@ -29,6 +29,11 @@ class Row(NamedTuple):
     reason: str
     user: str = ""
 
+    @property
+    def name(self) -> str:
+        """What Slurm calls it: 12, or 12_3."""
+        return str(self.job) if self.task < 0 else f"{self.job}_{self.task}"
+
 
 def ask(*command: str, clusters: str = "") -> str | None:
     """Answer of a command of Slurm; None where there is none or it fails.
@@ -56,12 +61,8 @@ def ask(*command: str, clusters: str = "") -> str | None:
 
 def queue(jobs: Iterable[int], clusters: str = "") -> list[Row] | None:
     """Those of some jobs that are in the queue, whoever owns them; None without an answer."""
-    ids = ",".join(str(job) for job in sorted(set(jobs)))
-    if not ids:
-        return []
-    words = ("--all", "--noheader", f"--jobs={ids}", "--format=%i|%T|%r|%u")
-    answer = ask("squeue", *words, clusters=clusters)
-    return None if answer is None else read_rows(answer)
+    words = ("--all", "--noheader", "--format=%i|%T|%r|%u")
+    return _rows(jobs, clusters, "squeue", *words)
 
 
 def account(jobs: Iterable[int], since: str, clusters: str = "") -> list[Row] | None:
@@ -69,13 +70,16 @@ def account(jobs: Iterable[int], since: str, clusters: str = "") -> list[Row] | 
 
     The start is always given: sacct would leave out what began before midnight.
     """
+    words = ("--allocations", "--noheader", "--parsable2", "--format=JobID,State,ExitCode,User")
+    return _rows(jobs, clusters, "sacct", *words, f"--starttime={since}")
+
+
+def _rows(jobs: Iterable[int], clusters: str, *command: str) -> list[Row] | None:
+    """What a command says of some jobs."""
     ids = ",".join(str(job) for job in sorted(set(jobs)))
     if not ids:
         return []
-    answer = ask(
-        "sacct", "--allocations", "--noheader", "--parsable2", f"--starttime={since}",
-        f"--jobs={ids}", "--format=JobID,State,ExitCode,User", clusters=clusters,
-    )  # fmt: skip
+    answer = ask(*command, f"--jobs={ids}", clusters=clusters)
     return None if answer is None else read_rows(answer)
 
 

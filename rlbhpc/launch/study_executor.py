@@ -75,27 +75,17 @@ class QueueWatcher(SlurmInfoWatcher):
         rows = slurm.queue({int(name.split("_")[0]) for name in names}, clusters)
         if rows is None:
             return
-        queued = self._states(names, rows)
+        queued = {row.name: row.state for row in rows}
+        # Where Slurm leaves tasks out, the row has the name of the array.
+        gone = {name for name in names if not queued.keys() & {name, name.split("_")[0]}}
         since = time.strftime("%Y-%m-%d", time.localtime(self._start_time - 90 * 24 * 3600))
-        gone = names - set(queued)
         numbers = {int(name.split("_")[0]) for name in gone}
-        ended = slurm.account(numbers, since, clusters) or []
+        ended = {row.name: row.state for row in slurm.account(numbers, since, clusters) or ()}
         for name in names:
+            states = ended if name in gone else queued
             # Without accounting nobody knows how it ended, but that it ended is sure.
-            state = {**self._states(gone, ended), **queued}.get(name, "ENDED")
+            state = states.get(name) or states.get(name.split("_")[0], "ENDED")
             self._info_dict[name] = {"State": state}
-
-    @staticmethod
-    def _states(names: set[str], rows: Sequence[slurm.Row]) -> dict[str, str]:
-        by_id = {(row.job, row.task): row.state for row in rows}
-        states: dict[str, str] = {}
-        for name in names:
-            job, _, task = name.partition("_")
-            keys = [(int(job), int(task) if task else -1), (int(job), slurm.SOME)]
-            queued_jobs = [by_id[key] for key in keys if key in by_id]
-            if queued_jobs:
-                states[name] = queued_jobs[0]
-        return states
 
 
 class StudyJob(SlurmJob[str]):
