@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.study.lineage import there, untrained
@@ -21,10 +23,10 @@ class Job:
 
     ``words`` are the arguments of ``rlbhpc``. The jobs in ``after`` must have ended, well or not:
     each job looks itself at what is there. ``tasks`` are the shards of each array task, empty for a
-    job that is no array. ``model`` is the model that it trains. Without the checkpoint (model,
-    step) that it ``needs`` it has nothing to do; it ``releases`` checkpoints that other jobs need
-    and that appear while it runs: (model, step, job). A job that asks a server needs no ``gpu``.
-    ``grows`` are patterns of the files that grow, or appear, when it makes something new.
+    job that is no array. Without the checkpoint (model, step) that it ``needs`` it has nothing to
+    do; it ``releases`` checkpoints that other jobs need and that appear while it runs: (model,
+    step, job). A job that asks a server needs no ``gpu``. ``grows`` are patterns of the files that
+    grow, or appear, when it makes something new.
     """
 
     name: str
@@ -32,7 +34,6 @@ class Job:
     words: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     tasks: tuple[tuple[int, ...], ...] = ()
-    model: str | None = None
     needs: tuple[str, int] | None = None
     releases: tuple[tuple[str, int, str], ...] = ()
     gpu: bool = True
@@ -75,17 +76,15 @@ def jobs_of(
             share = 1 + spare * len(members) // len(chosen)
         stem = "sample" if needs is None else f"sample-{needs[0]}-{needs[1]}"
         stem += "" if gpu else "-endpoint"
-        tasks = _deal(members, min(share, len(members)))
-        waves = [
-            tasks[i : i + cluster.max_array_size]
-            for i in range(0, len(tasks), cluster.max_array_size)
-        ]
-        for number, wave in enumerate(waves):
-            name = stem if len(waves) == 1 else f"{stem}.{number:03d}"
-            after = (f"train-{trained_by(study, *needs)}",) if needs else ()
-            sampling.append(
-                Job(name, "sample", after=after, tasks=tuple(wave), needs=needs, gpu=gpu)
-            )
+        # A task keeps to one model as long as it can.
+        parts = np.array_split([shard.number for shard in members], min(share, len(members)))
+        tasks = [tuple(part.tolist()) for part in parts]
+        after = (f"train-{trained_by(study, *needs)}",) if needs else ()
+        for start in range(0, len(tasks), cluster.max_array_size):
+            wave = tuple(tasks[start : start + cluster.max_array_size])
+            number = start // cluster.max_array_size
+            name = stem if len(wave) == len(tasks) else f"{stem}.{number:03d}"
+            sampling.append(Job(name, "sample", after=after, tasks=wave, needs=needs, gpu=gpu))
     # With a throttle each array waits for the one before it: those that can start come first.
     sampling.sort(key=lambda job: job.needs is not None)
     trains = [_train_job(study, name, training, sampling) for name in training]
@@ -163,17 +162,6 @@ def _width(cluster: Cluster, width: int | None, others: int, groups: int) -> int
     return min(room, width) if width else room
 
 
-def _deal(shards: Sequence[Shard], tasks: int) -> list[tuple[int, ...]]:
-    """Shard numbers of each task; a task keeps to one model as long as it can."""
-    size, more = divmod(len(shards), tasks)
-    dealt, start = [], 0
-    for task in range(tasks):
-        stop = start + size + (task < more)
-        dealt.append(tuple(shard.number for shard in shards[start:stop]))
-        start = stop
-    return dealt
-
-
 def trained_by(study: Study, model: str, step: int) -> str:
     """The model whose training makes a checkpoint; step 0 of a line is its base's last one."""
     while step == 0 and study.models[model].steps is not None:
@@ -201,6 +189,6 @@ def _train_job(study: Study, name: str, training: list[str], sampling: list[Job]
     steps = (layout.states(name), layout.checkpoints(name))
     grows = tuple(f"../../{folder.relative_to(layout.root)}/step-*[0-9]" for folder in steps)
     return Job(
-        f"train-{name}", "train", ("train", SNAPSHOT, name), after=tuple(after), model=name,
-        grows=grows, needs=(base, study.last_step(base)) if base else None, releases=releases,
+        f"train-{name}", "train", ("train", SNAPSHOT, name), after=tuple(after), grows=grows,
+        needs=(base, study.last_step(base)) if base else None, releases=releases,
     )  # fmt: skip
