@@ -15,7 +15,7 @@ from submitit.slurm.slurm import SlurmExecutor
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import HERE, Cluster, Resources, choose
 from rlbhpc.launch.folder import write_launch
-from rlbhpc.launch.launches import LaunchFolder, launch_in, launches, layout_of
+from rlbhpc.launch.launches import launch_in, launches, layout_of
 from rlbhpc.launch.local import run_here
 from rlbhpc.launch.options import merged, read_options
 from rlbhpc.launch.prepare import Prepared, prepare
@@ -37,17 +37,14 @@ class Launch:
         On the clusters ``local`` and ``debug`` the jobs have ended when this returns; ``width`` is
         how many tasks of them run at once.
         """
-        cluster = self._read().record["cluster"]
+        cluster = launch_in(self.folder).record["cluster"]
         if cluster in HERE:
             return run_here(self.folder, cluster == "debug", width, say)
         return {name: list(jobs) for name, jobs in send(self.folder, say).items()}
 
     def jobs(self) -> dict[str, list[Job[str]]]:
         """What was submitted, in this session or another, as submitit's jobs."""
-        return {name: list(jobs) for name, jobs in self._read().submitted_jobs().items()}
-
-    def _read(self) -> LaunchFolder:
-        return launch_in(self.folder)
+        return {name: list(jobs) for name, jobs in launch_in(self.folder).submitted_jobs().items()}
 
 
 def write(

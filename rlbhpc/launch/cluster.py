@@ -7,7 +7,6 @@ import fnmatch
 import os
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -210,14 +209,10 @@ def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
             f"{nearest(wanted, clusters)}; a cluster is one file, see docs/clusters.md"
         )
     names = [host] if host is not None else [socket.gethostname(), socket.getfqdn()]
-    for name, cluster in _all(clusters):
+    for name, path in clusters.items():
+        cluster = load_cluster(path)
         if any(
             fnmatch.fnmatch(host_name, pattern) for host_name in names for pattern in cluster.hosts
         ):
             return name, cluster
     return choose(DEFAULT)
-
-
-def _all(paths: dict[str, Path]) -> Iterator[tuple[str, Cluster]]:
-    for name, path in paths.items():
-        yield name, load_cluster(path)
