@@ -38,21 +38,21 @@ def cancel(layout: Layout) -> Cancelled:
     for folder in folders:
         is_at_work = f" launch {folder.path.name} " in holder
         is_here = bool(holder) and folder.record["cluster"] in HERE
-        if rows is None or is_at_work or is_here or any(row.job in folder.ids for row in rows):
+        if rows is None or is_at_work or is_here or folder.own(rows):
             # A launch of somebody else's may not be written to; scancel alone ends it as well.
             with contextlib.suppress(PermissionError):
                 (folder.path / "cancelled").touch()
     jobs = tuple(sorted({row.job for row in rows or ()}))
     complaint = ""
-    for clusters in sorted({folder.clusters for folder in folders}):
-        ids = {number for folder in folders if folder.clusters == clusters for number in folder.ids}
-        own = [str(job) for job in jobs if job in ids]
-        if not own:
-            continue
+    jobs_on: dict[str, set[int]] = {}
+    for folder in folders:
+        for row in folder.own(rows or ()):
+            jobs_on.setdefault(folder.clusters, set()).add(row.job)
+    for clusters, ids in sorted(jobs_on.items()):
         # One request for all: every request counts on a busy controller.
         where = [f"--clusters={clusters}"] if clusters else []
         done = subprocess.run(
-            ["scancel", *where, *own], capture_output=True, text=True, check=False
+            ["scancel", *where, *map(str, sorted(ids))], capture_output=True, text=True, check=False
         )
         complaint += done.stderr.strip() if done.returncode else ""
     return Cancelled(jobs, len(rows or ()), rows is not None, complaint, holder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -41,35 +41,21 @@ SIGNS: Final = (
 TAIL_BYTES: Final = 64_000
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """One cause with the jobs that it ended, the line that shows it, and what mends it."""
-
-    cause: str
-    jobs: tuple[str, ...]
-    evidence: str
-    action: str
-
-
-def diagnose(layout: Layout) -> tuple[list[Diagnosis], Status]:
-    """Every cause that ended jobs of a run, and the run's status."""
+def diagnose(layout: Layout) -> tuple[list[Failure], Status]:
+    """Every cause that ended jobs of a run, as their logs show it, and the run's status."""
     now = status(layout)
     folders = launches(layout)
-    by_cause: dict[str, Diagnosis] = {}
+    by_cause: dict[str, Failure] = {}
     for failure in now.failures:
         for job in failure.jobs:
             cause = _of_job(folders, layout, job, failure)
-            before = by_cause.get(cause.cause)
-            jobs = (*before.jobs, job) if before else (job,)
-            evidence = before.evidence if before else cause.evidence
-            unique = tuple(dict.fromkeys(jobs))
-            by_cause[cause.cause] = Diagnosis(cause.cause, unique, evidence, cause.action)
+            before = by_cause.setdefault(cause.cause, cause)
+            if job not in before.jobs:
+                by_cause[cause.cause] = replace(before, jobs=(*before.jobs, job))
     return list(by_cause.values()), now
 
 
-def _of_job(
-    folders: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure
-) -> Diagnosis:
+def _of_job(folders: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure) -> Failure:
     """What ended one job: what its log shows, else what its parent or Slurm said."""
     last_line = ""
     for log in _logs(folders, job):
@@ -79,11 +65,11 @@ def _of_job(
             lines = [line for line in text.splitlines() if re.search(pattern, line)]
             if lines:
                 evidence = f"{_place(log)}: {lines[-1].strip()}"
-                return Diagnosis(cause, (job,), evidence, action.format(run=layout.root))
+                return Failure(cause, (job,), action.format(run=layout.root), evidence)
         of_the_work = [line for line in text.splitlines() if " parent: " not in line]
         if of_the_work:
             last_line = f"{_place(log)}: {of_the_work[-1].strip()}"
-    return Diagnosis(failure.cause, (job,), last_line, failure.action)
+    return Failure(failure.cause, (job,), failure.action, last_line)
 
 
 def _logs(folders: Iterable[LaunchFolder], job: str) -> list[Path]:

@@ -15,8 +15,7 @@ from rlbhpc.launch.lock import lock, sender
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import load_study, stored_study
-from rlbhpc.study.study import Study
+from rlbhpc.study.load import load_study
 
 RECORD = "launch.json"
 
@@ -61,6 +60,20 @@ class LaunchFolder:
             for number in self.submitted.get(name, ())
             for task, shards in enumerate(job["tasks"])
         }
+
+    def own(self, rows: Iterable[slurm.Row]) -> list[slurm.Row]:
+        """Its own jobs among those of the queue."""
+        ids = self.ids
+        return [row for row in rows if row.job in ids]
+
+    def worked(self, rows: Iterable[slurm.Row]) -> Iterator[tuple[slurm.Row, tuple[int, ...]]]:
+        """Rows of the queue, each with the shards of a task that it stands for."""
+        tasks = self.tasks
+        for row in rows:
+            # Where Slurm leaves tasks out, any of the array may wait.
+            is_some = row.task == slurm.SOME
+            keys = [key for key in tasks if key[0] == row.job] if is_some else [(row.job, row.task)]
+            yield from ((row, tasks[key]) for key in keys if key in tasks)
 
     def place_of(self, job: str) -> tuple[str, int]:
         """Script and array task of one of its jobs; a local one is known by its log."""
@@ -118,11 +131,6 @@ def layout_of(run: Path) -> Layout:
             )
         raise UserError(f"{layout.root}: no run in it; give a study file or the folder of a run")
     return layout
-
-
-def study_of(layout: Layout) -> Study:
-    """The study as it was last planned."""
-    return stored_study(layout.study)
 
 
 def launches(layout: Layout) -> list[LaunchFolder]:

@@ -62,7 +62,8 @@ def prepare(
     if throttle is not None:
         entry = entry.model_copy(update={"throttle": throttle})
     folders = _launches(resolved)
-    running = _running(folders)
+    rows = live(folders) or []
+    running = [_Running(folder, own) for folder in folders if (own := folder.own(rows))]
     retired = _retire(resolved, running) if retrain else []
     training = reject_what_jobs_would(resolved)
     present = presence(resolved.layout, list(resolved.blocks()))
@@ -132,17 +133,6 @@ def _launches(study: Study) -> list[LaunchFolder]:
     return traced(study.layout)
 
 
-def _running(folders: Sequence[LaunchFolder]) -> tuple[_Running, ...]:
-    """Those that have jobs in the queue."""
-    rows = live(folders) or []
-    launches_running = []
-    for folder in folders:
-        own = [row for row in rows if row.job in folder.ids]
-        if own:
-            launches_running.append(_Running(folder, own))
-    return tuple(launches_running)
-
-
 def _retire(study: Study, running: Sequence[_Running]) -> list[str]:
     """Set aside what another recipe has trained, unless jobs may be using it."""
     if running:
@@ -182,13 +172,10 @@ def _uncovered(
 def _shards(study: Study, launch: _Running) -> list[tuple[Shard, str]]:
     """Shards of a launch that live jobs have, with the state of the job."""
     plan = Plan.load(study.layout.plans / f"{launch.folder.plan}.json")
-    tasks = launch.folder.tasks
     states: dict[int, str] = {}
-    for row in launch.rows:
-        keys = [(row.job, row.task)] if row.task >= 0 else [k for k in tasks if k[0] == row.job]
-        for key in keys:
-            for number in tasks.get(key, ()):
-                states.setdefault(number, row.state)
+    for row, numbers in launch.folder.worked(launch.rows):
+        for number in numbers:
+            states.setdefault(number, row.state)
     return [(plan.shards[number], state) for number, state in sorted(states.items())]
 
 

@@ -6,7 +6,7 @@ import getpass
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +16,11 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.behind import behind
 from rlbhpc.launch.efficiency import Efficiency, efficiency
 from rlbhpc.launch.jobs import COMPACT, LAST, SEAL
-from rlbhpc.launch.launches import LaunchFolder, live, study_of, traced
+from rlbhpc.launch.launches import LaunchFolder, live, traced
 from rlbhpc.launch.lock import at_work, claimed_here
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
+from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Shard
@@ -44,11 +45,12 @@ ORDER: Final = ("done", "running", "waiting", "begun", "stopped")
 
 @dataclass(frozen=True)
 class Failure:
-    """Jobs that ended badly for the same cause, and what to do about it."""
+    """Jobs that ended badly for the same cause, what to do about it, and the line that shows it."""
 
     cause: str
     jobs: tuple[str, ...]
     action: str
+    evidence: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class Status:
 
 def status(layout: Layout) -> Status:
     """Look at everything once; asks Slurm two questions at most."""
-    study = study_of(layout)
+    study = stored_study(layout.study)
     blocks = presence(layout, list(study.blocks()))
     folders = traced(layout)
     rows = live(folders)
-    listed = [f for f in folders if f is folders[-1] or any(r.job in f.ids for r in rows or ())]
+    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
     measure = Gaps(blocks)
     holder = at_work(layout)
     claimed = claimed_here(layout)
@@ -100,8 +102,13 @@ def status(layout: Layout) -> Status:
         plan = Plan.load(layout.plans / f"{folder.plan}.json")
         gaps = {shard.number: measure.of(shard) for shard in plan.shards}
         begun = {a["shard"] for a in attempts if a["plan"] == folder.plan and "ended" not in a}
-        running, waiting = _in_queue(folder, rows or (), begun)
-        running |= {number for number in gaps if f"{folder.plan}-{number:05d}" in claimed}
+        running = {number for number in gaps if f"{folder.plan}-{number:05d}" in claimed}
+        waiting: set[int] = set()
+        for row, numbers in folder.worked(rows or ()):
+            waiting.update(numbers)
+            if row.state in RUNS:
+                # A task works its shards one after the other.
+                running |= begun.intersection(numbers) if len(numbers) > 1 else set(numbers)
         is_at_work = f" launch {folder.path.name} " in holder
         if is_at_work and not running:
             # In that process itself, or on a machine whose claims say nothing here.
@@ -123,8 +130,8 @@ def status(layout: Layout) -> Status:
         left=tokens / (rate * working) if rate and working else None,
         failures=[
             *_held(rows or ()),
-            *_own_failures(study, folders, measure),
-            *_slurm_failures(listed, rows or (), not missing),
+            *_by_cause(_own_failures(study, folders, measure), bool(study.file.recipes)),
+            *_by_cause(_slurm_failures(listed, rows or (), not missing)),
         ],
         at_work=holder,
         behind=behind(layout) if folders and not missing else [],
@@ -152,28 +159,6 @@ class Gaps:
             if present is not None and span.problem in row_of:
                 count += present.lacking(row_of[span.problem], span.start, span.stop)
         return count
-
-
-def _in_queue(
-    launch: LaunchFolder, rows: Iterable[slurm.Row], begun: set[int]
-) -> tuple[set[int], set[int]]:
-    """Shards that jobs of the queue work, and all that they have."""
-    tasks = launch.tasks
-    running: set[int] = set()
-    waiting: set[int] = set()
-    for row in rows:
-        # Where Slurm leaves tasks out, any of the array may wait.
-        keys = (
-            [(row.job, row.task)]
-            if row.task != slurm.SOME
-            else [k for k in tasks if k[0] == row.job]
-        )
-        for shards in (set(tasks.get(key, ())) for key in keys):
-            # A task works its shards one after the other.
-            now = shards & begun if len(shards) > 1 else shards
-            running |= now if row.state in RUNS else set()
-            waiting |= shards
-    return running, waiting
 
 
 def _by_state(
@@ -223,21 +208,28 @@ def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
     return failures
 
 
-def _own_failures(study: Study, folders: Iterable[LaunchFolder], measure: Gaps) -> list[Failure]:
-    """Failures that the jobs' parents wrote down, by the cause of the last run of each job.
+def _by_cause(failures: Iterable[tuple[str, str]], trains: bool = True) -> list[Failure]:
+    """Pairs of a cause and a job, with what to do about each cause."""
+    by_cause: dict[str, list[str]] = {}
+    for cause, job in failures:
+        by_cause.setdefault(cause, []).append(job)
+    return [Failure(cause, tuple(jobs), action(cause, trains)) for cause, jobs in by_cause.items()]
+
+
+def _own_failures(
+    study: Study, folders: Iterable[LaunchFolder], measure: Gaps
+) -> Iterator[tuple[str, str]]:
+    """Failures that the jobs' parents wrote down: the cause of the last run of each job.
 
     What went on and ended well, or what another job has made since, is no failure any more.
     """
-    trains = bool(study.file.recipes)
-    by_cause: dict[str, list[str]] = {}
     for launch, path in ((folder, path) for folder in folders for path in failure_files(folder)):
         try:
             record = json.loads(path.read_text())
             if not record["recovered"] and not _is_made(study, launch, path.stem, measure):
-                by_cause.setdefault(record["runs"][-1]["cause"], []).append(path.stem)
+                yield record["runs"][-1]["cause"], path.stem
         except (OSError, ValueError, LookupError):
             continue
-    return [Failure(cause, tuple(jobs), action(cause, trains)) for cause, jobs in by_cause.items()]
 
 
 def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
@@ -266,7 +258,7 @@ def failure_files(folder: LaunchFolder) -> list[Path]:
 
 
 def action(cause: str, trains: bool = True) -> str:
-    """What to do about a failure that a parent wrote down."""
+    """What to do about a failure, by a state of Slurm or by what a parent wrote down."""
     if "memory" in cause:
         return ACTIONS["OUT_OF_MEMORY"]
     if "is not there" in cause and "started" not in cause:
@@ -278,15 +270,14 @@ def action(cause: str, trains: bool = True) -> str:
         return "launch again: the site lets jobs neither requeue themselves nor call sbatch"
     if "warned before" in cause:
         return "give more time (-t), a smaller `warning`, or `stage` so that models load faster"
-    return ACTIONS["FAILED"]
+    return ACTIONS.get(cause, ACTIONS["FAILED"])
 
 
 def _slurm_failures(
     folders: Iterable[LaunchFolder], rows: Iterable[slurm.Row], complete: bool
-) -> list[Failure]:
+) -> Iterator[tuple[str, str]]:
     """How jobs ended that are no longer in the queue, where there is an accounting."""
     queued = {(row.job, row.task) for row in rows}
-    by_state: dict[str, list[str]] = {}
     for folder in folders:
         if not folder.submitted:
             continue
@@ -298,9 +289,4 @@ def _slurm_failures(
                 continue
             if complete and row.job in sampling:
                 continue
-            name = str(row.job) if row.task < 0 else f"{row.job}_{row.task}"
-            by_state.setdefault(row.state, []).append(name)
-    return [
-        Failure(state, tuple(jobs), ACTIONS.get(state, ACTIONS["FAILED"]))
-        for state, jobs in by_state.items()
-    ]
+            yield row.state, row.name
