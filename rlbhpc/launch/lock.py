@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.launch.host.claims import SILENT, age, alive, create, newest, started
+from rlbhpc.launch.host.claims import SILENT, age, alive, create, generations, newest, started
 from rlbhpc.store.files import explain
 from rlbhpc.study.layout import Layout
 
@@ -37,13 +37,8 @@ def at_work(layout: Layout) -> str:
 
 def claimed_here(layout: Layout) -> dict[str, str]:
     """Processes of this machine that work a shard, by the name of the claim: PLAN-SHARD."""
-    generations: dict[str, int] = {}
-    for path in layout.claims.glob("*.[0-9]*"):
-        number = path.suffix[1:]
-        if number.isdigit():
-            generations[path.stem] = max(int(number), generations.get(path.stem, 0))
     pids = {}
-    for name, generation in sorted(generations.items()):
+    for name, generation in sorted(generations(layout.claims).items()):
         try:
             claim = (layout.claims / f"{name}.{generation}").read_text().strip()
         except (OSError, UnicodeDecodeError):  # given back meanwhile, or none of this machine's

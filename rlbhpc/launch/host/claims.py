@@ -71,18 +71,23 @@ class Claims:
                 self.own.pop().unlink()
 
 
+def generations(folder: Path, name: str = "*") -> dict[str, int]:
+    """Generation of the newest claim of each name."""
+    newest_of: dict[str, int] = {}
+    for path in folder.glob(f"{name}.[0-9]*"):
+        number = path.suffix[1:]
+        if number.isdigit():
+            newest_of[path.stem] = max(int(number), newest_of.get(path.stem, 0))
+    return newest_of
+
+
 def newest(folder: Path, name: str) -> tuple[int, str]:
     """Generation and holder of the newest claim of this name; −1 and nobody if there is none."""
     while True:
-        paths = {
-            int(path.suffix[1:]): path
-            for path in folder.glob(f"{name}.*")
-            if path.suffix[1:].isdigit()
-        }
-        if not paths:
+        generation = generations(folder, name).get(name, -1)
+        if generation < 0:
             return -1, ""
-        generation = max(paths)
-        path = paths[generation]
+        path = folder / f"{name}.{generation}"
         try:
             holder = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
