@@ -145,18 +145,6 @@ def python_of(command: list[str]) -> list[str]:
     return [*before, f"{folder}{slash}python"]
 
 
-def seconds(span: str) -> int:
-    """Seconds of a time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
-    days, dash, rest = span.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
-    if dash:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + secs
-    if len(parts) < 3:
-        parts = [0, *parts, *([0] if len(parts) == 1 else [])]
-    return (parts[0] * 60 + parts[1]) * 60 + parts[2]
-
-
 def load_cluster(path: Path) -> Cluster:
     """Read one file of the cluster table."""
     tree = load_tree(path)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
+from rlbhpc.launch.host.task import submissions, submitted
 from rlbhpc.launch.lock import lock, sender
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
@@ -110,13 +111,15 @@ class LaunchFolder:
     def submitted_jobs(self) -> dict[str, list[StudyJob]]:
         """What was submitted, as submitit's jobs, by name."""
         jobs: dict[str, list[StudyJob]] = {}
-        for name, number, task in _submissions(self.path):
+        for name, number, *task in submissions(self.path):
+            if not number.isdigit():
+                continue
             of_number = self.executor(name).jobs(number) if name in self.jobs else []
-            if task is None:
-                jobs[name] = of_number
-            else:
+            if task:
                 # This task alone was submitted anew.
-                jobs[name][task] = of_number[task]
+                jobs[name][int(task[0])] = of_number[int(task[0])]
+            else:
+                jobs[name] = of_number
         return jobs
 
 
@@ -198,35 +201,12 @@ def _reject_newer(launch: LaunchFolder, others: Iterable[LaunchFolder]) -> None:
         )
 
 
-def submitted(folder: Path) -> dict[str, list[int]]:
-    """Ids of a launch's jobs by the name of the script, from the file that submitting writes."""
-    ids: dict[str, list[int]] = {}
-    for name, number, _ in _submissions(folder):
-        ids.setdefault(name, []).append(int(number))
-    return ids
-
-
-def _submissions(folder: Path) -> list[tuple[str, str, int | None]]:
-    """Script and id of each submission, and the task where only one of the array was submitted."""
-    try:
-        lines = (folder / "submitted").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    words = [line.split() for line in lines]
-    return [
-        (name, number, int(task[0]) if task else None)
-        for name, number, *task in words
-        if number.isdigit()
-    ]
-
-
 def traced(layout: Layout) -> list[LaunchFolder]:
     """All launches, with the ids of jobs of which a kill during sbatch left the name alone."""
     folders = launches(layout)
     for folder in folders if not sender(layout) else ():
         path = folder.path / "submitted"
-        lines = path.read_text().splitlines() if path.exists() else []
-        tried = {line.removesuffix(" ?") for line in lines if line.endswith(" ?")}
+        tried = {name for name, number, *_ in submissions(folder.path) if number == "?"}
         for name in tried - set(folder.submitted):
             label = f"{folder.record['prefix']}-{name}"
             if number := slurm.named(label, folder.record["user"], folder.clusters):

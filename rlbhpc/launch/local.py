@@ -15,9 +15,9 @@ from submitit.local.local import LocalExecutor, LocalJob
 
 from rlbhpc.errors import INCOMPLETE, UserError
 from rlbhpc.launch.behind import behind
+from rlbhpc.launch.host.task import launching_environment
 from rlbhpc.launch.jobs import SNAPSHOT
 from rlbhpc.launch.launches import LaunchFolder, alone
-from rlbhpc.launch.study_executor import launching_environment
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.devices import devices

@@ -17,8 +17,8 @@ from rlbhpc.launch.cluster import (
     command,
     parent_python,
     python_of,
-    seconds,
 )
+from rlbhpc.launch.host.task import seconds
 from rlbhpc.launch.jobs import LAST, Job
 from rlbhpc.launch.options import ADDED, GPUS, SIZES, merged
 from rlbhpc.study.study import Study
@@ -152,9 +152,7 @@ def _with_command_line(draft: Draft, job: Job, options: dict[str, str]) -> dict[
     if "comment" in draft.options:
         options["comment"] += f",{draft.options['comment']}"
     limit = options["time"]
-    if limit.replace("-", "").replace(":", "").isdigit() and (
-        seconds(limit) <= draft.cluster.warning
-    ):
+    if seconds(limit) <= draft.cluster.warning:
         raise UserError(
             f"time of {job.name}: found {limit}, which is no longer than the cluster's `warning` of"
             f" {draft.cluster.warning} s, so a job would be warned before it has begun; give more"

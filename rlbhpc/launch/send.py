@@ -19,9 +19,10 @@ from submitit.core.utils import FailedJobError
 from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
+from rlbhpc.launch.host.task import launching_environment, submissions
 from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
 from rlbhpc.launch.local import reject_missing, run_here
-from rlbhpc.launch.study_executor import StudyJob, launching_environment
+from rlbhpc.launch.study_executor import StudyJob
 from rlbhpc.store.files import explain
 
 # Seconds before each repetition when Slurm does not answer.
@@ -50,8 +51,7 @@ class _Sent:
     def __init__(self, launch: LaunchFolder) -> None:
         self.launch = launch
         self.path = launch.path / "submitted"
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        self.tried = {line.partition(" ")[0] for line in lines}
+        self.tried = {name for name, *_ in submissions(launch.path)}
         self.ids = {name: list(numbers) for name, numbers in launch.submitted.items()}
 
     def write(self, name: str, number: str) -> None:

@@ -6,23 +6,18 @@ from the samples. So a job is found again, in any session, from the folder and i
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from submitit.core.utils import CommandFunction, JobPaths, UncompletedJobError
-from submitit.helpers import clean_env
 from submitit.slurm.slurm import SlurmExecutor, SlurmInfoWatcher, SlurmJob
 
 from rlbhpc.launch import slurm
+from rlbhpc.launch.host.task import id_in, launching_environment
 
-# Where Slurm itself is configured; all else of the shell's SLURM_* and SBATCH_* would win over the
-# scripts, or leak from a job that launches.
-KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
 LOG_LINES = 40
 
 
@@ -169,20 +164,4 @@ class StudyExecutor(SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: str | bytes) -> str:
-        """The id in an answer of ``sbatch --parsable``, whatever else a site prints with it."""
-        text = string if isinstance(string, str) else string.decode(errors="replace")
-        ids = [line.partition(";")[0] for line in text.splitlines()]
-        return next((word for word in reversed(ids) if word.isdigit()), "")
-
-
-@contextmanager
-def launching_environment() -> Iterator[None]:
-    """The shell's environment without what would win over the scripts."""
-    site = {name: os.environ[name] for name in KEPT if name in os.environ}
-    with clean_env():
-        os.environ.update(site)
-        try:
-            yield
-        finally:
-            for name in site:
-                del os.environ[name]
+        return id_in(string if isinstance(string, str) else string.decode(errors="replace"))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlbhpc.launch.cluster import Cluster, seconds
+from rlbhpc.launch.cluster import Cluster
+from rlbhpc.launch.host.task import seconds
 from rlbhpc.launch.predict import Rates, measured, predict, wall
 from rlbhpc.launch.simulate import Site, curve, simulate
 from rlbhpc.store import checked

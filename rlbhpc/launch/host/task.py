@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from submitit.helpers import clean_env
@@ -17,8 +18,9 @@ from submitit.slurm.slurm import SlurmJobEnvironment
 
 from . import TRY_AGAIN
 
-# Where Slurm is configured; the job's other variables would win over the script.
-SITE = ("SLURM_CONF", "SLURM_CONF_SERVER")
+# Where Slurm itself is configured; all else of the shell's SLURM_* and SBATCH_* would win over the
+# scripts, or leak from a job that launches.
+KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
 # A task gives up before it has failed on more nodes than these.
 MOST_AVOIDED = 3
 
@@ -100,12 +102,10 @@ class SlurmTask(SlurmJobEnvironment):
         script = max(scripts, key=lambda path: len(path.stem))
         task = self.array_task_id
         array = [] if task is None else [f"--array={task}"]
-        site = {name: os.environ[name] for name in SITE if name in os.environ}
-        with clean_env():
-            words = [f"{name}={text}" for name, text in site.items()]
-            code, text = call("env", *words, "sbatch", "--parsable", *array, script.name)
-        number = text.strip().splitlines()[-1].partition(";")[0] if text.strip() else ""
-        if code != 0 or not number.isdigit():
+        with launching_environment():
+            code, text = call("sbatch", "--parsable", *array, script.name)
+        number = id_in(text) if code == 0 else ""
+        if not number:
             say(f"sbatch {script.name}: {text.strip() or code}")
             return ""
         line = " ".join([script.stem, number, *([] if task is None else [task])])
@@ -146,9 +146,28 @@ def fields_of(text: str) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in text.split())
 
 
-def dependency_of(number: str, without: str = "") -> str | None:
+@contextlib.contextmanager
+def launching_environment() -> Iterator[None]:
+    """The shell's environment without what would win over the scripts."""
+    site = {name: os.environ[name] for name in KEPT if name in os.environ}
+    with clean_env():
+        os.environ.update(site)
+        try:
+            yield
+        finally:
+            for name in site:
+                del os.environ[name]
+
+
+def id_in(answer: str) -> str:
+    """The id in an answer of ``sbatch --parsable``, whatever else a site prints with it."""
+    ids = [line.partition(";")[0] for line in answer.splitlines()]
+    return next((word for word in reversed(ids) if word.isdigit()), "")
+
+
+def dependency_of(number: int, without: str = "") -> str | None:
     """What a job still waits for, but for one job; None where Slurm does not say."""
-    code, text = call("scontrol", "--oneliner", "show", "job", number)
+    code, text = call("scontrol", "--oneliner", "show", "job", str(number))
     if code != 0:
         say(f"scontrol show job {number}: {text.strip() or code}")
         return None
@@ -164,27 +183,34 @@ def dependency_of(number: str, without: str = "") -> str | None:
     return ",".join(conditions)
 
 
-def submitted() -> dict[str, list[str]]:
-    """Job ids by the name of the script."""
-    ids: dict[str, list[str]] = {}
+def submissions(folder: Path) -> list[list[str]]:
+    """Words of the file `submitted`: a script, its id or `?` before there is one, and the task.
+
+    The task stands where of an array only this one was submitted.
+    """
     try:
-        lines = Path("submitted").read_text().splitlines()
-    except OSError:
-        return ids
-    for line in lines:
-        name, number = line.split()[:2]
+        lines = (folder / "submitted").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [line.split() for line in lines]
+
+
+def submitted(folder: Path) -> dict[str, list[int]]:
+    """Ids of a launch's jobs by the name of the script, the newest last."""
+    ids: dict[str, list[int]] = {}
+    for name, number, *_ in submissions(folder):
         if number.isdigit():
-            ids.setdefault(name, []).append(number)
+            ids.setdefault(name, []).append(int(number))
     return ids
 
 
-def waiting_for(script: str) -> list[str]:
+def waiting_for(script: str) -> list[int]:
     """Ids of the jobs of this launch that wait for those of a script."""
     try:
         jobs = json.loads(Path("launch.json").read_text())["jobs"]
+        ids = submitted(Path())
     except (OSError, ValueError, LookupError):
         return []
-    ids = submitted()
     names = [name for name, job in jobs.items() if script in job["after"]]
     return [number for name in names for number in ids.get(name, ())]
 
@@ -207,10 +233,15 @@ def say(text: str) -> None:
 
 
 def seconds(span: str) -> float:
-    """Seconds of D-HH:MM:SS; what is no time, such as UNLIMITED, is never reached."""
-    days, _, clock = span.rpartition("-")
+    """Seconds of a time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
+
+    What is no time, such as UNLIMITED, is never reached.
+    """
+    days, dash, clock = span.rpartition("-")
     parts = clock.split(":")
-    if len(parts) != 3 or not all(part.isdigit() for part in (*parts, days or "0")):
+    if not all(part.isdigit() for part in (*parts, days or "0")):
         return float("inf")
-    hours, minutes, rest = (int(part) for part in parts)
+    if not dash and len(parts) < 3:
+        parts = ["0", *parts]
+    hours, minutes, rest = (int(part) for part in (*parts, "0", "0")[:3])
     return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + rest)

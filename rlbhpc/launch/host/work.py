@@ -104,7 +104,12 @@ def release(waiting: dict[str, str]) -> None:
     own = os.environ.get("SLURM_JOB_ID", "")
     for path in [path for path in waiting if Path(path).exists()]:
         name = waiting.pop(path)
-        for number in submitted().get(name, ()):
+        try:
+            numbers = submitted(Path()).get(name, [])
+        except OSError as error:
+            say(f"submitted: {error.strerror}")
+            continue
+        for number in numbers:
             dependency = dependency_of(number, without=own)
             if dependency is None:  # it waits for our end, then
                 continue
