@@ -20,7 +20,7 @@ def cancel(run: Path) -> int:
     in the queue, 75 that Slurm did not answer or that a process submits or runs a launch.
     """
     done = end_all(layout_of(run))
-    if not done.answered:
+    if done.rows is None:
         click.echo("Slurm does not answer: marked as cancelled, so that no job comes back.")
         return TRY_AGAIN
     if done.complaint:
@@ -32,8 +32,8 @@ def cancel(run: Path) -> int:
             " or cancel again once it has ended"
         )
         return TRY_AGAIN
-    if not done.jobs:
+    if not done.rows:
         click.echo("No job of this run is in the queue.")
         return NOTHING_TO_DO
-    click.echo(f"{done.tasks} jobs cancelled; `rlbhpc launch` goes on from here.")
+    click.echo(f"{len(done.rows)} jobs cancelled; `rlbhpc launch` goes on from here.")
     return DONE

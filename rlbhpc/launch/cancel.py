@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 from dataclasses import dataclass
 
+from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.launches import live, traced
 from rlbhpc.launch.lock import at_work
@@ -14,14 +15,12 @@ from rlbhpc.study.layout import Layout
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What was cancelled; ``answered`` says whether Slurm was there to be asked.
+    """What was cancelled: ``rows`` of the queue, None where Slurm does not answer.
 
     ``at_work`` says who submits or runs a launch at this moment, which is no job to be ended.
     """
 
-    jobs: tuple[int, ...]
-    tasks: int
-    answered: bool
+    rows: list[slurm.Row] | None
     complaint: str
     at_work: str
 
@@ -42,7 +41,6 @@ def cancel(layout: Layout) -> Cancelled:
             # A launch of somebody else's may not be written to; scancel alone ends it as well.
             with contextlib.suppress(PermissionError):
                 (folder.path / "cancelled").touch()
-    jobs = tuple(sorted({row.job for row in rows or ()}))
     complaint = ""
     jobs_on: dict[str, set[int]] = {}
     for folder in folders:
@@ -55,4 +53,4 @@ def cancel(layout: Layout) -> Cancelled:
             ["scancel", *where, *map(str, sorted(ids))], capture_output=True, text=True, check=False
         )
         complaint += done.stderr.strip() if done.returncode else ""
-    return Cancelled(jobs, len(rows or ()), rows is not None, complaint, holder)
+    return Cancelled(rows, complaint, holder)
