@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli.status import few
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose, folders
@@ -16,8 +17,6 @@ from rlbhpc.launch.launches import layout_of
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.rehearse import rehearse as run_rehearsal
 from rlbhpc.study.layout import Layout
-
-MOST_JOBS = 6
 
 
 @click.command(
@@ -74,8 +73,7 @@ def _of_run(layout: Layout, as_json: bool) -> int:
     if as_json:
         print_json([asdict(cause) for cause in causes])
     for cause in causes if not as_json else []:
-        more = f" and {len(cause.jobs) - MOST_JOBS} more" if len(cause.jobs) > MOST_JOBS else ""
-        click.echo(f"{cause.cause} ({', '.join(cause.jobs[:MOST_JOBS])}{more})")
+        click.echo(f"{cause.cause} ({few(cause.jobs)})")
         if cause.evidence:
             click.echo(f"    {cause.evidence}")
         click.echo(f"    next: {cause.action}")

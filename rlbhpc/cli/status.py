@@ -110,10 +110,11 @@ def show(study_status: look.Status) -> None:
         click.echo(str(study_status.efficiency))
     if study_status.failures:
         click.echo()
-        table = [[entry.cause, _few(entry.jobs), entry.action] for entry in study_status.failures]
+        table = [[entry.cause, few(entry.jobs), entry.action] for entry in study_status.failures]
         print_table("Failures", ["cause", "jobs", "what to do"], table)
 
 
-def _few(jobs: tuple[str, ...]) -> str:
+def few(jobs: tuple[str, ...]) -> str:
+    """Some of the jobs, and how many more there are."""
     more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
     return ", ".join(jobs[:MOST_JOBS]) + more

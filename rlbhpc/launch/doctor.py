@@ -18,6 +18,8 @@ import yaml
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster, slurm
+from rlbhpc.launch.host.claims import create
+from rlbhpc.launch.host.task import fields_of
 
 Verdict = Literal["ok", "note", "bad"]
 # What of `scontrol show config` a launch depends on.
@@ -72,8 +74,9 @@ def of_slurm() -> Iterator[Finding]:
         limits = ("MaxTime", "GraceTime", "PreemptMode", "QoS")
         text = ", ".join(f"{key} {partition[key]}" for key in limits if key in partition)
         yield Finding(f"partition {name}", text)
-    for what, limit in associations():
-        yield Finding(what, limit)
+    for row in associations():
+        text = f"submits {_up_to(row['MaxSubmit'])}, runs {_up_to(row['MaxJobs'])}"
+        yield Finding(f"account {row['Account']}", f"qos {row['QOS'] or '-'}, {text}")
 
 
 def settings() -> dict[str, str]:
@@ -86,28 +89,19 @@ def settings() -> dict[str, str]:
 def partitions() -> dict[str, dict[str, str]]:
     """Settings of each partition."""
     answer = slurm.ask("scontrol", "--oneliner", "show", "partition") or ""
-    by_name = {}
-    for line in answer.splitlines():
-        words = dict(re.findall(r"(\w+)=(\S+)", line))
-        if "PartitionName" in words:
-            by_name[words["PartitionName"]] = words
-    return by_name
+    lines = map(fields_of, answer.splitlines())
+    return {fields["PartitionName"]: fields for fields in lines if "PartitionName" in fields}
 
 
-def associations() -> list[tuple[str, str]]:
+def associations() -> list[dict[str, str]]:
     """Accounts of the user with their limits, as far as the accounting tells."""
+    names = ("Account", "QOS", "MaxSubmit", "MaxJobs")
     answer = slurm.ask(
         "sacctmgr", "--noheader", "--parsable2", "show", "association",
-        f"user={os.environ.get('USER', '') or os.getuid()}", "format=Account,QOS,MaxSubmit,MaxJobs",
+        f"user={os.environ.get('USER', '') or os.getuid()}", f"format={','.join(names)}",
     )  # fmt: skip
-    rows = []
-    for line in (answer or "").splitlines():
-        parts = line.split("|")
-        if len(parts) == 4:
-            account, qos, submit, jobs = parts
-            limits = f"qos {qos or '-'}, submits {_up_to(submit)}, runs {_up_to(jobs)}"
-            rows.append((f"account {account}", limits))
-    return rows
+    rows = [line.split("|") for line in (answer or "").splitlines()]
+    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
 
 
 def of_python() -> Iterator[Finding]:
@@ -122,8 +116,8 @@ def of_python() -> Iterator[Finding]:
     version = re.search(r"(\d+)\.(\d+)\s*$", text or "")
     new = version is not None and tuple(map(int, version.groups())) >= OLDEST
     number = "none" if version is None else version[0].strip()
-    advice = "" if new else "name a Python 3.9 or newer under `python` in the cluster's file"
-    yield Finding("python of jobs", f"{number} at {python}", "ok" if new else "bad", advice)
+    advice = "name a Python 3.9 or newer under `python` in the cluster's file"
+    yield _judged("python of jobs", f"{number} at {python}", new, advice)
 
 
 def of_containers() -> Iterator[Finding]:
@@ -145,8 +139,8 @@ def of_confinement() -> Iterator[Finding]:
     """What the sandbox for programs that a model wrote may use."""
     done = subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False)
     works = done.returncode == 0
-    advice = "" if works else "verifying code falls back to a weaker sandbox, see docs/security.md"
-    yield Finding("user namespaces", "yes" if works else "no", "ok" if works else "note", advice)
+    advice = "verifying code falls back to a weaker sandbox, see docs/security.md"
+    yield _judged("user namespaces", "yes" if works else "no", works, advice, "note")
     try:
         modules = Path("/sys/kernel/security/lsm").read_text()
     except OSError:
@@ -178,15 +172,10 @@ def _probes(own: Path) -> Iterator[Finding]:
             good = work()
         except OSError as error:
             return Finding(what, str(error.strerror), "bad", advice)
-        return Finding(what, "yes" if good else "no", "ok" if good else "bad", advice * (not good))
+        return _judged(what, "yes" if good else "no", good, advice)
 
     def exclusive() -> bool:
-        (own / "one").open("x").close()
-        try:
-            (own / "one").open("x").close()
-        except FileExistsError:
-            return True
-        return False
+        return create(own / "one.0", "first") and not create(own / "one.0", "second")
 
     def renames() -> bool:
         (own / "old").write_text("old")
@@ -209,15 +198,18 @@ def _probes(own: Path) -> Iterator[Finding]:
         (own / f"f{number}").touch()
     files_per_second = FILES / (time.perf_counter() - start)
     listed = len(list(own.glob("f*")))
-    good = listed == FILES
-    yield Finding("listing", f"{listed} of {FILES} files, {files_per_second:,.0f} made per second",
-                  "ok" if good else "bad", "" if good else advice)  # fmt: skip
+    text = f"{listed} of {FILES} files, {files_per_second:,.0f} made per second"
+    yield _judged("listing", text, listed == FILES, advice)
     (own / "clock").touch()
     skew = abs((own / "clock").stat().st_mtime - time.time())
-    good = skew < MOST_SKEW
-    advice = "" if good else "times of attempts from different hosts will disagree"
-    verdict: Verdict = "ok" if good else "note"
-    yield Finding("clock against the file server", f"{skew:.1f} s", verdict, advice)
+    advice = "times of attempts from different hosts will disagree"
+    is_small = skew < MOST_SKEW
+    yield _judged("clock against the file server", f"{skew:.1f} s", is_small, advice, "note")
+
+
+def _judged(what: str, text: str, good: bool, advice: str, verdict: Verdict = "bad") -> Finding:
+    """What was looked at, with the verdict and the advice of one that is not good."""
+    return Finding(what, text) if good else Finding(what, text, verdict, advice)
 
 
 def _up_to(limit: str) -> str:
@@ -230,10 +222,9 @@ def first_entry() -> dict[str, Any]:
     entry: dict[str, Any] = {"hosts": [re.sub(r"\d+", "*", socket.gethostname())]}
     accounts = associations()
     if len(accounts) == 1:
-        entry["account"] = accounts[0][0].removeprefix("account ")
-        submit = re.search(r"submits at most (\d+)", accounts[0][1])
-        if submit:
-            entry["max_jobs"] = int(submit[1])
+        entry["account"] = accounts[0]["Account"]
+        if accounts[0]["MaxSubmit"].isdigit():
+            entry["max_jobs"] = int(accounts[0]["MaxSubmit"])
     for name, key in (("MaxArraySize", "max_array_size"), ("KillWait", "kill_wait")):
         number = re.match(r"\d+", config.get(name, ""))
         if number and int(number[0]):
