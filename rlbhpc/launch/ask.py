@@ -15,12 +15,11 @@ from typing import Final
 from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.api import written
-from rlbhpc.launch.behind import behind
 from rlbhpc.launch.cluster import HERE, choose, folders
 from rlbhpc.launch.launches import launches
 from rlbhpc.launch.lock import at_work
-from rlbhpc.launch.prepare import Prepared, prepare
-from rlbhpc.launch.status import status
+from rlbhpc.launch.prepare import prepare
+from rlbhpc.launch.status import Status, status
 from rlbhpc.problems.problemset import FileSet
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.stage import stage, stage_model
@@ -37,7 +36,6 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
-from rlbhpc.sweep.presence import presence
 
 Say = Callable[[str], None]
 # Seconds between two looks at the queue, or at the jobs of this machine.
@@ -105,7 +103,12 @@ def make_results(file: Path, say: Say) -> Layout:
         if not prepared.jobs and not prepared.notes:
             return study.layout
         if prepared.jobs:
-            _launch(prepared, is_here, say)
+            launch = written(prepared)
+            where = "this machine" if is_here else f"cluster {prepared.draft.cluster_name}"
+            samples = f"{prepared.plan.samples:,} samples"
+            jobs = ", ".join(job.name for job in prepared.jobs)
+            say(f"launch {launch.folder.name} on {where}: {samples}; jobs {jobs}")
+            launch.submit(say=lambda line: None)
         if not is_here or prepared.notes:
             _watch(study.layout, say)
         if newly := _cancelled(study.layout) - cancelled:
@@ -113,9 +116,10 @@ def make_results(file: Path, say: Say) -> Layout:
                 f"launch {max(newly)} was cancelled; the same command again goes on from here",
                 TRY_AGAIN,
             )
-        remaining = _missing(study), behind(study.layout)
+        now = status(study.layout)
+        remaining = now.missing, now.behind
         if remaining == before and any(remaining):
-            raise _stuck(study)
+            raise _stuck(study.layout, now)
         before = remaining
 
 
@@ -129,14 +133,6 @@ def _reject_lacking(study: Study) -> None:
                 f"engine {engine} needs {needed[engine]}, which is not installed here: pip install"
                 f" 'rlbhpc[{extra}]', or send the work to a cluster with --cluster NAME"
             )
-
-
-def _launch(prepared: Prepared, is_here: bool, say: Say) -> None:
-    launch = written(prepared)
-    where = "this machine" if is_here else f"cluster {prepared.draft.cluster_name}"
-    jobs = ", ".join(job.name for job in prepared.jobs)
-    say(f"launch {launch.folder.name} on {where}: {prepared.plan.samples:,} samples; jobs {jobs}")
-    launch.submit(say=lambda line: None)
 
 
 def _wait_for_earlier(layout: Layout, say: Say) -> None:
@@ -161,17 +157,12 @@ def _cancelled(layout: Layout) -> set[str]:
     return {launch.path.name for launch in launches(layout) if launch.is_cancelled}
 
 
-def _missing(study: Study) -> int:
-    return sum(block.missing for block in presence(study.layout, list(study.blocks())))
-
-
-def _stuck(study: Study) -> UserError:
+def _stuck(layout: Layout, now: Status) -> UserError:
     """Say why launching again would not help."""
-    now = status(study.layout)
     causes = [f"{failure.cause}: {failure.action}" for failure in now.failures]
     what = f"{now.missing:,} samples are missing" if now.missing else "no report was made"
     return UserError(
         f"{what} and the last launch changed nothing; "
-        f"{causes[0] if causes else 'its logs say why'}. See rlbhpc doctor {study.layout.root}",
+        f"{causes[0] if causes else 'its logs say why'}. See rlbhpc doctor {layout.root}",
         INCOMPLETE,
     )
