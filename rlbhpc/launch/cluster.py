@@ -19,11 +19,9 @@ from rlbhpc.study.include import load_tree
 from rlbhpc.sweep.devices import devices
 
 # A word that Slurm and the shell take as it is: no blank, no quote, nothing that expands.
-Word = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}$"),
-    Words("letters, digits and _ . , : = @ % + / [ ] * & | ( ) -"),
-]
+WORD: Final = r"^[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}$"
+WORD_CHARACTERS: Final = "letters, digits and _ . , : = @ % + / [ ] * & | ( ) -"
+Word = Annotated[str, Field(pattern=WORD), Words(WORD_CHARACTERS)]
 Span = Annotated[
     str,
     Field(pattern=r"^(\d+-)?\d{1,6}(:\d{2}){0,2}$"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlbhpc.errors import UserError
+from rlbhpc.launch.cluster import WORD, WORD_CHARACTERS
 from rlbhpc.study.complaints import nearest
 
 SHORT: Final[Mapping[str, str]] = {
@@ -60,7 +61,6 @@ _SHORT_REFUSED: Final[Mapping[str, str]] = {
     "-a": "array", "-D": "chdir", "-e": "error", "-J": "job-name",
     "-n": "ntasks", "-N": "nodes", "-o": "output", "-i": "input", "-W": "wait",
 }  # fmt: skip
-_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}")
 
 
 def read_options(words: Sequence[str]) -> dict[str, str]:
@@ -82,11 +82,8 @@ def read_options(words: Sequence[str]) -> dict[str, str]:
             if not rest:
                 raise UserError(f"{word}: a value is missing, as in {word} VALUE")
             value = rest.pop(0)
-        if value is not None and not _VALUE.fullmatch(value):
-            raise UserError(
-                f"{word}: found {value!r}; allowed: letters, digits and _ . , : = @ % + / [ ] * & "
-                "| ( ) -"
-            )
+        if value is not None and not re.fullmatch(WORD, value):
+            raise UserError(f"{word}: found {value!r}; allowed: {WORD_CHARACTERS}")
         options = merged(options, {name: value or ""})
     return options
 
