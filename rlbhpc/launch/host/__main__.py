@@ -62,9 +62,7 @@ def main(words: list[str]) -> int:
     command = options.command
     shards = [shard for shard in options.shards.split(",") if shard]
     if shards:
-        ours, others = claims.take(shards)
-        for shard, holder in others.items():
-            say(f"shard {shard} is worked by {holder}")
+        ours = claims.take(shards)
         if not ours:
             return DONE
         command = [",".join(ours) if word == "{}" else word for word in command]

@@ -27,17 +27,16 @@ class Claims:
         self.holder = holder
         self.own: list[Path] = []
 
-    def take(self, shards: list[str]) -> tuple[list[str], dict[str, str]]:
-        """Claim shards; returns those that are ours, and who holds each of the others."""
+    def take(self, shards: list[str]) -> list[str]:
+        """Claim shards; returns those that are ours, and says who holds each of the others."""
         ours = []
-        others = {}
         for shard in shards:
             holder = self.claim(f"{self.plan}-{int(shard):05d}")
             if holder:
-                others[shard] = holder
+                say(f"shard {shard} is worked by {holder}")
             else:
                 ours.append(shard)
-        return ours, others
+        return ours
 
     def claim(self, name: str) -> str:
         """Claim what has a name; returns who else holds it, if somebody does."""

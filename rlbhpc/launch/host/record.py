@@ -31,11 +31,10 @@ class Record:
         self.path = Path("failures") / f"{name}.json"
         try:
             record = json.loads(self.path.read_text())
-            self.runs: list[dict[str, Any]] = record["runs"]
-            self.stalls: int = record["stalls"]
-        except (OSError, ValueError, LookupError):
-            self.runs = []
-            self.stalls = 0
+        except (OSError, ValueError):
+            record = {}
+        self.runs: list[dict[str, Any]] = record.get("runs", [])
+        self.stalls: int = record.get("stalls", 0)
 
     def add(self, code: int, cause: str, progress: bool) -> None:
         """Write down a run that ended badly, and whether it made anything new."""
