@@ -11,14 +11,11 @@ import shlex
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlbhpc.engines.staging import VARIABLE as STAGE
 from rlbhpc.errors import UserError
-
-if TYPE_CHECKING:
-    from rlbhpc.launch.cluster import Cluster
-    from rlbhpc.launch.script import Draft
+from rlbhpc.launch.cluster import Cluster, Container
+from rlbhpc.study.study import Study
 
 # Variables of Slurm and of the GPUs that the work reads.
 LET_IN = (
@@ -39,8 +36,11 @@ def exports(names: Iterable[str]) -> str:
     )
 
 
-def runner(cluster: Cluster, bound: Iterable[Path]) -> list[str]:
-    """Lines of the command that all work of a job runs under; none without a container."""
+def runner(cluster: Cluster, folders: Iterable[Path]) -> list[str]:
+    """Lines of the command that all work of a job runs under; none without a container.
+
+    The work reads or writes the ``folders``.
+    """
     inside = cluster.container
     if inside is None:
         return []
@@ -49,28 +49,28 @@ def runner(cluster: Cluster, bound: Iterable[Path]) -> list[str]:
     lines = [shlex.join(words) + ' --pwd "$PWD" --bind "$scratch"']
     if cluster.stage is not None:
         lines.append(f'--bind "${STAGE}"')
-    lines += [f"--bind {shlex.quote(str(path))}" for path in bound]
+    lines += [f"--bind {shlex.quote(str(path))}" for path in _bound(inside, folders)]
     lines.append(shlex.quote(image))
     return lines
 
 
-def folders(draft: Draft) -> list[Path]:
-    """Folders that the work reads or writes: those of the study and those of the cluster table.
-
-    Symbolic links are followed, since inside the image they would lead nowhere.
-    """
-    study = draft.study
+def folders_of(study: Study) -> list[Path]:
+    """Folders that the work on a study reads or writes."""
     named: list[Path] = [study.layout.root]
     named += [Path(entry.path.partition("{step}")[0]) for entry in study.models.values()
               if entry.path]  # fmt: skip
     # Images lie beside the file of their problems.
     files = [entry.path for entry in study.problem_sets.values() if entry.path]
-    named += [Path(file).parent for file in (*files, *study.text_digests)]
-    if draft.cluster.container is None:
-        return []
-    named += [expanded(bind) for bind in draft.cluster.container.binds]
+    return named + [Path(file).parent for file in (*files, *study.text_digests)]
+
+
+def _bound(inside: Container, folders: Iterable[Path]) -> list[Path]:
+    """Some folders, and those of the cluster table, as they are bound.
+
+    Symbolic links are followed, since inside the image they would lead nowhere.
+    """
     binds: list[Path] = []
-    for path in named:
+    for path in (*folders, *map(expanded, inside.binds)):
         for folder in dict.fromkeys((path.absolute(), path.resolve())):
             if SPECIAL & set(str(folder)):
                 raise UserError(

@@ -22,6 +22,7 @@ from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.launches import RECORD, LaunchFolder, launches
 from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor
+from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.plugin_copies import self_contained
 
@@ -84,9 +85,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
 
 
 def _write_record(folder: Path, record: dict[str, Any]) -> None:
-    partial = folder / f"{RECORD}.partial"
-    partial.write_text(json.dumps(record, indent=1) + "\n")
-    partial.replace(folder / RECORD)
+    checked.put(folder / RECORD, f"{json.dumps(record, indent=1)}\n".encode())
 
 
 def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
@@ -99,8 +98,9 @@ def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
     texts = {}
     for job in jobs:
         executor = StudyExecutor(draft.folder, job.name, draft.prefix)
-        executor.describe(directives(draft, job), set_up(draft, job))
-        texts[f"{job.name}.sbatch"] = executor.text(head(draft, job), call(draft, job))
+        texts[f"{job.name}.sbatch"] = executor.text(
+            head(draft, job), directives(draft, job), set_up(draft, job), call(draft, job)
+        )
     texts["submit.sh"] = SUBMIT.format(python=shlex.quote(sys.executable))
     texts[SNAPSHOT] = self_contained(draft.study).to_json()
     return texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -102,6 +103,24 @@ class LaunchFolder:
     def clusters(self) -> str:
         """Where a site has several: those that its jobs went to."""
         return str(self.record.get("clusters", ""))
+
+    @property
+    def tried(self) -> set[str]:
+        """Scripts for which sbatch was called, and may be at work still."""
+        return {name for name, *_ in submissions(self.path)}
+
+    def look(self, name: str, user: str) -> str:
+        """Id of a user's job that Slurm has although its answer was lost; empty without one."""
+        return slurm.named(f"{self.record['prefix']}-{name}", user, self.clusters)
+
+    def note(self, name: str, number: str) -> None:
+        """Write into `submitted`: `NAME ?` before a call of sbatch, `NAME ID` after it."""
+        if number.isdigit():
+            self.submitted.setdefault(name, []).append(int(number))
+        with (self.path / "submitted").open("a") as out:
+            out.write(f"{name} {number}\n")
+            out.flush()
+            os.fsync(out.fileno())
 
     def executor(self, name: str) -> StudyExecutor:
         """The executor of one of its scripts."""
@@ -205,15 +224,11 @@ def traced(layout: Layout) -> list[LaunchFolder]:
     """All launches, with the ids of jobs of which a kill during sbatch left the name alone."""
     folders = launches(layout)
     for folder in folders if not sender(layout) else ():
-        path = folder.path / "submitted"
-        tried = {name for name, number, *_ in submissions(folder.path) if number == "?"}
-        for name in tried - set(folder.submitted):
-            label = f"{folder.record['prefix']}-{name}"
-            if number := slurm.named(label, folder.record["user"], folder.clusters):
-                folder.submitted[name] = [int(number)]
+        for name in folder.tried - set(folder.submitted):
+            if number := folder.look(name, folder.record["user"]):
                 # That of somebody else may be read alone.
-                with suppress(PermissionError), path.open("a") as out:
-                    out.write(f"{name} {number}\n")
+                with suppress(PermissionError):
+                    folder.note(name, number)
     return folders
 
 

@@ -13,10 +13,10 @@ from submitit.core.utils import FailedJobError
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch import container, slurm
-from rlbhpc.launch.cluster import Cluster, command
+from rlbhpc.launch.cluster import Cluster, Resources, command
 from rlbhpc.launch.folder import write_host
 from rlbhpc.launch.options import SHARED, merged
-from rlbhpc.launch.script import check_python
+from rlbhpc.launch.script import check_python, resource_options, site_set_up
 from rlbhpc.launch.study_executor import StudyExecutor
 
 # The work of a task: rlbhpc must start; the first run waits to be ended, a second one says so.
@@ -46,31 +46,33 @@ def rehearse(
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another folder") from None
     executor = StudyExecutor(own, "rehearsal", "rlbhpc", calls=2)
-    executor.describe(_options(own, cluster, options), _set_up(own, cluster))
-    text = executor.text("# A rehearsal, written by rlbhpc doctor.", _call(own, cluster))
+    head = "# A rehearsal, written by rlbhpc doctor."
+    parameters = _options(own, cluster, options)
+    text = executor.text(head, parameters, _set_up(own, cluster), _call(own, cluster))
     (own / "rehearsal.sbatch").write_text(text)
     try:
-        jobs = executor.send([])
+        jobs = executor.send()
     except (FailedJobError, OSError) as error:
         raise UserError(f"the rehearsal was not taken: {error}") from None
     warned, cancelled = (job.job_id for job in jobs)
-    say(f"job {warned.partition('_')[0]} is in the queue; its files are in {own}")
+    number = warned.partition("_")[0]
+    say(f"job {number} is in the queue; its files are in {own}")
     steps: list[tuple[str, Callable[[], bool]]] = [
         ("both tasks started, with rlbhpc in them", lambda: _said(own, 0, 1, word="started")),
         ("the warned task drained", lambda: _said(own, 0, word="drained")),
         ("it came back by itself, and ended", lambda: _said(own, 0, word="resumed")),
         ("the cancelled task drained", lambda: _said(own, 1, word="drained")),
-        ("it stays away", lambda: _gone(warned.partition("_")[0])),
+        ("it stays away", lambda: slurm.queue([int(number)]) == []),
     ]
-    for number, (what, happened) in enumerate(steps):
+    for step, (what, happened) in enumerate(steps):
         if not _wait(own, happened):
             say(f"not {what}: {_last_line(own)}; see {own}")
-            slurm.ask("scancel", warned.partition("_")[0])
+            slurm.ask("scancel", number)
             return False
         say(what)
-        if number == 0:
+        if step == 0:
             slurm.ask("scancel", "--signal=USR1", "--batch", warned)
-        if number == 2:
+        if step == 2:
             slurm.ask("scancel", cancelled)
     if _said(own, 1, word="resumed"):
         say(f"but it came back all the same; see {own}")
@@ -80,23 +82,18 @@ def rehearse(
 
 
 def _options(own: Path, cluster: Cluster, more: dict[str, str]) -> dict[str, str]:
+    small = Resources(partition=cluster.light.partition, time="5", cpus=1)
     options = {
-        "array": "0-1", "chdir": str(own), "job-name": "rlbhpc-rehearsal", "nodes": "1",
-        "ntasks": "1", "open-mode": "append", "output": "log.%a", "requeue": "", "time": "5",
+        "array": "0-1", "chdir": str(own), "job-name": "rlbhpc-rehearsal", "ntasks": "1",
+        "open-mode": "append", "output": "log.%a", "requeue": "",
+        **resource_options(cluster, small),
     }  # fmt: skip
-    if cluster.light.partition:
-        options["partition"] = cluster.light.partition
-    if cluster.account:
-        options["account"] = cluster.account
     options = merged(options, cluster.light.options)
     return merged(options, {name: text for name, text in more.items() if name in SHARED})
 
 
 def _set_up(own: Path, cluster: Cluster) -> list[str]:
-    variables = sorted(cluster.environment.items())
-    lines = [f"cd {shlex.quote(str(own))} || exit 64", *cluster.setup]
-    lines += [f"export {name}={shlex.quote(text)}" for name, text in variables]
-    lines.append(f'scratch="{cluster.scratch}/rlbhpc-$SLURM_JOB_ID"')
+    lines = site_set_up(cluster, own)
     if cluster.container is not None:
         lines.append(container.exports(cluster.environment))
     return [*lines, *check_python(cluster, 'echo broken >"events.$SLURM_ARRAY_TASK_ID"; ')]
@@ -106,15 +103,10 @@ def _call(own: Path, cluster: Cluster) -> str:
     lines = [
         'exec "$python" -m host --drain 20 --last 10 --scratch "$scratch" --',
         "bash work.sh",
-        *container.runner(cluster.model_copy(update={"stage": None}), _bound(own, cluster)),
+        *container.runner(cluster.model_copy(update={"stage": None}), [own]),
         shlex.join(command(cluster)),
     ]
     return " \\\n    ".join(lines)
-
-
-def _bound(own: Path, cluster: Cluster) -> list[Path]:
-    binds = cluster.container.binds if cluster.container is not None else []
-    return [own, *map(container.expanded, binds)]
 
 
 def _said(own: Path, *tasks: int, word: str) -> bool:
@@ -125,11 +117,6 @@ def _said(own: Path, *tasks: int, word: str) -> bool:
 def _last_line(own: Path) -> str:
     lines = [line for log in sorted(own.glob("log.*")) for line in log.read_text().splitlines()]
     return lines[-1] if lines else f"no log within {PATIENCE:.0f} s"
-
-
-def _gone(job: str) -> bool:
-    rows = slurm.queue([int(job)])
-    return rows is not None and not rows
 
 
 def _wait(own: Path, happened: Callable[[], bool]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,13 +177,9 @@ def resources_of(draft: Draft, job: Job) -> Resources:
 def set_up(draft: Draft, job: Job) -> list[str]:
     """Lines of shell before the command."""
     cluster = draft.cluster
-    lines = ["set -u", f"cd {shlex.quote(str(draft.folder))} || exit 64", *cluster.setup]
-    variables = {**ALWAYS, **cluster.environment}
-    lines += [f"export {name}={shlex.quote(text)}" for name, text in sorted(variables.items())]
-    lines.append(f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-$$}}"')
-    lines.append('export TMPDIR="$scratch"')
+    lines = [*site_set_up(cluster, draft.folder), 'export TMPDIR="$scratch"']
     lines += [f'export {name}="$scratch/{folder}"' for name, folder in CACHES.items()]
-    names = [*variables, *CACHES]
+    names = [*ALWAYS, *cluster.environment, *CACHES]
     if job.kind == "train":
         lines.append(f"export {SHUTDOWN}={_drain(cluster)}")
         names.append(SHUTDOWN)
@@ -197,6 +194,14 @@ def set_up(draft: Draft, job: Job) -> list[str]:
     if job.tasks:
         lines += ["", *_table(job.tasks)]
     return lines
+
+
+def site_set_up(cluster: Cluster, folder: Path) -> list[str]:
+    """Lines of shell that every job of a site begins with."""
+    variables = sorted({**ALWAYS, **cluster.environment}.items())
+    lines = ["set -u", f"cd {shlex.quote(str(folder))} || exit 64", *cluster.setup]
+    lines += [f"export {name}={shlex.quote(text)}" for name, text in variables]
+    return [*lines, f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-$$}}"']
 
 
 def check_python(cluster: Cluster, before: str = "") -> list[str]:
@@ -225,15 +230,10 @@ def _keys(study: Study) -> list[str]:
 
 def _table(tasks: Sequence[Sequence[int]]) -> list[str]:
     """Shards of each array task, as an array of the shell."""
-    words = [",".join(map(str, task)) for task in tasks]
-    lines = []
-    line = "   "
-    for word in words:
-        if len(line) + len(word) > 98:
-            lines.append(line)
-            line = "   "
-        line += f" {word}"
-    return ["# Shards of the plan, one word per array task.", "shards=(", *lines, line, ")"]
+    words = " ".join(",".join(map(str, task)) for task in tasks)
+    lines = textwrap.wrap(words, 95, break_long_words=False, break_on_hyphens=False)
+    table = [f"    {line}" for line in lines]
+    return ["# Shards of the plan, one word per array task.", "shards=(", *table, ")"]
 
 
 def call(draft: Draft, job: Job) -> str:
@@ -259,7 +259,7 @@ def call(draft: Draft, job: Job) -> str:
         wait = _drain(cluster)
         lines.append(f"srun --ntasks-per-node=1{share} --kill-on-bad-exit=0 --wait={wait}")
         lines.append(f'bash -c {shlex.quote(ON_EACH_NODE)} "$scratch"')
-    lines += container.runner(cluster, container.folders(draft))
+    lines += container.runner(cluster, container.folders_of(draft.study))
     lines.append(_work(draft, job))
     return " \\\n    ".join(lines)
 

@@ -7,7 +7,6 @@ after a kill, or after an answer that was late, knows what to look for before it
 from __future__ import annotations
 
 import getpass
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from submitit.core.utils import FailedJobError
 from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
-from rlbhpc.launch.host.task import launching_environment, submissions
+from rlbhpc.launch.host.task import launching_environment
 from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
 from rlbhpc.launch.local import reject_missing, run_here
 from rlbhpc.launch.study_executor import StudyJob
@@ -34,93 +33,72 @@ FULL = ("MaxSubmit", "ubmit limit", "QOS")
 def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[StudyJob]]:
     """Submit what of a launch was not submitted; returns all its jobs by name."""
     with alone(folder, "submits") as launch:
-        sent = _Sent(launch)
         for name in launch.jobs:
             if launch.submitted.get(name):
                 say(f"{name}: {launch.submitted[name][-1]}, submitted before")
                 continue
             launch.reject_cancelled()
-            number = _send_one(sent, name)
+            number = _send_one(launch, name)
+            launch.note(name, number)
             say(f"{name}: {number}")
-        return launch_in(folder).submitted_jobs()
+        return launch.submitted_jobs()
 
 
-class _Sent:
-    """The file `submitted`: `NAME ?` before a call of sbatch, `NAME ID` after it."""
-
-    def __init__(self, launch: LaunchFolder) -> None:
-        self.launch = launch
-        self.path = launch.path / "submitted"
-        self.tried = {name for name, *_ in submissions(launch.path)}
-        self.ids = {name: list(numbers) for name, numbers in launch.submitted.items()}
-
-    def write(self, name: str, number: str) -> None:
-        with self.path.open("a") as out:
-            out.write(f"{name} {number}\n")
-            out.flush()
-            os.fsync(out.fileno())
-        if number.isdigit():
-            self.ids.setdefault(name, []).append(int(number))
-
-    def dependency(self, name: str, forgotten: bool) -> list[str]:
-        """What a job waits for: the jobs before it, else what the user named."""
-        record = self.launch.record
-        before = [number for other in record["jobs"][name]["after"] for number in self.ids[other]]
-        before += self._earlier_array(name)
-        if forgotten and before:
-            # What Slurm has forgotten has ended long ago.
-            before = sorted({row.job for row in slurm.queue(before, self.launch.clusters) or ()})
-        if before:
-            return ["afterany:" + ":".join(map(str, before))]
-        return [record["dependency"]] if record.get("dependency") else []
-
-    def _earlier_array(self, name: str) -> list[int]:
-        """With a throttle, the arrays of a launch run one after the other."""
-        arrays = [other for other, job in self.launch.jobs.items() if job["tasks"]]
-        if not self.launch.record.get("throttle") or name not in arrays[1:]:
-            return []
-        return self.ids.get(arrays[arrays.index(name) - 1], [])
+def _dependency(launch: LaunchFolder, name: str, forgotten: bool) -> str:
+    """What a job waits for: the jobs before it, else what the user named."""
+    record = launch.record
+    names = list(launch.jobs[name]["after"])
+    arrays = [other for other, job in launch.jobs.items() if job["tasks"]]
+    if record.get("throttle") and name in arrays[1:]:
+        # The arrays of a launch run one after the other.
+        names.append(arrays[arrays.index(name) - 1])
+    before = [number for other in names for number in launch.submitted[other]]
+    if forgotten and before:
+        # What Slurm has forgotten has ended long ago.
+        before = sorted({row.job for row in slurm.queue(before, launch.clusters) or ()})
+    if before:
+        return "afterany:" + ":".join(map(str, before))
+    return str(record.get("dependency", ""))
 
 
-def _send_one(sent: _Sent, name: str) -> str:
+def _send_one(launch: LaunchFolder, name: str) -> str:
     """Call sbatch until there is an id; look for the job before each repetition."""
-    executor = sent.launch.executor(name)
-    label = f"{executor.prefix}-{name}"
-    forgotten = False
-    if name in sent.tried:
+    first = 0
+    if name in launch.tried:
         # Somebody was killed while sbatch was at work, which may be at work still.
-        sleep(PAUSES[0])
-        if number := slurm.named(label, getpass.getuser(), sent.launch.clusters):
-            sent.write(name, number)
+        first = PAUSES[0]
+    else:
+        launch.note(name, "?")
+    for pause in (first, *PAUSES):
+        if pause:
+            sleep(pause)
+            if number := launch.look(name, getpass.getuser()):
+                return number
+        if number := _call(launch, name):
             return number
-    sent.write(name, "?")
-    for pause in (*PAUSES, None):
+    raise UserError(
+        f"{name}: Slurm does not answer; run {launch.path / 'submit.sh'} again later",
+        TRY_AGAIN,
+    )
+
+
+def _call(launch: LaunchFolder, name: str) -> str:
+    """The id that sbatch answers; empty where another call may get one."""
+    answer = ""
+    for forgotten in (False, True):
         try:
-            (job, *_) = executor.send(sent.dependency(name, forgotten))
-            number = job.job_id.partition("_")[0]
+            (job, *_) = launch.executor(name).send(_dependency(launch, name, forgotten))
+            if number := job.job_id.partition("_")[0]:
+                return number
             answer = "an answer without an id"
         except FailedJobError as error:
-            number = ""
             answer = str(error).strip()
         except OSError as error:
             raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
-        if number:
-            sent.write(name, number)
-            return number
-        if "ependency" in answer and not forgotten:
-            forgotten = True
-            continue
-        _refuse(name, answer, sent.launch.path)
-        if pause is None:
+        if "ependency" not in answer:
             break
-        sleep(pause)
-        if number := slurm.named(label, getpass.getuser(), sent.launch.clusters):
-            sent.write(name, number)
-            return number
-    raise UserError(
-        f"{name}: Slurm does not answer; run {sent.launch.path / 'submit.sh'} again later",
-        TRY_AGAIN,
-    )
+    _refuse(name, answer, launch.path)
+    return ""
 
 
 def _refuse(name: str, answer: str, folder: Path) -> None:
@@ -170,18 +148,14 @@ def main() -> int:
             reject_missing(launch)
         else:
             send(launch.path)
-    except UserError as error:
-        return _told(error)
-    except OSError as error:
-        return _told(explain(error, Path(error.filename or Path.cwd())))
+    except (UserError, OSError) as error:
+        if isinstance(error, OSError):
+            error = explain(error, Path(error.filename or Path.cwd()))
+        print(f"submit.sh: {error}", file=sys.stderr)
+        return error.code or USAGE
     except KeyboardInterrupt:
         return TRY_AGAIN
     return DONE
-
-
-def _told(error: UserError) -> int:
-    print(f"submit.sh: {error}", file=sys.stderr)
-    return error.code or USAGE
 
 
 if __name__ == "__main__":

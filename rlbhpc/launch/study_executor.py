@@ -124,44 +124,32 @@ class StudyExecutor(SlurmExecutor):
         self.script = script
         self.prefix = prefix
         self.calls = calls
-        self.dependency: list[str] = []
 
     @classmethod
     def affinity(cls) -> int:
         """Scripts can be written anywhere, also where there is no srun."""
         return 2
 
-    def describe(self, options: Mapping[str, str], set_up: list[str]) -> None:
-        """Take the options of sbatch by their long names, and the lines before the command."""
+    def text(self, head: str, options: Mapping[str, str], set_up: list[str], command: str) -> str:
+        """The whole script, with options of sbatch by their long names."""
         more = {name: text or True for name, text in options.items() if name != "job-name"}
         self.update_parameters(
             job_name=options["job-name"], additional_parameters=more, setup=set_up,
             use_srun=False, stderr_to_stdout=True, wckey=None,
         )  # fmt: skip
-
-    def text(self, head: str, command: str) -> str:
-        """The whole script."""
         text = self._make_submission_file_text(command, "")
         return text.replace("# Parameters", f"{head}\n", 1)
 
-    def send(self, dependency: list[str]) -> list[StudyJob]:
+    def send(self, dependency: str = "") -> list[StudyJob]:
         """Submit the script, once; raises submitit's FailedJobError with the words of sbatch."""
-        self.dependency = dependency
-        command = self._make_submission_command(self.folder / f"{self.script}.sbatch")
+        after = [f"--dependency={dependency}"] if dependency else []
+        command = ["sbatch", "--parsable", *after, f"{self.script}.sbatch"]
         with launching_environment():
             answer = CommandFunction(command, verbose=False, cwd=self.folder)()
-        return self.jobs(self._get_job_id_from_submission_command(answer))
+        return self.jobs(id_in(answer))
 
     def jobs(self, number: str) -> list[StudyJob]:
         """The job of an id, or all tasks of the array."""
         names = [f"{number}_{task}" for task in range(self.calls)] or [number]
         place = (self.script, self.prefix, self.clusters)
         return [StudyJob(self.folder, name, (0,), *place) for name in names]
-
-    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        after = [f"--dependency={','.join(self.dependency)}"] if self.dependency else []
-        return ["sbatch", "--parsable", *after, submission_file_path.name]
-
-    @staticmethod
-    def _get_job_id_from_submission_command(string: str | bytes) -> str:
-        return id_in(string if isinstance(string, str) else string.decode(errors="replace"))
