@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Final, Literal
 
 import numpy as np
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import Cluster
+from rlbhpc.store import versions
+from rlbhpc.store.sources import Sources
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there, untrained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Shard
@@ -48,6 +52,7 @@ SEALED_TOGETHER: Final = 250
 # The study as it was launched, in the launch's folder: what is edited later changes no job.
 SNAPSHOT = "study.json"
 LAST = "report"
+PAGE = "report.html"
 SCORES = "../../tables/scores/*/*/*/*.parquet"
 
 
@@ -104,6 +109,25 @@ def ends_of(after: tuple[str, ...] = ()) -> list[Job]:
     return [compact, report]
 
 
+def behind(layout: Layout) -> list[str]:
+    """Names of these jobs whose result is missing or older than what it is made from."""
+    if not layout.groups():
+        return []
+    version = versions.current(layout)
+    try:
+        if (
+            version is None
+            or (version.sources or {}).get("inputs") != Sources.survey(layout).inputs
+        ):
+            return [COMPACT, LAST]
+        report_written = (layout.report / PAGE).stat().st_mtime
+        return [LAST] if report_written < version.folder.stat().st_mtime else []
+    except FileNotFoundError:
+        return [LAST]
+    except (OSError, UserError):
+        return [COMPACT, LAST]
+
+
 def _seals(sampling: list[Job]) -> list[Job]:
     """Jobs that seal while others sample, so that a large launch never has many files.
 
@@ -123,17 +147,8 @@ def _seals(sampling: list[Job]) -> list[Job]:
 def _in_order(jobs: list[Job]) -> list[Job]:
     """The jobs so that each comes after those that it waits for, as sbatch needs their ids."""
     by_name = {job.name: job for job in jobs}
-    ordered: dict[str, Job] = {}
-
-    def add(job: Job) -> None:
-        for name in job.after:
-            if name in by_name and name not in ordered:
-                add(by_name[name])
-        ordered.setdefault(job.name, job)
-
-    for job in jobs:
-        add(job)
-    return list(ordered.values())
+    waits = {job.name: [name for name in job.after if name in by_name] for job in jobs}
+    return [by_name[name] for name in TopologicalSorter(waits).static_order()]
 
 
 def _groups(

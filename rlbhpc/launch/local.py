@@ -14,9 +14,8 @@ from submitit.local.debug import DebugExecutor
 from submitit.local.local import LocalExecutor, LocalJob
 
 from rlbhpc.errors import INCOMPLETE, UserError
-from rlbhpc.launch.behind import behind
 from rlbhpc.launch.host.task import launching_environment
-from rlbhpc.launch.jobs import SNAPSHOT
+from rlbhpc.launch.jobs import SNAPSHOT, behind
 from rlbhpc.launch.launches import LaunchFolder, alone
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
@@ -86,7 +85,10 @@ class _Here:
                     waiting = []
                     if not was_told:
                         was_told = True
-                        self._drain()
+                        # Each job has the time of a job that is preempted.
+                        for job, _ in self.running.values():
+                            assert job._process is not None
+                            job._process.terminate()
                 for key in [key for key in waiting if self._may_start(key[0], waiting)]:
                     if not self.slots:
                         break
@@ -124,12 +126,6 @@ class _Here:
             if job.done():
                 del self.running[key]
                 self.slots.append(device)
-
-    def _drain(self) -> None:
-        """Hand TERM on: each job has the time of a job that is preempted."""
-        for job, _ in self.running.values():
-            assert job._process is not None
-            job._process.terminate()
 
 
 def _groups(gpus: list[str], per_copy: int) -> list[str]:

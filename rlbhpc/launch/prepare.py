@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
-from rlbhpc.launch.behind import behind
 from rlbhpc.launch.cluster import choose
-from rlbhpc.launch.jobs import Job, ends_of, jobs_of
+from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
 from rlbhpc.launch.launches import LaunchFolder, live, traced
 from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.script import Draft
-from rlbhpc.study.lineage import reject_strangers, set_aside, untrained
+from rlbhpc.study.lineage import set_aside, untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_engines, check_verifiers
@@ -61,7 +60,11 @@ def prepare(
     name, entry = choose(cluster or resolved.file.cluster)
     if throttle is not None:
         entry = entry.model_copy(update={"throttle": throttle})
-    folders = _launches(resolved)
+    if holder := at_work(resolved.layout):
+        raise UserError(
+            f"{holder}; wait for its end, or look: rlbhpc status {resolved.layout.root}", TRY_AGAIN
+        )
+    folders = traced(resolved.layout)
     rows = live(folders) or []
     running = [_Running(folder, own) for folder in folders if (own := folder.own(rows))]
     retired = _retire(resolved, running) if retrain else []
@@ -79,12 +82,11 @@ def prepare(
     notes = (*retired, *(launch.note for launch in running))
     jobs: list[Job] = []
     if shards or training:
-        jobs = _only(jobs_of(resolved, plan, entry, width, shards), only)
+        jobs = jobs_of(resolved, plan, entry, width, shards)
+        jobs = _only(jobs, {job.name for job in jobs if only in (None, job.kind)})
     elif not running and not any(p.missing for p in present):
         # Nothing to sample, but what follows may have failed.
-        late = behind(resolved.layout)
-        jobs = [job for job in ends_of() if job.name in late]
-        jobs = [replace(job, after=()) if i == 0 else job for i, job in enumerate(jobs)]
+        jobs = _only(ends_of(), behind(resolved.layout))
     if jobs:
         plan.save(resolved.layout.plans)
     return Prepared(draft, plan, jobs, notes, judged)
@@ -92,10 +94,9 @@ def prepare(
 
 def reject_what_jobs_would(study: Study) -> list[str]:
     """Refuse what a job would: models, engines, verifiers, recipes; gives the models to train."""
-    reject_strangers(study, study.models)
+    training = untrained(study, study.models)
     check_engines(study)
     check_verifiers(study)
-    training = untrained(study, study.models)
     if training:
         from rlbhpc.train.recipes import check_recipes  # loads torch where it is
 
@@ -113,7 +114,7 @@ class _Running:
     @property
     def note(self) -> str:
         row = self.rows[0]
-        owner = f" of {row.user}" if row.user and row.user != getpass.getuser() else ""
+        owner = "" if self.is_ours else f" of {row.user}"
         return (
             f"launch {self.folder.path.name}{owner} is in the queue: {len(self.rows)} jobs, the"
             f" first is {row.job}"
@@ -122,15 +123,6 @@ class _Running:
     @property
     def is_ours(self) -> bool:
         return self.rows[0].user in ("", getpass.getuser())
-
-
-def _launches(study: Study) -> list[LaunchFolder]:
-    """Launches of a study, unless somebody submits or runs one right now."""
-    if holder := at_work(study.layout):
-        raise UserError(
-            f"{holder}; wait for its end, or look: rlbhpc status {study.layout.root}", TRY_AGAIN
-        )
-    return traced(study.layout)
 
 
 def _retire(study: Study, running: Sequence[_Running]) -> list[str]:
@@ -194,10 +186,7 @@ def _help(
     return None
 
 
-def _only(jobs: list[Job], kind: str | None) -> list[Job]:
-    """Jobs of one kind; those that they waited for are gone, so they wait for fewer."""
-    if kind is None:
-        return jobs
-    kept = [job for job in jobs if job.kind == kind]
-    names = {job.name for job in kept}
+def _only(jobs: list[Job], names: Collection[str]) -> list[Job]:
+    """Some of the jobs; those that they waited for are gone, so they wait for fewer."""
+    kept = [job for job in jobs if job.name in names]
     return [replace(job, after=tuple(n for n in job.after if n in names)) for job in kept]

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
-from rlbhpc.launch.behind import behind
 from rlbhpc.launch.efficiency import Efficiency, efficiency
-from rlbhpc.launch.jobs import COMPACT, LAST, SEAL
+from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, behind
 from rlbhpc.launch.launches import LaunchFolder, live, traced
 from rlbhpc.launch.lock import at_work, claimed_here
 from rlbhpc.study.layout import Layout
