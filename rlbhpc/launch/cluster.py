@@ -178,7 +178,7 @@ def table() -> dict[str, Path]:
     return paths
 
 
-def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
+def choose(wanted: str | None) -> tuple[str, Cluster]:
     """Name and entry of the cluster to launch on: a name, a path that ends in .yaml, or by host."""
     if wanted in HERE:
         return wanted, here()
@@ -194,11 +194,9 @@ def choose(wanted: str | None, host: str | None = None) -> tuple[str, Cluster]:
             f"no cluster {wanted!r} in the table; there are {', '.join(clusters)}"
             f"{nearest(wanted, clusters)}; a cluster is one file, see docs/clusters.md"
         )
-    names = [host] if host is not None else [socket.gethostname(), socket.getfqdn()]
+    names = [socket.gethostname(), socket.getfqdn()]
     for name, path in clusters.items():
         cluster = load_cluster(path)
-        if any(
-            fnmatch.fnmatch(host_name, pattern) for host_name in names for pattern in cluster.hosts
-        ):
+        if any(fnmatch.filter(names, pattern) for pattern in cluster.hosts):
             return name, cluster
     return choose(DEFAULT)

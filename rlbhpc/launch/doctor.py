@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -137,8 +136,7 @@ def of_containers() -> Iterator[Finding]:
 
 def of_confinement() -> Iterator[Finding]:
     """What the sandbox for programs that a model wrote may use."""
-    done = subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False)
-    works = done.returncode == 0
+    works = slurm.ask("unshare", "-Ur", "true") is not None
     advice = "verifying code falls back to a weaker sandbox, see docs/security.md"
     yield _judged("user namespaces", "yes" if works else "no", works, advice, "note")
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import os
 import shlex
 import time
 from collections.abc import Callable
@@ -81,14 +81,13 @@ class _Here:
         was_told = False
         with Drain() as drain:
             while waiting or self.running:
-                if drain.requested:
+                if drain.requested and not was_told:
+                    was_told = True
                     waiting = []
-                    if not was_told:
-                        was_told = True
-                        # Each job has the time of a job that is preempted.
-                        for job, _ in self.running.values():
-                            assert job._process is not None
-                            job._process.terminate()
+                    # Each job has the time of a job that is preempted.
+                    for job, _ in self.running.values():
+                        assert job._process is not None
+                        job._process.terminate()
                 for key in [key for key in waiting if self._may_start(key[0], waiting)]:
                     if not self.slots:
                         break
@@ -159,12 +158,9 @@ def call(folder: Path, words: list[str]) -> str:
     """What a job calls, called here as `python -m rlbhpc` calls it; its exit code."""
     # By name, since no room imports the command line, which imports all of them.
     main = importlib.import_module("rlbhpc.cli.main").main
-    before = Path.cwd()
-    os.chdir(folder)
     try:
-        main(words)
+        with contextlib.chdir(folder):
+            main(words)
     except SystemExit as end:
         return str(end.code or 0)
-    finally:
-        os.chdir(before)
     return "0"

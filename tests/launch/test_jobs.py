@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -242,13 +243,15 @@ def test_a_cluster_is_found_by_name_file_and_host(
 ) -> None:
     (tmp_path / "mine.yaml").write_text("hosts: ['login*.here']\nmax_jobs: 9\n")
     monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path))
-    assert choose(None, "login3.here") == choose("mine")
+    monkeypatch.setattr(socket, "getfqdn", lambda: "login3.here")
+    assert choose(None) == choose("mine")
     assert choose(str(tmp_path / "mine.yaml"))[1].max_jobs == 9
-    assert choose(None, "elsewhere")[0] == "generic"
+    monkeypatch.setattr(socket, "getfqdn", lambda: "elsewhere")
+    assert choose(None)[0] == "generic"
     with pytest.raises(UserError, match="did you mean mine"):
         choose("mien")
     monkeypatch.setattr(clusters, "BUILT_IN", ())
-    assert choose(None, "elsewhere") == ("generic", clusters.Cluster())
+    assert choose(None) == ("generic", clusters.Cluster())
 
 
 def test_a_mistake_in_a_table_is_told_with_its_place(tmp_path: Path) -> None:
