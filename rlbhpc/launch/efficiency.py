@@ -53,27 +53,21 @@ class Efficiency:
 
 def efficiency(attempts: Sequence[Mapping[str, Any]]) -> Efficiency | None:
     """Add up the attempts; None where there is none."""
-    seconds = 0.0
-    loading = 0.0
-    again = 0.0
-    tokens = 0
-    unended = 0
-    on_gpus = False
+    seconds = loading = again = 0.0
     begun: set[tuple[str, int]] = set()
     for attempt in sorted(attempts, key=lambda record: float(record["started"])):
         shard = (attempt["plan"], attempt["shard"])
-        is_first = shard not in begun
+        if "ended" in attempt:
+            gpus = max(1, len(attempt.get("devices") or ()))
+            load = gpus * (attempt.get("loaded", attempt["ended"]) - attempt["started"])
+            seconds += gpus * (attempt["ended"] - attempt["started"])
+            loading += load
+            again += load if shard in begun else 0
         begun.add(shard)
-        if "ended" not in attempt:
-            unended += 1
-            continue
-        on_gpus |= bool(attempt.get("devices"))
-        gpus = max(1, len(attempt.get("devices") or ()))
-        load = gpus * (attempt.get("loaded", attempt["ended"]) - attempt["started"])
-        seconds += gpus * (attempt["ended"] - attempt["started"])
-        loading += load
-        again += 0 if is_first else load
-        tokens += attempt.get("tokens") or 0
+    ended = [attempt for attempt in attempts if "ended" in attempt]
+    unended = len(attempts) - len(ended)
+    on_gpus = any(attempt.get("devices") for attempt in ended)
+    tokens = sum(attempt.get("tokens") or 0 for attempt in ended)
     if seconds <= 0:
         return Efficiency(0.0, on_gpus, 0.0, 0.0, 0.0, unended) if unended else None
     return Efficiency(
