@@ -260,11 +260,11 @@ def action(cause: str, trains: bool = True) -> str:
     """What to do about a failure, by a state of Slurm or by what a parent wrote down."""
     if "memory" in cause:
         return ACTIONS["OUT_OF_MEMORY"]
-    if "is not there" in cause and "started" not in cause:
-        before = "see why the training before it ended" if trains else "restore the model's folder"
-        return f"{before}, then launch again"
     if "started" in cause:
         return "check `rlbhpc`, `container` and `setup` in the cluster's file"
+    if "is not there" in cause:
+        before = "see why the training before it ended" if trains else "restore the model's folder"
+        return f"{before}, then launch again"
     if "requeued" in cause:
         return "launch again: the site lets jobs neither requeue themselves nor call sbatch"
     if "warned before" in cause:
@@ -278,14 +278,10 @@ def _slurm_failures(
     """How jobs ended that are no longer in the queue, where there is an accounting."""
     queued = {(row.job, row.task) for row in rows}
     for folder in folders:
-        if not folder.submitted:
-            continue
         written = (folder.path / "launch.json").stat().st_mtime
         since = time.strftime("%Y-%m-%d", time.localtime(written))
         sampling = {job for job, _ in folder.tasks}
         for row in slurm.account(folder.ids, since, folder.clusters) or ():
-            if (row.job, row.task) in queued or row.state in ENDED_WELL:
-                continue
-            if complete and row.job in sampling:
-                continue
-            yield row.state, row.name
+            is_over = (row.job, row.task) not in queued and row.state not in ENDED_WELL
+            if is_over and not (complete and row.job in sampling):
+                yield row.state, row.name
