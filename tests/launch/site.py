@@ -151,8 +151,16 @@ class Site:
         """Wait for the cluster; it answers in its own time."""
         end = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < end, f"{what}: not in {PATIENCE:g} s\n{self.queue()}"
+            if time.monotonic() > end:
+                raise AssertionError(
+                    f"{what}: not in {PATIENCE:g} s\n{self.queue()}\n{self.last_words()}"
+                )
             time.sleep(0.5)
+
+    def last_words(self) -> str:
+        """The end of each log of a job, for a reader who has nothing else of a test that failed."""
+        logs = sorted(self.folder.glob("**/launches/*/logs/*"))
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in logs)
 
     def idle(self) -> None:
         """Wait until the queue is empty."""

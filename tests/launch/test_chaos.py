@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ class Touched:
     """What a round has done so far: tasks that may run again, and tasks that must stay away."""
 
     restarted: set[Task] = field(default_factory=set)
-    cancelled: set[Task] = field(default_factory=set)
+    #: And until when they may have begun before.
+    cancelled: dict[Task, datetime] = field(default_factory=dict)
 
 
 class Round:
@@ -86,26 +88,34 @@ class Round:
         done = self.site.root("squeue", "-h", "-w", node, "-o", "%i")
         return {task for line in done.stdout.split() for task in ids_in(line)}
 
+    def _cancelled(self, tasks: set[Task]) -> None:
+        """Note that no such task may begin from now on, but for a start that is under way."""
+        end = datetime.now() + timedelta(seconds=2)
+        for task in tasks:
+            self.touched.cancelled.setdefault(task, end)
+
     # What goes wrong. Each says in `touched` what may run again, and what must not.
 
     def scancel_a_task(self) -> None:
         if row := self.a_task():
-            self.touched.cancelled.add((row.job, row.task))
             self.site.run("scancel", f"{row.job}_{row.task}")
+            self._cancelled({(row.job, row.task)})
 
     def scancel_an_array(self) -> None:
         if row := self.a_task():
             own = {(r.job, r.task) for r in self.site.queue() if r.job == row.job}
-            self.touched.cancelled |= own
             self.site.run("scancel", str(row.job))
+            self._cancelled(own)
 
     def scancel_all_of_the_user(self) -> None:
-        self.touched.cancelled |= {(row.job, row.task) for row in self.site.queue()}
+        everything = {(row.job, row.task) for row in self.site.queue()}
         self.site.run("scancel", f"--user={USER}")
+        self._cancelled(everything)
 
     def cancel(self) -> None:
-        self.touched.cancelled |= {(row.job, row.task) for row in self.site.queue()}
+        everything = {(row.job, row.task) for row in self.site.queue()}
         self.site.rlbhpc("cancel", str(self.run), codes=(0, 4))
+        self._cancelled(everything)
 
     def requeue_a_task(self) -> None:
         if row := self.a_task():
@@ -231,8 +241,8 @@ class Round:
 
     # What must hold.
 
-    def runs_of_tasks(self) -> Counter[Task]:
-        """How often each task of the run's launches was started, by the accounting."""
+    def starts(self) -> dict[Task, list[datetime]]:
+        """When each task of the run's launches was started, by the accounting."""
         self.site.until("slurmdbd", lambda: self.site.root("sacct", "-n").returncode == 0)
         ids = {
             line.split()[1]
@@ -242,13 +252,14 @@ class Round:
         }
         answer = self.site.root(
             "sacct", "--duplicates", "-X", "-n", "-P", "-j", ",".join(ids), "-S", "now-1days",
-            "-o", "JobID,State,Start",
+            "-o", "JobID,Start",
         ).stdout  # fmt: skip
-        started = Counter[Task]()
+        started: dict[Task, list[datetime]] = {}
         for line in answer.splitlines():
-            name, _, start = line.split("|")
+            name, start = line.split("|")
             if start not in ("Unknown", "None"):
-                started.update(ids_in(name))
+                for task in ids_in(name):
+                    started.setdefault(task, []).append(datetime.fromisoformat(start))
         return started
 
     def status_is_squeue(self) -> None:
@@ -357,16 +368,17 @@ def disturbed(play: Round, disturbances: list[str], expected: dict[str, str]) ->
         print(f"{name}: {play.touched}", flush=True)
     site.idle()
     assert not site.left_behind(), "a job is left behind"
-    runs = play.runs_of_tasks()
-    again = {task for task, count in runs.items() if count > 1}
-    assert again <= play.touched.restarted, "more ran again than touched"
     if site.status(str(play.run))["missing"]:
         # Somebody ended jobs, or killed a parent: the same command goes on from there.
         play.launch()
         site.idle()
-    last = play.runs_of_tasks()
-    gone = {task for task in play.touched.cancelled if runs[task] != last[task]}
-    assert not gone, "a cancelled job came back"
+    # The accounting may be seconds behind, so it is asked once, of all that was.
+    starts = play.starts()
+    again = {task: times for task, times in starts.items() if len(times) > 1}
+    assert again.keys() <= play.touched.restarted, f"more ran again than touched: {again}"
+    for task, end in play.touched.cancelled.items():
+        late = [start for start in starts.get(task, ()) if start > end]
+        assert not late, f"{task}, cancelled until {end}, came back: {late}"
     status = site.status(str(play.run))
     assert status["missing"] == 0, status
     assert play.doubles() == 0, "samples were drawn twice"
