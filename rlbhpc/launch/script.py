@@ -282,8 +282,9 @@ def _work(draft: Draft, job: Job) -> str:
     # Without an address, ranks look each other up by the node's name, which not every node can.
     meeting = "--standalone --local-addr 127.0.0.1"
     if resources.nodes > 1:
-        # A job that comes back soon must not meet what is left of its run before: another place.
-        port = "$((20000 + (SLURM_JOB_ID + 97 * ${SLURM_RESTART_COUNT:-0}) % 40000))"
+        # A job that comes back soon must not meet what is left of its run before: another place,
+        # below the ports that Linux hands out by itself, which another program may hold.
+        port = "$((20000 + (SLURM_JOB_ID + 97 * ${SLURM_RESTART_COUNT:-0}) % 12000))"
         meeting = (
             f"--nnodes {resources.nodes} --rdzv-backend c10d"
             ' --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
