@@ -10,6 +10,8 @@ part=$1
 shift
 # As many processes as cores: a second thread in each would wait for a core, spinning.
 export OMP_NUM_THREADS=1
+# The processes that tests start load the package hundreds of times: compiled once.
+unset PYTHONDONTWRITEBYTECODE
 # No tests selected (exit 5) is not a failure of a part.
 if [ "$part" = core ]; then
     python -m pytest -n auto --dist worksteal -m 'not engine and not cluster and (core or not slow)' "$@"
