@@ -186,8 +186,8 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
 def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: str) -> None:
     if place == "image" and not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
-    text = TRAINED.replace("steps: [1, 2]", "steps: [10]")
-    # Steps that last long enough to be warned in the middle of them.
+    text = TRAINED.replace("steps: [1, 2]", "steps: [30]")
+    # Steps that are many and long enough to be warned in the middle of them.
     text = text.replace(
         "samples_per_prompt: 4\n    max_tokens: 12", "samples_per_prompt: 16\n    max_tokens: 128"
     )
@@ -207,7 +207,8 @@ def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: s
     site.until("a requeue", lambda: site.restarts(job) == 1)
     assert list((run / "training" / "rl" / "state").iterdir()), "nothing else saves that early"
     before = steps()
-    site.until("another step", lambda: steps() > before)
+    site.until("another step", lambda: steps() > before or not site.queue())
+    assert steps() > before, site.last_words()
     site.kill({f"SLURM_JOB_ID={job}", "RANK=3"})
     site.idle()
     log = next((run / "launches" / "0001" / "logs").iterdir()).read_text()
@@ -217,7 +218,7 @@ def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: s
     done = site.run(site.python, "-m", "rlbhpc", "train", str(study), "--set", "output=one-node")
     assert done.returncode == 0, done.stderr
     several, single = (
-        load_file(folder / "models" / "rl" / "step-10" / "model.safetensors")
+        load_file(folder / "models" / "rl" / "step-30" / "model.safetensors")
         for folder in (run, site.folder / "one-node")
     )
     for name, weights in single.items():
