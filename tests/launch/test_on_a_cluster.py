@@ -53,6 +53,15 @@ arms:
 engine: {name: hf, dtype: float32, options: {rows: 32}}
 """
 
+# A reward from which weights move, and that takes long enough for a warning in the midst of steps.
+SLOW = """
+import time
+
+def reward(judged):
+    time.sleep(0.2)
+    return float(judged.draw("coin") < 0.5)
+"""
+
 
 def study_at(site: Site, samples: int, text: str = STUDY) -> Path:
     from rlbhpc.engines.tiny import make_tiny_model
@@ -186,12 +195,11 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
 def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: str) -> None:
     if place == "image" and not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
-    text = TRAINED.replace("steps: [1, 2]", "steps: [30]")
-    # Steps that are many and long enough to be warned in the middle of them.
-    text = text.replace(
-        "samples_per_prompt: 4\n    max_tokens: 12", "samples_per_prompt: 16\n    max_tokens: 128"
-    )
-    study = study_at(site, 2, text.replace("1e-3", "1e-3\n    options: {save_every: 1000}"))
+    text = TRAINED.replace("steps: [1, 2]", "steps: [12]")
+    text = text.replace("1e-3", "1e-3\n    options: {save_every: 1000, rewards: {./slow.py: 1.0}}")
+    study = study_at(site, 2, text)
+    study.with_name("slow.py").write_text(SLOW)
+    site.own()
     train = {"partition": "low", "time": "10", "cpus": 2, "nodes": 2, "gpus": 2}
     table = site.cluster(train=train, **(site.image() if place == "image" else {}))
     site.rlbhpc("launch", str(study), "--cluster", str(table), "--submit", "--only", "train")
@@ -218,9 +226,11 @@ def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: s
     done = site.run(site.python, "-m", "rlbhpc", "train", str(study), "--set", "output=one-node")
     assert done.returncode == 0, done.stderr
     several, single = (
-        load_file(folder / "models" / "rl" / "step-30" / "model.safetensors")
+        load_file(folder / "models" / "rl" / "step-12" / "model.safetensors")
         for folder in (run, site.folder / "one-node")
     )
+    base = load_file(site.folder / "model" / "model.safetensors")
+    assert max((base[name] - weights).abs().max() for name, weights in single.items()) > 2e-3
     for name, weights in single.items():
         # A key's bias has a gradient of little but rounding, and Adam moves it as far as any other.
         if not name.endswith("k_proj.bias"):
