@@ -233,6 +233,15 @@ def test_jobs_of_another_cluster_of_the_site_are_asked_for_there(
     assert len(calls) == 4 and all(words[0] == "--clusters=big" for words in calls)
 
 
+def test_a_task_that_squeue_leaves_out_of_an_array_still_waits(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    jobs = sending.send(launch_in(tmp_path / "s", cluster_of(tmp_path)))["sample"]
+    stubs.add("squeue", "echo '101_0|RUNNING|None|me'; echo '101_[2,...]|PENDING|Priority|me'")
+    assert [job.state for job in jobs[:3]] == ["RUNNING", "PENDING", "PENDING"]
+
+
 def test_without_a_report_the_last_of_the_jobs_sends_the_mail(tmp_path: Path) -> None:
     options = read_options(["--mail-user=a@b"])
     draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, max_array_size=2), options=options)
