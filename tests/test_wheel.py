@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -14,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rlbhpc import __version__
+from tests.wheel import PIP, ROOT, build_wheel
 
-ROOT = Path(__file__).parents[1]
 # What no verb reads: caches, and pages for those who read the source.
 NOT_READ = {".pyc", ".md", ""}
 
@@ -27,18 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Dependencies are those of the environment that tests, so that no package index is needed.
     """
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "rlbhpc", source / "rlbhpc")
-    shutil.copytree(ROOT / "configs/clusters", source / "configs/clusters")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)],
-        check=True,
-    )
-    (wheel,) = folder.glob("rlbhpc-*.whl")
+    wheel = build_wheel(folder)
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
     files = [p for p in (ROOT / "rlbhpc").rglob("*") if p.is_file() and p.suffix not in NOT_READ]
@@ -46,7 +34,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env", symlinks=True)
     python = folder / "env/bin/python"
     words = ["--python", str(python), "install", "--no-deps", str(wheel)]
-    subprocess.run([*pip, *words], check=True)
+    subprocess.run([sys.executable, *PIP, *words], check=True)
     (site,) = (folder / "env/lib").glob("python*/site-packages")
     own = Path(next(p for p in sys.path if p.endswith("site-packages")))
     # Behind the wheel, and without the editable hooks of the checkout that .pth files there bring.
