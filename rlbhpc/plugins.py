@@ -108,11 +108,17 @@ def installed_identity(kind: str, name: str) -> str:
         spec = importlib.util.find_spec(entry.module)
     except Exception as error:
         raise UserError(f"{place}: {_cause(error)}") from None
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+    # Of a file on disk or in a zip file; a folder without `__init__.py` has no bytes.
+    read = getattr(spec and spec.loader, "get_data", None)
+    if spec is None or spec.origin is None or read is None:
         raise UserError(f"{place}: ModuleNotFoundError: No module named {entry.module!r}")
+    try:
+        content = read(spec.origin)
+    except OSError as error:
+        raise UserError(f"{place}: cannot be read: {error}") from None
     package = entry.dist
     version = f"{package.name}-{package.version}:" if package else ""
-    return f"{name}@{version}{_digest(_read(Path(spec.origin)))}"
+    return f"{name}@{version}{_digest(content)}"
 
 
 def of(known: Mapping[str, str], kind: str, name: str) -> str | None:

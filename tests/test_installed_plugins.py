@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -315,3 +316,18 @@ def test_one_name_of_two_packages_is_refused_where_a_study_names_it(
         load_study(study)
     for package in ("theirs_verifiers:verify of rlb-theirs-1.0", "of rlb-other-2.0"):
         assert package in str(refusal.value)
+
+
+def test_a_package_in_a_zip_file_is_as_good(
+    site: Path, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = load_study(study).plugins
+    packed = shutil.make_archive(str(site.parent / "packed"), "zip", site)
+    site.rename(site.with_name("unpacked"))
+    monkeypatch.syspath_prepend(packed)
+    monkeypatch.setenv("PYTHONPATH", f"{packed}:{Path(__file__).parents[1]}")
+    forget()
+    loaded = load_study(study)
+    assert loaded.plugins == known
+    assert "theirs_rewards" in check(study)
+    assert verify_apart(loaded.problems("sums")[0], "xx").status is Status.RIGHT
