@@ -27,7 +27,7 @@ from rlbhpc.verify.answer.value import Items, Quantity, Value
 from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined, quoted
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = f"math-10 mpmath-{importlib.metadata.version('mpmath')}"
+FINGERPRINT: Final = f"math-11 mpmath-{importlib.metadata.version('mpmath')}"
 _NONE: Final = "\0"
 _TASKS: Final = frozenset(("sum", "prod", "int", "lim"))
 
@@ -87,7 +87,8 @@ def _decision(gold: str, answer: str, form: str, hint: Hints) -> tuple[Status, s
         return Status.WRONG, "unread", ""
     except Undecided as gate:
         return Status.WRONG, f"gate: {gate}", ""
-    if not rule:
+    multiplied = rule in ("options", "text") and ("*" in form) != ("*" in gold_form)
+    if not rule or multiplied:  # A · C is neither the options A and C nor the text AC
         return Status.WRONG, "different", ""
     return Status.RIGHT, rule, joined(claims)
 
