@@ -1,10 +1,11 @@
 r"""A response that is its answer, and a last sentence that states one: no box, no phrase.
 
 What stands last is only taken from a complete sentence of a known form: a conclusion ("So x = 5"),
-or a subject, a verb and a value, where the value is bold, or led to ("so the sum is 5"), or the
-sentence is the whole response. The subject is built of the words of ``subject_words.txt`` alone:
-any other word may deny, bound or suppose, or name another quantity ("double the answer is 10"), and
-an answer that is missed costs less than a wrong one that is let in.
+or a subject, a verb and a value. The value must be bold, led to ("so the sum is 5") or computed
+("she has 2+3=5 apples", which vouches for itself), or the sentence is the whole response. The
+subject is built of the words of ``subject_words.txt`` alone: any other word may deny, bound or
+suppose, or name another quantity ("double the answer is 10"), and an answer that is missed costs
+less than a wrong one that is let in.
 """
 
 from __future__ import annotations
@@ -30,11 +31,23 @@ def bare(body: str) -> Extracted | None:
     return Extracted(text, "bare") if plain else None
 
 
+# "9 * 2 = $18": arithmetic on plain numbers and its value; to read it is to check it. A lone dollar
+# opens a formula that was cut.
+_NUMBER: Final = r"[($\\\s]*\d[\d,]*(?:\.\d+)?[\\%)$\s]*"
+_SIGN: Final = r"(?:[-+*/x×÷−·]|\\(?:times|cdot|div)\b)"
+_COMPUTED: Final = re.compile(
+    rf"(?<!\S)(?!\$[^$]*\Z)-?{_NUMBER}{_SIGN}{_NUMBER}(?:(?:{_SIGN}|=){_NUMBER})*={_NUMBER}"
+    rf"(?:(?:{_SIGN}|=){_NUMBER})*"
+)
+_CROSS: Final = re.compile(r"(?<=\d) [x×] (?=\$?\d)")
+# It vouches for the end of a text that has no full stop, with its unit.
+_ENDS_COMPUTED: Final = re.compile(rf"{_COMPUTED.pattern}(?:[a-z]{{3,}}(?:\sof\s[a-z]+)?)?\Z")
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。")
 _BREAKS: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 # The last of these in a sentence begins its conclusion.
 _LEAD: Final = re.compile(
-    rf"(?:^|[,;.:*]\s*|\band\s+){LEADS}\b[,、]?\s*"
+    rf"(?:^|[,;.:*]\s*|\band\s+)(?:{LEADS}\b|in\s+(?:total|all)\b|(?:all\s+)?together\b|"
+    r"(?:this|that)\s+means(?:\s+that)?\b)[,、]?\s*"
     r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|total:|it\s+follows\s+that\s|"
     r"taking\s(?:square|cube)\s+roots,\s|"
     r"(?:in(?:\s(?:degrees|radians|minutes|and|words|list|set|interval|standard|simplest|lowest|mixed|"
@@ -52,7 +65,7 @@ _SOLVED: Final = re.compile(r"[=<>∈]|\\(?:[lg]eq?|in)\b|\bthat\b|answer$")
 def closing(body: str) -> Extracted | None:
     """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
     text = body.rstrip()
-    if not text.endswith(_COMPLETE):
+    if not text.endswith(_COMPLETE) and not _ENDS_COMPUTED.search(text[-200:]):
         return None  # it may have been cut within a number
     sentences = _BREAKS.split(text[-400:].rstrip(" .!。"))
     sentence, before = sentences[-1].strip(), sentences[-2] if len(sentences) > 1 else ""
@@ -126,9 +139,12 @@ _IS: Final = (
     r"(?:,?\s+(?:therefore|thus|hence|then|simply|exactly|indeed|also|somit|daher|donc|insgesamt),?)?"
 )
 _DOES: Final = (
-    r"(?:makes?|takes?|costs?|earns?|pays?|paid|weighs|has|have|had|contains|gets?(?:\s+back)?|sold|bought|spent|"
-    r"collected|travel(?:s|led)|saved|needs?|lasts|made|holds|covers|meet|arrives|meet\s+at|"
-    r"arrives\s+at|ends\s+at|starts\s+at)"
+    r"(?:(?:will|must|should|(?:has|have|had|needs?)\s+to)\s+)?"
+    r"(?:makes?|takes?|costs?|earn(?:s|ed)?|pays?|paid|weighs?|has|have|had|contains?|gets?(?:\s+back)?|sold|bought|"
+    r"spent|spends?|collect(?:s|ed)?|travel(?:s|led)?|saved?|needs?|lasts?|made|holds?|covers?|meet|arrives|meet\s+at|"
+    r"arrives\s+at|ends\s+at|starts\s+at|runs?|ran|walks?|walked|drives?|drove|eats?|ate|drinks?|drank|"
+    r"reads?|writes?|wrote|uses?|used|requires?|receives?|received|buys?|sells?|owes?|plays?|played|"
+    r"works?|worked|produces?|gives?|gave|leaves?|sprints?|swims?|swam|bakes?|baked|picks?|picked)"
 )
 _VERB: Final = re.compile(
     rf"(?<!\S)(?P<is>{_IS})\s+|(?<!\S){_DOES}\s+"
@@ -142,15 +158,19 @@ _AFTER: Final = re.compile(
     r"hour|minute)(?:\s+at\s+the\s+[a-z' ]+)?|(?:since|because|as)\s[^\d$\\]*)?[\s.]*"
 )
 _AFTERTHOUGHT: Final = re.compile(
-    r" (?:in the (?:class|classroom|school|room|group|box|bag|jar|basket|set|list|sequence)|"
-    r"in total|in all|altogether|left|(?:as|is) (?:the|our) (?:final )?answer)$"
+    r" (?:in total|in all|altogether|left|(?:as|is) (?:the|our) (?:final )?answer|from home|"
+    r"in (?:a|one) (?:day|week|month|year))$"
+)
+_PLACE: Final = re.compile(
+    r"(?<=\w) (?:in|at|for|from|on|of) (?:the|his|her|their|its|our|this|these) [a-z' ]+$"
 )
 
 
 def _stated(sentence: str, standing: str) -> Extracted | None:
     """Return the value of "subject verb value".
 
-    ``standing``: the sentence is ``led`` to, ``alone``, a ``line`` of its own, or must be ``bold``.
+    ``standing``: the sentence is ``led`` to, ``alone``, a ``line`` of its own, or must be ``bold``
+    or show the arithmetic that gives its value.
     """
     doubts = (DOUBT.search(sentence), HEDGE.search(sentence), TAKEN_BACK.search(sentence))
     if standing == "alone" and not any(doubts) and read(sentence) in (Words("yes"), Words("no")):
@@ -162,13 +182,15 @@ def _stated(sentence: str, standing: str) -> Extracted | None:
     if verb is None or (bold is not None and not _BEFORE_BOLD.fullmatch(plain, verb.end())):
         return None
     subject = plain[: verb.start("is" if verb["is"] else 0)].strip()
-    named = not verb["is"] and re.fullmatch(PERSON, subject)
+    named = not verb["is"] and re.fullmatch(rf"{PERSON}(?:(?:,|,? and) {PERSON})*", subject)
     if not named and not is_known(subject):
         return None
     if bold is not None:
         after = _AFTER.fullmatch(bold[3])
         return _taken(bold[2].rstrip(".") if after else f"{bold[2]}{bold[3]}", words=True)
-    return _taken(plain[verb.end() :], standing == "led") if standing != "bold" else None
+    value = _CROSS.sub(" * ", plain[verb.end() :])
+    vouched = standing != "bold" or _COMPUTED.match(value) is not None
+    return _taken(value, standing == "led") if vouched else None
 
 
 _BOLD: Final = re.compile(r"([^*]*)\*\*([^*]+)\*\*([^*]*)")
@@ -178,13 +200,20 @@ _BEFORE_BOLD: Final = re.compile(
     re.IGNORECASE,
 )
 # Another statement in what should be a value, or the share of one.
-_MORE: Final = re.compile(r"\b(?:is|are|was|has|roughly|nearly|almost|around)\b| more$")
+_MORE: Final = re.compile(
+    r"\b(?:is|are|was|has|roughly|nearly|almost|around|would|if|unless|until|without|except|only|"
+    r"before|after|instead|while|but|each|every(?!\s(?:day|week|month|year|hour|minute))|than)\b"
+    r"| more$"
+)
 _ASIDE: Final = re.compile(r"\s\((?:roughly|approximately|about|approx\.)\s[^()]*\)$")
 _WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/][A-Za-z/ ]{0,30})?")
 
 
 def _taken(text: str, words: bool = False) -> Extracted | None:
     """Return a text that reads as a value, or as few words where words may be the answer."""
+    place = _PLACE.search(text)
+    if place is not None and is_known(place[0]):
+        text = text[: place.start()]
     text = _AFTERTHOUGHT.sub("", text)
     if HEDGE.search(text) or _MORE.search(_ASIDE.sub("", text)):
         return None
