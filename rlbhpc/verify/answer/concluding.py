@@ -19,12 +19,15 @@ from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Region, Words
 
 _BARE: Final = re.compile(r"[^\n]{1,120}")
+_ON_THE_WAY: Final = re.compile(r"(?:step|case|check|let)\b", re.IGNORECASE)
 
 
 def bare(body: str) -> Extracted | None:
     """Take a response that is nothing but an answer, as the no-think prompt asks for."""
     text = fenced(body.strip())
-    if not _BARE.fullmatch(text) or HEDGE.search(text) or "box" in text or text[0] in "#<若设令":
+    if not _BARE.fullmatch(text) or "box" in text or text[0] in "#<若设令":
+        return None
+    if HEDGE.search(text) or DOUBT.search(text) or _ON_THE_WAY.match(text):
         return None
     text = undelimited(text.rstrip("."))
     plain = any(c.isalnum() for c in text) and len(LETTERS.findall(text)) <= 2
@@ -43,7 +46,7 @@ _CROSS: Final = re.compile(r"(?<=\d) [x×] (?=\$?\d)")
 # It vouches for the end of a text that has no full stop, with its unit.
 _ENDS_COMPUTED: Final = re.compile(rf"{_COMPUTED.pattern}(?:[a-z]{{3,}}(?:\sof\s[a-z]+)?)?\Z")
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。")
-_BREAKS: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
+_BREAKS: Final = re.compile(r"(?<=[.!?])\s++(?![=<>])|(?<=[。！？])|\n")
 # The last of these in a sentence begins its conclusion.
 _LEAD: Final = re.compile(
     rf"(?:^|[,;.:*]\s*|\band\s+)(?:{LEADS}\b|in\s+(?:total|all)\b|(?:all\s+)?together\b|"
@@ -155,7 +158,9 @@ _LABEL: Final = re.compile(r"[^:=]+(?P<is>[:=])\s*")
 # What may follow a bold value: how often, or a reason that holds no other value.
 _AFTER: Final = re.compile(
     r"[\s,.]*(?:in\s+(?:total|all)|altogether|overall|(?:every|each|a|per)\s+(?:day|week|month|year|"
-    r"hour|minute)(?:\s+at\s+the\s+[a-z' ]+)?|(?:since|because|as)\s[^\d$\\]*)?[\s.]*"
+    r"hour|minute)(?:\s+at\s+the\s+[a-z' ]+)?|(?:since|because|as)\s[^\d$\\]*|"
+    r"(?:attained|achieved|reached)\s+(?:at|when|for)\s+[$\\(]*[a-z]\s*=\s*[-−]?[\d./]+[$\\)]*)?"
+    r"[\s.]*"
 )
 _AFTERTHOUGHT: Final = re.compile(
     r" (?:in total|in all|altogether|left|(?:as|is) (?:the|our) (?:final )?answer|from home|"
@@ -200,11 +205,7 @@ _BEFORE_BOLD: Final = re.compile(
     re.IGNORECASE,
 )
 # Another statement in what should be a value, or the share of one.
-_MORE: Final = re.compile(
-    r"\b(?:is|are|was|has|roughly|nearly|almost|around|would|if|unless|until|without|except|only|"
-    r"before|after|instead|while|but|each|every(?!\s(?:day|week|month|year|hour|minute))|than)\b"
-    r"| more$"
-)
+_MORE: Final = re.compile(r"\b(?:is|are|was|has|roughly|nearly|almost|around)\b| more$")
 _ASIDE: Final = re.compile(r"\s\((?:roughly|approximately|about|approx\.)\s[^()]*\)$")
 _WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/][A-Za-z/ ]{0,30})?")
 

@@ -39,6 +39,11 @@ _NO_NOUNS: Final = frozenset(
     "radicals squares cubes reciprocals negatives twos threes fours fives tens hundreds thousands "
     "millions billions guess is was has as us yes".split()
 )
+_ARTICLES: Final = frozenset("the a an this that these those his her their its our my".split())
+# What is measured holds none of these: "of feed until noon".
+_NO_THINGS: Final = frozenset(
+    "until before after while each instead except unless only at first he she it they".split()
+)
 # "3 dozens" is 36; "3 scores" are results, and no sixty.
 _SCALES_OF_MANY: Final = frozenset(
     "dozens hundreds thousands millions billions trillions lakhs crores".split()
@@ -160,10 +165,11 @@ class _Reading:
 
     def rest(self, tokens: Sequence[Token], position: int) -> int:
         """``of sugar``: what is measured, which is no part of the unit."""
-        plain = all(
-            kind in "wsf" and text.lower() not in NO_WORDS for kind, text in tokens[position:]
-        )
-        return len(tokens) if plain and (self.nouns or self.previous is not None) else -1
+        words = [text.lower() for kind, text in tokens[position:] if kind in "wsf"]
+        things = [word for word in words if word not in _ARTICLES]
+        plain = len(words) == len(tokens) - position and (NO_WORDS | _NO_THINGS).isdisjoint(words)
+        measured = plain and 0 < len(things) < 4  # more words say more
+        return len(tokens) if measured and (self.nouns or self.previous is not None) else -1
 
     def close(self) -> bool:
         """Multiply by the noun of a run; False if it counts nothing."""
