@@ -1,6 +1,6 @@
 """One optimiser step on fixed responses; run as a program by `test_step`, on any number of ranks.
 
-Writes the gradient and its norm as JSON.
+Writes the gradient's norm, the gradient and the new weights as JSON.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def learner(
 
 
 def weights(of: Learner) -> torch.Tensor:
-    return torch.cat([w.flatten() for _, w in of.named_weights()])
+    return torch.cat([w.flatten().cpu() for _, w in of.named_weights()])
 
 
 def gradient(of: Learner) -> torch.Tensor:
@@ -104,10 +104,14 @@ def main() -> None:
     model, out, *cases = sys.argv[1:]
     results = []
     for case in cases:
-        stage, budget, *again = case.split(":")
-        trained = learner(Path(model), int(stage), int(budget), recompute=bool(again))
+        stage, budget, *words = case.split(":")
+        trained = learner(
+            Path(model), int(stage), int(budget), recompute="recompute" in words,
+            dtype="bfloat16" if "bfloat16" in words else "float32",
+        )  # fmt: skip
         metrics = trained.update(update(), 1)
-        results.append((metrics["actor/grad_norm"], gradient(trained).tolist()))
+        tensors = gradient(trained), weights(trained).float()
+        results.append((metrics["actor/grad_norm"], *(tensor.tolist() for tensor in tensors)))
     if int(os.environ.get("RANK", "0")) == 0:
         Path(out).write_text(json.dumps(results))
 

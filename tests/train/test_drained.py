@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -30,9 +28,9 @@ from rlbhpc.train.checkpoint import Export, export_model, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
+from tests.train.support import STUDY, start_ranks, train_until_warned
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
-ROOT = Path(__file__).parents[2]
 
 
 class Warned:
@@ -126,57 +124,19 @@ def test_rollouts_are_there_before_the_model_that_says_all_is_done(
     assert set(rows["train_step"].to_pylist()) == {1, 2, 3, 4}
 
 
-def start_ranks(folder: Path, *words: str) -> subprocess.Popen[str]:
-    launcher = [sys.executable, "-m", "rlbhpc.train.ranks", "--standalone"]
-    launcher += ["--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
-    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu"}
-    return subprocess.Popen(
-        [*launcher, *words], cwd=folder, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, env={**os.environ, **env},
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("code", [DONE, NOTHING_TO_DO, USAGE, TRY_AGAIN])
 def test_the_codes_of_ranks_are_those_of_their_launcher(tmp_path: Path, code: int) -> None:
     (tmp_path / "case.py").write_text(f"raise SystemExit({code})")
-    started = start_ranks(tmp_path, "case.py")
+    started = start_ranks(tmp_path, 2, "case.py")
     said, _ = started.communicate(timeout=100)
     assert started.returncode == code, said
-
-
-STUDY = """
-name: toy
-models:
-  base: {path: tiny}
-  rl: {train: {from: base, recipe: rl}, steps: [100000]}
-recipes:
-  rl:
-    algorithm: grpo
-    problems: toy-train
-    prompt: countdown
-    prompts_per_step: 2
-    samples_per_prompt: 2
-    max_tokens: 16
-    options: {save_every: 100000, rewards: {brevity: 1.0}}
-problem_sets:
-  toy-train: {set: countdown, subset: train, limit: 10}
-arms:
-  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 2}
-"""
 
 
 @pytest.mark.timeout(200)
 def test_ranks_that_are_warned_save_together(tmp_path: Path) -> None:
     make_tiny_model(tmp_path / "tiny", hidden_size=32)
     (tmp_path / "toy.yaml").write_text(STUDY)
-    started = start_ranks(tmp_path, "-m", "rlbhpc", "train", "toy.yaml", "rl")
-    folder = tmp_path / "runs" / "toy" / "training" / "rl"
-    asleep = threading.Event()
-    while not lines(folder / "dynamics.jsonl") and started.poll() is None:
-        asleep.wait(0.05)
-    started.send_signal(signal.SIGTERM)
-    said, _ = started.communicate(timeout=100)
-    assert started.returncode == TRY_AGAIN, said
-    steps = [row["step"] for row in lines(folder / "dynamics.jsonl")]
-    (saved,) = states(folder / "state")
+    code, said, steps = train_until_warned(tmp_path, 2)
+    assert code == TRY_AGAIN, said
+    (saved,) = states(tmp_path / "runs" / "toy" / "training" / "rl" / "state")
     assert saved.name == f"step-{steps[-1]:08d}"

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from rlbhpc.engines.tiny import make_tiny_model
+from tests.train.support import run_case
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -27,16 +28,7 @@ CASES = {
 
 
 def go_on(model: Path, folder: Path, ranks: int, moves: bool = False) -> None:
-    root = Path(__file__).parents[2]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    launcher += ["--nproc-per-node", str(ranks)]
-    case = str(Path(__file__).with_name("reshard_case.py"))
-    done = subprocess.run(
-        [sys.executable, *launcher, case, str(model), str(folder), *CASES],
-        check=False, capture_output=True, text=True, timeout=280,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
+    done = run_case(ranks, "reshard_case.py", model, folder, *CASES)
     assert "Universal" not in done.stdout
     assert ("ranks together" in done.stderr) == moves
 

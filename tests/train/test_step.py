@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 import torch
 
 from rlbhpc.engines.tiny import make_tiny_model
+from tests.train.support import run_steps
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -22,35 +20,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("m") / "tiny", hidden_size=32)
 
 
-def run(model: Path, out: Path, ranks: int, cases: list[str]) -> list[tuple[float, torch.Tensor]]:
-    launcher = [sys.executable]
-    if ranks > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-        launcher += ["--nproc-per-node", str(ranks)]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [*launcher, str(Path(__file__).with_name("step_case.py")), str(model), str(out), *cases],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
-    return [(norm, torch.tensor(values)) for norm, values in json.loads(out.read_text())]
-
-
 def test_the_step_does_not_depend_on_how_it_is_cut(model: Path, tmp_path: Path) -> None:
     """Micro-batches of one response, of a few, of all; ZeRO 0 to 3; recomputed; one rank, two."""
     cases = [f"{stage}:{budget}" for stage in (0, 2, 3) for budget in (1, 150, 100_000)]
     cases += ["0:150:recompute", "3:150:recompute"]
-    alone = run(model, tmp_path / "1.json", 1, cases)
-    pair = run(model, tmp_path / "2.json", 2, ["0:150", "2:150", "3:150"])
-    norm, gradient = alone[0]
+    alone = run_steps(model, tmp_path / "1.json", 1, cases)
+    pair = run_steps(model, tmp_path / "2.json", 2, ["0:150", "2:150", "3:150"])
+    norm, gradient, _ = alone[0]
     assert float(gradient.norm()) == pytest.approx(min(norm, 1.0), rel=1e-4)  # clipped at 1
-    for other_norm, other in [*alone[1:], *pair]:
-        assert other_norm == pytest.approx(norm, rel=1e-6)
-        assert (other - gradient).abs().max() < 1e-6
+    for other in [*alone[1:], *pair]:
+        assert other.norm == pytest.approx(norm, rel=1e-6)
+        assert (other.gradient - gradient).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("ratio", ["token", "sequence", "geometric"])
