@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
@@ -52,19 +53,41 @@ def kept_by_autograd(policy: Policy, responses: list[Response]) -> int:
     return sum(t.untyped_storage().nbytes() for p, t in kept.items() if p not in own)
 
 
-def main(folder: Path, stage: int, dtype: str, lora_rank: int) -> None:
+def case(width: int, **changes: Any) -> tuple[Settings, list[Response]]:
+    """A learner's settings, and the micro-batch that takes most under them."""
+    settings = Settings(
+        steps=2, prompts_per_step=2 * ROWS, samples_per_prompt=1, max_tokens=width,
+        micro_tokens=ROWS * width, **changes,
+    )  # fmt: skip
+    # The most padding that rows are given: one response is half as long again as the others.
+    shorter = math.ceil(width / SPREAD)
+    lengths = [width] + [shorter] * ((ROWS - 1) * width // shorter)
+    responses = [Response((i,), np.zeros(n, np.int32)) for i, n in enumerate(lengths)]
+    assert len(assemble(responses, np.arange(len(responses))).rows) == 1
+    return settings, responses
+
+
+def foretold(model: Path, settings: Settings) -> dict[str, int]:
+    shapes = without_data(AutoConfig.from_pretrained(model), settings)
+    return memory_of(shapes, settings, GRPO(), ranks=1, rows=1)
+
+
+def peak_of_a_step(model: Path, width: int) -> tuple[int, int]:
+    """Bytes of tensors that CUDA held at most in a learner's second step, and those foretold."""
+    settings, responses = case(width, dtype="bfloat16", rollouts="vllm")
+    learner = Learner(model, settings, GRPO())
+    learner.imitate(responses, 1)  # after which the optimiser's moments are there
+    torch.cuda.reset_peak_memory_stats()
+    learner.imitate(responses, 2)
+    return torch.cuda.max_memory_allocated(), sum(foretold(model, settings).values())
+
+
+def bytes_held(folder: Path, stage: int, dtype: str, lora_rank: int) -> dict[str, Any]:
+    """Bytes of a learner on processors, tensor by tensor."""
     model = make_tiny_model(
         folder / "model", hidden_size=256, intermediate_size=512, num_hidden_layers=4
     )
-    settings = Settings(
-        steps=1, prompts_per_step=2 * ROWS, samples_per_prompt=1, zero_stage=stage, dtype=dtype,  # type: ignore[arg-type]
-        max_tokens=WIDTH, micro_tokens=ROWS * WIDTH, lora_rank=lora_rank,
-    )  # fmt: skip
-    # The most padding that rows are given: one response is half as long again as the others.
-    shorter = math.ceil(WIDTH / SPREAD)
-    lengths = [WIDTH] + [shorter] * ((ROWS - 1) * WIDTH // shorter)
-    responses = [Response((i,), np.zeros(n, np.int32)) for i, n in enumerate(lengths)]
-    assert len(assemble(responses, np.arange(len(responses))).rows) == 1
+    settings, responses = case(WIDTH, zero_stage=stage, dtype=dtype, lora_rank=lora_rank)
     before = held()
     learner = Learner(model, settings, GRPO())
     learner.imitate(responses, 1)
@@ -72,16 +95,15 @@ def main(folder: Path, stage: int, dtype: str, lora_rank: int) -> None:
     policy = Policy.load(model, getattr(torch, dtype))
     if lora_rank:
         adapt(policy.model, lora_rank, 0)
-    shapes = without_data(AutoConfig.from_pretrained(model), settings)
-    foretold = memory_of(shapes, settings, GRPO(), ranks=1, rows=1)
-    result = {
+    parts = foretold(model, settings)
+    return {
         "held": after - before,
-        "foretold": {k: v for k, v in foretold.items() if k.startswith("policy")},
+        "foretold": {k: v for k, v in parts.items() if k.startswith("policy")},
         "activations": kept_by_autograd(policy, responses),
-        "activations foretold": foretold["activations"],
+        "activations foretold": parts["activations"],
     }
-    print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    words = sys.argv[1:]
+    print(json.dumps(bytes_held(Path(words[0]), int(words[1]), words[2], int(words[3]))))
