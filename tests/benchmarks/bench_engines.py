@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -145,39 +146,10 @@ def hf_rows(model: Path, rows: int = 512) -> list[Row]:
 # --- vLLM ----------------------------------------------------------------------------------------
 
 
-def vllm_rows(model: Path, folder: Path, n: int = 1024) -> list[Row]:
-    """Our engine with exact log-probs, entropies and texts, beside ``LLM.generate``.
-
-    Both sides are in a process of their own: a process holds one vLLM.
-    """
-    code = (
-        "import sys; from tests.benchmarks.bench_engines import vllm_side; vllm_side(*sys.argv[1:])"
-    )
-    sides = {
-        side: subprocess.Popen(
-            [sys.executable, "-c", code, side, str(model), str(n)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / side).open("w"),
-            text=True,
-        )
-        for side in ("ours", "bare", "bare without log-probs")
-    }  # fmt: skip
-    try:
-        for name, side in sides.items():
-            if said(side) != "ready":
-                raise RuntimeError((folder / name).read_text()[-2000:])
-
-        def go(side: subprocess.Popen[str]) -> int:
-            assert side.stdin is not None
-            side.stdin.write("go\n")
-            side.stdin.flush()
-            return int(said(side))
-
-        found = in_turns({name: lambda s=side: go(s) for name, side in sides.items()})
-    finally:
-        for side in sides.values():
-            side.kill()
-            side.wait()
-    ours, bare, plain = found.values()
+def vllm_rows(model: Path, folder: Path) -> list[Row]:
+    """Our engine with exact log-probs, entropies and texts, beside ``LLM.generate``."""
+    sides = ("ours", "bare", "bare without log-probs")
+    ours, bare, plain = vllm_rates(model, folder, sides).values()
     return [
         Row("vllm", ours, "tokens/s", note="log-probs, full-vocabulary entropies, texts, seeds"),
         Row("beside LLM.generate, log-probs on both sides", ours / bare, "x", ">= 0.97",
@@ -185,6 +157,40 @@ def vllm_rows(model: Path, folder: Path, n: int = 1024) -> list[Row]:
         Row("beside LLM.generate without log-probs", ours / plain, "x",
             note=f"{plain:,.0f} tokens/s"),
     ]  # fmt: skip
+
+
+def vllm_rates(model: Path, folder: Path, sides: Sequence[str], n: int = 1024) -> dict[str, float]:
+    """Tokens a second of ``ours`` and of ways to call ``LLM.generate``, in turns.
+
+    Each side is in a process of its own: a process holds one vLLM.
+    """
+    code = (
+        "import sys; from tests.benchmarks.bench_engines import vllm_side; vllm_side(*sys.argv[1:])"
+    )
+    started = {
+        side: subprocess.Popen(
+            [sys.executable, "-c", code, side, str(model), str(n)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / side).open("w"),
+            text=True,
+        )
+        for side in sides
+    }  # fmt: skip
+
+    def go(process: subprocess.Popen[str]) -> int:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        return int(said(process))
+
+    try:
+        for name, process in started.items():
+            if said(process) != "ready":
+                raise RuntimeError((folder / name).read_text()[-2000:])
+        return in_turns({name: lambda p=process: go(p) for name, process in started.items()})
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
 
 
 def said(side: subprocess.Popen[str]) -> str:
@@ -196,35 +202,46 @@ def said(side: subprocess.Popen[str]) -> str:
 
 def vllm_side(side: str, model: str, n: str) -> None:
     """One side: whenever a line comes in, sample everything and print the number of tokens."""
-    work = _ours(model, int(n)) if side == "ours" else _bare(model, int(n), side == "bare")
+    work = _ours(model, int(n)) if side == "ours" else _bare(model, int(n), side)
     print(f"{MARK}ready", flush=True)
     for _ in sys.stdin:
         print(f"{MARK}{work()}", flush=True)
 
 
+# Sides share a GPU; what a model is there for is sampled in 16 bits.
+SHARE = 0.3
+DTYPE = "bfloat16" if torch.cuda.is_available() else "float32"
+
+
 def _ours(model: str, n: int) -> Callable[[], int]:
-    engine = make_engine("vllm", model, rows=256)
+    engine = make_engine("vllm", model, rows=256, dtype=DTYPE, memory=SHARE)
     return lambda: sampled(engine, n)
 
 
-def _bare(model: str, n: int, logprobs: bool) -> Callable[[], int]:
+def _bare(model: str, n: int, side: str) -> Callable[[], int]:
+    """``bare``, ``bare without log-probs``, or ``bare without seeds``, which has neither."""
     from rlbhpc.engines.vllm.engine import _environment
 
     _environment()
+    seeded = side != "bare without seeds"
+    if not seeded:  # vLLM as it comes: ours takes another of its model runners
+        del os.environ["VLLM_USE_V2_MODEL_RUNNER"]
     from vllm import LLM, SamplingParams
 
     llm = LLM(
-        model, dtype="float32", max_num_seqs=256, enforce_eager=True, enable_prefix_caching=True,
-        generation_config="vllm", disable_log_stats=True,
+        model, dtype=DTYPE, max_num_seqs=256, enforce_eager=DTYPE == "float32",
+        enable_prefix_caching=True, generation_config="vllm", disable_log_stats=True,
+        gpu_memory_utilization=SHARE,
     )  # fmt: skip
     asked = list(requests(n))
     prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in asked]
     params = [
         SamplingParams(
-            temperature=1.0, max_tokens=NEW, seed=request.seed, logprobs=0 if logprobs else None
+            temperature=1.0, max_tokens=NEW, seed=request.seed if seeded else None,
+            logprobs=0 if side == "bare" else None,
         )
         for request in asked
-    ]
+    ]  # fmt: skip
 
     def work() -> int:
         outputs = llm.generate(prompts, params, use_tqdm=False)
