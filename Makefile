@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256
 # The path of the virtual environment's python is all that the recipes rely on.
 RUN    := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help install test test-all lint bench soak mutants docs site quickstart cluster-up cluster-test cluster-down constraints clean
+.PHONY: help install test test-all lint bench gpu soak mutants docs site quickstart cluster-up cluster-test cluster-down constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,10 @@ lint: $(STAMP) ## ruff, mypy --strict, room order and file length
 
 bench: $(STAMP) ## the measured ratios
 	$(RUN) python -m tests.benchmarks
+
+# A GPU's builds are in an environment of the user's; .venv has those for CPUs.
+gpu: $(if $(VIRTUAL_ENV),,$(STAMP)) ## check this machine's GPUs, in the active environment (else .venv, on the CPU)
+	$(if $(VIRTUAL_ENV),,$(RUN)) python -m tests.gpu
 
 soak: $(STAMP) ## the long tests, whole
 	RLBHPC_SOAK=1 $(RUN) tools/test.sh all
