@@ -7,6 +7,7 @@ image=${RLBHPC_TEST_IMAGE:-/var/cache/rlbhpc/bare.sif}
 tools/install_apptainer.sh
 [ -f "$image" ] && exit 0
 mkdir -p "$(dirname "$image")"
-apptainer build --force "$image.partial" containers/bare.def
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | head -1)
+apptainer build --force --build-arg "mirror=$mirror" "$image.partial" containers/bare.def
 chmod 644 "$image.partial"
 mv "$image.partial" "$image"

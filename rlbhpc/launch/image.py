@@ -17,6 +17,7 @@ from rlbhpc.errors import UserError
 ROOT: Final = Path(__file__).parents[2]
 KINDS: Final = ("gpu", "cpu", "verify")
 PROGRAMS: Final = ("apptainer", "singularity")
+DEBIAN: Final = "http://deb.debian.org/debian"
 # Apptainer colours its messages, and switches back on a line of its own.
 _COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 
@@ -57,6 +58,7 @@ def build(kind: str, target: Path) -> Path:
         program(), "build",
         "--build-arg", f"revision={revision()}",
         "--build-arg", f"version={__version__}",
+        "--build-arg", f"mirror={mirror()}",
         str(partial.absolute()), str(definition),
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, check=False)
@@ -68,6 +70,17 @@ def build(kind: str, target: Path) -> Path:
         )
     partial.replace(target)
     return target
+
+
+def mirror() -> str:
+    """The Debian mirror that this machine takes its own packages from, else Debian's."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return DEBIAN
+    mirrors = [line.rstrip("/") for line in done.stdout.splitlines()]
+    return next((line for line in mirrors if line.endswith("/debian")), DEBIAN)
 
 
 def revision() -> str:

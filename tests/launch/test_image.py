@@ -48,6 +48,31 @@ def test_an_image_appears_whole_with_its_revision(tmp_path: Path, stubs: Stubs) 
     assert words[-1].endswith("containers/cpu.def")
 
 
+@pytest.mark.parametrize(
+    ("apt", "mirror"),
+    [
+        ("echo http://one.org/debian-sec; echo http://two.org/debian/", "http://two.org/debian"),
+        ("echo http://one.org/ubuntu/", image.DEBIAN),
+        ("exit 100", image.DEBIAN),
+        (None, image.DEBIAN),
+    ],
+)
+def test_an_image_is_built_from_the_mirror_of_the_builder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apt: str | None, mirror: str
+) -> None:
+    stubs = Stubs(tmp_path / "bin")
+    # Git, for the revision, is where apt-get may be as well.
+    monkeypatch.setenv("PATH", str(stubs.folder))
+    monkeypatch.setattr(image, "revision", lambda: "abc")
+    stubs.add("apptainer", 'for last in "$@"; do path=$last; done; exit 1')
+    if apt is not None:
+        stubs.add("apt-get", apt)
+    with pytest.raises(UserError):
+        image.build("cpu", tmp_path / "one.sif")
+    (words,) = stubs.calls("apptainer")
+    assert f"mirror={mirror}" in words
+
+
 def test_a_failed_build_leaves_nothing_and_says_where_else(tmp_path: Path, stubs: Stubs) -> None:
     stubs.add("apptainer", "exit 255")
     with pytest.raises(UserError, match="build on another machine"):
@@ -103,4 +128,5 @@ def test_definitions_copy_what_is_there_and_are_labelled(kind: str) -> None:
         source, _ = line.split()
         assert (image.ROOT / source).exists()
     assert f"rlbhpc.kind {kind}" in text
+    assert "MirrorURL: {{ mirror }}" in text
     assert "constraints.txt" in text
