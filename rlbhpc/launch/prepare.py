@@ -188,5 +188,5 @@ def _help(
 
 def _only(jobs: list[Job], names: Collection[str]) -> list[Job]:
     """Some of the jobs; those that they waited for are gone, so they wait for fewer."""
-    kept = [job for job in jobs if job.name in names]
-    return [replace(job, after=tuple(n for n in job.after if n in names)) for job in kept]
+    named_jobs = [job for job in jobs if job.name in names]
+    return [replace(job, after=tuple(n for n in job.after if n in names)) for job in named_jobs]
