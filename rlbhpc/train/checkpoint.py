@@ -104,8 +104,13 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
     return progress
 
 
-def export_model(learner: Learner, base: Path, export: Export) -> None:
-    """Write the policy as a Hugging Face folder; every rank must call it."""
+def export_model(learner: Learner, base: Path, export: Export | None) -> None:
+    """Write the policy as a Hugging Face folder, if one is due; every rank must call it.
+
+    The step's state goes before it: who finds the last model never comes back for anything.
+    """
+    if export is None:
+        return
     final = export.folder
     if final.exists():
         origin = read_origin(final)
@@ -130,7 +135,8 @@ def _committed(final: Path) -> Iterator[Path]:
     """Give a folder to fill on all ranks; rename it once all of them are through."""
     partial = final.with_name(final.name + ".partial")
     if dist.get_rank() == 0:
-        shutil.rmtree(partial, ignore_errors=True)
+        for left in final.parent.glob("*.partial"):  # by a kill, perhaps after another step
+            shutil.rmtree(left)
         partial.mkdir(parents=True)
     dist.barrier()
     yield partial

@@ -105,6 +105,7 @@ def train(
     try:
         if step:
             engine.load_weights(learner.named_weights())
+            checkpoint.export_model(learner, run.base, run.exports.get(step))
         while step < run.settings.steps:
             clock = Clock()
             draft = deepcopy(store)
@@ -130,13 +131,10 @@ def train(
             if logs is not None and record is not None:
                 logs.results(step, metrics, rollouts)
                 record.add(step, collected.rewarded, advantages)
-            if step in run.exports:
-                if record is not None:  # who finds the last model never comes back for its rows
-                    record.flush()
-                checkpoint.export_model(learner, run.base, run.exports[step])
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
                 _save(learner, run, record, step, cursor, store)
+            checkpoint.export_model(learner, run.base, run.exports.get(step))
             clock.lap("save")
             if logs is not None:
                 logs.times(step, clock, collected.sampled)

@@ -24,7 +24,7 @@ from rlbhpc.study.arm import Sampling
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train import checkpoint
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.checkpoint import Export, export_model, states
+from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
@@ -104,22 +104,34 @@ def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) 
 
 
 @pytest.mark.timeout(100)
-def test_rollouts_are_there_before_the_model_that_says_all_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["state", "model"])
+def test_a_kill_in_the_last_save_leaves_no_gap_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
+    """With the last model there nobody trains again: nothing may be missing by then."""
     model = make_tiny_model(tmp_path / "tiny", hidden_size=32)
     last = Export(tmp_path / "models" / "step-4", "recipe", "run")
-    run = run_in(tmp_path / "run", model)
-    run = replace(run, exports={4: last}, settings=replace(run.settings, save_every=4))
+    run = replace(run_in(tmp_path / "run", model), exports={4: last})
 
-    def killed_after(*given: Any) -> None:
-        export_model(*given)
-        raise InterruptedError
+    def engine() -> Engine:
+        return make_engine("hf", model, rows=4)
+
+    saving = last.folder if moment == "model" else run.folder / "state" / "step-00000004"
+
+    def kill_at_the_last(path: Path) -> None:
+        if path.is_relative_to(f"{saving}.partial"):
+            raise InterruptedError
 
     with monkeypatch.context() as patched, pytest.raises(InterruptedError):
-        patched.setattr(checkpoint, "export_model", killed_after)
-        ended(run, lambda: make_engine("hf", model, rows=4))
-    assert last.folder.is_dir()  # with which nobody trains this model again
+        patched.setattr(checkpoint, "_sync", kill_at_the_last)
+        ended(run, engine)
+    assert not last.folder.exists()
+    saving.with_name("step-00000002.partial").mkdir()  # of a kill before it
+    assert ended(run, engine) == DONE
+    assert last.folder.is_dir()
+    saved = [path.name for path in states(run.folder / "state")]
+    assert saved == ["step-00000003", "step-00000004"]
+    assert not list(tmp_path.rglob("*.partial"))
     rows = rollouts.read(run.folder / "rollouts")
     assert set(rows["train_step"].to_pylist()) == {1, 2, 3, 4}
 

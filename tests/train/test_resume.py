@@ -19,6 +19,7 @@ from rlbhpc.problems.programs import KINDS, Kind, proposing
 from rlbhpc.problems.registry import load_set
 from rlbhpc.store import cube, rollouts
 from rlbhpc.study.load import load_study
+from rlbhpc.train.checkpoint import states
 from tests.children import Child
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -122,7 +123,7 @@ def outcome(study: Path) -> dict[str, str]:
     layout = load_study(study).layout
     patterns = ("models/**/*.safetensors", "**/dynamics.jsonl", "**/rollouts.jsonl")
     files = {path: path.read_bytes() for pattern in patterns for path in layout.root.glob(pattern)}
-    newest = sorted((layout.training("rl") / "state").iterdir())[-1] / "progress.json"
+    newest = states(layout.states("rl"))[-1] / "progress.json"
     files[newest] = json.dumps(json.loads(newest.read_text())["store"]).encode()
     cube_folder = study.with_name("cube")
     rollouts.write_groups(cube.create(cube_folder), layout)
@@ -151,10 +152,8 @@ def test_killed_training_ends_with_the_same_weights(
     models = [name for name in expected if name.endswith(".safetensors")]
     assert len(models) == 3  # one taught, two of RL
     assert any("cube/rollouts/rl/advantage" in name for name in expected)
-    remembered = json.loads(
-        (sorted((load_study(straight / "toy.yaml").layout.training("rl") / "state").iterdir())[-1]
-         / "progress.json").read_text()
-    )["store"]  # fmt: skip
+    newest = states(load_study(straight / "toy.yaml").layout.states("rl"))[-1]
+    remembered = json.loads((newest / "progress.json").read_text())["store"]
     assert set(MEMORY.get(algorithm, ())) <= set(remembered)
 
     rng = random.Random(7)
