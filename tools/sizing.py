@@ -16,6 +16,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
 from tests.sweep import study_folder as made
+from tools import step_cost
 
 #: Problems of each set as it is published, before a study takes its part. LiveCodeBench: those of
 #: the benchmark's window, and one older.
@@ -49,8 +50,8 @@ def table() -> Iterator[str]:
         "files before `compact` | GB |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|"
-    for name, length in LENGTHS.items():
-        yield row(name, length)
+    for name in sorted(LENGTHS):
+        yield row(name, LENGTHS[name])
 
 
 def row(name: str, length: int) -> str:
@@ -86,10 +87,10 @@ def megabytes(samples: int, length: int) -> float:
 def whole(name: str) -> list[dict[str, Any]]:
     """As many different records as the set has, all like the first of its shape.
 
-    One is like the last where recipes train on a part that the first does not belong to.
+    Another stands before them where recipes train on a part that the first does not belong to.
     """
-    first, *_, last = made.records(name) * 2
-    others = [last] if name in ("math", "livecodebench") else []
+    first, *rest = made.records(name)
+    others = {"math": rest[:1], "livecodebench": rest[-1:]}.get(name, [])
     return [*others, *(different(first, i) for i in range(PROBLEMS[name] - len(others)))]
 
 
@@ -108,4 +109,6 @@ def different(record: dict[str, Any], number: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     head = (ROOT / "tools" / "pages" / "sizing.md").read_text()
+    head = head.replace("MEMORY", "\n".join(step_cost.memory_rows()))
+    head = head.replace("SECONDS", "\n".join(step_cost.seconds_rows()))
     (ROOT / "docs" / "sizing.md").write_text("\n".join([head, *table(), ""]))

@@ -15,18 +15,10 @@ from rlbhpc.cli.check import check
 from rlbhpc.cli.train import train
 from rlbhpc.errors import UserError
 from tests.sweep.study_folder import CONFIGS, study_folder
+from tools.step_cost import SHAPES, memory_rows, seconds_rows
 
 pytestmark = pytest.mark.engine
 
-# From the published config.json of each.
-SEVEN = {
-    "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
-    "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152_064,
-}  # fmt: skip
-THIRTY_TWO = {
-    "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64,
-    "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 152_064,
-}  # fmt: skip
 TOWER = {
     "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16,
     "out_hidden_size": 3584, "fullatt_block_indexes": [7, 15, 23, 31], "window_size": 112,
@@ -53,7 +45,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def enlarge(config: Path) -> None:
     values: dict[str, Any] = json.loads(config.read_text())
-    size = THIRTY_TWO if "32B" in config.parent.name else SEVEN
+    size = SHAPES["32B" if "32B" in config.parent.name else "7B"]
     text = values.get("text_config", values)
     text.update(size)
     text.pop("layer_types", None)
@@ -89,6 +81,11 @@ def test_what_is_shipped_fits_gpus_of_80_gib(shipped: dict[str, Path], name: str
             settings = foretold["settings"]
             assert settings["dtype"] == "bfloat16" and settings["rollouts"] == "vllm"
             assert settings["recompute"] and settings["zero_stage"] in (2, 3)
+
+
+def test_the_page_on_sizes_has_what_is_calculated() -> None:
+    page = (CONFIGS.parents[1] / "docs" / "sizing.md").read_text().splitlines()
+    assert set(page) >= {*memory_rows(), *seconds_rows()}
 
 
 def test_every_file_that_trains_is_among_these() -> None:
