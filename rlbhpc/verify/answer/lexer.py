@@ -184,12 +184,15 @@ def _prepare(text: str) -> str:
         text = _CHINESE_CLOCK.sub(r"\1:\2", text)
     if "\\over" in text:
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
-    if "\\" in text:
+    if "frac" in text or "binom" in text:
         text = _TWO_DIGITS.sub(r"\\\1{\2}{\3}", text)
         text = _ONE_DIGIT.sub(r"\\\1{\2}", text)
-    text = _FACTORIAL.sub("! =", text)
-    if "^" in text:
-        text = _TIMES.sub(r"\\times ", _DEGREE.sub(r"^\\circ ", text))
+    if "!=" in text:
+        text = _FACTORIAL.sub("! =", text)
+    if "{o}" in text:
+        text = _DEGREE.sub(r"^\\circ ", text)
+    if "x" in text or "X" in text:
+        text = _TIMES.sub(r"\\times ", text)
     if _UNIT_TAIL.search(text):
         text = _UNIT_TAIL.sub(_as_text, text)
     return text.replace("np.", "").replace("math.", "") if "." in text else text
