@@ -154,7 +154,7 @@ def _rule_of_equality(a: Node, b: Node) -> str:
 def _infinity(node: Node) -> int:
     if node.op == "neg":
         return -_infinity(node.args[0])
-    return int(node == Node("const", (), "oo"))
+    return int(node.op == "const" and node.value == "oo")
 
 
 def _undone(node: Node) -> bool:

@@ -94,6 +94,7 @@ _REALS: Final = Region((Interval(None, None),))
 _OVER_INTEGERS: Final = (["in", "mathbb", "{", "Z", "}"], ["in", "mathbb", "Z"])
 _BARS: Final = ([("o", "|")], [("r", "in")])
 _COMMAS: Final[tuple[Token, ...]] = (("o", ","), ("o", ";"), ("o", "\\\\"))
+_SEPARATES: Final = frozenset(_COMMAS)
 _WORDS: Final[tuple[Token, ...]] = (("w", "and"), ("w", "or"), ("w", "And"), ("w", "Or"))
 
 
@@ -115,6 +116,8 @@ class _Reader:
     def _read(self, tokens: Tokens) -> Value:
         if not tokens:
             raise Unreadable("nothing")
+        if is_plain(tokens) and _SEPARATES.isdisjoint(tokens):
+            return self._single(tokens)
         if tokens[0][0] == "b" and closes_at_end(tokens):
             return read_environment(tokens, self.read, self._several)
         words: Value | None = None

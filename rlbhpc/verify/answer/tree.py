@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Node(NamedTuple):
@@ -18,6 +18,9 @@ class Node(NamedTuple):
     op: str
     args: tuple[Node, ...] = ()
     value: Fraction | str | int | None = None
+
+
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 def num(value: Fraction | int) -> Node:
@@ -36,6 +39,8 @@ def walk(node: Node) -> Iterator[Node]:
 
 def symbols(node: Node) -> frozenset[str]:
     """Names of the free symbols and of the unknown functions."""
+    if node.op == "num":
+        return _NO_NAMES
     names = set()
     stack = [node]
     while stack:
