@@ -93,8 +93,7 @@ _HEXADECIMAL: Final = re.compile(r"(?:\\text(?:tt)?\{)?0x([0-9A-Fa-f]+)\}?")
 _REALS: Final = Region((Interval(None, None),))
 _OVER_INTEGERS: Final = (["in", "mathbb", "{", "Z", "}"], ["in", "mathbb", "Z"])
 _BARS: Final = ([("o", "|")], [("r", "in")])
-_COMMAS: Final[tuple[Token, ...]] = (("o", ","), ("o", ";"), ("o", "\\\\"))
-_SEPARATES: Final = frozenset(_COMMAS)
+_COMMAS: Final[frozenset[Token]] = frozenset((("o", ","), ("o", ";"), ("o", "\\\\")))
 _WORDS: Final[tuple[Token, ...]] = (("w", "and"), ("w", "or"), ("w", "And"), ("w", "Or"))
 
 
@@ -116,7 +115,7 @@ class _Reader:
     def _read(self, tokens: Tokens) -> Value:
         if not tokens:
             raise Unreadable("nothing")
-        if is_plain(tokens) and _SEPARATES.isdisjoint(tokens):
+        if is_plain(tokens) and _COMMAS.isdisjoint(tokens):
             return self._single(tokens)
         if tokens[0][0] == "b" and closes_at_end(tokens):
             return read_environment(tokens, self.read, self._several)
@@ -203,8 +202,7 @@ class _Reader:
 
     def _scalar(self, tokens: Tokens) -> Value:
         try:
-            compound = read_compound(tokens)
-            quantity = compound or read_quantity(tokens)
+            quantity = read_compound(tokens) or read_quantity(tokens)
         except Unreadable:
             rest = after_prose(tokens) or after_label(tokens)
             if rest is None:
@@ -253,8 +251,7 @@ class _Reader:
                 return matrix
         if (first, last) in (("(", "]"), ("[", ")")):
             raise Unreadable("brackets of two kinds")
-        kind = {"(": "tuple", "[": "bracket", "<(": "angle"}[first]
-        return Items(kind, items)
+        return Items({"(": "tuple", "[": "bracket", "<(": "angle"}[first], items)
 
     def _named_point(self, tokens: Tokens) -> Value | None:
         """``A(3, -1)``: a point with its name; ``P(5, 2)`` is a number of permutations."""
