@@ -167,7 +167,11 @@ _MATH: Final = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\
 # What explains or contrasts an answer without changing it.
 _EXPLAINS: Final = re.compile(
     r"(?:,|\s+\()\s*(?:and\s+)?(?:not|as|since|because|which|where|rather|when|so|i\.e|namely)\b.*"
-    r"|\s+(?:because|since|as\s+(?:required|desired|expected|claimed|needed))\b.*",
+    r"|\s+(?:because|since|as\s+(?:required|desired|expected|claimed|needed))\b.*"
+    r"|,\s*none\s+of\s+(?:the\s+above|these)$"
+    # "6 (six more stickers than Ben)", but not "6 (mod 7)" nor "6 (in base 7)"
+    r"|\s+\((?![^)]*\b(?:mod\w*|base|times|or|hundred|thousand|million|billion|dozen|percent|squared|cubed)\b)"
+    r"(?:[a-z]+\s+){3,}[A-Za-z]+\)$",
     re.IGNORECASE | re.DOTALL,
 )
 # "The largest $n$ is": a subject without any number in it.
@@ -181,10 +185,12 @@ LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 def clause(text: str) -> str | None:
     """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
     text = _FACTORIAL.sub(r"$\1$", text)
-    bold = text.lstrip(" \t\n:：=_").startswith("**")
+    bold = _BOLD_OPTION.sub("**", text).lstrip(" \t\n:：=_").startswith("**")
     if text.lstrip(" \t\n*:：=").startswith("___"):
         return None  # a blank to be filled in
-    text = _BOLD_LIST.sub(r"\1", text)
+    text = _REPEATING.sub(r"\1\\ldots ", text)
+    text = _SMALL_OPTION.sub(lambda option: option[0].upper(), text)
+    text = _BOLD_LIST.sub(r"\1", _BOLD_OPTION.sub("**", text))
     bullets = _BULLETS.match(text)
     if bullets is not None:
         text = ", ".join(re.findall(_BULLET, bullets[0])) + text[bullets.end() :]
@@ -221,6 +227,11 @@ def clause(text: str) -> str | None:
 _FACTORIAL: Final = re.compile(r"(?<![\w.^}/*)!$-])(\d+!)(?=[.,;])(?!,\d)")
 _BULLET: Final = r"\n[ \t]*[-*•][ \t]+([^\n]*[^\n.,; ])[.,; ]*"
 _BULLETS: Final = re.compile(rf"[:：*\s]*(?={_BULLET})(?:{_BULLET})+")
+# "0.3333...": its dots end no sentence.
+_REPEATING: Final = re.compile(r"(\d\.\d*?(\d{1,6})\2{2,})\.\.\.")
+# "Answer: c) 18"
+_SMALL_OPTION: Final = re.compile(r"^\s*\(?[a-e]\)(?=\s+[^\n)]+(?:\n|$))")
+_BOLD_OPTION: Final = re.compile(r"^[ \t]*(?:option|choice)\s+\*\*(?=\(?[A-J]\b)", re.IGNORECASE)
 # "**2** and **3**" is one list.
 _BOLD_LIST: Final = re.compile(r"\*\*(\s*(?:,|,?\s*and|,?\s*or)\s*)\*\*")
 # Whole sentences that say how many of a thing somebody has, and nothing else.
@@ -231,10 +242,12 @@ _COUNTED: Final = re.compile(
 )
 _COUNTED_IN_CHINESE: Final = re.compile(
     # Signs and words with which a subject denies, bounds and supposes nothing.
-    r"(?:长方形|正方形|三角形|半径|直径|周长|面积|体积|速度|时间|平均|现在|今年|全程|原来|"
+    r"(?:长方形|正方形|三角形|半径|直径|周长|面积|体积|速度|时间|平均|现在|今年|全程|原来|[现原售定]价|"
     r"[小明红华刚丽强李王张他她它们我这里个一共总甲乙丙两地人班校店本书车船桥楼树圆同学老师的还剩下相])*"
-    r"(?:是|为|有|相?距|需?要|(?:需?要)?[买卖走行跑花用付吃剩得赚要长宽高重]了?|剩下)"
-    r"(?P<number>[-−]?\d+(?:\.\d+)?(?:[个只人名页天岁张本件条辆棵支颗朵元米克吨升秒]|[千厘分毫]米|千克|公里|"
+    r"(?:是|为|有|相?距|(?:便宜|节省|增长|减少|降低|提高)了|"
+    r"需?要|(?:需?要)?[买卖走行跑花用付吃剩得赚要长宽高重]了?|剩下)\s*"
+    r"(?P<number>[-−]?\d+(?:\.\d+)?\s*(?:[个只人名页天岁张本件条辆棵支颗朵元米克吨升秒]|"
+    r"(?:千|[平立]方|厘|分|毫|平方厘|平方千|平方分)?米(?:/(?:秒|分|时|小时))?|千克|公里|"
     r"毫升|小时|分钟|\\?%))(?:[书苹果花树]{0,2})"
 )
 

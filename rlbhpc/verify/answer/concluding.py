@@ -44,13 +44,16 @@ _COMPUTED: Final = re.compile(
 )
 _CROSS: Final = re.compile(r"(?<=\d) [x×] (?=\$?\d)")
 # It vouches for the end of a text that has no full stop, with its unit.
-_ENDS_COMPUTED: Final = re.compile(rf"{_COMPUTED.pattern}(?:[a-z]{{3,}}(?:\sof\s[a-z]+)?)?\Z")
+_ENDS_COMPUTED: Final = re.compile(
+    rf"{_COMPUTED.pattern}(?:[a-z]{{3,}}(?:\sof\s[a-z]+)?)?\Z|[^$]\$\d[\d,]*\.\d\d\Z"
+)
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。")
 _BREAKS: Final = re.compile(r"(?<=[.!?])\s++(?![=<>])|(?<=[。！？])|\n")
 # The last of these in a sentence begins its conclusion.
 _LEAD: Final = re.compile(
     rf"(?:^|[,;.:*]\s*|\band\s+)(?:{LEADS}\b|in\s+(?:total|all)\b|(?:all\s+)?together\b|"
-    r"(?:this|that)\s+means(?:\s+that)?\b)[,、]?\s*"
+    r"(?:this|that)\s+means(?:\s+that)?\b|that\s+makes\s+(?:it|[A-Z][a-z]+)\b)[,、:]?\s*"
+    r"|,\s*which\s+is\s+(?=\*\*)|[,，]\s*即\s*(?=\$)"
     r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|total:|it\s+follows\s+that\s|"
     r"taking\s(?:square|cube)\s+roots,\s|"
     r"(?:in(?:\s(?:degrees|radians|minutes|and|words|list|set|interval|standard|simplest|lowest|mixed|"
@@ -62,21 +65,34 @@ _WE_FIND: Final = re.compile(
     r"(?:we|i)\s+(?:conclude|find|get|obtain|have|need)(?:\s+that)?:?\s+", re.IGNORECASE
 )
 _BOLD_LINE: Final = re.compile(r"\*\*[^*]+\*\*")
+# "B) 12" as the last line; where others are listed, it is one of them.
+_OPTION: Final = re.compile(r"^\(?[A-J]\)[ \t]+\S.{0,60}$", re.MULTILINE)
+_ENDS_OPTION: Final = re.compile(r"\n\(?[A-J]\)[ \t]+\S+\Z")
 _SOLVED: Final = re.compile(r"[=<>∈]|\\(?:[lg]eq?|in)\b|\bthat\b|answer$")
 
 
 def closing(body: str) -> Extracted | None:
     """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
     text = body.rstrip()
-    if not text.endswith(_COMPLETE) and not _ENDS_COMPUTED.search(text[-200:]):
+    last = text[-200:]
+    if not text.endswith(_COMPLETE) and not (
+        _ENDS_COMPUTED.search(last) or _ENDS_OPTION.search(last)
+    ):
         return None  # it may have been cut within a number
     sentences = _BREAKS.split(text[-400:].rstrip(" .!。"))
     sentence, before = sentences[-1].strip(), sentences[-2] if len(sentences) > 1 else ""
     alone = not before and len(text) < 400
     line = text.rpartition("\n")[2].strip(" .!。") == sentence
     before = TAKEN_BACK.sub("", before)
-    chinese = _CHINESE.fullmatch(sentence.replace("**", "").replace("不同的", ""))
-    if chinese is not None and (alone or chinese["cue"]) and not DOUBT.search(before):
+    chinese = _CHINESE.fullmatch(
+        _EQUALITY.sub("", sentence.replace("**", "").replace("不同的", ""))
+    )
+    if (
+        chinese is not None
+        and "即" not in chinese["value"]
+        and (alone or chinese["cue"])
+        and not DOUBT.search(before)
+    ):
         return _taken(chinese["value"])
     for lead in reversed(list(_LEAD.finditer(sentence))):
         before = f"{before}, {sentence[: lead.start()]}"
@@ -88,6 +104,9 @@ def closing(body: str) -> Extracted | None:
         return _concluded(sentence[opening.end() :]) if _SOLVED.search(sentence) else None
     if line and _BOLD_LINE.fullmatch(sentence):
         return _taken(sentence.strip("*"), words=True)
+    option = _OPTION.fullmatch(sentence)
+    if line and option is not None and not _OPTION.search("\n".join(sentences[:-1])):
+        return _taken(sentence)
     return _fixed(sentence) or _stated(sentence, "alone" if alone else "line" if line else "bold")
 
 
@@ -105,6 +124,9 @@ _CHOSEN: Final = re.compile(
     r"(?:the\s+)?(?:option|choice)?\s*\(?([A-HJ])\)?",
     re.IGNORECASE,
 )
+_COMPARING: Final = re.compile(
+    r"^(?:comparing|checking|looking\s+at|among|of)\s[^,\d$]*,\s*", re.IGNORECASE
+)
 _NO_SOLUTIONS: Final = re.compile(
     r"(?:(?:there\s+(?:is|are)|(?:the|this)\s+(?:equation|system|inequality)\s+has)\s+"
     r"(no\s+(?:real\s+)?solutions?)|(no\s+such\s+[a-z]+\s+exists?|(?:the\s+)?limit\s+does\s+not\s+exist))",
@@ -112,7 +134,8 @@ _NO_SOLUTIONS: Final = re.compile(
 )
 _IT_IS: Final = re.compile(
     r"(?:the|my)\s+answer\s+is(?:n['’]t|\s+not)\s+[^\s;,]{1,20}[;,]\s+it(?:['’]s|\s+is)\s+([^\s,;]+)"
-    r"|(?:but\s+|(?:wait|hold\s+on)\W+)?(?:actually\W+)?it(?:['’]s|\s+is)\s+(?:actually\s+)?([^\s,;]+)",
+    r"|(?:but\s+|(?:wait|hold\s+on)\W+)?(?:actually\W+)?it(?:['’]s|\s+(?:is|(?:should|must)\s+be))\s+"
+    r"(?:actually\s+)?([^\s,;]+)(?:\s+(?:instead\s+of|rather\s+than)\s+\S+)?",
     re.IGNORECASE,
 )
 
@@ -126,7 +149,7 @@ def _concluded(text: str) -> Extracted | None:
 
 
 def _fixed(sentence: str) -> Extracted | None:
-    plain = sentence.replace("**", "")
+    plain = _COMPARING.sub("", sentence.replace("**", ""))
     choice = _CHOSEN.fullmatch(plain) or _NO_SOLUTIONS.fullmatch(plain)
     if choice is not None:
         return Extracted(choice[1] or choice[2], "closing")
@@ -155,6 +178,7 @@ _VERB: Final = re.compile(
     re.IGNORECASE,
 )
 _LABEL: Final = re.compile(r"[^:=]+(?P<is>[:=])\s*")
+_OWNER: Final = re.compile(rf"\b{PERSON}['’]s ")
 # What may follow a bold value: how often, or a reason that holds no other value.
 _AFTER: Final = re.compile(
     r"[\s,.]*(?:in\s+(?:total|all)|altogether|overall|(?:every|each|a|per)\s+(?:day|week|month|year|"
@@ -167,7 +191,7 @@ _AFTERTHOUGHT: Final = re.compile(
     r"in (?:a|one) (?:day|week|month|year))$"
 )
 _PLACE: Final = re.compile(
-    r"(?<=\w) (?:in|at|for|from|on|of) (?:the|his|her|their|its|our|this|these) [a-z' ]+$"
+    r"(?<=\w) (?:in|at|for|from|on|of|over) (?:the|his|her|their|its|our|this|these) [a-z' ]+$"
 )
 
 
@@ -182,12 +206,17 @@ def _stated(sentence: str, standing: str) -> Extracted | None:
         return Extracted(sentence, "closing")
     sentence = _BOLD_LABEL.sub(r"\1", sentence)
     bold = _BOLD.fullmatch(sentence)
+    if bold is not None and not bold[1].strip() and not bold[3].strip():
+        if standing == "led" and not _VERB.search(bold[2]) and "=" not in bold[2]:
+            return _taken(bold[2], words=True)
+        sentence, bold = bold[2], None  # all of it is bold
     plain = sentence if bold is None else bold[1]
     verb = next(reversed(list(_VERB.finditer(plain))), None) or _LABEL.match(plain)
     if verb is None or (bold is not None and not _BEFORE_BOLD.fullmatch(plain, verb.end())):
         return None
     subject = plain[: verb.start("is" if verb["is"] else 0)].strip()
     named = not verb["is"] and re.fullmatch(rf"{PERSON}(?:(?:,|,? and) {PERSON})*", subject)
+    subject = _OWNER.sub("his ", subject)
     if not named and not is_known(subject):
         return None
     if bold is not None:
@@ -206,6 +235,9 @@ _BEFORE_BOLD: Final = re.compile(
 )
 # Another statement in what should be a value, or the share of one.
 _MORE: Final = re.compile(r"\b(?:is|are|was|has|roughly|nearly|almost|around)\b| more$")
+_SIMPLER: Final = re.compile(
+    r"^[^a-z]+,?\s+which\s+(?:simplifies|reduces|evaluates)\s+to\s+", re.IGNORECASE
+)
 _ASIDE: Final = re.compile(r"\s\((?:roughly|approximately|about|approx\.)\s[^()]*\)$")
 _WITH_UNIT: Final = re.compile(r"(?:\w\s*=\s*)?\$([^$]+)\$\s*([A-Za-z/][A-Za-z/ ]{0,30})?")
 
@@ -215,7 +247,7 @@ def _taken(text: str, words: bool = False) -> Extracted | None:
     place = _PLACE.search(text)
     if place is not None and is_known(place[0]):
         text = text[: place.start()]
-    text = _AFTERTHOUGHT.sub("", text)
+    text = _SIMPLER.sub("", _AFTERTHOUGHT.sub("", text))
     if HEDGE.search(text) or _MORE.search(_ASIDE.sub("", text)):
         return None
     formula = _WITH_UNIT.fullmatch(text)
@@ -231,6 +263,8 @@ def _taken(text: str, words: bool = False) -> Extracted | None:
 
 # --- Chinese -------------------------------------------------------------------------------------
 
+# When a bound is reached; and how much is saved.
+_EQUALITY: Final = re.compile(r"[,，]\s*当且仅当.{1,30}(?:取得?等号|等号成立|时取得?)$")
 _CHINESE: Final = re.compile(
     r"(?=.*[一-鿿])(?P<cue>(?:因此|所以|综上(?:所述)?|故)[,，]?)?"
     r"(?:塔|楼|树|桥|河|山|宽|实数|质数|整数|这|个|的|它|他|她|们|我|三|两|长方形|正方形|三角形|圆|数列|函数|方程|不等式|"

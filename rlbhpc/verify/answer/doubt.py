@@ -40,6 +40,28 @@ TAKEN_BACK: Final = re.compile(
     r"|\b(?:hmm|wait|hold\s+on|on\s+second\s+thought)\b",
     re.IGNORECASE,
 )
+# Words by which a writer begins anew: what is then concluded replaces what stands before.
+_BEGINS_ANEW: Final = re.compile(
+    r"\b(?:but\s+wait|reconsider|re-?calculat\w+|redo\w*|re-?count|(?:i|we)\s+(?:forgot|overlooked|missed)|"
+    r"(?:solv|calculat|comput|count)ing\s+again|instead\s+of\s+\$?-?\d|is(?:n['’]t|\s+not)\s+(?:right|correct))\b",
+    re.IGNORECASE,
+)
+# What takes an answer back and is not taken back in turn.
+_SAID_WRONG: Final = re.compile(
+    r"(?:^[\s.$)]*|[.!?;\n]\s*(?=(?:hmm|wait|no\b|oh|actually|sorry|oops)))"
+    r"(?:(?:hmm|wait|no|oh|actually|sorry|oops)\W+)*"
+    r"(?:that|this|it|(?:the|my)\s+answer)(?:\s+is|['’]s|\s+was)\s+(?:actually\s+)?"
+    r"(?:wrong|incorrect|not\s+(?:right|correct))\b"
+    r"(?!.*\b(?:correct|right|fine|holds?|works?|match(?:es)?|indeed)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+# Words by which a writer gives up.
+_GIVEN_UP: Final = re.compile(
+    r"\b(?:(?:am|['’]m|are|['’]re|was|were)\s+(?:not\s+able|unable)|can(?:not|['’]t))\s+(?:to\s+)?"
+    r"(?:determine|decide|tell)\s+(?:the|an)\s+answer\b"
+    r"|\b(?:maybe|perhaps)\s+(?:it(?:['’]s|\s+is)\s+)?\$?-?\d(?!.*\b(?:no|indeed|correct|right)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
 _DENIED_AFTER: Final = re.compile(
     r"[$\s)\]*}\\]*(?:(?:is|was|would\s+be)\s+(?:what\s+a|(?:the\s+)?wrong|incorrect|not\b|too\b)|"
     r"\?\s+no\b)",
@@ -55,10 +77,10 @@ LEADS: Final = (
 )
 # What may stand before "answer is" in its sentence, so that it is the writer's own and whole.
 OWN: Final = re.compile(
-    rf"(?:^|[^\w'’\"“ \t]|\b(?:{LEADS}|then|yes|actually|now|and|indeed|that|but|is|"
+    rf"(?:^|[^\w'’\"“ \t]|所以|因此|\b(?:{LEADS}|then|yes|actually|now|and|indeed|that|but|is|"
     r"only\s+one|we\s+conclude)\b,?)"
     r"[\s*#_]*(?:the|my|our|this)?\s*(?:correct|right|actual|true|new|corrected|revised|required|requested|"
-    r"exact|desired|numerical|best|正确|最[后終终]|最終的な|최종|правильный|окончательный)?\s*$",
+    r"exact|desired|numerical|best|正确的?|最[后終终]|最終的な|최종|правильный|окончательный)?\s*$",
     re.IGNORECASE,
 )
 # "It is" at the end of a Japanese or a Korean sentence.
@@ -73,12 +95,14 @@ PERSON: Final = (
 def is_withdrawn(rest: str) -> bool:
     """Whether the text behind an answer says that it holds no more."""
     taken = any(match["withdrawn"] for match in TAKEN_BACK.finditer(rest))
-    return taken or _DENIED_AFTER.match(rest) is not None
+    denied = _DENIED_AFTER.match(rest) or _SAID_WRONG.search(rest) or _GIVEN_UP.search(rest)
+    return taken or denied is not None
 
 
 def taken_back(rest: str) -> bool:
-    """Whether the text behind an answer surely goes back on it."""
-    return any(match["surely"] for match in TAKEN_BACK.finditer(rest))
+    """Whether the text behind an answer surely goes back on it, or begins anew."""
+    surely = any(match["surely"] for match in TAKEN_BACK.finditer(rest))
+    return surely or _BEGINS_ANEW.search(rest) is not None
 
 
 _KNOWN: Final = frozenset(

@@ -31,6 +31,7 @@ _TURN_END: Final = re.compile(
 _THINK: Final = re.compile(r"<(/?)(?:think|thinking)>")
 # Whether a response may hold either; one class of letters is sought twice as fast as the names.
 _MARKUP: Final = re.compile(r"<[|/｜te]")
+_INVISIBLE: Final = re.compile("[\u200b-\u200d\u2060\ufeff]")
 # A base model that goes on after its answer, with a question of its own.
 _NEXT_TASK: Final = re.compile(
     r"\n[#* ]*(?:Human|User|Question|Problem|Q|Instruction|Exercise|Example|Input)\s*\d*\s*[:：]"
@@ -93,7 +94,7 @@ def _suffix(rest: str) -> str | None:
 
 
 def _from_whole(body: str) -> Extracted | None:
-    body = _first_task(body)
+    body = _first_task(_INVISIBLE.sub("", body))
     box = _box(body)
     if box is not None:
         rest = body[box.end :]

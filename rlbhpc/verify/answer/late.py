@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from rlbhpc.verify.answer.commit import (
     CUE,
     MAX_TRIES,
@@ -60,9 +63,18 @@ def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
     return concluded or (None if replaced or is_withdrawn(after) else phrased)
 
 
+# A check concludes, too.
+_CHECKS: Final = re.compile(
+    r"\b(?:which|as\s+(?:required|expected|given|desired)|match\w*|satisf\w*|holds?|consistent)\b",
+    re.IGNORECASE,
+)
+
+
 def _concluded(after: str) -> Extracted | None:
     concluded = closing(after)
-    return concluded if concluded is not None and is_value(read(concluded.text)) else None
+    if concluded is None or _CHECKS.search(concluded.text) is not None:
+        return None
+    return concluded if is_value(read(concluded.text)) else None
 
 
 def commits(rest: str) -> bool:

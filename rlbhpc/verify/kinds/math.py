@@ -27,7 +27,7 @@ from rlbhpc.verify.answer.value import Items, Quantity, Value
 from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined, quoted
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = f"math-11 mpmath-{importlib.metadata.version('mpmath')}"
+FINGERPRINT: Final = f"math-12 mpmath-{importlib.metadata.version('mpmath')}"
 _NONE: Final = "\0"
 _TASKS: Final = frozenset(("sum", "prod", "int", "lim"))
 
