@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -62,16 +61,16 @@ def report(
         raise click.UsageError("--regraded has nothing to add to --json; leave one of them out")
     # A report makes millions of values: the search for cycles takes a tenth of its time.
     gc.disable()
-    click.get_current_context().call_on_close(gc.enable)
+    context = click.get_current_context()
+    context.call_on_close(gc.enable)
     folder = _folder(run)
     keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
-    with second_process(folder) if writes else nullcontext() as pool:
-        gathered = gather(folder, pairs)
-        if regraded is not None:
-            lay_beside(gathered, regraded, pairs)
-        if writes:
-            work_ahead(gathered, pool)
+    pool = context.with_resource(second_process(folder)) if writes else None
+    gathered = gather(folder, pairs)
+    if regraded is not None:
+        lay_beside(gathered, regraded, pairs)
+    work_ahead(gathered, pool)
     if as_json:
         click.echo(as_records(gathered))
         return exit_code(gathered)

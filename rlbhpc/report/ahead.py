@@ -39,7 +39,8 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
     """Fill a report with its answers and its tables, with the other process where there is one.
 
     Afterwards the report is as without this, sooner: what the other process does not deliver is
-    worked out when it is asked for.
+    worked out when it is asked for. Errands may still run; who asks for them waits, while the
+    executor is open.
     """
     if pool is None:
         return
@@ -47,9 +48,8 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
     with suppress(OSError, BrokenProcessPool):
         decided = pool.submit(answers_and_forecasts, sides, report.settings)
         errands = [aspect.errand for aspect in aspects_of(report) if aspect.errand is not None]
-        running = {
-            errand: pool.submit(each, errand.work, errand.arguments(report)) for errand in errands
-        }
+        for errand in errands:
+            report.memo[errand] = pool.submit(each, errand.work, errand.arguments(report))
         for aspect in aspects_of(report):
             if not aspect.waits and aspect.errand is None:
                 aspect.frames(report)
@@ -57,4 +57,3 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
         for pair, answer in zip(report.final, answers, strict=True):
             vars(pair)["answer"] = answer
         report.memo[forecasts] = chances
-        report.memo.update({errand: job.result() for errand, job in running.items()})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Generic, TypeVar
@@ -38,7 +40,12 @@ class Errand(Generic[T]):
     arguments: Callable[[Report], list[tuple[Any, ...]]]
 
     def results(self, report: Report) -> list[T]:
-        """Give what came back, or work it out here."""
+        """Give what comes back from the other process, or work it out here."""
+        running = report.memo.get(self)
+        if isinstance(running, Future):
+            del report.memo[self]
+            with suppress(OSError, BrokenExecutor):
+                report.memo[self] = running.result()
         if self not in report.memo:
             report.memo[self] = each(self.work, self.arguments(report))
         results: list[T] = report.memo[self]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -270,3 +271,20 @@ def test_answers_worked_out_ahead_are_the_same(
         ahead.work_ahead(replace(report, final=shared), pool)
     for pair in shared:
         assert repr(vars(pair)["answer"]) == repr(replace(pair).answer)
+
+
+def test_a_second_process_that_dies_changes_nothing(
+    run: Path, html: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "_LEAST", 1)
+    report = gather(run)
+    with ahead.second_process(run) as pool:
+        # After the answers, so that nothing is left but the errands.
+        monkeypatch.setattr(ahead, "each", _die)
+        ahead.work_ahead(report, pool)
+    assert "answer" in vars(report.final[0]), "the other process was alive until then"
+    assert page(report) == html
+
+
+def _die(*_: object) -> None:
+    os._exit(1)
