@@ -16,6 +16,11 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 
 VERIFIER: Final = "probe"
+#: What a response may do: go on as the question does, and answer the question.
+COMPLETED: Final = "completed"
+ANSWERED: Final = "answered"
+BOTH: Final = f"{COMPLETED}, {ANSWERED}"
+OUTCOMES: Final = (BOTH, COMPLETED, ANSWERED, "neither")
 _WORDS: Final = re.compile(r"\s*\S+")
 
 

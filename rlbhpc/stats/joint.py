@@ -26,13 +26,16 @@ of a mixing distribution".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, special
+from scipy import special
 
 from rlbhpc.stats.counts import Counts
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 #: How many times the samples a lost problem needs at least.
 FACTOR: Final = 10.0
@@ -202,6 +205,8 @@ def _cells(
     groups: tuple[NDArray[np.bool_], NDArray[np.bool_]],
 ) -> tuple[sparse.csr_array, NDArray[np.float64]]:
     """Likelihood of every row in every cell, scaled by the row's best, without what is nothing."""
+    from scipy import sparse  # a tenth of a second, which only who decides needs
+
     logs = (ours[:, :, None] + theirs[:, None, :]).reshape(len(ours), -1)
     best = logs.max(axis=1)
     logs = logs - best[:, None]

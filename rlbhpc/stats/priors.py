@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
+from scipy import special
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
@@ -118,6 +118,8 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
 @lru_cache(maxsize=256)
 def _fitted(pairs_bytes: bytes, times_bytes: bytes, width: int, zero_inflated: bool) -> RatePrior:
     """Fit once what several statistics of one report ask for."""
+    from scipy import optimize  # a third of a second, which most who import this never need
+
     pairs, times = (np.frombuffer(part, np.int64) for part in (pairs_bytes, times_bytes))
     n, c = (part.astype(np.float64) for part in np.divmod(pairs, width))
 

@@ -46,7 +46,8 @@ print(json.dumps({
 SCRIPT = """
 import runpy, sys, time
 runpy.run_path(sys.argv[1], run_name="imported")
-import matplotlib.backends.backend_pdf, matplotlib.backends.backend_agg, rlbhpc.stats.priors
+import matplotlib.backends.backend_pdf, matplotlib.backends.backend_agg
+import scipy.optimize, scipy.sparse
 sys.argv = sys.argv[1:]
 start, cpu = time.perf_counter(), time.process_time()
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rlbhpc.problems.probe import ANSWERED, BOTH
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
@@ -20,7 +21,6 @@ from rlbhpc.stats import Interval
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.sweep.remember import PROBE
-from rlbhpc.verify.kinds.probe import ANSWERED, BOTH
 
 # Ids that the page names; all of them stand in the table of the export.
 NAMED: Final = 8

@@ -16,11 +16,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from rlbhpc.errors import UserError
-from rlbhpc.verify.audit.second_look import Record
 from rlbhpc.verify.audit.sheet import render
+
+if TYPE_CHECKING:  # it reads answers, which takes a quarter of a second to import
+    from rlbhpc.verify.audit.second_look import Record
 
 Word = Literal["valid", "invalid", "unclear"]
 WORDS: Final[tuple[Word, ...]] = ("valid", "invalid", "unclear")
