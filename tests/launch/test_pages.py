@@ -31,7 +31,7 @@ OPERANDS = {
     "cancel": "STUDY", "check": "STUDY", "compact": "RUN", "launch": "STUDY", "plan": "STUDY",
     "review": "RUN", "status": "STUDY",
 }  # fmt: skip
-# These need a network and weights; the tests of staging and of training run them.
+# What needs a network is run in tests/problems/test_stage.py, weights in train/test_provenance.py.
 ELSEWHERE = ("stage", "train")
 # Both tasks of a rehearsal, which a real Slurm would warn and cancel.
 REHEARSED = """

@@ -27,6 +27,7 @@ HERE = {
     "-p gpu -A my-account": "-p low -A dev",
     "my-rl-against-Qwen2.5-7B": "rl-against-model",
 }
+# Run in tests/problems/test_stage.py.
 NEEDS_A_NETWORK = "rlbhpc stage"
 # Nothing is left to cancel once everything has ended.
 CODES = {"cancel": (0, 4)}

@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
@@ -23,6 +26,7 @@ from rlbhpc.problems.sets import livecodebench, omni
 from tests.problems import shapes
 from tests.problems.shapes import SHAPES
 
+DOCS = Path(__file__).parents[2] / "docs"
 SHA = "5" * 40
 DEAD = "http://127.0.0.1:9"  # the discard port: nobody answers
 
@@ -30,6 +34,7 @@ DEAD = "http://127.0.0.1:9"  # the discard port: nobody answers
 class Hub(http.server.BaseHTTPRequestHandler):
     """As much of the hub's protocol as fetching a data set takes."""
 
+    sets: ClassVar[tuple[str, ...]] = ("MATH-500",)
     files: ClassVar[dict[str, bytes]]
     asked: ClassVar[list[str]]
 
@@ -39,7 +44,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         self.asked.append(path)
-        if path.startswith("/api/datasets/HuggingFaceH4/MATH-500"):
+        if path.startswith("/api/datasets/") and path.split("/")[4] in self.sets:
             names = [{"rfilename": name, "size": len(self.files[name])} for name in self.files]
             self._send(json.dumps({"id": "x", "sha": SHA, "siblings": names}).encode())
         elif path.startswith("/api/models/o/m"):
@@ -121,6 +126,27 @@ def test_a_set_is_fetched_once_and_checked_after(
     changed = rlbhpc(DEAD, "--to", to, "--check")
     assert changed.returncode == USAGE
     assert "test.jsonl: changed since math500 was staged" in changed.stderr
+
+
+def test_the_commands_of_the_pages_stage(
+    hub: tuple[str, type[Hub]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, server = hub
+    server.sets = ("MATH-500", "aime_2024")
+    table = pa.Table.from_pylist(SHAPES["aime24"][0])
+    pq.write_table(table, tmp_path / "made" / "aime.parquet")
+    server.files["data/aime.parquet"] = (tmp_path / "made" / "aime.parquet").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    pages = [(DOCS / name).read_text() for name in ("first-study.md", "troubleshooting.md")]
+    commands = [
+        c for page in pages for c in re.findall(r"(?:^|`)rlbhpc stage ([^`\n]+)", page, re.M)
+    ]
+    assert len(commands) > 2
+    for command in commands:
+        done = rlbhpc(endpoint, *command.replace("SET", "math500").split())
+        assert done.returncode in (0, 4), f"{command}: {done.stderr}"
+    assert {p.name for p in (tmp_path / "data").iterdir()} == {"math500", "aime24", "logs"}
+    assert len(load_set("aime24", tmp_path / "data" / "aime24")) == 2
 
 
 def test_a_model_appears_whole_and_once(hub: tuple[str, type[Hub]], tmp_path: Path) -> None:
