@@ -17,6 +17,8 @@ More is optional, and only :mod:`rlbhpc.verify.running.batch` uses it:
     Equal parts are judged once per problem. Without it the whole response is that part.
 ``canonical(part) -> str``
     The form of that part under which verdicts are cached: equal forms, equal verdicts.
+``extract(response) -> Extracted | None``, ``judge_extracted(gold, answer, problem) -> Verdict``
+    ``verify`` in two steps, so that no answer is sought twice; its text is the distinct part.
 ``CONCURRENT``
     Whether ``verify`` mostly waits for processes of its own, so that several threads gain by it.
 """
@@ -52,6 +54,8 @@ KINDS: Final[dict[str, str]] = {
 }
 
 
+#: The distinct part of a response that commits to no answer; no answer is equal to it.
+NO_ANSWER: Final = "\0"
 # What reward functions elsewhere call the reference answer, which they take second.
 _REFERENCES: Final = {"gold", "ground_truth", "reference", "reference_answer", "target", "label"}
 
@@ -152,14 +156,14 @@ def verify(kind: str, gold: str, response: str, problem: Problem | None = None) 
     """
     module = verifier(kind)
     start = time.perf_counter()
-    verdict = guarded(module, gold, response, problem)
+    verdict = guarded(module, module.verify, gold, response, problem)
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
-def guarded(module: Verifier, gold: str, response: str, problem: Problem | None) -> Verdict:
+def guarded(module: Verifier, judge: Callable[..., Verdict], *arguments: object) -> Verdict:
     """Call a verifier; what it raises is its own fault, to be tried again, and no verdict."""
     try:
-        verdict = module.verify(gold, response, problem)
+        verdict = judge(*arguments)
     except (Exception, SystemExit) as error:
         rule = " ".join(f"raised {type(error).__name__}: {error}".split())
         verdict = Verdict(Status.ERROR, rule=rule[:300])

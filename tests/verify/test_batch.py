@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify import verify
-from rlbhpc.verify.answer.extract import _from_last_box, _from_whole
+from rlbhpc.verify.answer.extract import _from_last_box, _from_whole, extract
+from rlbhpc.verify.kinds import math
 from rlbhpc.verify.kinds.math import FINGERPRINT, distinct
 from rlbhpc.verify.running.batch import BatchVerifier, verify_many
 from rlbhpc.verify.running.cache import VerdictCache
@@ -89,6 +90,16 @@ def test_a_batch_that_cannot_be_read_leaves_nothing_unjudged():
     assert verifier.verify_many(items[:1])[0].right
 
 
+def test_an_answer_is_sought_once(monkeypatch):
+    sought = []
+    monkeypatch.setattr(
+        math, "extract", lambda response: sought.append(response) or extract(response)
+    )
+    responses = [r"\boxed{5}", r"\boxed{6}", r"So \boxed{6}", "none"]
+    BatchVerifier("math").verify_many([("5", response, None) for response in responses])
+    assert sought == responses
+
+
 def test_a_verifier_that_raises_is_an_error_and_is_tried_again(monkeypatch):
     verifier = BatchVerifier("math")
     calls = []
@@ -100,7 +111,7 @@ def test_a_verifier_that_raises_is_an_error_and_is_tried_again(monkeypatch):
         raise ZeroDivisionError("ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rlbhpc.verify.kinds.math.verify", failing)
+        patch.setattr("rlbhpc.verify.kinds.math.compare", failing)
         assert verifier.verify_many([item])[0].status is Status.ERROR
     assert verifier.verify_many([item])[0].status is Status.RIGHT
     assert len(calls) == 1

@@ -25,10 +25,10 @@ from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit
 from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Items, Quantity, Value
 from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined, quoted
+from rlbhpc.verify.registry import NO_ANSWER
 from rlbhpc.verify.verdict import Status, Verdict
 
 FINGERPRINT: Final = f"math-12 mpmath-{importlib.metadata.version('mpmath')}"
-_NONE: Final = "\0"
 _TASKS: Final = frozenset(("sum", "prod", "int", "lim"))
 
 
@@ -46,17 +46,22 @@ _NO_HINTS: Final = Hints()
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge the committed answer of a response against the gold answer."""
-    return judge(gold, extract(response), hints(problem))
+    return judge_extracted(gold, extract(response), problem)
+
+
+def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None) -> Verdict:
+    """Judge an answer that was extracted."""
+    return judge(gold, answer, hints(problem))
 
 
 def distinct(response: str) -> str:
     """Return the committed answer; a string that no answer equals if there is none."""
     answer = extract(response)
-    return _NONE if answer is None else answer.text
+    return NO_ANSWER if answer is None else answer.text
 
 
 def judge(gold: str, answer: Extracted | None, hint: Hints) -> Verdict:
-    """Judge an answer that was extracted, under what is known of the gold answer."""
+    """Judge an answer under what is known of the gold answer."""
     if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
     form = canonical(answer.text)

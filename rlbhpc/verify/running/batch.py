@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.registry import OwnVerifier, Verifier, distinct_part, guarded, verifier
+from rlbhpc.verify.registry import (
+    NO_ANSWER,
+    OwnVerifier,
+    Verifier,
+    distinct_part,
+    guarded,
+    verifier,
+)
 from rlbhpc.verify.running.cache import VerdictCache
 from rlbhpc.verify.running.own import OwnProcess
 from rlbhpc.verify.running.pool import SECONDS
@@ -58,6 +65,7 @@ class _New(NamedTuple):
     item: Item
     part: str
     group: dict[str, int]
+    answer: object
     key: str = ""
 
 
@@ -84,6 +92,8 @@ class BatchVerifier:
         self._own: OwnProcess | None = None
         if isinstance(self.module, OwnVerifier):
             self._own = OwnProcess(kind, self.module.FINGERPRINT, seconds)
+        self._judge_extracted: Callable[..., Verdict] | None
+        self._judge_extracted = getattr(self.module, "judge_extracted", None)
         self._canonical: Callable[[str], str] = getattr(self.module, "canonical", str)
         self._groups: dict[tuple[str, str], dict[str, int]] = {}
         self._verdicts: list[Verdict] = []
@@ -111,6 +121,7 @@ class BatchVerifier:
     def _slots(self, items: Sequence[Item], new: list[_New]) -> list[int]:
         """Give each item the number of its distinct pair, and list in ``new`` those that are."""
         distinct, groups, verdicts = distinct_part(self.module), self._groups, self._verdicts
+        extract = getattr(self.module, "extract", None) if self._judge_extracted else None
         slots: list[int] = []
         group: dict[str, int] = {}
         last: tuple[str, Problem | None] | None = None
@@ -121,12 +132,16 @@ class BatchVerifier:
                 # Imported problems may not hold their question: the id tells them apart.
                 name = (gold, "" if problem is None else f"{problem.content_hash} {problem.id}")
                 group = groups.setdefault(name, {})
-            part = distinct(response)
+            if extract is None:
+                answer, part = None, distinct(response)
+            else:
+                answer = extract(response)
+                part = NO_ANSWER if answer is None else answer.text
             slot = group.get(part)
             if slot is None:
                 slot = group[part] = len(verdicts)
                 verdicts.append(_UNSEEN)
-                new.append(_New(slot, item, part, group))
+                new.append(_New(slot, item, part, group, answer))
             slots.append(slot)
         return slots
 
@@ -167,17 +182,23 @@ class BatchVerifier:
         return True
 
     def _form(self, pair: _New) -> str:
-        """Canonical answer of a verdict from the cache; a NUL alone stands for no answer."""
-        return self._canonical("" if pair.part == "\0" else pair.part)
+        """Canonical answer of a verdict from the cache."""
+        return self._canonical("" if pair.part == NO_ANSWER else pair.part)
 
     def _judge(self, pairs: Sequence[_New]) -> list[Verdict]:
         """Judge pairs one by one, or in threads where the verifier only waits in them."""
         if self._own is not None:
             return [self._own.verdict(*pair.item) for pair in pairs]
         if self.workers == 1 or not getattr(self.module, "CONCURRENT", False):
-            return [guarded(self.module, *pair.item) for pair in pairs]
+            return [self._verdict(pair) for pair in pairs]
         with ThreadPoolExecutor(self.workers) as threads:
-            return list(threads.map(lambda pair: guarded(self.module, *pair.item), pairs))
+            return list(threads.map(self._verdict, pairs))
+
+    def _verdict(self, pair: _New) -> Verdict:
+        if self._judge_extracted is None:
+            return guarded(self.module, self.module.verify, *pair.item)
+        gold, _, problem = pair.item
+        return guarded(self.module, self._judge_extracted, gold, pair.answer, problem)
 
     def _forget_passing(self, new: Sequence[_New]) -> None:
         """Let timeouts, errors and what was not judged be tried again by the next call."""

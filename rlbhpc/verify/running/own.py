@@ -87,7 +87,7 @@ def loaded(kind: str) -> Callable[[Any], Any]:
         gold, response, pickled = payload
         # From the parent alone.
         problem = pickle.loads(base64.b64decode(pickled))  # noqa: S301
-        verdict = guarded(module, gold, response, problem)
+        verdict = guarded(module, module.verify, gold, response, problem)
         return [
             int(verdict.status), verdict.answer, verdict.canonical, verdict.rule, verdict.grader,
             0.0, verdict.witness,
