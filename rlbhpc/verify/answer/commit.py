@@ -37,7 +37,7 @@ CUE: Final = re.compile(
     rf"(?:correct|right)\s+(?:option|choice))\b{_ABOUT}\**{_LINK}"
     r"|【答案】|(?<!错误)(?<!错误的)(?<!不正确)(?<!不正确的)(?P<chinese>最终)?(?:答案?|选项|(?P<check>结果))\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?"
     r"|\b(?:(?:la|le|el|a|o|il|lo|die|das)\s+)?(?:(?:bonne|richtige|korrekte|endgültige)\s+)?"
-    r"(?:r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
+    r"(?P<comma>r[eé]ponse|solution|respuesta|resposta|risposta|antwort|soluci[oó]n|solução|soluzione|lösung|"
     r"(?P<computed>r[eé]sultat|resultado|risultato|ergebnis))"
     r"(?:\s+(?:finale?|correct[ae]|corret[ao]|corretta))?\s*(?:\b(?:est|es|é|è|ist|lautet)\b|[:：])"
     r"(?:\s+(?:also|somit|daher|donc|portanto)\b)?"
@@ -47,7 +47,7 @@ CUE: Final = re.compile(
 )
 # A heading that stands alone on its line; the answer is what follows it.
 _HEADING: Final = re.compile(
-    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answer|result)s?[ \t]*+[:：]?[* \t]*+$\n",
+    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answers?|results?|solution set)[ \t]*+[:：]?[* \t]*+$\n",
     re.IGNORECASE | re.MULTILINE,
 )
 MAX_TRIES: Final = 8
@@ -96,6 +96,8 @@ def phrase(body: str) -> Extracted | None:
     unread: str | None = None
     for cue in reversed(list(cues(body))[-MAX_TRIES:]):
         text = clause(body[cue.end() : cue.end() + 300])
+        if cue.groupdict().get("comma") and cue[0][-1] not in ":：":
+            text = _COMMA.sub(r"\1.\2", text or "") or None
         if text is None or _in_code(body, cue) or (cue.re is CUE and not is_own(body, cue)):
             continue
         value = read(text)
@@ -108,6 +110,10 @@ def phrase(body: str) -> Extracted | None:
                 return Extracted(counted, "phrase")
             unread = unread or text
     return Extracted(unread, "phrase") if unread else None
+
+
+# "3,5" where a comma divides whole from parts; with three of them, it may divide thousands.
+_COMMA: Final = re.compile(r"^(-?\d+),(\d{1,2}|\d{4,})(?=\s|$)")
 
 
 def is_own(body: str, cue: re.Match[str], late: bool = False) -> bool:

@@ -17,6 +17,7 @@ from rlbhpc.verify.answer.commit import LETTERS, Extracted, fenced, is_value, ju
 from rlbhpc.verify.answer.doubt import COPULA, DOUBT, HEDGE, LEADS, PERSON, TAKEN_BACK, is_known
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Region, Words
+from rlbhpc.verify.answer.vouched import COMPUTED, CROSS, vouched
 
 _BARE: Final = re.compile(r"[^\n]{1,120}")
 _ON_THE_WAY: Final = re.compile(r"(?:step|case|check|let)\b", re.IGNORECASE)
@@ -34,27 +35,19 @@ def bare(body: str) -> Extracted | None:
     return Extracted(text, "bare") if plain else None
 
 
-# "9 * 2 = $18": arithmetic on plain numbers and its value; to read it is to check it. A lone dollar
-# opens a formula that was cut.
-_NUMBER: Final = r"[($\\\s]*\d[\d,]*(?:\.\d+)?[\\%)$\s]*"
-_SIGN: Final = r"(?:[-+*/x×÷−·]|\\(?:times|cdot|div)\b)"
-_COMPUTED: Final = re.compile(
-    rf"(?<!\S)(?!\$[^$]*\Z)-?{_NUMBER}{_SIGN}{_NUMBER}(?:(?:{_SIGN}|=){_NUMBER})*={_NUMBER}"
-    rf"(?:(?:{_SIGN}|=){_NUMBER})*"
-)
-_CROSS: Final = re.compile(r"(?<=\d) [x×] (?=\$?\d)")
 # It vouches for the end of a text that has no full stop, with its unit.
 _ENDS_COMPUTED: Final = re.compile(
-    rf"{_COMPUTED.pattern}(?:[a-z]{{3,}}(?:\sof\s[a-z]+)?)?\Z|[^$]\$\d[\d,]*\.\d\d\Z"
+    rf"{COMPUTED.pattern}(?:[a-z]{{3,}}(?:\sof\s[a-z]+)?)?\Z|[^$]\$\d[\d,]*\.\d\d\Z"
 )
 _COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。")
+_SENTENCES: Final = re.compile(r"(?<=[.!?])\s++(?![=<>])|(?<=[。！？，])|,\s+so\s+|\n+")
 _BREAKS: Final = re.compile(r"(?<=[.!?])\s++(?![=<>])|(?<=[。！？])|\n")
 # The last of these in a sentence begins its conclusion.
 _LEAD: Final = re.compile(
     rf"(?:^|[,;.:*]\s*|\band\s+)(?:{LEADS}\b|in\s+(?:total|all)\b|(?:all\s+)?together\b|"
     r"(?:this|that)\s+means(?:\s+that)?\b|that\s+makes\s+(?:it|[A-Z][a-z]+)\b)[,、:]?\s*"
-    r"|,\s*which\s+is\s+(?=\*\*)|[,，]\s*即\s*(?=\$)"
-    r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|total:|it\s+follows\s+that\s|"
+    r"|,\s*which\s+(?:is\s+(?=\*\*)|corresponds\s+to\s+(?=\(?[A-J]\b|choice|option|answer))|[,，]\s*即\s*(?=\$)"
+    r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|total:|conclusion:|it\s+follows\s+that\s|"
     r"taking\s(?:square|cube)\s+roots,\s|"
     r"(?:in(?:\s(?:degrees|radians|minutes|and|words|list|set|interval|standard|simplest|lowest|mixed|"
     r"decimal|exact|form|notation|terms|total|all))+|"
@@ -74,6 +67,17 @@ _SOLVED: Final = re.compile(r"[=<>∈]|\\(?:[lg]eq?|in)\b|\bthat\b|answer$")
 def closing(body: str) -> Extracted | None:
     """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
     text = body.rstrip()
+    stated = _last_sentence(text)
+    if stated is not None or not text.endswith(_COMPLETE):
+        return stated
+    *_, before, sentence = ["", *_SENTENCES.split(text[-400:].rstrip(" .!。"))]
+    if DOUBT.search(before) or TAKEN_BACK.search(before):
+        return None
+    value = vouched(sentence, before)
+    return None if value is None else Extracted(undelimited(value), "closing")
+
+
+def _last_sentence(text: str) -> Extracted | None:
     last = text[-200:]
     if not text.endswith(_COMPLETE) and not (
         _ENDS_COMPUTED.search(last) or _ENDS_OPTION.search(last)
@@ -120,12 +124,16 @@ _FORMULA: Final = re.compile(
 _CHOSEN: Final = re.compile(
     r"(?:only\s+)?(?:option|choice|answer)?\s*\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)"
     r"(?:\s+(?:answer|option|choice))?"
-    r"|(?:it\s+(?:is|must\s+be)\s+|(?:(?:we|i)\s+)?(?:choose|pick|select)\s+|my\s+choice(?:\s+is|:)\s+)"
+    r"|(?:it\s+(?:is|must\s+be)\s+|(?:(?:we|i)\s+)?(?:would\s+)?(?:choose|pick|select)\s+|my\s+choice(?:\s+is|:)\s+)"
     r"(?:the\s+)?(?:option|choice)?\s*\(?([A-HJ])\)?",
     re.IGNORECASE,
 )
 _COMPARING: Final = re.compile(
     r"^(?:comparing|checking|looking\s+at|among|of)\s[^,\d$]*,\s*", re.IGNORECASE
+)
+# "Among the choices A. 2, B. 3, we choose B"
+_LISTED: Final = re.compile(
+    r"^(?:among|of)\s+(?:the|these)\s+(?:choices|options)\s.*,\s*(?=we\s|i\s)", re.IGNORECASE
 )
 _NO_SOLUTIONS: Final = re.compile(
     r"(?:(?:there\s+(?:is|are)|(?:the|this)\s+(?:equation|system|inequality)\s+has)\s+"
@@ -150,6 +158,7 @@ def _concluded(text: str) -> Extracted | None:
 
 def _fixed(sentence: str) -> Extracted | None:
     plain = _COMPARING.sub("", sentence.replace("**", ""))
+    plain = _LISTED.sub("", plain)
     choice = _CHOSEN.fullmatch(plain) or _NO_SOLUTIONS.fullmatch(plain)
     if choice is not None:
         return Extracted(choice[1] or choice[2], "closing")
@@ -222,8 +231,8 @@ def _stated(sentence: str, standing: str) -> Extracted | None:
     if bold is not None:
         after = _AFTER.fullmatch(bold[3])
         return _taken(bold[2].rstrip(".") if after else f"{bold[2]}{bold[3]}", words=True)
-    value = _CROSS.sub(" * ", plain[verb.end() :])
-    vouched = standing != "bold" or _COMPUTED.match(value) is not None
+    value = CROSS.sub(" * ", plain[verb.end() :])
+    vouched = standing != "bold" or COMPUTED.match(value) is not None
     return _taken(value, standing == "led") if vouched else None
 
 

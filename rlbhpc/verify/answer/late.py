@@ -47,7 +47,7 @@ def late(rest: str, box: str) -> Extracted | None:
         words = isinstance(value, Words) and not judges(value) and isinstance(read(box), Words)
         if text is not None and value is not None and (is_value(value) or words):
             return Extracted(text, "phrase")
-    return _concluded(rest) if taken_back(rest) else None
+    return _corrected(rest) or (_concluded(rest) if taken_back(rest) else None)
 
 
 def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
@@ -61,6 +61,25 @@ def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
     concluded = _concluded(after) if surely or REPLACES.search(after) is not None else None
     replaced = surely and any(map(str.isdigit, after))
     return concluded or (None if replaced or is_withdrawn(after) else phrased)
+
+
+# What a writer says of an answer that he puts in the place of another.
+_CORRECTED: Final = re.compile(
+    r"\b(?:(?:correct|revis|chang|updat|amend)\w*\s+(?:my|the|this|that)\s+(?:final\s+)?answer(?:\s+to)?|"
+    r"the\s+(?:correct|right|true|only\s+valid)\s+[a-z]+\s+(?:is|are|should\s+be)|"
+    r"the\s+(?:[a-z]+\s+){1,3}is\s+actually|"
+    r"\b(?:take|use)(?=\s+\S+\s+as\s+(?:my|the|our)\s+(?:final\s+)?answer))(?:\s*[:：]\s*|\s+)"
+    r"(?:[a-zA-Z(]+[^\s$]*\s*=\s*)?(?=[$\\\d(\[{-])",
+    re.IGNORECASE,
+)
+
+
+def _corrected(rest: str) -> Extracted | None:
+    for match in reversed(list(_CORRECTED.finditer(rest))):
+        text = clause(re.sub(r"\s+as\s+(?:my|the|our)\b.*", ".", rest[match.end() :][:300]))
+        if text is not None and is_value(read(text)):
+            return Extracted(text.rpartition("=")[2].strip() or text, "phrase")
+    return None
 
 
 # A check concludes, too.
@@ -85,5 +104,5 @@ def commits(rest: str) -> bool:
         "####" in rest
         or "</answer>" in rest
         or any(map(bool, cues(rest)))
-        or (taken_back(rest) or is_withdrawn(rest))
+        or (taken_back(rest) or is_withdrawn(rest) or _CORRECTED.search(rest) is not None)
     )
