@@ -36,7 +36,6 @@ from rlbhpc.verify.answer.read_prose import (
 from rlbhpc.verify.answer.read_relation import read_relation, read_residue
 from rlbhpc.verify.answer.read_scalar import (
     add_up,
-    is_plain,
     plain_quantity,
     read_based,
     read_clock,
@@ -115,8 +114,9 @@ class _Reader:
     def _read(self, tokens: Tokens) -> Value:
         if not tokens:
             raise Unreadable("nothing")
-        if is_plain(tokens) and _COMMAS.isdisjoint(tokens):
-            return self._single(tokens)
+        plain = plain_quantity(tokens) if _COMMAS.isdisjoint(tokens) else None
+        if plain is not None:
+            return _expand(plain)
         if tokens[0][0] == "b" and closes_at_end(tokens):
             return read_environment(tokens, self.read, self._several)
         words: Value | None = None
@@ -130,9 +130,9 @@ class _Reader:
             reals = real_condition(tokens)
             if reals is not None:
                 return self._such_that(reals[:1], reals)
-            plain = read_date(tokens) or read_explained(tokens)
-            if plain is not None:
-                return plain
+            explained = read_date(tokens) or read_explained(tokens)
+            if explained is not None:
+                return explained
             words = read_words(tokens)
             if isinstance(words, Words) and (counted := in_digits(tokens)):
                 return self.read(counted)
@@ -165,11 +165,9 @@ class _Reader:
     # --- one value -------------------------------------------------------------------------------
 
     def _single(self, tokens: Tokens) -> Value:
-        if is_plain(tokens):
-            try:
-                return _expand(plain_quantity(tokens))
-            except Unreadable:
-                pass  # it may be prose, or a label and its value
+        plain = plain_quantity(tokens)
+        if plain is not None:
+            return _expand(plain)
         pieces, _ = cut(tokens, ("o", "cup"))
         if len(pieces) > 1:
             return union([self.read(piece) for piece in pieces])

@@ -50,14 +50,15 @@ _MARKS: Final = frozenset(
 )
 
 
-def is_plain(tokens: Tokens) -> bool:
-    """Whether nothing but an expression can stand here, so that no other reading is tried."""
-    return all(kind in "nsof" and text not in _MARKS for kind, text in tokens)
-
-
-def plain_quantity(tokens: Tokens) -> Quantity:
-    """Read an expression that has no unit."""
-    return Quantity(parse(tokens), None, _digits(tokens))
+def plain_quantity(tokens: Tokens) -> Quantity | None:
+    """Read an expression that has no unit, if nothing but an expression can stand here."""
+    for kind, text in tokens:
+        if kind not in "nsof" or text in _MARKS:
+            return None
+    try:
+        return Quantity(parse(tokens), None, _digits(tokens))
+    except Unreadable:
+        return None  # it may be prose, or a label and its value
 
 
 def _digits(tokens: Tokens) -> str:

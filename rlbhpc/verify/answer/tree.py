@@ -25,7 +25,7 @@ _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 def num(value: Fraction | int) -> Node:
     """Return a number."""
-    return Node("num", (), value if isinstance(value, Fraction) else Fraction(value))
+    return Node("num", (), Fraction(value) if isinstance(value, int) else value)
 
 
 def walk(node: Node) -> Iterator[Node]:

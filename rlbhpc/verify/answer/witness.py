@@ -18,8 +18,7 @@ answer that is spelled like the gold answer has their common form alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from fractions import Fraction
 from typing import Final
@@ -38,13 +37,12 @@ _MAX_CHARS: Final = 2000
 _claims: ContextVar[list[str] | None] = ContextVar("claims", default=None)
 
 
-@contextmanager
-def claims_of_a_comparison() -> Iterator[list[str]]:
-    """Collect the claims that comparisons within make."""
+def with_claims(compare: Callable[..., str], *sides: object) -> tuple[str, list[str]]:
+    """Return the rule that a comparison gives, and the claims that it makes."""
     claims: list[str] = []
     token = _claims.set(claims)
     try:
-        yield claims
+        return compare(*sides), claims
     finally:
         _claims.reset(token)
 

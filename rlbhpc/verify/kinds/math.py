@@ -24,7 +24,7 @@ from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit
 from rlbhpc.verify.answer.units import read_unit
 from rlbhpc.verify.answer.value import Items, Quantity, Value
-from rlbhpc.verify.answer.witness import claims_of_a_comparison, joined, quoted
+from rlbhpc.verify.answer.witness import joined, quoted, with_claims
 from rlbhpc.verify.registry import NO_ANSWER
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -81,11 +81,10 @@ def _decision(gold: str, answer: str, form: str, hint: Hints) -> tuple[Status, s
         return Status.WRONG, "rational", ""
     if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
         return Status.WRONG, "too long to read", ""
-    gold_value = _gold_value(gold, hint)
+    gold_value = _gold_value(gold, hint.listed, hint.kind, hint.unit)
     listed = hint.listed or isinstance(gold_value, Items)
     try:
-        with claims_of_a_comparison() as claims:
-            rule = compare(gold_value, read(answer, listed), hint.tolerance)
+        rule, claims = with_claims(compare, gold_value, read(answer, listed), hint.tolerance)
     except Unread:
         if _is_task(answer) and not _is_task(gold):
             return Status.NO_ANSWER, "restates the task", ""
@@ -123,16 +122,16 @@ _gold_form: Final = lru_cache(maxsize=16384)(canonical)
 
 
 @lru_cache(maxsize=16384)
-def _gold_value(gold: str, hint: Hints) -> Value:
+def _gold_value(gold: str, listed: bool, kind: str, unit_name: str) -> Value:
     """Read the gold answer, once per problem."""
-    value = read(gold, hint.listed or _AND.search(gold) is not None)
-    unit = _unit(hint.unit)
+    value = read(gold, listed or _AND.search(gold) is not None)
+    unit = _unit(unit_name)
     if unit is not None:
         value = _with_unit(value, unit)
-    if hint.kind == "Interval" and isinstance(value, Items) and len(value.items) == 2:
+    if kind == "Interval" and isinstance(value, Items) and len(value.items) == 2:
         closed = value.kind == "bracket"
         return interval(value.items, closed, closed)
-    if hint.kind == "Tuple" and isinstance(value, Items):
+    if kind == "Tuple" and isinstance(value, Items):
         return _pointed(value)
     return value
 
