@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -161,6 +162,7 @@ def _damaged(path: Path, listed: Listing, skipped: list[Skipped]) -> frozenset[i
 
 def steady(read: Callable[[], T]) -> T:
     """Give the result of a read that begins anew when a journal is removed under it."""
+    gone = OSError()
     for attempt in range(_TRIES):
         try:
             return read()
@@ -168,6 +170,17 @@ def steady(read: Callable[[], T]) -> T:
             gone = error
             # Where it was not removed, a network file system may not show a new file yet.
             time.sleep(0.01 * 4**attempt)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            gone = error
+            break
+    path = Path(gone.filename)
+    if path.is_symlink():
+        raise UserError(
+            f"{path}: a link to {path.readlink()}, which leads nowhere; bring its file back, or "
+            "remove the link"
+        )
     raise UserError(
         f"{gone.filename}: files keep vanishing while the store is read; "
         "give the command again when nobody cleans up",

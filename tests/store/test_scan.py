@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from rlbhpc.errors import UserError
 from rlbhpc.store import frames, journal, schema, seal
 from rlbhpc.store.frames import HEADER_SIZE
 from rlbhpc.store.grid import Grid
@@ -189,3 +190,12 @@ def test_a_damaged_row_group_is_found_by_verifying(layout: Layout) -> None:
 def test_a_column_that_does_not_exist_is_named(layout: Layout) -> None:
     with pytest.raises(Exception, match="column 'verdikt' does not exist; the columns are arm"):
         reading.rows(layout, ARM, SET, ["verdikt"])
+
+
+@pytest.mark.parametrize("target", ["purged.journal", "link.journal"])
+def test_a_link_that_leads_nowhere_is_named(layout: Layout, target: str) -> None:
+    folder = layout.journals(ARM, SET)
+    folder.mkdir(parents=True)
+    (folder / "link.journal").symlink_to(target)
+    with pytest.raises(UserError, match=rf"link\.journal: a link to {target}, which leads nowhere"):
+        there(layout, grid())
