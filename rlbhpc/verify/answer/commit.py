@@ -41,7 +41,7 @@ CUE: Final = re.compile(
     r"(?P<computed>r[eé]sultat|resultado|risultato|ergebnis))"
     r"(?:\s+(?:finale?|correct[ae]|corret[ao]|corretta))?\s*(?:\b(?:est|es|é|è|ist|lautet)\b|[:：])"
     r"(?:\s+(?:also|somit|daher|donc|portanto)\b)?"
-    r"|(?:ответ|đáp\s+(?:án|số)|答え|正解|정답|답|جواب|الجواب)\s*(?:[:：=—–-]|は|은|는|هو|là)"
+    r"|\bAns\.\s*(?=[$\\\d-])|(?:ответ|đáp\s+(?:án|số)|答え|正解|정답|답|جواب|الجواب)\s*(?:[:：=—–-]|は|은|는|هو|là)"
     r"|(?:odpowiedź|antwoord|yanıt|cevap|jawaban|svar|उत्तर|উত্তর|คำตอบ)\s*[:：=]",
     re.IGNORECASE,
 )
@@ -246,6 +246,9 @@ _COUNTED: Final = re.compile(
     r"|The\s+(?:temperature|total|cost|price)\s+(?:is|was))\s+"
     r"(?P<number>[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s*[a-z]+)?)"
 )
+_COUNTED_IN_RUSSIAN: Final = re.compile(
+    r"(?P<number>-?\d+(?:[.,]\d+)?)\s+(?!тысяч|миллион|миллиард|процент|сот|десят|дюжин|с\b|и\b|или\b)[а-яё]+"
+)
 _COUNTED_IN_CHINESE: Final = re.compile(
     # Signs and words with which a subject denies, bounds and supposes nothing.
     r"(?:长方形|正方形|三角形|半径|直径|周长|面积|体积|速度|时间|平均|现在|今年|全程|原来|[现原售定]价|"
@@ -261,7 +264,8 @@ _COUNTED_IN_CHINESE: Final = re.compile(
 def _only_number(line: str) -> str | None:
     """Return the number of ``John has 15 apples`` with its sign and noun."""
     sentence = line.strip(" *.")
-    match = _COUNTED.fullmatch(sentence) or _COUNTED_IN_CHINESE.fullmatch(sentence)
+    match = _COUNTED.fullmatch(sentence) or _COUNTED_IN_RUSSIAN.fullmatch(sentence)
+    match = match or _COUNTED_IN_CHINESE.fullmatch(sentence)
     return None if match is None else match["number"]
 
 

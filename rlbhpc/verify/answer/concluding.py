@@ -47,11 +47,24 @@ _LEAD: Final = re.compile(
     rf"(?:^|[,;.:*]\s*|\band\s+)(?:{LEADS}\b|in\s+(?:total|all)\b|(?:all\s+)?together\b|"
     r"(?:this|that)\s+means(?:\s+that)?\b|that\s+makes\s+(?:it|[A-Z][a-z]+)\b)[,、:]?\s*"
     r"|,\s*which\s+(?:is\s+(?=\*\*)|corresponds\s+to\s+(?=\(?[A-J]\b|choice|option|answer))|[,，]\s*即\s*(?=\$)"
-    r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|total:|conclusion:|it\s+follows\s+that\s|"
+    r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|(?:final\s+)?(?:total|conclusion|result|solution)\**:\**|i\.e\.,?\s+(?=(?:choice|option)\b)|it\s+follows\s+that\s|"
     r"taking\s(?:square|cube)\s+roots,\s|"
     r"(?:in(?:\s(?:degrees|radians|minutes|and|words|list|set|interval|standard|simplest|lowest|mixed|"
     r"decimal|exact|form|notation|terms|total|all))+|"
     r"as\s+an?\s+(?:fraction|decimal|percentage|mixed\s+number)):)\s*",
+    re.IGNORECASE,
+)
+# What ends a response behind its answer.
+_COURTESY: Final = re.compile(
+    r"(?:\s+(?:Q\.?E\.?D\.?|∎|■|□|🎉|✅|✓|(?:(?:I\s+)?hope\s+(?:this|that|it)\s+(?:helps|is\s+clear)|Let\s+me\s+know\s|"
+    r"(?:Please\s+)?[Ff]eel\s+free\s|If\s+you\s+(?:have|need|want|would)\s)[^.!\n]*[.!]))+\s*\Z"
+)
+# These lead, too, where the sentence holds one value and nothing that voids it.
+_LED: Final = re.compile(
+    r"(?:that|this|which)\s+(?:leaves|makes|gives|comes|adds)\b|(?P<of>(?:adding|subtracting|multiplying|dividing|"
+    r"simplifying|solving|combining|substituting|evaluating|since|because|as))\b|(?:it|we)\s+follows?\b|"
+    r".{1,40}\b(?:therefore|thus|hence)\b|"
+    r"したがって|よって|따라서|por\s|asi\b|así\b|donc\b|il\s+reste|значит|どう",
     re.IGNORECASE,
 )
 _WE_FIND: Final = re.compile(
@@ -66,14 +79,18 @@ _SOLVED: Final = re.compile(r"[=<>∈]|\\(?:[lg]eq?|in)\b|\bthat\b|answer$")
 
 def closing(body: str) -> Extracted | None:
     """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
-    text = body.rstrip()
+    text = _COURTESY.sub("", body).rstrip()
     stated = _last_sentence(text)
     if stated is not None or not text.endswith(_COMPLETE):
         return stated
     *_, before, sentence = ["", *_SENTENCES.split(text[-400:].rstrip(" .!。"))]
     if DOUBT.search(before) or TAKEN_BACK.search(before):
         return None
-    value = vouched(sentence, before)
+    opening = _LED.match(sentence)
+    led = opening is not None or _LEAD.search(sentence) is not None
+    if opening is not None and opening["of"] and "," in sentence:
+        sentence = sentence.rpartition(", ")[2]  # "Since it rains, …"
+    value = vouched(sentence, before, led=led)
     return None if value is None else Extracted(undelimited(value), "closing")
 
 
@@ -124,8 +141,8 @@ _FORMULA: Final = re.compile(
 _CHOSEN: Final = re.compile(
     r"(?:only\s+)?(?:option|choice|answer)?\s*\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)"
     r"(?:\s+(?:answer|option|choice))?"
-    r"|(?:it\s+(?:is|must\s+be)\s+|(?:(?:we|i)\s+)?(?:would\s+)?(?:choose|pick|select)\s+|my\s+choice(?:\s+is|:)\s+)"
-    r"(?:the\s+)?(?:option|choice)?\s*\(?([A-HJ])\)?",
+    r"|(?:it\s+(?:is|must\s+be)\s+|(?:(?:we|i)\s+)?(?:(?:would|should|will)\s+)?(?:choose|pick|select)\s+|my\s+choice(?:\s+is|:)\s+)"
+    r"(?:the\s+)?(?:answer\s+)?(?:option|choice)?\s*\(?([A-HJ])\)?(?:\s*[:.,]?\s+[^A-Z]+|,\s+.none\s+of\s.*)?",
     re.IGNORECASE,
 )
 _COMPARING: Final = re.compile(
@@ -169,8 +186,8 @@ def _fixed(sentence: str) -> Extracted | None:
 # --- what a sentence states ----------------------------------------------------------------------
 
 _IS: Final = (
-    r"(?:is|are|was|equals|(?:should|must|will)\s+be|comes\s+to|amounts\s+to|totals|measures|"
-    r"(?:is|are)\s+equal\s+to|ist|sind|beträgt|est|sont|vaut|es|son|é|são)"
+    r"(?:(?:is|are)\s+equal\s+to|is|are|was|equals|(?:should|must|will|ha(?:s|ve)\s+to)\s+be|comes\s+to|amounts\s+to|totals|measures|"
+    r"ist|sind|beträgt|est|sont|vaut|es|son|é|são)"
     r"(?:,?\s+(?:therefore|thus|hence|then|simply|exactly|indeed|also|somit|daher|donc|insgesamt),?)?"
 )
 _DOES: Final = (

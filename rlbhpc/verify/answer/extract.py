@@ -17,8 +17,7 @@ from rlbhpc.verify.answer.around_box import denied, joined, scale
 from rlbhpc.verify.answer.commit import CUE, marker, phrase, tag
 from rlbhpc.verify.answer.commit import Extracted as Extracted
 from rlbhpc.verify.answer.concluding import bare, closing
-from rlbhpc.verify.answer.doubt import is_withdrawn
-from rlbhpc.verify.answer.late import commits, late, unless_taken_back
+from rlbhpc.verify.answer.late import commits, late, stands, unless_taken_back
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
@@ -98,7 +97,7 @@ def _from_whole(body: str) -> Extracted | None:
     box = _box(body)
     if box is not None:
         rest = body[box.end :]
-        void = denied(body, box.start, box.end) or is_withdrawn(rest)
+        void = denied(body, box.start, box.end) or not stands(rest, box.text)
         whole = joined(body, box.start, box.text, scale(rest))
         return late(rest, box.text) or (None if void else Extracted(whole, "box"))
     explicit = tag(body) or marker(body)

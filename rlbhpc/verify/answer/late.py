@@ -20,6 +20,7 @@ from rlbhpc.verify.answer.commit import (
 from rlbhpc.verify.answer.concluding import closing
 from rlbhpc.verify.answer.doubt import REPLACES, TAKEN_BACK, is_withdrawn, taken_back
 from rlbhpc.verify.answer.read import read
+from rlbhpc.verify.answer.reconsidered import admits, reconsidered
 from rlbhpc.verify.answer.value import Words
 
 
@@ -47,7 +48,16 @@ def late(rest: str, box: str) -> Extracted | None:
         words = isinstance(value, Words) and not judges(value) and isinstance(read(box), Words)
         if text is not None and value is not None and (is_value(value) or words):
             return Extracted(text, "phrase")
-    return _corrected(rest) or (_concluded(rest) if taken_back(rest) else None)
+    corrected = _corrected(rest) or (_concluded(rest) if taken_back(rest) else None)
+    if corrected is not None:
+        return corrected
+    instead = reconsidered(rest, box)
+    return None if not instead else Extracted(instead, "closing")
+
+
+def stands(rest: str, box: str) -> bool:
+    """Whether a box that nothing replaces is still its writer's answer."""
+    return not is_withdrawn(rest) and reconsidered(rest, box) is None
 
 
 def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
@@ -105,4 +115,5 @@ def commits(rest: str) -> bool:
         or "</answer>" in rest
         or any(map(bool, cues(rest)))
         or (taken_back(rest) or is_withdrawn(rest) or _CORRECTED.search(rest) is not None)
+        or admits(rest)
     )

@@ -160,6 +160,8 @@ def _prepare(text: str) -> str:
     """Settle on the text what a token at a time could not see."""
     if text.startswith("**") and text.endswith("**"):
         text = text.strip("*")
+    if text[:1] == "$" and text[1:2].isdigit() and text.count("$") == 1:
+        text = f"\\{text}"  # money, and no formula
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # a backslash-blank whose blank was trimmed
     if "\\\\" in text:

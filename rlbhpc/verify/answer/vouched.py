@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Final
 
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.value import Quantity
+from rlbhpc.verify.answer.value import Choice, Opaque, Quantity, Words
 
 # "9 * 2 = $18": arithmetic on plain numbers and its value; to read it is to check it. A lone dollar
 # opens a formula that was cut.
@@ -27,23 +27,43 @@ _WORDS: Final = "|".join(
     resources.files("rlbhpc.verify.answer").joinpath("voiding_words.txt").read_text("utf-8").split()
 ).replace("*", r"\w*")
 _VOIDS: Final = re.compile(
-    rf"\b(?:{_WORDS}|would(?!\s+take)|over(?!\s+the\b)|(?<!years\s)old)\b|n['’]t\b"
+    rf"\b(?:{_WORDS}|would(?!\s+take)|over(?!\s+the\b)|only(?!\s+\$?\d)|left\s+with|['’]s\s+(?:answer|square)|(?<!years\s)old)\b|n['’]t\b"
     r"|[?;:<>≤≥≠^_~≈]|\d[A-Za-z]|\b[A-Za-z]\s*="
     r"|[不非没未或约近每半倍余几若如超多少]|左右|可能|至少|至多|第",
     re.IGNORECASE,
 )
-_PLAIN: Final = re.compile(r"(?<![\w.,/])[$€£¥]?\d[\d,]*(?:\.\d+)?(?![\d,.]*\d)%?")
+_PLAIN: Final = re.compile(r"(?<![A-Za-z0-9_.,/])[$€£¥]?\d[\d,]*(?:\.\d+)?(?![\d,.]*\d)%?")
+# A word for a number, where there are no digits; a formula.
+_TENS: Final = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_ONES: Final = "two|three|four|five|six|seven|eight|nine"
+_SAID: Final = re.compile(rf"\$[^$]*[^$\s]\$|{_PLAIN.pattern}")
+_IN_WORDS: Final = re.compile(
+    rf"\b(?:(?:{_TENS})(?:-(?:one|{_ONES}))?|{_ONES}|zero|ten|eleven|twelve|"
+    rf"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:one|{_ONES})\s+(?:hundred|thousand))\b"
+)
+_LETTER: Final = re.compile(r"\$[A-Za-z]\$(?=-|\s+(?:is|has|equals)\b)")
 _UNIT: Final = re.compile(r"\s*\\?(%|[a-z]+\b|[一-鿿])?")
 _ONLY_UNIT: Final = re.compile(r"[\s$\\)]*[A-Za-z一-鿿 ]{0,30}")
 # What else may hold a number behind the value: "for the 16 glasses", "with $2.50".
 _CIRCUMSTANCE: Final = re.compile(
-    r"(?:\s+[A-Za-z]+){0,3}?\s+(?:for|with|in|during|over|on|from)\s+(?:(?:the|these|those|all)\s+)?"
+    r"(?:\s+[A-Za-z]+){0,3}?\s+(?:for|with|in|during|over|on|from)\s+"
+    r"(?:(?:the|these|those|all|his|her|their)\s+)?"
     r"[$€£]?\d[\d,]*(?:\.\d+)?(?:\s+[a-z]+){0,3}"
+)
+_HOW_OFTEN: Final = re.compile(
+    r"\b(?:every|each|per)\s+(?:day|week|month|year|hour|minute|morning|night)\b"
+)
+# And before it: "his average over the 3 tests was 85".
+_OF_SO_MANY: Final = re.compile(
+    r"(\s(?:for|of|in|over|from|with)\s+(?:the|these|all|his|her|their)\s+)\d+(?=\s+[a-z]+\s)"
 )
 
 
-def vouched(sentence: str, before: str) -> str | None:
-    """Return the value that a last sentence states, if arithmetic in it or before it gives it."""
+def vouched(sentence: str, before: str, *, led: bool = False) -> str | None:
+    """Return the value of a last sentence that arithmetic in it or before it gives.
+
+    In a sentence that is ``led`` to, by "so" or the like, its only value needs no arithmetic.
+    """
     sentence = CROSS.sub(" * ", sentence.replace("**", ""))
     computed = list(COMPUTED.finditer(sentence))
     if len(computed) > 1:
@@ -53,20 +73,22 @@ def vouched(sentence: str, before: str) -> str | None:
         start, value = shown.start(), shown[0].strip()
         end = shown.start() + len(shown[0].rstrip())
     else:
-        given = _given(before)
-        numbers = list(_PLAIN.finditer(sentence))
-        if given is None or not numbers or _amount(numbers[0][0]) != given:
+        sentence = _OF_SO_MANY.sub(r"\1it", sentence) if led else sentence
+        numbers = list((_SAID if led else _PLAIN).finditer(sentence))
+        numbers = numbers or list(_IN_WORDS.finditer(sentence) if led else ())
+        if not numbers or not (led or _amount(numbers[0][0]) == (_given(before) or led)):
             return None
-        start, end, value = numbers[0].start(), numbers[0].end(), numbers[0][0]
-    lead, rest = sentence[:start], sentence[end:]
-    if re.search(r"\d", lead) or _VOIDS.search(lead) or _VOIDS.search(rest):
+        start, end = numbers[0].span()
+        value = numbers[0][0].strip("$") if numbers[0][0].endswith("$") else numbers[0][0]
+    lead, rest = (_HOW_OFTEN.sub("", part) for part in (sentence[:start], sentence[end:]))
+    if re.search(r"\d", lead) or _VOIDS.search(_LETTER.sub("it", lead)) or _VOIDS.search(rest):
         return None
-    if re.search(r"\d", rest) and _CIRCUMSTANCE.fullmatch(rest) is None:
+    if (re.search(r"\d", rest) or "$" in rest) and _CIRCUMSTANCE.fullmatch(rest) is None:
         return None
     unit = _UNIT.match(rest)
     with_unit = f"{value} {unit[1]}" if unit is not None and unit[1] else value
     for text in (with_unit, value):
-        if isinstance(read(text), Quantity):
+        if not isinstance(read(text), Opaque | Words | Choice):
             return text
     return None
 

@@ -1,0 +1,96 @@
+r"""A box that its writer goes back on in the prose behind it, and the value put in its place.
+
+Most prose behind a box checks or explains it. A writer who admits a fault and does not come back to
+the box voids it: the answer is then the last value of the last sentence, other than that of the
+box, or there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rlbhpc.verify.answer.read import read
+from rlbhpc.verify.answer.value import Opaque, Words
+
+#: How a writer admits a fault; BOX stands for what the box holds.
+_ADMISSIONS: Final = (
+    r"mistake|slip|error|wrong(?:ly)?|incorrect(?:ly)?|apolog\w+|extraneous|double[- ]counts?",
+    r"(?:i|we)\s+(?:had\s+|have\s+)?(?:now\s+)?(?:forgot(?:ten)?|overlooked|misread|miscounted|missed|"
+    r"misinterpreted|misstated|reali[sz]e)",
+    r"(?:did\s+not|didn['’]t)\s+(?:include|account|consider|notice)",
+    r"not\s+(?:quite\s+|fully\s+|entirely\s+)?(?:right|correct|convinced|reliable)",
+    r"(?:can['’]t|cannot)\s+be\s+(?:right|correct|true)",
+    r"does(?:n['’]t|\s+not)\s+(?:match|work|fit|hold|look\s+right|seem\s+right)",
+    r"correct\s+(?:myself|my|this|that)|revis(?:e|ing)|withdraw\w*|recheck\w*|re-?count\w*",
+    r"(?:be|is|was)\s+changed|should\s+have|on\s+(?:reflection|second\s+thoughts?)",
+    r"(?:is|are)\s+(?:really|in\s+fact|actually)|(?:problem|question)\s+(?:has|is\s+about|wants)",
+    r"(?:it\s+was|as)\s+.{3,40}\s+(?:that\s+they\s+wanted|was\s+asked)",
+    r"(?:not|than|instead\s+of)\s+(?=\$?BOX)",
+    r"me\s+equivoqu[eé]|trompé|erreur|fehler|falsch",
+)
+_ADMITS: Final = re.compile(
+    rf"\b(?:{'|'.join(_ADMISSIONS)})|计算错|算错|看错|漏掉|错了|不对", re.IGNORECASE
+)
+# Perhaps with the box, which is then looked at.
+_CONTRASTS: Final = re.compile(r"\b(?:not|than|instead\s+of)\s+\$?(?=[\d\\-])")
+# Others' errors, and what is only advised.
+_REMARKS: Final = re.compile(
+    r"\b(?:common|often|students?|people|one\s+(?:might|may|could|would)|would\s+(?:be|give|have)|tempting|"
+    r"if|were|to\s+(?:include|forget|say|claim|assume|think)|(?:do\s+not|don['’]t)\s+forget|careful|remember|note\s+that|avoid|easy\s+to|many|some|"
+    r"any\s+(?:errors?|mistakes?)|no\s+(?:errors?|mistakes?)|rounding|margin\s+of|relative|percent(?:age)?\s+error)\b"
+    r"|注意|否则|避免",
+    re.IGNORECASE,
+)
+_AFFIRMS: Final = re.compile(
+    r"\b(?:(?:is|are|was|were)\s+(?:indeed\s+|still\s+|also\s+)?(?:correct|right|fine|valid|confirmed|consistent|"
+    r"unchanged)|checks?\s+out|matches|holds|works|confirm(?:s|ed)|verified|stands?|"
+    r"(?:remains?|stays?)\b|as\s+(?:expected|required|stated|claimed|before)|so\s+(?:all|everything)\s+is|"
+    r"good|great|consistent|agrees?)\b|✓|✅|符合|正确|成立",
+    re.IGNORECASE,
+)
+_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?![=<>])|(?<=[。！？])|\n+")
+_VALUES: Final = re.compile(
+    r"\$([^$]+)\$|\\\((.+?)\\\)|(?<![\w.])(-?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?)(?![\w]|[.,]\d)"
+)
+_MOST: Final = 8000
+
+
+def admits(rest: str) -> bool:
+    """Whether the prose behind a box holds any word by which a writer goes back on it."""
+    return _ADMITS.search(rest) is not None or _CONTRASTS.search(rest) is not None
+
+
+def reconsidered(rest: str, box: str) -> str | None:
+    """Return what replaces a box: the empty text where nothing does and the box is void.
+
+    None where the box stands.
+    """
+    if len(rest) > _MOST:
+        return None
+    named = re.sub(rf"(?<![\w.]){re.escape(box)}(?!\w|\.\d)", "BOX", rest)
+    if _ADMITS.search(named) is None:
+        return None
+    sentences = [s for s in _SENTENCES.split(named) if any(map(str.isalnum, s))]
+    remarks = [_REMARKS.search(s) is not None for s in sentences]
+    admitted = [
+        i for i, s in enumerate(sentences)
+        if _ADMITS.search(s)
+        and not (remarks[i] or (i and remarks[i - 1] and s.lower().startswith(("that", "this"))))
+    ]  # fmt: skip
+    if not admitted or any(_AFFIRMS.search(s) for s in sentences[admitted[-1] + 1 :] or [""]):
+        return None
+    values = _others(sentences[-1].replace("BOX", box), box)
+    if values is None:
+        return None
+    return values[-1] if values else ""
+
+
+def _others(sentence: str, box: str) -> list[str] | None:
+    """Return the values of a sentence that are not the box's; None if that is its only one."""
+    texts = [next(filter(None, match.groups())) for match in _VALUES.finditer(sentence)]
+    texts = [text.rpartition("=")[2].strip() for text in texts]
+    boxed = read(box)
+    values = [text for text in texts if not isinstance(read(text), Opaque | Words)]
+    others = [text for text in values if read(text) != boxed]
+    return None if values and not others else others
