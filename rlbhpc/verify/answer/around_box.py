@@ -49,7 +49,7 @@ _MORE: Final = re.compile(
 
 def denied(body: str, box: int, end: int) -> bool:
     """Whether what stands around a box denies it, bounds what is unknown, or makes it a part."""
-    if not body.startswith("$", end) and _MORE.match(body, end) and body.count("$", 0, box) % 2:
+    if body[end : end + 1] != "$" and _MORE.match(body, end) and body.count("$", 0, box) % 2:
         return _WORD.search(body, body.rfind("$", 0, box), box) is None
     lead = _lead(body[box - 24 if box > 24 else 0 : box])
     if lead == "named":

@@ -52,6 +52,8 @@ _MARKS: Final = frozenset(
 
 def plain_quantity(tokens: Tokens) -> Quantity | None:
     """Read an expression that has no unit, if nothing but an expression can stand here."""
+    if len(tokens) == 1 and tokens[0][0] == "n" and tokens[0][1].isdecimal():
+        return Quantity(num(number(tokens[0][1])), None, tokens[0][1])
     for kind, text in tokens:
         if kind not in "nsof" or text in _MARKS:
             return None
