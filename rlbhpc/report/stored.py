@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -28,13 +29,14 @@ def cells(
     report: Report, arms: Sequence[Measured], names: tuple[str, ...]
 ) -> Iterator[tuple[Measured, list[NDArray[Any]]]]:
     """Read variables ``[problem, sample]`` of arms with samples, in the order of their problems."""
-    for arm in arms:
-        if arm.verdicts is None or not arm.sampled.any():
-            continue
-        group = report.tree[f"{arm.arm}/{arm.problem_set}"].to_dataset()
-        step = int(np.flatnonzero(group["step"].values == arm.step)[0])
-        rows = rows_at(arm.problems, group["problem"].values.tolist())
-        yield arm, [take_rows(at_step(group, name, step), rows)[:, : arm.width] for name in names]
+    stored = (arm for arm in arms if arm.verdicts is not None and arm.sampled.any())
+    for path, steps_of_group in groupby(stored, lambda arm: arm.group):
+        group = report.tree[path].to_dataset()
+        steps, problems = group["step"].values.tolist(), group["problem"].values.tolist()
+        for arm in steps_of_group:
+            step, rows = steps.index(arm.step), rows_at(arm.problems, problems)
+            arrays = (take_rows(at_step(group, name, step), rows) for name in names)
+            yield arm, [values[:, : arm.width] for values in arrays]
 
 
 @once

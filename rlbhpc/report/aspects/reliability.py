@@ -27,7 +27,6 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.fixed import FixedCurve, fixed_curve
 from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.verify.verdict import Status
 
 #: Draws of the metrics that ask for all or most of them to be right.
 DRAWS: Final = 8
@@ -99,7 +98,7 @@ def _outcomes(arm: Measured, rows: NDArray[np.int64]) -> NDArray[np.int64] | Non
     """Right or not of every sample; None unless all problems have equally many, each known."""
     if arm.verdicts is None or len({*arm.equal_counts(rows).n.tolist()}) != 1:
         return None
-    right = (arm.verdicts[rows] == Status.RIGHT)[arm.judged[rows]]
+    right = arm.right[rows][arm.judged[rows]]
     return np.asarray(right.reshape(len(rows), -1), np.int64)
 
 

@@ -22,7 +22,6 @@ from rlbhpc.stats import Interval
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.sharpening import sharpened
-from rlbhpc.verify.verdict import Status
 
 #: Powers of the probability, and samples of a problem that must still count for one to be chosen.
 POWERS: Final = (1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
@@ -77,8 +76,7 @@ def sharpenings(report: Report) -> list[Sharpening]:
 
 
 def _reweighted(arm: Measured, logprob: NDArray[np.float32]) -> _Halves:
-    assert arm.verdicts is not None
-    right, judged = arm.verdicts == Status.RIGHT, arm.judged
+    right, judged = arm.right, arm.judged
     every = sharpened(right, logprob, judged, POWERS)
     even, odd = (
         sharpened(right[:, start::2], logprob[:, start::2], judged[:, start::2], POWERS)

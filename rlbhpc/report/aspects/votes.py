@@ -27,7 +27,6 @@ from rlbhpc.stats.entropy import entropy_by_problem
 from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.ratio import ratio_interval
-from rlbhpc.verify.verdict import Status
 
 #: The most samples that vote together; above, votes change little and take long.
 LARGEST_VOTE: Final = 64
@@ -119,14 +118,12 @@ def first_judged(
     arm: Measured, answers: NDArray[Any], rows: NDArray[np.int64], reach: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Answers and verdicts of the first ``reach`` judged samples of each sampled problem."""
-    assert arm.verdicts is not None
-    if arm.judged[rows, :reach].all():
-        right = arm.verdicts[rows, :reach] == Status.RIGHT
-        return answers[rows, :reach].astype(np.int64), right
-    order = np.argsort(~arm.judged[rows], axis=1, kind="stable")[:, :reach]
+    judged, right = arm.judged[rows], arm.right[rows]
+    if judged[:, :reach].all():
+        return answers[rows, :reach].astype(np.int64), right[:, :reach]
+    order = np.argsort(~judged, axis=1, kind="stable")[:, :reach]
     ids = np.take_along_axis(answers[rows], order, axis=1).astype(np.int64)
-    right = np.take_along_axis(arm.verdicts[rows], order, axis=1) == Status.RIGHT
-    return ids, right
+    return ids, np.take_along_axis(right, order, axis=1)
 
 
 def section(report: Report) -> list[Node]:
