@@ -22,7 +22,6 @@ from rlbhpc.report.draw.chart import (
     Label,
     Mark,
     Panel,
-    Spot,
     Stroke,
     apart,
 )
@@ -70,7 +69,7 @@ def _svg(panel: Panel) -> ET.Element:
     data = el(
         "svg",
         *(_mark(panel, mark) for mark in panel.marks if not isinstance(mark, Label)),
-        *(_spot(panel, spot) for spot in panel.spots),
+        *_spots(panel),
         class_="data", viewBox=f"0 0 {_SIDE} {_SIDE}", preserveAspectRatio="none",
         width="100%", height="100%", overflow="visible",
     )  # fmt: skip
@@ -183,9 +182,12 @@ def _area(panel: Panel, mark: Area) -> ET.Element:
     return el("path", d=path, fill=mark.colour, fill_opacity=f"{mark.opacity:g}", stroke="none")
 
 
-def _spot(panel: Panel, spot: Spot) -> ET.Element:
-    ((x, y),) = _points(panel, np.array([spot.x]), np.array([spot.y])).tolist()
-    return el("path", el("title", spot.text), d=_whole(f"M{x} {y}h.01"), class_="spot")
+def _spots(panel: Panel) -> list[ET.Element]:
+    across, up = (np.array([getattr(spot, axis) for spot in panel.spots]) for axis in "xy")
+    return [
+        el("path", el("title", spot.text), d=_whole(f"M{x} {y}h.01"), class_="spot")
+        for spot, (x, y) in zip(panel.spots, _points(panel, across, up).tolist(), strict=True)
+    ]
 
 
 def _points(panel: Panel, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
