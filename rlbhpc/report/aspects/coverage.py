@@ -20,6 +20,7 @@ from rlbhpc.report.draw.chart import INK, Chart, Panel
 from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.memo import Errand
 from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent
 from rlbhpc.stats.rerun import flip_probability
 
@@ -32,6 +33,13 @@ CELLS: Final = {
 }
 # Ids that a table lists before it says how many more there are.
 _IDS: Final = 60
+# Chances to come out differently: of the base and the trained arm of every last comparison.
+_CHANCES: Final = Errand(
+    flip_probability,
+    lambda report: [
+        (counts,) for pair in report.final for counts in (pair.sides.base, pair.sides.trained)
+    ],
+)
 
 
 def comparison(report: Report, pair: Comparison) -> list[Node]:
@@ -80,14 +88,9 @@ def churn(report: Report, pair: Comparison) -> tuple[int, float]:
 
 def _flips(report: Report, pair: Comparison) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Chance of every problem to come out differently, of base and trained."""
-    flips = []
-    for side, rows in zip((pair.base, pair.trained), pair.rows, strict=True):
-        # A base is compared with several arms, mostly on the same problems.
-        key = (_flips, id(side), rows.tobytes())
-        if key not in report.memo:
-            report.memo[key] = flip_probability(side.counts[rows])
-        flips.append(report.memo[key])
-    return flips[0], flips[1]
+    first = 2 * [id(other) for other in report.final].index(id(pair))
+    base, trained = _CHANCES.results(report)[first : first + 2]
+    return base, trained
 
 
 def _supported(pair: Comparison) -> list[Node]:
@@ -178,4 +181,5 @@ ASPECT = Aspect(
     comparison=comparison,
     tables=lambda report: {"coverage": coverage_frame(report.every_comparison)},
     metrics=("coverage", "McNemar p", "support", "flip probability"),
+    errand=_CHANCES,
 )
