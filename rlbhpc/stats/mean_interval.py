@@ -82,9 +82,11 @@ def _soundness(
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Where skewness and the number of effective events allow the nominal probability."""
     deviation = values - mean
-    spread = np.sqrt((deviation**2).mean(axis=0))
+    squares = deviation**2
+    spread = np.sqrt(squares.mean(axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        skew = np.where(spread > 0, (deviation**3).mean(axis=0) / spread**3, 0.0)
+        # NumPy takes a third power by pow(), at a sixth of the speed.
+        skew = np.where(spread > 0, (squares * deviation).mean(axis=0) / spread**3, 0.0)
         events = np.minimum(mean, 1 - mean) * trials
         sound = (units >= _MIN_UNITS) & (skew**2 <= units * _MAX_SKEW) & (events >= _MIN_EVENTS)
     notes: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ so that differences between arms are *paired*: the same problems come in for bot
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -83,7 +84,7 @@ class ProblemWeights:
         """Number of problems."""
         return int(self.weights.shape[1])
 
-    @property
+    @cached_property
     def units(self) -> int:
         """Number of independently resampled units."""
         return int(self.unit.max()) + 1
@@ -119,9 +120,13 @@ class ProblemWeights:
         """
         array = self._checked(values)
         flat = array.reshape(self.problems, -1)
-        # Clusters of unequal size make the row sums differ.
-        sums = self.weights @ flat / self.weights.sum(axis=1, keepdims=True)
+        sums = self.weights @ flat / self._sizes
         return np.asarray(sums.reshape(self.replicates, *array.shape[1:]))
+
+    @cached_property
+    def _sizes(self) -> NDArray[np.float64]:
+        """Problems in each replicate; clusters of unequal size make them differ."""
+        return np.asarray(self.weights.sum(axis=1, keepdims=True))
 
     def _checked(self, values: ArrayLike) -> NDArray[np.float64]:
         array = np.asarray(values, np.float64)
