@@ -83,7 +83,8 @@ def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[st
     marked = {}
     for path, data in groups.items():
         values = marks.of(str(data["problem_set"].item()), data["problem"].values)
-        coordinate = (("problem",), values, dict(GUESSABLE.attrs))
+        attrs = dict(GUESSABLE.attrs)
+        coordinate = xr.Variable(("problem",), values, attrs, fastpath=True)  # see lazy.of_array
         marked[path] = data.assign_coords({GUESSABLE.name: coordinate})
     return {**datasets, **marked}
 

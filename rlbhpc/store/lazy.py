@@ -120,19 +120,26 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
     for name, array in group.arrays():
         dims: tuple[str, ...] = getattr(array.metadata, "dimension_names", None) or ()
         if dims in {(), (name,)} or name in _OF_PROBLEMS:
-            coordinates[name] = xr.Variable(dims, _plain(_load(array)), dict(array.attrs))
+            coordinates[name] = of_array(dims, _plain(_load(array)), dict(array.attrs))
         else:
             variables[name] = _variable(dims, array)
     sizes = {dim: size for v in variables.values() for dim, size in v.sizes.items()}
     # Which samples a selection holds, and which of two arms are the same.
     for dim in ("sample", "block"):
         if dim in sizes and dim not in coordinates:
-            coordinates[dim] = xr.Variable((dim,), np.arange(sizes[dim]))
+            coordinates[dim] = of_array((dim,), np.arange(sizes[dim]))
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
     provenance: Any = attrs.get("provenance", {})
     if isinstance(looks := provenance.get(LOOKS), dict):
-        coordinates[N_OF_ALL] = xr.Variable((), looks["n"])
+        coordinates[N_OF_ALL] = of_array((), np.asarray(looks["n"]))
     return xr.Dataset(variables, coordinates, plain_attributes(attrs))
+
+
+def of_array(
+    dims: tuple[str, ...], values: NDArray[Any], attrs: dict[str, Any] | None = None
+) -> xr.Variable:
+    """Take an array as it is: to see whether it is another's kind, xarray would import dask."""
+    return xr.Variable(dims, values, attrs, fastpath=True)
 
 
 def _variable(dims: tuple[str, ...], array: zarr.Array[Any]) -> xr.Variable:
