@@ -12,13 +12,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from rlbhpc.report.apart import answers_and_forecasts, each, forecasts, studies_of_each
+from rlbhpc.report.apart import answer_of, studies_of_each
 from rlbhpc.report.aspects import aspects_of
+from rlbhpc.report.aspects.beyond import FORECASTS
 from rlbhpc.report.gather import Report
+from rlbhpc.report.memo import Errand
 from rlbhpc.study.layout import Layout
 
 # Fewer arms on problem sets take less time than a process takes to start.
 _LEAST: Final = 9
+_ANSWERS: Final = Errand(
+    answer_of, lambda report: [(pair.sides, report.settings) for pair in report.final]
+)
 
 
 @contextmanager
@@ -38,22 +43,19 @@ def second_process(folder: Path) -> Iterator[Executor | None]:
 def work_ahead(report: Report, pool: Executor | None) -> None:
     """Fill a report with its answers and its tables, with the other process where there is one.
 
-    Afterwards the report is as without this, sooner: what the other process does not deliver is
-    worked out when it is asked for. Errands may still run; who asks for them waits, while the
-    executor is open.
+    Afterwards the report is as without this, sooner. Errands may still run; who asks for them
+    waits, while the executor is open, or works out what is not begun.
     """
     if pool is None:
         return
-    sides = [pair.sides for pair in report.final]
+    errands = [aspect.errand for aspect in aspects_of(report) if aspect.errand is not None]
     with suppress(OSError, BrokenProcessPool):
-        decided = pool.submit(answers_and_forecasts, sides, report.settings)
-        errands = [aspect.errand for aspect in aspects_of(report) if aspect.errand is not None]
-        for errand in errands:
-            report.memo[errand] = pool.submit(each, errand.work, errand.arguments(report))
-        for aspect in aspects_of(report):
-            if not aspect.waits and aspect.errand is None:
-                aspect.frames(report)
-        answers, chances = decided.result()
-        for pair, answer in zip(report.final, answers, strict=True):
-            vars(pair)["answer"] = answer
-        report.memo[forecasts] = chances
+        for errand in (_ANSWERS, *errands):
+            errand.send(report, pool)
+    for aspect in aspects_of(report):
+        if not aspect.waits and aspect.errand is None:
+            aspect.frames(report)
+    for pair, answer in zip(report.final, _ANSWERS.results(report), strict=True):
+        vars(pair)["answer"] = answer
+    with suppress(OSError, BrokenProcessPool):
+        FORECASTS.send(report, pool)

@@ -5,9 +5,8 @@ Nothing here reads a run or draws, so that the other process starts in little ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_
 from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.priors import LEAST
 from rlbhpc.stats.sequential import Forecast, forecast
-
-T = TypeVar("T")
 
 #: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
 #: as a report has time for, since each costs a tenth of a second with 500 problems.
@@ -45,58 +42,38 @@ class Sides:
     looked: tuple[Finding, Finding] | None = None
 
 
-def answers_and_forecasts(
-    sides: Sequence[Sides], settings: Settings
-) -> tuple[list[Answer], dict[int, list[Forecast]]]:
-    """Decide comparisons, and forecast those that stay undecided."""
-    draws = Draws(settings)
-    answers = [
-        decide(
-            difference_curve(side.base, side.trained, draws.of(side.problems), prob=settings.prob),
-            settings.margin,
-            comparisons=side.comparisons,
-            looked=side.looked,
-        )
-        for side in sides
-    ]
-    return answers, forecasts(sides, answers, draws)
+def answer_of(sides: Sides, settings: Settings) -> Answer:
+    """Decide one comparison."""
+    weights = Draws(settings).of(sides.problems)
+    curve = difference_curve(sides.base, sides.trained, weights, prob=settings.prob)
+    return decide(curve, settings.margin, comparisons=sides.comparisons, looked=sides.looked)
 
 
-def forecasts(
-    sides: Sequence[Sides], answers: Sequence[Answer], draws: Draws
-) -> dict[int, list[Forecast]]:
-    """Simulate every undecided comparison at larger sizes, by its position."""
-    undecided = [
-        number
-        for number, (side, answer) in enumerate(zip(sides, answers, strict=True))
-        if answer.word.open
-        and len(side.problems) >= LEAST
-        and not (side.base.stop_after.any() or side.trained.stop_after.any())
-    ]
-    studies = studies_of_each(len(undecided))
-    chances = {}
-    for number in undecided:
-        side = sides[number]
-        have = int(max(side.base.n.max(), side.trained.n.max()))
-        rng = np.random.default_rng(draws.settings.seed)
-        sizes = [times * have for times in SIZES]
-        weights = draws.of(side.problems)
-        chances[number] = forecast(
-            side.base, side.trained, weights, sizes, rng, studies,
-            draws.settings.margin, side.comparisons,
-        )  # fmt: skip
-    return chances
+def may_be_forecast(sides: Sides, answer: Answer) -> bool:
+    """Whether a comparison is undecided, and more samples of each problem can be simulated."""
+    early = sides.base.stop_after.any() or sides.trained.stop_after.any()
+    return answer.word.open and len(sides.problems) >= LEAST and not early
+
+
+def forecasts_of(sides: Sides, settings: Settings, studies: int) -> list[Forecast]:
+    """Simulate an undecided comparison at larger sizes."""
+    have = int(max(sides.base.n.max(), sides.trained.n.max()))
+    return forecast(
+        sides.base,
+        sides.trained,
+        Draws(settings).of(sides.problems),
+        [times * have for times in SIZES],
+        np.random.default_rng(settings.seed),
+        studies,
+        settings.margin,
+        sides.comparisons,
+    )
 
 
 def studies_of_each(undecided: int) -> int:
     """Simulated studies of each size, fewer where many comparisons are undecided."""
     least, most = STUDIES
     return min(most, max(least, _STUDIES_IN_ALL // (len(SIZES) * max(undecided, 1))))
-
-
-def each(work: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
-    """Call a function several times."""
-    return [work(*values) for values in arguments]
 
 
 def prediction(counts: Counts, settings: Settings) -> tuple[Extrapolation, HeldOut | None] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,19 +31,17 @@ class Settings:
     aspects: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
 class Draws:
     """Weights by list of problems, so that all that is said of the same problems is paired."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._drawn: dict[tuple[str, ...], ProblemWeights] = {}
+    settings: Settings
 
     def of(self, problems: tuple[str, ...]) -> ProblemWeights:
-        """Give the weights of some problems."""
-        if problems not in self._drawn:
-            self._drawn[problems] = ProblemWeights.draw(
-                len(problems),
-                np.random.default_rng(self.settings.seed),
-                self.settings.replicates,
-            )
-        return self._drawn[problems]
+        """Give the weights of some problems; they depend on how many these are alone."""
+        return _drawn(len(problems), self.settings.replicates, self.settings.seed)
+
+
+@lru_cache(maxsize=32)
+def _drawn(problems: int, replicates: int, seed: int) -> ProblemWeights:
+    return ProblemWeights.draw(problems, np.random.default_rng(seed), replicates)

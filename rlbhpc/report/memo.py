@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Generic, TypeVar
 
-from rlbhpc.report.apart import each
 from rlbhpc.report.gather import Report
 
 T = TypeVar("T")
@@ -30,7 +29,7 @@ def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
 
 @dataclass(frozen=True, eq=False)
 class Errand(Generic[T]):
-    """Slow work for several arms that another process can do while this one reads samples.
+    """Slow work of several calls that another process can share.
 
     ``work``: a pure function of :mod:`rlbhpc.stats` or :mod:`rlbhpc.report.apart`. ``arguments``:
     what it takes, one call after the other.
@@ -39,14 +38,27 @@ class Errand(Generic[T]):
     work: Callable[..., T]
     arguments: Callable[[Report], list[tuple[Any, ...]]]
 
+    def send(self, report: Report, pool: Executor) -> None:
+        """Let another process begin with the first calls."""
+        calls = self.arguments(report)
+        report.memo[self, Future] = [pool.submit(self.work, *values) for values in calls]
+
     def results(self, report: Report) -> list[T]:
-        """Give what comes back from the other process, or work it out here."""
-        running = report.memo.get(self)
-        if isinstance(running, Future):
-            del report.memo[self]
-            with suppress(OSError, BrokenExecutor):
-                report.memo[self] = running.result()
+        """Give all results; calls that no other process has begun are worked out here."""
         if self not in report.memo:
-            report.memo[self] = each(self.work, self.arguments(report))
+            calls = self.arguments(report)
+            jobs = report.memo.pop((self, Future), [None] * len(calls))
+            # From the end, since the other process goes on from the start.
+            backwards = [
+                self._result(job, values)
+                for job, values in zip(jobs[::-1], calls[::-1], strict=True)
+            ]
+            report.memo[self] = backwards[::-1]
         results: list[T] = report.memo[self]
         return results
+
+    def _result(self, job: Future[T] | None, values: tuple[Any, ...]) -> T:
+        if job is not None and not job.cancel():
+            with suppress(OSError, BrokenExecutor):
+                return job.result()
+        return self.work(*values)

@@ -9,7 +9,13 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.apart import forecasts, prediction, studies_of_each
+from rlbhpc.report.apart import (
+    Sides,
+    forecasts_of,
+    may_be_forecast,
+    prediction,
+    studies_of_each,
+)
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
@@ -17,6 +23,7 @@ from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Panel
 from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.draws import Settings
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
@@ -57,6 +64,21 @@ _PREDICTIONS: Final = Errand(
 
 
 @once
+def _undecided(report: Report) -> list[Comparison]:
+    return [pair for pair in report.final if may_be_forecast(pair.sides, pair.answer)]
+
+
+def _forecasts(report: Report) -> list[tuple[Sides, Settings, int]]:
+    undecided = _undecided(report)
+    studies = studies_of_each(len(undecided))
+    return [(pair.sides, report.settings, studies) for pair in undecided]
+
+
+#: Sent to the other process when the answers are there.
+FORECASTS: Final = Errand(forecasts_of, _forecasts)
+
+
+@once
 def beyond(report: Report) -> list[Beyond]:
     """Extrapolate the arms of the last comparisons to ten times their samples."""
     predicted = _PREDICTIONS.results(report)
@@ -68,14 +90,11 @@ def beyond(report: Report) -> list[Beyond]:
 @once
 def more(report: Report) -> list[More]:
     """Forecast every undecided comparison at twice and four times its samples."""
-    chances = report.memo.pop(forecasts, None)
-    if chances is None:
-        sides = [pair.sides for pair in report.final]
-        chances = forecasts(sides, [pair.answer for pair in report.final], report.draws)
-    studies = studies_of_each(len(chances))
+    undecided = _undecided(report)
+    studies = studies_of_each(len(undecided))
     return [
-        More(report.final[number], tuple(of_pair), samples_until_decided(of_pair), studies)
-        for number, of_pair in chances.items()
+        More(pair, tuple(chances), samples_until_decided(chances), studies)
+        for pair, chances in zip(undecided, FORECASTS.results(report), strict=True)
     ]
 
 
