@@ -55,7 +55,7 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
     for aspect in aspects_of(report):
         if not aspect.waits and aspect.errand is None:
             aspect.frames(report)
-    for pair, answer in zip(report.final, _ANSWERS.results(report), strict=True):
-        vars(pair)["answer"] = answer
+    for pair, (answer, crossing) in zip(report.final, _ANSWERS.results(report), strict=True):
+        vars(pair).update(answer=answer, crossing=crossing)
     with suppress(OSError, BrokenProcessPool):
         FORECASTS.send(report, pool)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from rlbhpc.report.draws import Draws, Settings
-from rlbhpc.stats import Answer, Counts, extrapolate
+from rlbhpc.stats import Answer, Counts, Crossing, extrapolate
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
@@ -42,11 +42,12 @@ class Sides:
     looked: tuple[Finding, Finding] | None = None
 
 
-def answer_of(sides: Sides, settings: Settings) -> Answer:
-    """Decide one comparison."""
+def answer_of(sides: Sides, settings: Settings) -> tuple[Answer, Crossing]:
+    """Decide one comparison; where its curves cross was found on the way."""
     weights = Draws(settings).of(sides.problems)
     curve = difference_curve(sides.base, sides.trained, weights, prob=settings.prob)
-    return decide(curve, settings.margin, comparisons=sides.comparisons, looked=sides.looked)
+    answer = decide(curve, settings.margin, comparisons=sides.comparisons, looked=sides.looked)
+    return answer, curve.crossing
 
 
 def may_be_forecast(sides: Sides, answer: Answer) -> bool:

@@ -20,7 +20,6 @@ from rlbhpc.stats import (
     Interval,
     ProblemWeights,
     coverage,
-    crossing,
     delta_se_interval,
     difference_curve,
     holm,
@@ -133,7 +132,7 @@ class Comparison:
     @cached_property
     def crossing(self) -> Crossing:
         """Where the two curves may cross."""
-        return crossing(self.curve)
+        return self.curve.crossing
 
     @cached_property
     def support(self) -> dict[str, Interval] | None:

@@ -8,15 +8,17 @@ of intervals, and an end that reaches the last k is open: the crossing may lie b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-from rlbhpc.stats.difference import DifferenceCurve
 from rlbhpc.stats.pass_at_k import pass_curves
+
+if TYPE_CHECKING:
+    from rlbhpc.stats.difference import DifferenceCurve
 
 # Differences of means below this are rounding, and the sign of rounding means nothing.
 _TINY: Final = 1e-13

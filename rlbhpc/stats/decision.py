@@ -29,7 +29,6 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.answer_text import answer_sentences
 from rlbhpc.stats.contrast import Contrast, contrasts
 from rlbhpc.stats.counts import Counts, check_paired
-from rlbhpc.stats.crossings import crossing
 from rlbhpc.stats.curve import k_grid
 from rlbhpc.stats.difference import DifferenceCurve, difference_curve
 from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
@@ -285,7 +284,7 @@ def _spent(lost: Finding, gained: Finding, p_mcnemar: float, error: float) -> fl
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
-    found = crossing(curve)
+    found = curve.crossing
     if not len(found.points):
         return None
     point = float(found.points[-1])

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from rlbhpc.stats.counts import Counts, check_paired
+from rlbhpc.stats.crossings import Crossing, crossing
 from rlbhpc.stats.curve import as_sizes
 from rlbhpc.stats.interval import PROB, Interval, Target
 from rlbhpc.stats.paired import carriers, paired_error, paired_interval
@@ -58,6 +59,11 @@ class DifferenceCurve:
     def band(self) -> Interval:
         """Simultaneous band: the probability that it holds the whole curve."""
         return _band(self.differences, self.replicates, self.weights, self.pointwise.prob)
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """Where the two curves may cross."""
+        return crossing(self)
 
     @cached_property
     def p_moved(self) -> float:
