@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlbhpc.report.apart import answer_of, studies_of_each
 from rlbhpc.report.aspects import aspects_of
@@ -48,14 +48,20 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
     """
     if pool is None:
         return
-    errands = [aspect.errand for aspect in aspects_of(report) if aspect.errand is not None]
-    with suppress(OSError, BrokenProcessPool):
-        for errand in (_ANSWERS, *errands):
-            errand.send(report, pool)
-    for aspect in aspects_of(report):
+    # In the order in which the page asks for them: the comparisons come first.
+    aspects = aspects_of(report)
+    first = [a.errand for a in aspects if a.errand is not None and a.comparison is not None]
+    later = [a.errand for a in aspects if a.errand is not None and a.comparison is None]
+    _send(report, pool, _ANSWERS, *first)
+    for aspect in aspects:
         if not aspect.waits and aspect.errand is None:
             aspect.frames(report)
     for pair, (answer, crossing) in zip(report.final, _ANSWERS.results(report), strict=True):
         vars(pair).update(answer=answer, crossing=crossing)
+    _send(report, pool, FORECASTS, *later)
+
+
+def _send(report: Report, pool: Executor, *errands: Errand[Any]) -> None:
     with suppress(OSError, BrokenProcessPool):
-        FORECASTS.send(report, pool)
+        for errand in errands:
+            errand.send(report, pool)
