@@ -46,7 +46,7 @@ def extract(response: str) -> Extracted | None:
     An open ``<think>`` is a response that never came to its answer.
     """
     body: str | None = response
-    if _MARKUP.search(response) is not None:
+    if "<" in response and _MARKUP.search(response) is not None:
         body = _after_thinking(_own_turn(_final_channel(response)))
     if body is None:
         return None
