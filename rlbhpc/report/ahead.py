@@ -44,7 +44,7 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
     """Fill a report with its answers and its tables, with the other process where there is one.
 
     Afterwards the report is as without this, sooner. Errands may still run; who asks for them
-    waits, while the executor is open, or works out what is not begun.
+    waits, while the executor is open.
     """
     if pool is None:
         return

@@ -29,7 +29,7 @@ def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
 
 @dataclass(frozen=True, eq=False)
 class Errand(Generic[T]):
-    """Slow work of several calls that another process can share.
+    """Slow work of several calls that another process can do.
 
     ``work``: a pure function of :mod:`rlbhpc.stats` or :mod:`rlbhpc.report.apart`. ``arguments``:
     what it takes, one call after the other.
@@ -39,26 +39,24 @@ class Errand(Generic[T]):
     arguments: Callable[[Report], list[tuple[Any, ...]]]
 
     def send(self, report: Report, pool: Executor) -> None:
-        """Let another process begin with the first calls."""
+        """Let another process begin, call by call."""
         calls = self.arguments(report)
         report.memo[self, Future] = [pool.submit(self.work, *values) for values in calls]
 
     def results(self, report: Report) -> list[T]:
-        """Give all results; calls that no other process has begun are worked out here."""
+        """Give all results, worked out here where no other process delivers them."""
         if self not in report.memo:
             calls = self.arguments(report)
             jobs = report.memo.pop((self, Future), [None] * len(calls))
-            # From the end, since the other process goes on from the start.
-            backwards = [
-                self._result(job, values)
-                for job, values in zip(jobs[::-1], calls[::-1], strict=True)
+            report.memo[self] = [
+                self._result(job, values) for job, values in zip(jobs, calls, strict=True)
             ]
-            report.memo[self] = backwards[::-1]
         results: list[T] = report.memo[self]
         return results
 
     def _result(self, job: Future[T] | None, values: tuple[Any, ...]) -> T:
-        if job is not None and not job.cancel():
+        # Waits, and never cancels: in Python 3.11 a process that dies after that may block the end.
+        if job is not None:
             with suppress(OSError, BrokenExecutor):
                 return job.result()
         return self.work(*values)
