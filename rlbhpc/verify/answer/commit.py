@@ -29,7 +29,7 @@ _LINK: Final = (
     r"equal\s+to|given\s+by))?|\s*[:：=])"
 )
 _ABOUT: Final = (
-    r"(?:\s+(?:i|we)\s+(?:get|got|obtain|find|found))?"
+    r"(?:\s+(?:i|we)\s+(?:get|got|obtain|find|found|want|need|seek))?"
     r"(?P<about>\s+(?:to|for|of|in)\s+(?:the|this|our)\s+[a-z ]{3,40}?|,\s[a-z ]{3,50},)?"
 )
 CUE: Final = re.compile(
@@ -61,8 +61,15 @@ _JUDGEMENTS: Final = frozenset(
 )
 
 
+_JSON: Final = re.compile(
+    r"[{,]\s*\"(?:final[_ ])?answer\"\s*:\s*(?:\"([^\"]*)\"|([^\",{}\s]+))\s*[,}]"
+)
+
+
 def tag(body: str) -> Extracted | None:
-    """``<answer>…</answer>``; an unclosed tag is no commitment, since it may have been cut."""
+    """``<answer>…</answer>`` or JSON's ``"answer": …``; what is not closed may have been cut."""
+    if '"answer"' in body and (named := list(_JSON.finditer(body))):
+        return Extracted(named[-1][1] or named[-1][2], "tag")
     end = body.rfind("</answer>")
     start = body.rfind("<answer>", 0, end) if end >= 0 else -1
     if start < 0:
@@ -207,6 +214,9 @@ def clause(text: str) -> str | None:
         return None if HEDGE.search(after) or after[:3].lower() == "or " else undelimited(block[1])
     if text[:1] == "`" and (end := text.find("`", 1)) > 0:
         return text[1:end].strip() or None
+    lone = _ONE_BOLD.match(_sentence(text))
+    if lone is not None and not HEDGE.search(text) and is_value(read(lone[1])):
+        return undelimited(lone[1])
     if bold and (end := text.find("**")) > 0 and not HEDGE.search(_sentence(text[end:])):
         text = text[:end]
     math = _MATH.match(text)
@@ -233,6 +243,8 @@ def clause(text: str) -> str | None:
 _FACTORIAL: Final = re.compile(r"(?<![\w.^}/*)!$-])(\d+!)(?=[.,;])(?!,\d)")
 _BULLET: Final = r"\n[ \t]*[-*•][ \t]+([^\n]*[^\n.,; ])[.,; ]*"
 _BULLETS: Final = re.compile(rf"[:：*\s]*(?={_BULLET})(?:{_BULLET})+")
+# "Tina has **20** stickers left"
+_ONE_BOLD: Final = re.compile(r"[A-Za-z][A-Za-z' ]*\*\*([^*]+)\*\*[A-Za-z ]*$")
 # "0.3333...": its dots end no sentence.
 _REPEATING: Final = re.compile(r"(\d\.\d*?(\d{1,6})\2{2,})\.\.\.")
 # "Answer: c) 18"

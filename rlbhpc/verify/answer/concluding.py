@@ -46,7 +46,7 @@ _BREAKS: Final = re.compile(r"(?<=[.!?])\s++(?![=<>])|(?<=[。！？])|\n")
 _LEAD: Final = re.compile(
     rf"(?:^|[,;.:*]\s*|\band\s+)(?:{LEADS}\b|in\s+(?:total|all)\b|(?:all\s+)?together\b|"
     r"(?:this|that)\s+means(?:\s+that)?\b|that\s+makes\s+(?:it|[A-Z][a-z]+)\b)[,、:]?\s*"
-    r"|,\s*which\s+(?:is\s+(?=\*\*)|corresponds\s+to\s+(?=\(?[A-J]\b|choice|option|answer))|[,，]\s*即\s*(?=\$)"
+    r"|,\s*which\s+(?:is\s+(?=\*\*|option\b|choice\b)|corresponds\s+to\s+(?=\(?[A-J]\b|choice|option|answer))|[,，]\s*即\s*(?=\$)"
     r"|(?:^|[,;.:*]\s*)(?:∴|\$?\\therefore|(?:final\s+)?(?:total|conclusion|result|solution)\**:\**|i\.e\.,?\s+(?=(?:choice|option)\b)|it\s+follows\s+that\s|"
     r"taking\s(?:square|cube)\s+roots,\s|"
     r"(?:in(?:\s(?:degrees|radians|minutes|and|words|list|set|interval|standard|simplest|lowest|mixed|"
@@ -54,6 +54,8 @@ _LEAD: Final = re.compile(
     r"as\s+an?\s+(?:fraction|decimal|percentage|mixed\s+number)):)\s*",
     re.IGNORECASE,
 )
+# A number, or the letter of an option, that has the last line for itself.
+_ALONE: Final = re.compile(r"\n\s*(?:[$€£]?\d[\d,]*|\(?[A-E]\)?)\Z")
 # What ends a response behind its answer.
 _COURTESY: Final = re.compile(
     r"(?:\s+(?:Q\.?E\.?D\.?|∎|■|□|🎉|✅|✓|(?:(?:I\s+)?hope\s+(?:this|that|it)\s+(?:helps|is\s+clear)|Let\s+me\s+know\s|"
@@ -62,7 +64,7 @@ _COURTESY: Final = re.compile(
 # These lead, too, where the sentence holds one value and nothing that voids it.
 _LED: Final = re.compile(
     r"(?:that|this|which)\s+(?:leaves|makes|gives|comes|adds)\b|(?P<of>(?:adding|subtracting|multiplying|dividing|"
-    r"simplifying|solving|combining|substituting|evaluating|since|because|as))\b|(?:it|we)\s+follows?\b|"
+    r"simplifying|solving|combining|substituting|evaluating|expanding|factoring|taking|since|because|as))\b|(?:it|we)\s+follows?\b|"
     r".{1,40}\b(?:therefore|thus|hence)\b|"
     r"したがって|よって|따라서|por\s|asi\b|así\b|donc\b|il\s+reste|значит|どう",
     re.IGNORECASE,
@@ -81,15 +83,20 @@ def closing(body: str) -> Extracted | None:
     """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
     text = _COURTESY.sub("", body).rstrip()
     stated = _last_sentence(text)
-    if stated is not None or not text.endswith(_COMPLETE):
+    if stated is not None or not (text.endswith(_COMPLETE) or _ALONE.search(text)):
         return stated
     *_, before, sentence = ["", *_SENTENCES.split(text[-400:].rstrip(" .!。"))]
     if DOUBT.search(before) or TAKEN_BACK.search(before):
         return None
     opening = _LED.match(sentence)
-    led = opening is not None or _LEAD.search(sentence) is not None
-    if opening is not None and opening["of"] and "," in sentence:
+    led = opening is not None or _LEAD.search(sentence) is not None or f", so {sentence}" in text
+    if opening is not None and opening["of"] and ", " in sentence:
         sentence = sentence.rpartition(", ")[2]  # "Since it rains, …"
+        concluded = None if DOUBT.search(text[-400:]) else _concluded(sentence)
+        if concluded is not None:
+            return concluded
+    if re.fullmatch(r"\(?[A-E]\)?", sentence) and _ALONE.search(text):
+        return Extracted(sentence, "closing")
     value = vouched(sentence, before, led=led)
     return None if value is None else Extracted(undelimited(value), "closing")
 
@@ -141,7 +148,7 @@ _FORMULA: Final = re.compile(
 _CHOSEN: Final = re.compile(
     r"(?:only\s+)?(?:option|choice|answer)?\s*\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)"
     r"(?:\s+(?:answer|option|choice))?"
-    r"|(?:it\s+(?:is|must\s+be)\s+|(?:(?:we|i)\s+)?(?:(?:would|should|will)\s+)?(?:choose|pick|select)\s+|my\s+choice(?:\s+is|:)\s+)"
+    r"|(?:it\s+(?:is|must\s+be)\s+|(?:(?:we|i)\s+)?(?:(?:would|should|will)\s+)?(?:choose|pick|select|go\s+(?:for|with))\s+|my\s+choice(?:\s+is|:)\s+)"
     r"(?:the\s+)?(?:answer\s+)?(?:option|choice)?\s*\(?([A-HJ])\)?(?:\s*[:.,]?\s+[^A-Z]+|,\s+.none\s+of\s.*)?",
     re.IGNORECASE,
 )
@@ -298,5 +305,5 @@ _CHINESE: Final = re.compile(
     r"方法|方案|概率|期望|速度|距离|时间|长度|高|半径|角|度数|共|一|需要|答案|结果|"
     r"[a-zA-Z$ (){}^\d])*?"
     r"(?:是|为|等于|一?共有|总共有|一?共需要|选|(?<![0-9A-Za-z+\-*/^)}])[a-zA-Z]\s*=)"
-    r"\s*(?P<value>[^。是为=]+)"
+    r"\s*(?P<value>\$[^$]*\$|[^。是为=]+)"
 )

@@ -33,7 +33,8 @@ _MARKUP: Final = re.compile(r"<[|/｜te]")
 _INVISIBLE: Final = re.compile("[\u200b-\u200d\u2060\ufeff]")
 # A base model that goes on after its answer, with a question of its own.
 _NEXT_TASK: Final = re.compile(
-    r"\n[#* ]*(?:Human|User|Question|Problem|Q|Instruction|Exercise|Example|Input)\s*\d*\s*[:：]"
+    r"\n[#* ]*(?:Human|User|Question|Problem|Q|Instruction|Exercise|Example|Input)"
+    r"\s*(?:\d*\s*[:：]|\d+\.\s)"
 )
 _EARLIER_BOX: Final = re.compile("box")
 _BRACES: Final = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|\\.|[{}]", re.DOTALL)

@@ -79,14 +79,15 @@ _CORRECTED: Final = re.compile(
     r"the\s+(?:correct|right|true|only\s+valid)\s+[a-z]+\s+(?:is|are|should\s+be)|"
     r"the\s+(?:[a-z]+\s+){1,3}is\s+actually|"
     r"\b(?:take|use)(?=\s+\S+\s+as\s+(?:my|the|our)\s+(?:final\s+)?answer))(?:\s*[:：]\s*|\s+)"
-    r"(?:[a-zA-Z(]+[^\s$]*\s*=\s*)?(?=[$\\\d(\[{-])",
+    r"(?:[a-zA-Z(]+[^\s$]*\s*=\s*)?(?=[$\\\d(\[{-])"
+    r"|(?=(?<![\w.$])(?:\$[^$]+\$|-?\d[\d,./]*)\s+is\s+(?:the|my|our)\s+(?:final\s+|correct\s+)?answer\b)",
     re.IGNORECASE,
 )
 
 
 def _corrected(rest: str) -> Extracted | None:
     for match in reversed(list(_CORRECTED.finditer(rest))):
-        text = clause(re.sub(r"\s+as\s+(?:my|the|our)\b.*", ".", rest[match.end() :][:300]))
+        text = clause(re.sub(r"\s+(?:as|is)\s+(?:my|the|our)\b.*", ".", rest[match.end() :][:300]))
         if text is not None and is_value(read(text)):
             return Extracted(text.rpartition("=")[2].strip() or text, "phrase")
     return None

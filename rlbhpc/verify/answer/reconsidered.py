@@ -15,9 +15,10 @@ from rlbhpc.verify.answer.value import Opaque, Words
 
 #: How a writer admits a fault; BOX stands for what the box holds.
 _ADMISSIONS: Final = (
-    r"mistake|slip|error|wrong(?:ly)?|incorrect(?:ly)?|apolog\w+|extraneous|double[- ]counts?",
-    r"(?:i|we)\s+(?:had\s+|have\s+)?(?:now\s+)?(?:forgot(?:ten)?|overlooked|misread|miscounted|missed|"
-    r"misinterpreted|misstated|reali[sz]e)",
+    r"mistake|slip|error|wrong(?:ly)?|incorrect(?:ly)?|apolog\w+|double[- ]counts?",
+    r"BOX[^.]{0,30}\sextraneous",
+    r"(?:i|we)\s+(?:had\s+|have\s+)?(?:now\s+)?(?:forgot(?:ten)?|overlooked|misread|miscounted|"
+    r"missed|misinterpreted|misstated|reali[sz]e)",
     r"(?:did\s+not|didn['’]t)\s+(?:include|account|consider|notice)",
     r"not\s+(?:quite\s+|fully\s+|entirely\s+)?(?:right|correct|convinced|reliable)",
     r"(?:can['’]t|cannot)\s+be\s+(?:right|correct|true)",
@@ -27,6 +28,7 @@ _ADMISSIONS: Final = (
     r"(?:is|are)\s+(?:really|in\s+fact|actually)|(?:problem|question)\s+(?:has|is\s+about|wants)",
     r"(?:it\s+was|as)\s+.{3,40}\s+(?:that\s+they\s+wanted|was\s+asked)",
     r"(?:not|than|instead\s+of)\s+(?=\$?BOX)",
+    r"either\s+\S+\s+or\s+\S+",
     r"me\s+equivoqu[eé]|trompé|erreur|fehler|falsch",
 )
 _ADMITS: Final = re.compile(
@@ -80,6 +82,8 @@ def reconsidered(rest: str, box: str) -> str | None:
     ]  # fmt: skip
     if not admitted or any(_AFFIRMS.search(s) for s in sentences[admitted[-1] + 1 :] or [""]):
         return None
+    if re.search(r"\beither\b", sentences[-1]):
+        return ""
     values = _others(sentences[-1].replace("BOX", box), box)
     if values is None:
         return None

@@ -15,10 +15,10 @@ from rlbhpc.verify.answer.value import Choice, Opaque, Quantity, Words
 
 # "9 * 2 = $18": arithmetic on plain numbers and its value; to read it is to check it. A lone dollar
 # opens a formula that was cut.
-_NUMBER: Final = r"[($\\\s]*\d[\d,]*(?:\.\d+)?[\\%)$\s]*"
+_NUMBER: Final = r"[($\\\s]*\d[\d,]*(?:\.\d+)?!?[\\%)$\s]*"
 _SIGN: Final = r"(?:[-+*/x×÷−·]|\\(?:times|cdot|div)\b)"
 COMPUTED: Final = re.compile(
-    rf"(?<!\S)(?!\$[^$]*\Z)-?{_NUMBER}{_SIGN}{_NUMBER}(?:(?:{_SIGN}|=){_NUMBER})*={_NUMBER}"
+    rf"(?<!\S)(?!\$[^$]*\Z)-?(?:\d+!\s*|{_NUMBER}{_SIGN}{_NUMBER}(?:(?:{_SIGN}|=){_NUMBER})*)={_NUMBER}"
     rf"(?:(?:{_SIGN}|=){_NUMBER})*"
 )
 #: A cross between two numbers is a product's.
@@ -41,7 +41,7 @@ _IN_WORDS: Final = re.compile(
     rf"\b(?:(?:{_TENS})(?:-(?:one|{_ONES}))?|{_ONES}|zero|ten|eleven|twelve|"
     rf"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:one|{_ONES})\s+(?:hundred|thousand))\b"
 )
-_LETTER: Final = re.compile(r"\$[A-Za-z]\$(?=-|\s+(?:is|has|equals)\b)")
+_LETTER: Final = re.compile(r"\$[A-Za-z]\$")
 _UNIT: Final = re.compile(r"\s*\\?(%|[a-z]+\b|[一-鿿])?")
 _ONLY_UNIT: Final = re.compile(r"[\s$\\)]*[A-Za-z一-鿿 ]{0,30}")
 # What else may hold a number behind the value: "for the 16 glasses", "with $2.50".
@@ -50,8 +50,10 @@ _CIRCUMSTANCE: Final = re.compile(
     r"(?:(?:the|these|those|all|his|her|their)\s+)?"
     r"[$€£]?\d[\d,]*(?:\.\d+)?(?:\s+[a-z]+){0,3}"
 )
+_CLAUSES: Final = re.compile(r",\s+(?:and|so|which)\s+")
+_NAMED: Final = re.compile(r"\b[A-Za-z]\s*=\s*$")
 _HOW_OFTEN: Final = re.compile(
-    r"\b(?:every|each|per)\s+(?:day|week|month|year|hour|minute|morning|night)\b"
+    r"\bMay\b|\b(?:every|each|per)\s+(?:day|week|month|year|hour|minute|morning|night)\b"
 )
 # And before it: "his average over the 3 tests was 85".
 _OF_SO_MANY: Final = re.compile(
@@ -73,7 +75,8 @@ def vouched(sentence: str, before: str, *, led: bool = False) -> str | None:
         start, value = shown.start(), shown[0].strip()
         end = shown.start() + len(shown[0].rstrip())
     else:
-        sentence = _OF_SO_MANY.sub(r"\1it", sentence) if led else sentence
+        if led:
+            sentence = _LETTER.sub("it", _OF_SO_MANY.sub(r"\1it", sentence))
         numbers = list((_SAID if led else _PLAIN).finditer(sentence))
         numbers = numbers or list(_IN_WORDS.finditer(sentence) if led else ())
         if not numbers or not (led or _amount(numbers[0][0]) == (_given(before) or led)):
@@ -81,7 +84,11 @@ def vouched(sentence: str, before: str, *, led: bool = False) -> str | None:
         start, end = numbers[0].span()
         value = numbers[0][0].strip("$") if numbers[0][0].endswith("$") else numbers[0][0]
     lead, rest = (_HOW_OFTEN.sub("", part) for part in (sentence[:start], sentence[end:]))
-    if re.search(r"\d", lead) or _VOIDS.search(_LETTER.sub("it", lead)) or _VOIDS.search(rest):
+    if computed:
+        lead = _CLAUSES.split(lead)[-1]
+    elif led:
+        lead = _NAMED.sub("", lead)
+    if re.search(r"\d", lead) or _VOIDS.search(lead) or _VOIDS.search(rest):
         return None
     if (re.search(r"\d", rest) or "$" in rest) and _CIRCUMSTANCE.fullmatch(rest) is None:
         return None
