@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import marshal
 import os
 import re
 import signal
@@ -128,7 +129,7 @@ class Supervisor:
                 "threads": limits.threads,
             }  # fmt: skip
             try:
-                socket.send_fds(self._channel, [json.dumps(request).encode()], pump.child_ends)
+                socket.send_fds(self._channel, [marshal.dumps(request)], pump.child_ends)
                 pump.close_child_ends()
                 report = pump.collect(self._channel, self._runs, limits.longest_wall + _GRACE)
             except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import marshal
 import os
 import select
 import socket
@@ -81,7 +82,7 @@ class Pump:
             over = sum(self._read(d) for d in ready if d != channel.fileno()) > 0
             if over and stop is None:
                 stop = Cause.OUTPUT
-                channel.send(json.dumps({"run": run, "stop": stop}).encode())
+                channel.send(marshal.dumps({"run": run, "stop": stop.value}))
             if channel.fileno() in ready:
                 report = _report(channel)
                 # The child is gone, and with it every other holder of the pipes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
+import marshal
 import os
 import random
 import select
@@ -50,6 +50,8 @@ class Watch:
         # What was preloaded may have started threads.
         self._fork = _fork if threading.active_count() == 1 else os.fork
         self._wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # For programs, which inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         # Without a handler of its own a signal wakes nobody.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
@@ -139,7 +141,7 @@ class Watch:
         message = self._control.recv(1 << 16)
         if not message:
             return Cause.WALL
-        order = json.loads(message)
+        order = marshal.loads(message)
         return Cause(order["stop"]) if order["run"] == run else None
 
     def _over_limit(self, child: int, request: dict[str, Any], start: float) -> Cause | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import marshal
 import os
 import resource
 import site
@@ -145,7 +146,7 @@ def _serve(control: socket.socket, watch: Watch) -> None:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 5)
         if not message:
             return
-        request = json.loads(message)
+        request = marshal.loads(message)
         # An order to stop may cross the report of the run's own end.
         if "stop" not in request:
             control.send(json.dumps(watch.run(request, descriptors)).encode())
