@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from typing import Final
+from typing import Final, NamedTuple
 
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Choice, Opaque, Quantity, Words
@@ -61,6 +61,14 @@ _OF_SO_MANY: Final = re.compile(
 )
 
 
+class _Parts(NamedTuple):
+    """A sentence cut at its value."""
+
+    lead: str
+    value: str
+    rest: str
+
+
 def vouched(sentence: str, before: str, *, led: bool = False) -> str | None:
     """Return the value of a last sentence that arithmetic in it or before it gives.
 
@@ -70,34 +78,45 @@ def vouched(sentence: str, before: str, *, led: bool = False) -> str | None:
     computed = list(COMPUTED.finditer(sentence))
     if len(computed) > 1:
         return None
-    if computed:
-        shown = computed[0]
-        start, value = shown.start(), shown[0].strip()
-        end = shown.start() + len(shown[0].rstrip())
-    else:
-        if led:
-            sentence = _LETTER.sub("it", _OF_SO_MANY.sub(r"\1it", sentence))
-        numbers = list((_SAID if led else _PLAIN).finditer(sentence))
-        numbers = numbers or list(_IN_WORDS.finditer(sentence) if led else ())
-        if not numbers or not (led or _amount(numbers[0][0]) == (_given(before) or led)):
-            return None
-        start, end = numbers[0].span()
-        value = numbers[0][0].strip("$") if numbers[0][0].endswith("$") else numbers[0][0]
-    lead, rest = (_HOW_OFTEN.sub("", part) for part in (sentence[:start], sentence[end:]))
-    if computed:
-        lead = _CLAUSES.split(lead)[-1]
-    elif led:
-        lead = _NAMED.sub("", lead)
-    if re.search(r"\d", lead) or _VOIDS.search(lead) or _VOIDS.search(rest):
+    parts = _computed(sentence, computed[0]) if computed else _plain(sentence, before, led)
+    if parts is None or _is_void(parts):
         return None
-    if (re.search(r"\d", rest) or "$" in rest) and _CIRCUMSTANCE.fullmatch(rest) is None:
-        return None
-    unit = _UNIT.match(rest)
-    with_unit = f"{value} {unit[1]}" if unit is not None and unit[1] else value
-    for text in (with_unit, value):
+    unit = _UNIT.match(parts.rest)
+    with_unit = f"{parts.value} {unit[1]}" if unit is not None and unit[1] else parts.value
+    for text in (with_unit, parts.value):
         if not isinstance(read(text), Opaque | Words | Choice):
             return text
     return None
+
+
+def _computed(sentence: str, shown: re.Match[str]) -> _Parts:
+    clause = _CLAUSES.split(sentence[: shown.start()])[-1]
+    behind = shown.start() + len(shown[0].rstrip())
+    return _Parts(clause, shown[0].strip(), sentence[behind:])
+
+
+def _plain(sentence: str, before: str, led: bool) -> _Parts | None:
+    if not led:
+        number = _PLAIN.search(sentence)
+        given = None if number is None else _given(before)
+        if number is None or given is None or _amount(number[0]) != given:
+            return None
+        return _Parts(sentence[: number.start()], number[0], sentence[number.end() :])
+    sentence = _LETTER.sub("it", _OF_SO_MANY.sub(r"\1it", sentence))
+    said = _SAID.search(sentence) or _IN_WORDS.search(sentence)
+    if said is None:
+        return None
+    value = said[0].strip("$") if said[0].endswith("$") else said[0]
+    return _Parts(_NAMED.sub("", sentence[: said.start()]), value, sentence[said.end() :])
+
+
+def _is_void(parts: _Parts) -> bool:
+    """Whether a word around the value may change it, or another value stands beside it."""
+    lead, rest = (_HOW_OFTEN.sub("", part) for part in (parts.lead, parts.rest))
+    if re.search(r"\d", lead) or _VOIDS.search(lead) or _VOIDS.search(rest):
+        return True
+    another = re.search(r"[\d$]", rest) is not None
+    return another and _CIRCUMSTANCE.fullmatch(rest) is None
 
 
 def _given(before: str) -> object:
