@@ -25,6 +25,7 @@ from typing import Any, Final, NoReturn
 from rlbhpc.verify.sandbox import (
     control_group,
     landlock,
+    mappings,
     namespaces,
     preamble,
     privileges,
@@ -73,6 +74,7 @@ def _load(wide: bool, packages: list[Path], preload: str, path: list[str]) -> No
     name_descriptors()
     prepare_streams()
     preamble.prepare()
+    mappings.join()
 
 
 def _packages(modules: set[str]) -> list[Path]:

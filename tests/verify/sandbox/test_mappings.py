@@ -1,0 +1,26 @@
+"""What is mapped of the libraries that a supervisor has loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+from pathlib import Path
+import numpy
+from rlbhpc.verify.sandbox import mappings
+
+def count():
+    return sum("numpy" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+before = count()
+mappings.join()
+assert numpy.linalg.det(numpy.eye(3)) == 1
+print(before, count())
+"""
+
+
+def test_libraries_take_fewer_mappings() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert 0 < after <= before * 2 // 3
