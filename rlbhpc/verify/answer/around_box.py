@@ -99,7 +99,8 @@ def _is_argument(before: str) -> bool:
 _SCALE: Final = re.compile(
     r"[$\s]*(?:\\text\{\s*|\\[,;: ]\s*)*"
     r"(\\?%|(?:percent|dozen|hundred|thousand|million|billion|seconds|minutes|hours|days|weeks|months|"
-    r"years|dollars|cents|degrees|radians|inches|feet|miles|[km]?grams|(?:centi|milli|kilo)?met(?:er|re)s|"
+    r"years|dollars|cents|degrees|radians|[km]?grams|"
+    r"(?:(?:square|cubic)\s+)?(?:inches|feet|miles|yards|(?:centi|milli|kilo)?met(?:er|re)s)|"
     r"[ckm]m|kg|[ck]?m/(?:s|h|min)|mph)\b(?!\s*[\^/]|\s+(?:and|of|per|more|less|point|squared|cubed)))"
 )
 

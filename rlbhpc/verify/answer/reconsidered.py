@@ -28,7 +28,10 @@ _ADMISSIONS: Final = (
     r"(?:is|are)\s+(?:really|in\s+fact|actually)|(?:problem|question)\s+(?:has|is\s+about|wants)",
     r"(?:it\s+was|as)\s+.{3,40}\s+(?:that\s+they\s+wanted|was\s+asked)",
     r"(?:not|than|instead\s+of)\s+(?=\$?BOX)",
-    r"either\s+\S+\s+or\s+\S+",
+    r"either\s+\S+\s+or\s+\S+|correction\s*:|erratum|edit\s*:|ignore|disregard|(?:be|is)\s+replaced\s+by",
+    r"BOX\S*\s+is(?:n['’]t|\s+not|\s+un|\s+in)|not\s+(?:justified|attainable|possible)|stand\s+by\s+it",
+    r"(?:can['’]t|cannot)\s+be\s+answered|(?:i|we)\s+(?:only\s+)?(?:guessed|notice)|then\s+again|oh\s+wait",
+    r"(?:that|this|it)\s+would\s+(?:be|have\s+been)\s+for",
     r"me\s+equivoqu[eé]|trompé|erreur|fehler|falsch",
 )
 _ADMITS: Final = re.compile(
@@ -70,7 +73,7 @@ def reconsidered(rest: str, box: str) -> str | None:
     """
     if len(rest) > _MOST:
         return None
-    named = re.sub(rf"(?<![\w.]){re.escape(box)}(?!\w|\.\d)", "BOX", rest)
+    named = _named(rest.lstrip("$"), box)  # of the box's formula
     if _ADMITS.search(named) is None:
         return None
     sentences = [s for s in _SENTENCES.split(named) if any(map(str.isalnum, s))]
@@ -84,10 +87,21 @@ def reconsidered(rest: str, box: str) -> str | None:
         return None
     if re.search(r"\beither\b", sentences[-1]):
         return ""
-    values = _others(sentences[-1].replace("BOX", box), box)
+    values = _others(sentences[-1].replace("BOX", f"${box}$"), box)
     if values is None:
         return None
     return values[-1] if values else ""
+
+
+def _named(rest: str, box: str) -> str:
+    r"""Put BOX for each value that is the box's, however it is written: ``\frac12``."""
+    boxed = read(box)
+
+    def name(found: re.Match[str]) -> str:
+        text = next(filter(None, found.groups()))
+        return "BOX" if text == box or read(text) == boxed else found[0]
+
+    return _VALUES.sub(name, rest)
 
 
 def _others(sentence: str, box: str) -> list[str] | None:
