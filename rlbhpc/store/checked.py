@@ -27,6 +27,11 @@ def read(path: Path) -> dict[str, Any]:
     return loads(files.retrying(path.read_bytes))
 
 
+def mark(path: Path) -> str:
+    """Checksum of a file's values; ValueError if they are not as they were written."""
+    return _checked(files.retrying(path.read_bytes))[1]
+
+
 def dumps(values: Mapping[str, Any]) -> bytes:
     """JSON with a checksum over all its values."""
     text = json.dumps({"sha256": digest(values), **values}, ensure_ascii=False, indent=1)
@@ -35,10 +40,15 @@ def dumps(values: Mapping[str, Any]) -> bytes:
 
 def loads(data: bytes) -> dict[str, Any]:
     """Values of :func:`dumps`; ValueError if they are not the ones that were written."""
+    return _checked(data)[0]
+
+
+def _checked(data: bytes) -> tuple[dict[str, Any], str]:
     values = json.loads(data)
-    if not isinstance(values, dict) or values.pop("sha256", None) != digest(values):
+    mark = values.pop("sha256", None) if isinstance(values, dict) else None
+    if mark is None or mark != digest(values):
         raise ValueError("its checksum does not match")
-    return values
+    return values, mark
 
 
 def digest(values: Any) -> str:

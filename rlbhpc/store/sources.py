@@ -161,7 +161,7 @@ class Sources:
 def _mark(path: Path) -> str:
     """Mark the content of a plan; empty if there is none."""
     try:
-        return checked.digest(checked.read(path))
+        return checked.mark(path)
     except FileNotFoundError:
         return ""
     except ValueError:
