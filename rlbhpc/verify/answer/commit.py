@@ -68,7 +68,7 @@ _JSON: Final = re.compile(
 
 def tag(body: str) -> Extracted | None:
     """``<answer>…</answer>`` or JSON's ``"answer": …``; what is not closed may have been cut."""
-    if '"answer"' in body and (named := list(_JSON.finditer(body))):
+    if 'answer"' in body and (named := list(_JSON.finditer(body))):
         return Extracted(named[-1][1] or named[-1][2], "tag")
     end = body.rfind("</answer>")
     start = body.rfind("<answer>", 0, end) if end >= 0 else -1
@@ -248,7 +248,9 @@ _ONE_BOLD: Final = re.compile(r"[A-Za-z][A-Za-z' ]*\*\*([^*]+)\*\*[A-Za-z ]*$")
 # "0.3333...": its dots end no sentence.
 _REPEATING: Final = re.compile(r"(\d\.\d*?(\d{1,6})\2{2,})\.\.\.")
 # "Answer: c) 18"
-_SMALL_OPTION: Final = re.compile(r"^\s*\(?[a-e]\)(?=\s+[^\n)]+(?:\n|$))")
+_SMALL_OPTION: Final = re.compile(
+    r"^\s*(?:\(?[a-e]\)(?=\s+[^\n)]+(?:\n|$))|\([a-e]\)(?=\.?\s*(?:\n|$)))"
+)
 _BOLD_OPTION: Final = re.compile(r"^[ \t]*(?:option|choice)\s+\*\*(?=\(?[A-J]\b)", re.IGNORECASE)
 # "**2** and **3**" is one list.
 _BOLD_LIST: Final = re.compile(r"\*\*(\s*(?:,|,?\s*and|,?\s*or)\s*)\*\*")

@@ -28,7 +28,8 @@ _ADMISSIONS: Final = (
     r"(?:is|are)\s+(?:really|in\s+fact|actually)|(?:problem|question)\s+(?:has|is\s+about|wants)",
     r"(?:it\s+was|as)\s+.{3,40}\s+(?:that\s+they\s+wanted|was\s+asked)",
     r"(?:not|than|instead\s+of)\s+(?=\$?BOX)",
-    r"either\s+\S+\s+or\s+\S+|correction\s*:|erratum|edit\s*:|ignore|disregard|(?:be|is)\s+replaced\s+by",
+    r"either\s+\S+\s+or\s+\S+|correction\s*:|erratum|edit\s*:|ignore|disregard|"
+    r"(?:be|is)\s+(?:replaced\s+by|corrected\s+to)|(?:that|this)\s+is\s+(?:now\s+)?(?:my|the)\s+answer",
     r"BOX\S*\s+is(?:n['’]t|\s+not|\s+un|\s+in)|not\s+(?:justified|attainable|possible)|stand\s+by\s+it",
     r"(?:can['’]t|cannot)\s+be\s+answered|(?:i|we)\s+(?:only\s+)?(?:guessed|notice)|then\s+again|oh\s+wait",
     r"(?:that|this|it)\s+would\s+(?:be|have\s+been)\s+for",
@@ -54,6 +55,7 @@ _AFFIRMS: Final = re.compile(
     r"good|great|consistent|agrees?)\b|✓|✅|符合|正确|成立",
     re.IGNORECASE,
 )
+_UNSURE: Final = re.compile(r"\b(?:which|whether|not|(?:don|can|isn)['’]t)\b", re.IGNORECASE)
 _SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?![=<>])|(?<=[。！？])|\n+")
 _VALUES: Final = re.compile(
     r"\$([^$]+)\$|\\\((.+?)\\\)|(?<![\w.])(-?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?)(?![\w]|[.,]\d)"
@@ -83,7 +85,7 @@ def reconsidered(rest: str, box: str) -> str | None:
         if _ADMITS.search(s)
         and not (remarks[i] or (i and remarks[i - 1] and s.lower().startswith(("that", "this"))))
     ]  # fmt: skip
-    if not admitted or any(_AFFIRMS.search(s) for s in sentences[admitted[-1] + 1 :] or [""]):
+    if not admitted or any(map(_affirms, sentences[admitted[-1] + 1 :])):
         return None
     if re.search(r"\beither\b", sentences[-1]):
         return ""
@@ -91,6 +93,10 @@ def reconsidered(rest: str, box: str) -> str | None:
     if values is None:
         return None
     return values[-1] if values else ""
+
+
+def _affirms(sentence: str) -> bool:
+    return _AFFIRMS.search(sentence) is not None and _UNSURE.search(sentence) is None
 
 
 def _named(rest: str, box: str) -> str:
