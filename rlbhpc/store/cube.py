@@ -185,11 +185,6 @@ def intact(path: Path) -> bool:
         data = path.read_bytes()
     except FileNotFoundError:
         return False
-    return ends_with_checksum(data)
-
-
-def ends_with_checksum(data: bytes) -> bool:
-    """Whether the bytes of a chunk file end with the checksum of what stands before that."""
     check = google_crc32c.value(data[:-4]).to_bytes(4, "little")
     return len(data) > 4 and data[-4:] == check
 

@@ -21,7 +21,7 @@ from zarr.core.buffer import Buffer, cpu
 from zarr.storage import LocalStore, MemoryStore
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import cube, one_chunk
+from rlbhpc.store import cube
 from rlbhpc.store.cube_schema import GUESSABLE, LOOKS, N_OF_ALL, STRATA
 
 # Coordinates along the problems.
@@ -33,7 +33,6 @@ class _Overlay(MemoryStore):
 
     def __init__(self, above: dict[str, Buffer], below: Path | None) -> None:
         super().__init__(above, read_only=True)
-        self._above = above
         self._below = below
         self._disk = LocalStore(below, read_only=True) if below else None
 
@@ -52,15 +51,6 @@ class _Overlay(MemoryStore):
                 "compacted meanwhile, else run `rlbhpc compact --rebuild`"
             )
         return value
-
-    def fetch(self, key: str) -> bytes | None:
-        """Read as ``get`` does, but at once; None for what is not there."""
-        if (above := self._above.get(key)) is not None:
-            return above.to_bytes()
-        try:
-            return (self._below / key).read_bytes() if self._below else None
-        except OSError:
-            return None
 
 
 def open_overlay(above: dict[str, Buffer], below: Path | None) -> zarr.Group:
@@ -102,13 +92,9 @@ class _LazyArray(BackendArray):
         return _load(self._array, key).astype(self.dtype, copy=False)
 
 
-def _load(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) -> NDArray[Any]:
-    if key is None:
-        key = (slice(None),) * array.ndim
-    store = array.store
+def _load(array: zarr.Array[Any], key: Any = ...) -> NDArray[Any]:
     try:
-        values = one_chunk.read(array, key, store.fetch) if isinstance(store, _Overlay) else None
-        return np.asarray(array[key] if values is None else values)
+        return np.asarray(array[key])
     except UserError:
         raise
     except Exception as error:
