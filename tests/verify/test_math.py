@@ -119,6 +119,12 @@ HOSTILE = {
     "backslashes": ("\\" * 100_000 + r" \boxed{4}", True),
     "blanks": (" " * 200_000 + r"\boxed{4}" + " " * 200_000, True),
     "conclusions": ("So " * 50_000 + "x = 5.", False),
+    "wishes": ("x = 5. " + "I hope this helps " * 20_000, False),
+    "take-backs": (r"\boxed{5} " + "I forgot " * 20_000, False),
+    "corrections": (r"\boxed{5} " + "the correct the " * 20_000, False),
+    "dollars behind": (r"\boxed{4} mistake " + "$1 " * 20_000, True),
+    "JSON": ('{"answer": ' * 20_000, False),
+    "digits": ("The answer is 0." + "3" * 100_000 + "...", False),
 }
 
 

@@ -56,7 +56,8 @@ _LEAD: Final = re.compile(
 )
 # A number, or the letter of an option, that has the last line for itself.
 _ALONE: Final = re.compile(r"\n\s*(?:[$€£]?\d[\d,]*|\(?[A-E]\)?)\Z")
-# What ends a response behind its answer.
+# What ends a response behind its answer, within so many characters.
+_TAIL: Final = 600
 _COURTESY: Final = re.compile(
     r"(?:\s+(?:Q\.?E\.?D\.?|∎|■|□|🎉|✅|✓|(?:(?:I\s+)?hope\s+(?:this|that|it)\s+(?:helps|is\s+clear)|Let\s+me\s+know\s|"
     r"(?:Please\s+)?[Ff]eel\s+free\s|If\s+you\s+(?:have|need|want|would)\s)[^.!\n]*[.!]))+\s*\Z"
@@ -81,7 +82,7 @@ _SOLVED: Final = re.compile(r"[=<>∈]|\\(?:[lg]eq?|in)\b|\bthat\b|answer$")
 
 def closing(body: str) -> Extracted | None:
     """Find a last sentence that concludes with a value and is complete: "Therefore x = 7."."""
-    text = _COURTESY.sub("", body).rstrip()
+    text = (body[:-_TAIL] + _COURTESY.sub("", body[-_TAIL:])).rstrip()
     stated = _last_sentence(text)
     if stated is not None or not (text.endswith(_COMPLETE) or _ALONE.search(text)):
         return stated
