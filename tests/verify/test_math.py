@@ -124,7 +124,7 @@ HOSTILE = {
     "corrections": (r"\boxed{5} " + "the correct the " * 20_000, False),
     "dollars behind": (r"\boxed{4} mistake " + "$1 " * 20_000, True),
     "JSON": ('{"answer": ' * 20_000, False),
-    "decimals": ("The answer is 0." + "3" * 100_000 + "...", False),
+    "repeating": ("The answer is 0." + "3" * 100_000 + "...", False),
 }
 
 
