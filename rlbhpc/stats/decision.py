@@ -284,11 +284,11 @@ def _spent(lost: Finding, gained: Finding, p_mcnemar: float, error: float) -> fl
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
-    found = curve.crossing
-    if not len(found.points):
+    crossing = curve.crossing
+    if not len(crossing.points):
         return None
-    point = float(found.points[-1])
-    for part in found.sets:
+    point = float(crossing.points[-1])
+    for part in crossing.sets:
         if point in part:
             low = 1.0 if part.open_below else part.lower
             high = np.inf if part.open_above else part.upper
@@ -298,8 +298,8 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
                 np.asarray(max(high, point)),
                 Target.POPULATION,
                 "inverted pointwise interval",
-                found.prob,
-                np.asarray(found.sound),
+                crossing.prob,
+                np.asarray(crossing.sound),
             )
     return None
 

@@ -42,19 +42,9 @@ TAKEN_BACK: Final = re.compile(
 )
 # Words by which a writer begins anew: what is then concluded replaces what stands before.
 _BEGINS_ANEW: Final = re.compile(
-    r"\b(?:but\s+wait|reconsider|re-?check|correcting|double\s+counts?|(?:should|must)\s+double|"
-    r"does(?:n['’]t|\s+not)\s+(?:look|seem)\s+right|is\s+actually|extraneous|re-?calculat\w+|redo\w*|re-?count|(?:i|we)\s+(?:forgot|overlooked|missed)|"
-    r"(?:solv|calculat|comput|count)ing\s+again|instead\s+of\s+\$?-?\d|is(?:n['’]t|\s+not)\s+(?:right|correct))\b",
+    r"\b(?:but\s+wait|reconsider|re-?calculat\w+|redo\w*|extraneous|(?:should|must)\s+double|"
+    r"(?:solv|calculat|comput|count)ing\s+again)\b",
     re.IGNORECASE,
-)
-# What takes an answer back and is not taken back in turn.
-_SAID_WRONG: Final = re.compile(
-    r"(?:^[\s.$)]*|[.!?;\n]\s*(?=(?:hmm|wait|no\b|oh|actually|sorry|oops|so\b)))"
-    r"(?:(?:hmm|wait|no|oh|actually|sorry|oops|so)\W+)*"
-    r"(?:(?:that|this|it)|(?:the|my)\s+(?:previous\s+)?answer)"
-    r"(?:(?:\s+is|['’]s|\s+was)\s+(?:actually\s+)?(?:wrong|incorrect|not\s+(?:right|correct))|\s+does(?:n['’]t|\s+not)\s+(?:look|seem)\s+right)\b"
-    r"(?!.*\b(?:(?:is|was|are)\s+(?:\w+\s+)?(?:correct|right|fine)|holds?|works?|match(?:es)?|indeed)\b)",
-    re.IGNORECASE | re.DOTALL,
 )
 # Words by which a writer gives up.
 _GIVEN_UP: Final = re.compile(
@@ -96,7 +86,7 @@ PERSON: Final = (
 def is_withdrawn(rest: str) -> bool:
     """Whether the text behind an answer says that it holds no more."""
     taken = any(match["withdrawn"] for match in TAKEN_BACK.finditer(rest))
-    denied = _DENIED_AFTER.match(rest) or _SAID_WRONG.search(rest) or _GIVEN_UP.search(rest)
+    denied = _DENIED_AFTER.match(rest) or _GIVEN_UP.search(rest)
     return taken or denied is not None
 
 

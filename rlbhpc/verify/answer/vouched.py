@@ -36,7 +36,7 @@ _PLAIN: Final = re.compile(r"(?<![A-Za-z0-9_.,/])[$€£¥]?\d[\d,]*(?:\.\d+)?(?
 # A word for a number, where there are no digits; a formula.
 _TENS: Final = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 _ONES: Final = "two|three|four|five|six|seven|eight|nine"
-_SAID: Final = re.compile(rf"\$[^$]*[^$\s]\$|{_PLAIN.pattern}")
+_VALUE: Final = re.compile(rf"\$[^$]*[^$\s]\$|{_PLAIN.pattern}")
 _IN_WORDS: Final = re.compile(
     rf"\b(?:(?:{_TENS})(?:-(?:one|{_ONES}))?|{_ONES}|zero|ten|eleven|twelve|"
     rf"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:one|{_ONES})\s+(?:hundred|thousand))\b"
@@ -98,16 +98,16 @@ def _computed(sentence: str, shown: re.Match[str]) -> _Parts:
 def _plain(sentence: str, before: str, led: bool) -> _Parts | None:
     if not led:
         number = _PLAIN.search(sentence)
-        given = None if number is None else _given(before)
-        if number is None or given is None or _amount(number[0]) != given:
+        result = None if number is None else _result(before)
+        if number is None or result is None or _amount(number[0]) != result:
             return None
         return _Parts(sentence[: number.start()], number[0], sentence[number.end() :])
     sentence = _LETTER.sub("it", _OF_SO_MANY.sub(r"\1it", sentence))
-    said = _SAID.search(sentence) or _IN_WORDS.search(sentence)
-    if said is None:
+    only = _VALUE.search(sentence) or _IN_WORDS.search(sentence)
+    if only is None:
         return None
-    value = said[0].strip("$") if said[0].endswith("$") else said[0]
-    return _Parts(_NAMED.sub("", sentence[: said.start()]), value, sentence[said.end() :])
+    value = only[0].strip("$") if only[0].endswith("$") else only[0]
+    return _Parts(_NAMED.sub("", sentence[: only.start()]), value, sentence[only.end() :])
 
 
 def _is_void(parts: _Parts) -> bool:
@@ -119,7 +119,7 @@ def _is_void(parts: _Parts) -> bool:
     return another and _CIRCUMSTANCE.fullmatch(rest) is None
 
 
-def _given(before: str) -> object:
+def _result(before: str) -> object:
     """Return what the arithmetic at the end of a sentence comes to."""
     before = CROSS.sub(" * ", before.replace("**", "").rstrip(" .!。，,"))
     computed = list(COMPUTED.finditer(before))
