@@ -167,14 +167,7 @@ def vllm_rates(model: Path, folder: Path, sides: Sequence[str], n: int = 1024) -
     code = (
         "import sys; from tests.benchmarks.bench_engines import vllm_side; vllm_side(*sys.argv[1:])"
     )
-    started = {
-        side: subprocess.Popen(
-            [sys.executable, "-c", code, side, str(model), str(n)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / side).open("w"),
-            text=True,
-        )
-        for side in sides
-    }  # fmt: skip
+    started: dict[str, subprocess.Popen[str]] = {}
 
     def go(process: subprocess.Popen[str]) -> int:
         assert process.stdin is not None
@@ -183,9 +176,15 @@ def vllm_rates(model: Path, folder: Path, sides: Sequence[str], n: int = 1024) -
         return int(said(process))
 
     try:
-        for name, process in started.items():
-            if said(process) != "ready":
-                raise RuntimeError((folder / name).read_text()[-2000:])
+        for side in sides:
+            # One after the other: vLLM refuses a GPU whose free memory changes while it measures.
+            started[side] = subprocess.Popen(
+                [sys.executable, "-c", code, side, str(model), str(n)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / side).open("w"),
+                text=True,
+            )  # fmt: skip
+            if said(started[side]) != "ready":
+                raise RuntimeError((folder / side).read_text()[-2000:])
         return in_turns({name: lambda p=process: go(p) for name, process in started.items()})
     finally:
         for process in started.values():

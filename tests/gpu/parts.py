@@ -36,6 +36,13 @@ SHAPE: dict[str, Any] = {
     "tie_word_embeddings": True,
 }  # fmt: skip
 
+# That of Qwen2.5-1.5B, of which one GPU trains all weights.
+LARGER: dict[str, Any] = {
+    "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
+    "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151_936,
+    "tie_word_embeddings": True, "max_position_embeddings": 32_768,
+}  # fmt: skip
+
 
 def within(what: str, value: float, most: float, least: float = 0.0) -> None:
     assert least <= value <= most, f"{what} is {value:.3g}, allowed are {least:.3g} to {most:.3g}"
@@ -211,6 +218,22 @@ def memory(folder: Path, figures: Figures) -> None:
     }
     within("lasting ratio", figures["lasting ratio"], 1.1, 0.9)
     within("activations ratio", figures["activations ratio"], 1.1, 0.9)
+
+
+@part("a learner at 16,384 tokens: share of the device's products, and memory", "deepspeed")
+def rates(folder: Path, figures: Figures) -> None:
+    from tests.train.memory_case import rate_of_products, rates_of_a_step
+
+    shape, width = (LARGER, 16_384) if CUDA else ({}, 256)
+    model = make_tiny_model(folder / "model", **shape)
+    found, peak, foretold = rates_of_a_step(model, width, 4)
+    most = rate_of_products(8192 if CUDA else 256, torch.bfloat16, "cuda" if CUDA else "cpu")
+    figures["operations/s of products"] = most
+    figures |= {f"share of them, {phase}": rate / most for phase, rate in found.items()}
+    if CUDA:
+        figures |= {"peak GiB": peak / 2**30, "forecast GiB": foretold / 2**30}
+        figures["ratio"] = peak / foretold
+        within("ratio", peak / foretold, 1.1, 0.9)
 
 
 def main(name: str, folder: Path) -> None:

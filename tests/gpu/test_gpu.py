@@ -20,6 +20,7 @@ FIGURES = {
     "drain": {"exit code", "steps before", "steps after"},
     "speed": {"ratio", "tokens/s"},
     "memory": {"lasting ratio", "activations ratio"},
+    "rates": {"share of them, reading", "share of them, training"},
 }
 
 

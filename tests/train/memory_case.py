@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,49 @@ def peak_of_a_step(model: Path, width: int) -> tuple[int, int]:
     torch.cuda.reset_peak_memory_stats()
     learner.imitate(responses, 2)
     return torch.cuda.max_memory_allocated(), sum(foretold(model, settings).values())
+
+
+def rates_of_a_step(model: Path, width: int, n: int) -> tuple[dict[str, float], int, int]:
+    """Operations a second by phase of a learner that recomputes, its peak, and that foretold."""
+    settings = Settings(
+        steps=3, prompts_per_step=n, samples_per_prompt=1, max_tokens=width, micro_tokens=width,
+        dtype="bfloat16", recompute=True, rollouts="vllm",
+    )  # fmt: skip
+    draw = np.random.default_rng(0)
+    words = AutoConfig.from_pretrained(model).vocab_size
+    texts = draw.integers(0, words, (n, width - 1), np.int32)
+    responses = [Response((i,), text) for i, text in enumerate(texts)]
+    learner = Learner(model, settings, GRPO())
+    shape = learner.policy.module.model.config
+    weights = sum(p.numel() for p in learner.policy.module.parameters())
+    # Of a token: the products with all weights, and attention to the tokens before it.
+    reading = 2.0 * weights + 2.0 * shape.num_hidden_layers * shape.hidden_size * width
+    rates = {}
+    for phase, passes, work in (
+        ("reading", 1, lambda: learner.logprobs(learner.policy, responses)),
+        ("training", 4, lambda: learner.imitate(responses, 1)),
+    ):
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()  # whose last words are numbers on the host: the device has done it all
+        rates[phase] = passes * reading * n * width / (time.perf_counter() - start)
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return rates, peak, sum(foretold(model, settings).values())
+
+
+def rate_of_products(size: int, dtype: torch.dtype, device: str) -> float:
+    """Operations a second of one large matrix product after another."""
+    left, right = (torch.randn(size, size, dtype=dtype, device=device) for _ in range(2))
+    product = left @ right
+    float(product[0, 0])
+    start = time.perf_counter()
+    for _ in range(10):
+        product = left @ right
+    float(product[0, 0])
+    return 10 * 2.0 * size**3 / (time.perf_counter() - start)
 
 
 def bytes_held(folder: Path, stage: int, dtype: str, lora_rank: int) -> dict[str, Any]:
