@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 import zarr
 from numpy.typing import NDArray
@@ -119,7 +120,9 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
     coordinates: dict[str, xr.Variable] = {}
     for name, array in group.arrays():
         dims: tuple[str, ...] = getattr(array.metadata, "dimension_names", None) or ()
-        if dims in {(), (name,)} or name in _OF_PROBLEMS:
+        if dims == (name,):
+            coordinates[name] = _labels(name, _plain(_load(array)), dict(array.attrs))
+        elif dims == () or name in _OF_PROBLEMS:
             coordinates[name] = of_array(dims, _plain(_load(array)), dict(array.attrs))
         else:
             variables[name] = _variable(dims, array)
@@ -127,7 +130,7 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
     # Which samples a selection holds, and which of two arms are the same.
     for dim in ("sample", "block"):
         if dim in sizes and dim not in coordinates:
-            coordinates[dim] = of_array((dim,), np.arange(sizes[dim]))
+            coordinates[dim] = _labels(dim, np.arange(sizes[dim]))
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
     provenance: Any = attrs.get("provenance", {})
     if isinstance(looks := provenance.get(LOOKS), dict):
@@ -140,6 +143,12 @@ def of_array(
 ) -> xr.Variable:
     """Take an array as it is: to see whether it is another's kind, xarray would import dask."""
     return xr.Variable(dims, values, attrs, fastpath=True)
+
+
+def _labels(dim: str, values: NDArray[Any], attrs: dict[str, Any] | None = None) -> xr.Variable:
+    """Take the labels of a dimension as they are, for the same reason."""
+    index: Any = indexing.PandasIndexingAdapter(pd.Index(values), values.dtype)
+    return xr.Variable((dim,), index, attrs, fastpath=True)
 
 
 def _variable(dims: tuple[str, ...], array: zarr.Array[Any]) -> xr.Variable:

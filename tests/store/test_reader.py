@@ -64,6 +64,13 @@ def test_the_view_is_what_compaction_will_make_of_it(layout: Layout, planned: bo
     assert validate_cube(layout.root) == []
 
 
+def test_opening_a_run_imports_no_dask(layout: Layout) -> None:
+    pytest.importorskip("dask")
+    journal(layout, samples(range(3), 4), "a")
+    code = "import sys, rlbhpc; rlbhpc.open_cube(sys.argv[1]); assert 'dask' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(layout.root)], check=True)
+
+
 def test_sealing_and_clean_up_change_nothing_that_is_seen(layout: Layout) -> None:
     grid = plan(layout, range(5), 8, (0, 5))
     journal(layout, samples(range(5), 8, (0, 5)), "a")
