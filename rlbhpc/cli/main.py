@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import difflib
+import gc
 import importlib
 import keyword
 import logging
@@ -147,7 +148,12 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(cmd_name, VERBS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
             ctx.fail(f"no verb {cmd_name!r}; {hint}")
-        module = importlib.import_module(VERBS[cmd_name].module)
+        # Imports leave no garbage, and the search for it takes a twentieth of their time.
+        gc.disable()
+        try:
+            module = importlib.import_module(VERBS[cmd_name].module)
+        finally:
+            gc.enable()
         name = cmd_name.replace("-", "_")
         command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
         assert isinstance(command, click.Command)
