@@ -136,7 +136,7 @@ def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
         panel.line(curve.spent, values, colour, name=name, dash=colours.dash(name))
         if len(has_value):
             panel.end(float(values[has_value[-1]]), name, colour)
-    return Chart([panel], budget_frame(curves))
+    return Chart([panel], lambda: budget_frame(curves))
 
 
 def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:

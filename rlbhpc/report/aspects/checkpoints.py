@@ -147,7 +147,7 @@ def checkpoints_chart(line: Line, colours: Colours) -> Chart:
         over.points(steps, middle, colour, low, high, name=f"pass@{k:,}", hollow=k == 1)
         over.end(float(middle[-1]), f"pass@{k:,}", colour)
     legend = (Key(base.arm, BASE_COLOUR, DASHED), Key(checkpoints[-1].arm, colour))
-    return Chart([curves, over], curves_frame(drawn), legend)
+    return Chart([curves, over], lambda: curves_frame(drawn), legend)
 
 
 def _at(arm: Measured, k: int) -> tuple[float, float, float]:

@@ -134,7 +134,7 @@ def cover_chart(arms: Sequence[Covered], colours: Colours) -> Chart:
     names = dict.fromkeys(arm.of.arm for arm in arms)
     legend = tuple(Key(name, colours[name], colours.dash(name)) for name in names)
     panels = [curves, differences] if apart else [curves]
-    return Chart(panels, cover_frame(arms), legend)
+    return Chart(panels, lambda: cover_frame(arms), legend)
 
 
 def cover_frame(arms: Sequence[Covered]) -> pd.DataFrame:

@@ -141,7 +141,7 @@ def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
             colour = colours[arm] if only else INK
             panel.bar((left, right), (middle - 0.18, middle + 0.22), colour, filled=only)
             left = right
-    return Chart([panel], coverage_frame(pairs))
+    return Chart([panel], lambda: coverage_frame(pairs))
 
 
 def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:

@@ -53,7 +53,7 @@ def difference_chart(pair: Comparison, colours: Colours) -> Chart:
     panel.line(curve.k, 100 * pointwise.estimate, colour, name=pair.trained.arm)
     for crossing in pair.crossing.sets:
         panel.line([crossing.lower, crossing.upper], [y.low, y.low], INK, width=5)
-    return Chart([panel], difference_frame([pair]))
+    return Chart([panel], lambda: difference_frame([pair]))
 
 
 def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
@@ -73,7 +73,7 @@ def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
         panel.band(pair.curve.k, 100 * pointwise.lower, 100 * pointwise.upper, colour, 0.12)
         panel.line(pair.curve.k, 100 * pointwise.estimate, colour, name=pair.trained.label)
         panel.end(100 * float(pointwise.estimate[-1]), pair.trained.label, colour)
-    return Chart([panel], difference_frame(pairs))
+    return Chart([panel], lambda: difference_frame(pairs))
 
 
 def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:

@@ -39,7 +39,7 @@ def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
         ends = 100 * pair.gap.lower, 100 * pair.gap.upper
         colour = colours[pair.trained.arm]
         panel.points(100 * pair.gap.estimate, middle, colour, *ends, name=name, sideways=True)
-    return Chart([panel], delta_se_frame(pairs))
+    return Chart([panel], lambda: delta_se_frame(pairs))
 
 
 def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:

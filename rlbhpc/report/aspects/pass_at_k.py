@@ -53,7 +53,7 @@ def pass_at_k_chart(sets: dict[str, list[Measured]], colours: Colours) -> Chart:
     panels = [_panel(name, arms, reach, colours) for name, arms in sets.items()]
     names = dict.fromkeys(arm.arm for arm in every)
     legend = tuple(Key(name, colours[name], colours.dash(name)) for name in names)
-    return Chart(panels, curves_frame(every), legend)
+    return Chart(panels, lambda: curves_frame(every), legend)
 
 
 def _panel(set_name: str, arms: list[Measured], reach: int, colours: Colours) -> Panel:

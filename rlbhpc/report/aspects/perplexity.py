@@ -206,7 +206,7 @@ def perplexity_chart(scores: Sequence[Scored], colours: Colours) -> Chart:
         panel.points(
             distribution.median, middle, INK, *quartiles, name=combination.label, sideways=True
         )
-    return Chart([panel], perplexity_frame(scores))
+    return Chart([panel], lambda: perplexity_frame(scores))
 
 
 def perplexity_frame(scores: Sequence[Scored]) -> pd.DataFrame:
@@ -238,7 +238,7 @@ def perplexity_steps_chart(lines: Sequence[Evolution], colours: Colours) -> Char
         panel.line(line.steps, line.values, colour)
         panel.points(line.steps, line.values, colour, name=name)
         legend.append(Key(name, colour))
-    return Chart([panel], perplexity_steps_frame(lines), tuple(legend))
+    return Chart([panel], lambda: perplexity_steps_frame(lines), tuple(legend))
 
 
 def perplexity_steps_frame(lines: Sequence[Evolution]) -> pd.DataFrame:

@@ -168,7 +168,7 @@ def positions_chart(arms: Sequence[Positions], colours: Colours) -> Chart:
         panel.points(place, middle, colour, low, high, name=name)
         panel.end(middle[-1], name, colour)
     legend = tuple(Key(arm.of.arm, colours[arm.of.arm], colours.dash(arm.of.arm)) for arm in arms)
-    return Chart([panel], positions_frame(arms), legend)
+    return Chart([panel], lambda: positions_frame(arms), legend)
 
 
 def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:

@@ -160,7 +160,7 @@ def prompts_chart(models: Sequence[Prompts], colours: Colours) -> Chart:
             panel.line(model.spread.k, 100 * values, colour, name=name, dash=dash)
             panel.end(100 * float(values[-1]), name, colour)
         panels.append(panel)
-    return Chart(panels, prompts_frame(models))
+    return Chart(panels, lambda: prompts_frame(models))
 
 
 def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:

@@ -179,7 +179,7 @@ def regraded_chart(arms: Sequence[Regraded], colours: Colours) -> Chart:
         difference.band(arm.k, 100 * change.lower, 100 * change.upper, colour)
         difference.line(arm.k, 100 * change.estimate, colour, name=name)
         difference.end(100 * float(change.estimate[-1]), name, colour)
-    return Chart([curves, difference], regraded_frame(arms))
+    return Chart([curves, difference], lambda: regraded_frame(arms))
 
 
 def regraded_frame(arms: Sequence[Regraded]) -> pd.DataFrame:

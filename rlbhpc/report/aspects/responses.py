@@ -126,7 +126,7 @@ def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
         against.line(entropy, solved, colours[arm], width=1)
         against.points(entropy[-1:], solved[-1:], colours[arm], name=arm)
     legend = tuple(Key(arm, colours[arm], colours.dash(arm)) for arm in lines)
-    return Chart([*panels, against], responses_frame(measures), legend)
+    return Chart([*panels, against], lambda: responses_frame(measures), legend)
 
 
 def _over_steps(

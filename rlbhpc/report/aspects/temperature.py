@@ -213,7 +213,7 @@ def temperature_chart(comparison: Temperatures, colours: Colours) -> Chart:
     difference.level(0)
     difference.line(k, 100 * comparison.difference.estimate, colour, name=comparison.trained)
     legend = tuple(Key(name, ink, dash) for dash, ink, name in sides)
-    return Chart([curves, difference], temperature_frame(comparison), legend)
+    return Chart([curves, difference], lambda: temperature_frame(comparison), legend)
 
 
 def temperature_frame(comparison: Temperatures) -> pd.DataFrame:

@@ -117,7 +117,7 @@ def training_chart(models: Sequence[Training], colours: Colours) -> Chart:
             panel.line(thin["train_step"], thin[name], colour, name=model.model, width=1.2)
         panels.append(panel)
     legend = tuple(Key(model.model, colours[model.model]) for model in models)
-    return Chart(panels, training_frame(models), legend)
+    return Chart(panels, lambda: training_frame(models), legend)
 
 
 def training_frame(models: Sequence[Training]) -> pd.DataFrame:

@@ -159,7 +159,7 @@ def majority_chart(arms: Sequence[Votes], colours: Colours) -> Chart:
         panel.line(arm.k, 100 * arm.any_right.estimate, colour, dash=dash, width=0.8)
         panel.end(100 * float(majority.estimate[-1]), f"{name}, vote", colour)
         panel.end(100 * float(arm.any_right.estimate[-1]), name, colour)
-    return Chart([panel], majority_frame(arms))
+    return Chart([panel], lambda: majority_frame(arms))
 
 
 def majority_frame(arms: Sequence[Votes]) -> pd.DataFrame:

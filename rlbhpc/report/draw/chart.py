@@ -6,8 +6,9 @@ its letters at any width, the others with matplotlib.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -207,11 +208,19 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels beside each other, the legend that they share, and the numbers in them."""
+    """Panels beside each other, the legend that they share, and the numbers in them.
+
+    ``numbers``: a table, or what makes it, since the page asks for none.
+    """
 
     panels: Sequence[Panel]
-    frame: pd.DataFrame
+    numbers: pd.DataFrame | Callable[[], pd.DataFrame]
     legend: tuple[Key, ...] = ()
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The numbers as a table."""
+        return self.numbers if isinstance(self.numbers, pd.DataFrame) else self.numbers()
 
 
 def apart(heights: Sequence[float], least: float, low: float, high: float) -> Array:
