@@ -37,6 +37,12 @@ class Sampling:
         penalties = (self.repetition_penalty - 1, self.presence_penalty, self.frequency_penalty)
         return any(penalties)
 
+    @property
+    def whole(self) -> bool:
+        """Whether any token may be drawn, as likely as the temperature makes it."""
+        ends = {"stop_token_ids": list(self.stop_token_ids)}
+        return self.temperature > 0 and self.top_p == 1 and self.extras().items() <= ends.items()
+
     def extras(self) -> dict[str, Any]:
         """The settings from ``top_k`` on that differ from "off", by name.
 

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.engine import Engine
+from rlbhpc.engines.uniform import uniforms
 from rlbhpc.study.arm import Sampling
 
 # A byte that ends a response as well.
@@ -71,3 +72,27 @@ class Truth:
         np.testing.assert_allclose(done.logprobs, logp[range(len(ids)), ids], atol=1e-4, rtol=0)
         entropies = -(np.exp(logp) * logp).sum(-1)
         np.testing.assert_allclose(done.entropies, entropies, atol=1e-5, rtol=0)
+
+
+def nucleus(p: np.ndarray, top_p: float) -> np.ndarray:
+    """The smallest set of likeliest tokens whose mass reaches ``top_p``, renormalised."""
+    order = np.argsort(-p, kind="stable")
+    size = int(np.searchsorted(np.cumsum(p[order]), top_p)) + 1
+    kept = np.zeros_like(p)
+    kept[order[:size]] = p[order[:size]]
+    return kept / kept.sum()
+
+
+def check_draws(
+    truth: Truth, asked: Sequence[Request], done: dict[int, Completion], sampling: Sampling
+) -> None:
+    """Hold each token against its seed's number in the running sum of what may be drawn."""
+    for request in asked:
+        ids = done[request.tag].token_ids.tolist()
+        numbers = uniforms(request.seed, len(ids))
+        for p, token, number in zip(
+            np.exp(truth.logp(request.prompt_ids, ids, sampling.temperature)),
+            ids, numbers, strict=True,
+        ):  # fmt: skip
+            running = np.cumsum(nucleus(p, sampling.top_p))
+            assert running[token - 1] * (token > 0) - 1e-4 <= number <= running[token] + 1e-4

@@ -14,7 +14,7 @@ from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine
 from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
-from tests.engines.support import SECOND_END, Truth, by_tag, requests
+from tests.engines.support import SECOND_END, Truth, by_tag, check_draws, nucleus, requests
 
 pytestmark = [pytest.mark.engine, pytest.mark.core]
 
@@ -51,15 +51,6 @@ def test_scores_are_those_of_a_separate_softmax(
         np.testing.assert_allclose(score.entropies, entropies, atol=1e-5, rtol=0)
 
 
-def nucleus(p: np.ndarray, top_p: float) -> np.ndarray:
-    """The smallest set of likeliest tokens whose mass reaches ``top_p``, renormalised."""
-    order = np.argsort(-p, kind="stable")
-    size = int(np.searchsorted(np.cumsum(p[order]), top_p)) + 1
-    kept = np.zeros_like(p)
-    kept[order[:size]] = p[order[:size]]
-    return kept / kept.sum()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Sampling(1.0, 1.0, 1), Sampling(0.6, 0.8, 1)], ids=str)
 def test_samples_follow_the_distribution(
@@ -91,6 +82,14 @@ def test_the_same_seed_gives_the_same_tokens_alone_and_in_a_batch(engine: Engine
     other = [Request(r.tag, r.prompt_ids, r.seed ^ 1) for r in asked]
     again = by_tag(engine, other, sampling)
     assert all(again[r.tag].token_ids.tolist() != whole[r.tag].token_ids.tolist() for r in asked)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0, 1.0, 24), Sampling(0.6, 0.8, 24)], ids=str)
+def test_a_token_is_the_one_that_its_seeds_number_falls_on(
+    tiny: Path, engine: Engine, sampling: Sampling
+) -> None:
+    asked = requests(40)
+    check_draws(Truth(tiny), asked, by_tag(engine, asked, sampling), sampling)
 
 
 def test_every_ending_is_named_and_leaves_its_text(engine: Engine) -> None:

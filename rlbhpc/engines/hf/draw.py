@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rlbhpc.engines.measure import entropy, log_distribution
+from rlbhpc.engines.uniform import invert
 from rlbhpc.study.arm import Sampling
 
 
@@ -33,16 +32,6 @@ class Past(NamedTuple):
     prompt: torch.Tensor
     counts: torch.Tensor
     lengths: torch.Tensor
-
-
-def uniforms(seed: int, n: int) -> NDArray[np.float64]:
-    """``n`` uniform numbers in [0, 1): the stream that belongs to one seed.
-
-    Philox is counter-based: the i-th number is a function of (seed, i) and nothing else. The 53
-    high bits of the raw stream are used because NumPy promises to keep the raw stream.
-    """
-    raw = np.random.Philox(key=seed).random_raw(n)
-    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def draw(
@@ -108,12 +97,3 @@ def nucleus(weight: torch.Tensor, top_p: float) -> torch.Tensor:
 def _whole(weight: torch.Tensor) -> torch.Tensor:
     """Scale each row to a mass of 1; a running sum, since a plain one may depend on the rows."""
     return (weight / weight.cumsum(-1, dtype=torch.float64)[:, -1:]).to(weight.dtype)
-
-
-def invert(weight: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """First index at which the running sum of ``weight`` exceeds ``uniform`` × its total."""
-    running = weight.cumsum(-1, dtype=torch.float64)
-    total = running[:, -1]
-    # Rounding may lift uniform × total to the total itself, which no index exceeds.
-    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(running, target[:, None], right=True)[:, 0]

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Request
-from rlbhpc.engines.hf.draw import Drawn, Past, uniforms
+from rlbhpc.engines.hf.draw import Drawn, Past
 from rlbhpc.engines.hf.slots import round_up
+from rlbhpc.engines.uniform import uniforms
 
 
 class Finished(NamedTuple):

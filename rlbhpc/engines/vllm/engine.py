@@ -80,7 +80,9 @@ class VllmEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         from rlbhpc.engines.first_calls import settle_vector_math
+        from rlbhpc.engines.vllm.measured import keep_measured
 
+        self._keep = keep_measured
         settle_vector_math()
         cpu = current_platform.is_cpu()
         # On a CPU vLLM goes through the motions of sleep and keeps its memory.
@@ -95,9 +97,6 @@ class VllmEngine:
             "data_parallel_size": data_parallel,
             "gpu_memory_utilization": memory,
             "enforce_eager": cpu,
-            # Where a prompt is cut in two, vLLM winds the request's generator back, which those
-            # of the CPU cannot do.
-            **({"enable_chunked_prefill": False} if cpu else {}),
             "enable_prefix_caching": True,
             # Sampling is what the request says, not what generation_config.json adds to it.
             "generation_config": "vllm",
@@ -188,7 +187,7 @@ class VllmEngine:
                         more = False
                         break
                     try:
-                        engine.add_request(*entry)
+                        self._keep(engine, engine.add_request(*entry))
                     except ValueError as error:  # an image, or too many tokens with it
                         refuse(entry[0], str(error))
                     else:
@@ -212,7 +211,9 @@ class VllmEngine:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
-            seed=seed,
+            # For the worker's own sampler: with what to draw, and whether nothing is cut away.
+            extra_args={"seed": seed, "whole": sampling.whole},
+            skip_clone=True,
             stop=list(sampling.stop),
             **sampling.extras()
             | {"stop_token_ids": sorted(self.tokens.eos | set(sampling.stop_token_ids))},
@@ -230,7 +231,7 @@ class VllmEngine:
             finish = Finish.STOP_STRING
         else:
             finish = Finish.EOS if int(ids[-1]) in stop.ends else Finish.LENGTH
-        measured = np.asarray(response.logprobs.logprobs, np.float32).reshape(-1, 2)
+        measured = np.frombuffer(response.logprobs, np.float32).reshape(-1, 2)
         return Completion(
             tag=request.tag,
             token_ids=ids,

@@ -1,4 +1,4 @@
-"""What a vLLM worker gains: exact log-probs and entropies of sampled tokens, and a mended reload.
+"""What a vLLM worker gains: exact log-probs and entropies, draws by seed, and a mended reload.
 
 vLLM can return the sampled token's log-prob either at temperature 1 (``raw_logprobs``) or after
 the nucleus is cut and renormalised (``processed_logprobs``). Ours is neither: it belongs to the
@@ -6,6 +6,10 @@ sampling temperature, before top-p. And vLLM has no entropy. So the worker's sam
 one that measures both on the device and sends them back in the places where vLLM carries
 log-probs: two numbers per token, the log-prob and the entropy. They travel with the token itself,
 so nothing can be attributed to the wrong request, whatever is preempted or recomputed.
+
+vLLM draws for a request with a seed from a generator of its own, one row after the other: of 256
+rows that takes longer than the model. Here all rows draw at once, each with the number that belongs
+to its seed and to how many tokens it has.
 """
 
 from __future__ import annotations
@@ -14,11 +18,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import special
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 from vllm.v1.sample.sampler import Sampler
 
 from rlbhpc.engines.measure import entropy, log_distribution
+from rlbhpc.engines.uniform import invert, uniforms
 
 
 class MeasuringSampler(Sampler):
@@ -28,22 +35,51 @@ class MeasuringSampler(Sampler):
     """
 
     score_temperature = 1.0
+    runner: Any
 
     def forward(
         self, logits: torch.Tensor, sampling_metadata: SamplingMetadata, *args: Any, **kwargs: Any
     ) -> SamplerOutput:
-        """Sample as vLLM does, then attach what was measured before it touched the logits."""
+        """Measure the distribution at the sampling temperature, then sample as vLLM does."""
         if sampling_metadata.max_num_logprobs is None:
             return super().forward(logits, sampling_metadata, *args, **kwargs)
+        rows = self._rows()
+        whole = all(_settings(request)["whole"] for request in rows)
         scaled = logits.float()
         temperature = sampling_metadata.temperature
-        if temperature is not None:
+        if whole:  # nothing else wants the logits
+            scaled.div_(temperature[:, None])
+        elif temperature is not None:
             scaled = scaled / torch.where(temperature > 0, temperature, 1.0)[:, None]
-        logp = torch.log_softmax(scaled, dim=-1)
-        plain = replace(sampling_metadata, max_num_logprobs=None)
-        output = super().forward(logits, plain, *args, **kwargs)
-        output.logprobs_tensors = self.gather_logprobs(logp, 1, output.sampled_token_ids[:, 0])
+        weights = torch.softmax(scaled, dim=-1)
+        if whole:
+            tokens = invert(weights, next_uniforms(rows, weights.device))
+            output = SamplerOutput(tokens.int()[:, None], None)
+        else:
+            plain = replace(sampling_metadata, max_num_logprobs=None)
+            output = super().forward(logits, plain, *args, **kwargs)
+            tokens = output.sampled_token_ids[:, 0].long()
+        # What the likeliest token's weight says of the sum spares another pass over the vocabulary.
+        best = scaled.max(dim=-1, keepdim=True)
+        logp = scaled.gather(1, tokens[:, None]) - best.values
+        logp += weights.gather(1, best.indices).log()
+        output.logprobs_tensors = carried(tokens, logp[:, 0], special.entr(weights).sum(-1))
         return output
+
+    def draw(
+        self,
+        logits: torch.Tensor,
+        _: Any,
+        top_k: torch.Tensor | None,
+        top_p: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, None]:
+        """Cut the logits as vLLM does; draw each row's token with the row's own number."""
+        weights = torch.softmax(apply_top_k_top_p(logits, top_k, top_p), dim=-1)
+        return invert(weights, next_uniforms(self._rows(), weights.device)), None
+
+    def _rows(self) -> list[Any]:
+        """The requests of the batch, in its order."""
+        return [self.runner.requests[name] for name in self.runner.input_batch.req_ids]
 
     def compute_logprobs(self, logits: torch.Tensor) -> torch.Tensor:
         """Log-probs of prompt tokens, at the scoring temperature."""
@@ -52,12 +88,38 @@ class MeasuringSampler(Sampler):
     def gather_logprobs(
         self, logprobs: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor
     ) -> LogprobsTensors:
-        """Log-prob of each token and entropy of the distribution it comes from."""
-        ids = token_ids.long()[:, None]
-        measured = torch.stack((logprobs.gather(1, ids)[:, 0], entropy(logprobs)), dim=1)
-        return LogprobsTensors(
-            ids.expand(-1, 2).int(), measured, torch.zeros_like(token_ids, dtype=torch.int64)
-        )
+        """Log-prob of each prompt token and entropy of the distribution it comes from."""
+        ids = token_ids.long()
+        return carried(ids, logprobs.gather(1, ids[:, None])[:, 0], entropy(logprobs))
+
+
+def carried(ids: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor) -> LogprobsTensors:
+    """Both numbers of each token, in the places of the log-probs of two."""
+    measured = torch.stack((logprobs, entropies), dim=1)
+    return LogprobsTensors(ids[:, None].expand(-1, 2).int(), measured, torch.zeros_like(ids))
+
+
+def next_uniforms(rows: list[Any], device: torch.device) -> torch.Tensor:
+    """The number of each row's next token."""
+    numbers = [_next_uniform(request) for request in rows]
+    held = torch.tensor(numbers, dtype=torch.float64, pin_memory=device.type == "cuda")
+    return held.to(device, non_blocking=True)
+
+
+def _settings(request: Any) -> dict[str, Any]:
+    """What our engine says of a request beside what vLLM knows."""
+    settings: dict[str, Any] = request.sampling_params.extra_args
+    return settings
+
+
+def _next_uniform(request: Any) -> float:
+    """The number of a request's next token; its stream lives as long as vLLM's record of it."""
+    if not hasattr(request, "uniforms"):
+        request.uniforms = uniforms(
+            _settings(request)["seed"], request.sampling_params.max_tokens
+        )  # fmt: skip
+    number: float = request.uniforms[len(request.output_token_ids)]
+    return number
 
 
 class Extension:
@@ -71,6 +133,8 @@ class Extension:
         if type(sampler) is not Sampler:
             raise TypeError(f"unknown sampler {type(sampler)}: cannot measure log-probs exactly")
         sampler.__class__ = MeasuringSampler
+        sampler.runner = self.model_runner
+        sampler.topk_topp_sampler.forward = sampler.draw
 
     def set_score_temperature(self, temperature: float) -> None:
         """Set the temperature at which prompt tokens are scored."""
