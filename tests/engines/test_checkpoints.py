@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -103,11 +102,8 @@ def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def on_two_ranks(script: str, *arguments: object) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    command += ["--standalone", "--local-addr", "127.0.0.1"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run(
