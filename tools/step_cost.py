@@ -50,8 +50,9 @@ class Card:
 # Published peaks, and the network of a usual node of each: 400 and 200 Gbit for a GPU.
 H100: Final = Card("H100", 80, 989e12, 3.35e12, 50e9)
 A800: Final = Card("A800", 80, 312e12, 2.04e12, 25e9)
-#: Shares of a peak that are reached: by training, by reading a prompt or a response, by memory.
-TRAINS, READS, MOVES = 0.4, 0.5, 0.7
+#: Shares of a peak that are reached: by training, by reading a prompt or a response, by memory. The
+#: first two are an H200's (docs/gpu.md, part ``rates``), whose operations are the H100's.
+TRAINS, READS, MOVES = 0.37, 0.4, 0.7
 
 
 @dataclass(frozen=True)

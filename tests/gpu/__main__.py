@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from tests.gpu.parts import PARTS
+from tests.train.support import ROOT, SEARCHED
 
-ROOT = Path(__file__).parents[2]
 LIMIT = 600  # seconds of one part, of a busy machine
 MARK = "RLBHPC_GPU_CHECK"  # in the environment of all that a part starts
 LIBRARIES = (
@@ -66,7 +66,7 @@ def outcome(name: str, kind: str) -> dict[str, Any]:
         return {"status": "not run", "note": f"{absent[0]} is not installed", "figures": {}}
     with tempfile.TemporaryDirectory() as scratch, Path(scratch, "log").open("w+") as log:
         env = {
-            "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": SEARCHED,
             "DS_ACCELERATOR": kind, MARK: scratch,
         }  # fmt: skip
         result = Path(scratch, "result.json")

@@ -16,6 +16,8 @@ import torch
 from rlbhpc.store.step_log import lines
 
 ROOT = Path(__file__).parents[2]
+# A cluster's modules put what they bring into PYTHONPATH, too.
+SEARCHED = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 STUDY = """
 name: toy
 models:
@@ -45,7 +47,7 @@ def run_case(ranks: int, case: str, *words: object, **env: str) -> subprocess.Co
     done = subprocess.run(
         [sys.executable, *(together if ranks > 1 else []), program, *map(str, words)],
         check=False, capture_output=True, text=True, timeout=280,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **env},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": SEARCHED, **env},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
     return done
@@ -69,7 +71,7 @@ def start_ranks(folder: Path, ranks: int, *words: str) -> subprocess.Popen[str]:
     """Start a program on so many ranks, as a job does."""
     launcher = [sys.executable, "-m", "rlbhpc.train.ranks", "--standalone"]
     launcher += ["--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)]
-    env = {"DS_ACCELERATOR": "cpu", **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    env = {"DS_ACCELERATOR": "cpu", **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": SEARCHED}
     return subprocess.Popen(
         [*launcher, *words], cwd=folder, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, env=env,
