@@ -160,19 +160,35 @@ def measured(
     rows = rows_at(problems, ids)
     steps = group["step"].values.tolist()
     model = str(group["model"].item())
+    sampled = "verdict" in group
+    stored = [
+        over_steps(group, name) for name in (("verdict", "finish") if sampled else ("n", "c"))
+    ]
     for j, step in enumerate(steps):
         if study and planned and step not in study.arms[arm].steps:
             continue
         names = (arm, model, set_name, int(step), problems)
-        if "verdict" in group:
-            verdicts, ends = (at_step(group, name, j) for name in ("verdict", "finish"))
+        if sampled:
+            verdicts, ends = (values[j] for values in stored)
             plan = depth, stop_after
             if regraded and _end_unfinished(verdicts[:, :depth], stop_after):
                 plan = stop_after, 0
             yield _of_samples(verdicts, ends, names, rows, plan)
         else:
-            n, c = (at_step(group, name, j) for name in ("n", "c"))
+            n, c = (values[j] for values in stored)
             yield _of_counts(n, c, names, rows)
+
+
+def over_steps(group: xr.Dataset, name: str) -> NDArray[Any]:
+    """Read ``[step, problem, sample]`` of a variable of small values in one go.
+
+    Step by step that takes half as long again, and twice as long beside another busy process.
+    """
+    variable = group.variables[name].isel(step=slice(None))
+    axes = [
+        variable.dims.index(dim) for dim in ("step", "problem", "sample") if dim in variable.dims
+    ]
+    return np.ascontiguousarray(variable.values.transpose(axes))
 
 
 def at_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
