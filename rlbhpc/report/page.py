@@ -26,8 +26,10 @@ def pages(report: Report) -> dict[str, str]:
 
 def page(report: Report) -> str:
     """Write the main page."""
-    parts = {part: _part(report, part) for part in Part}
-    present = {part: nodes for part, nodes in parts.items() if nodes}
+    # First the parts that need not wait for another process; the methods name the tables of all.
+    waits = {Part.METHODS, *(aspect.part for aspect in aspects_of(report) if aspect.errand)}
+    parts = {part: _part(report, part) for part in sorted(Part, key=waits.__contains__)}
+    present = {part: parts[part] for part in Part if parts[part]}
     links = [("Answer", "answer"), ("Curves", "curves")]
     links += [(part.value, part.name.lower()) for part in present if part is not Part.CURVES]
     menu = (el("li", el("a", name, href=f"#{anchor}")) for name, anchor in links)
