@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rlbhpc.cli import blas as blas  # before NumPy
-from rlbhpc.cli.table import screen
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE
-from rlbhpc.report.ahead import second_process, work_ahead
-from rlbhpc.report.aspects.regraded import lay_beside
-from rlbhpc.report.gather import Report, gather, read_pair
-from rlbhpc.report.phrases import several
-from rlbhpc.report.tables import as_records
-from rlbhpc.report.terminal import print_answer, print_notes, print_report
-from rlbhpc.report.write import write_report
+from rlbhpc.report.second import second_process
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import load_study
+
+if TYPE_CHECKING:
+    from rlbhpc.report.gather import Report
 
 
 @click.command(
@@ -56,7 +52,6 @@ def report(
     Writes one HTML page that needs nothing else, and its numbers as CSV beside it. Exit code 3
     says that samples are still missing; the report then shows what there is.
     """
-    pairs = [read_pair(text) for text in compare]
     if as_json and regraded is not None:
         raise click.UsageError("--regraded has nothing to add to --json; leave one of them out")
     # A report makes millions of values: the search for cycles takes a tenth of its time.
@@ -67,6 +62,17 @@ def report(
     keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
     pool = context.with_resource(second_process(folder)) if writes else None
+    # A second of imports, which the second process takes for its own.
+    from rlbhpc.cli.table import screen
+    from rlbhpc.report.ahead import work_ahead
+    from rlbhpc.report.aspects.regraded import lay_beside
+    from rlbhpc.report.gather import gather, read_pair
+    from rlbhpc.report.phrases import several
+    from rlbhpc.report.tables import as_records
+    from rlbhpc.report.terminal import print_answer, print_notes, print_report
+    from rlbhpc.report.write import write_report
+
+    pairs = [read_pair(text) for text in compare]
     gathered = gather(folder, pairs)
     if regraded is not None:
         lay_beside(gathered, regraded, pairs)
@@ -93,4 +99,6 @@ def exit_code(gathered: Report) -> int:
 
 def _folder(run: Path) -> Path:
     """The run of a study file, or the folder itself."""
+    from rlbhpc.study.load import load_study
+
     return load_study(run).layout.root if run.is_file() else run

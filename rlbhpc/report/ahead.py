@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
-import os
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, Final
 
-from rlbhpc.report.apart import answer_of, studies_of_each
+from rlbhpc.report.apart import answer_of
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.beyond import FORECASTS
 from rlbhpc.report.gather import Report
 from rlbhpc.report.memo import Errand
-from rlbhpc.study.layout import Layout
 
-# Fewer arms on problem sets take less time than a process takes to start.
-_LEAST: Final = 9
 _ANSWERS: Final = Errand(
     answer_of, lambda report: [(pair.sides, report.settings) for pair in report.final]
 )
-
-
-@contextmanager
-def second_process(folder: Path) -> Iterator[Executor | None]:
-    """Start another process for a large run, which gets ready while this one reads; else None."""
-    if (os.cpu_count() or 1) < 2 or len(Layout(folder).groups()) < _LEAST:
-        yield None
-        return
-    # A fresh process: a copy of this one would copy the threads of its readers.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=gc.disable) as pool:
-        with suppress(OSError, BrokenProcessPool):
-            pool.submit(studies_of_each, 1)
-        yield pool
 
 
 def work_ahead(report: Report, pool: Executor | None) -> None:

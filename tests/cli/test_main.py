@@ -30,7 +30,12 @@ HEAVY = {
 
 
 @pytest.mark.parametrize(
-    "code", ["import rlbhpc", "from rlbhpc.cli.main import main; main(['--help'])"]
+    "code",
+    [
+        "import rlbhpc",
+        "from rlbhpc.cli.main import main; main(['--help'])",
+        "import rlbhpc.cli.report",  # which starts another process first
+    ],
 )
 def test_starting_imports_nothing_heavy(code: str) -> None:
     script = (

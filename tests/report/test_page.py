@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
-from rlbhpc.report import ahead
+from rlbhpc.report import ahead, second
 from rlbhpc.report.aspects import evidence as shown
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence
 from rlbhpc.report.gather import Report, gather
@@ -259,15 +259,15 @@ def test_answers_worked_out_ahead_are_the_same(
     run: Path, html: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large report has them from a second process; a small one is made large here."""
-    monkeypatch.setattr(ahead, "_LEAST", 1)
+    monkeypatch.setattr(second, "_LEAST", 1)
     report = gather(run)
-    with ahead.second_process(run) as pool:
+    with second.second_process(run) as pool:
         ahead.work_ahead(report, pool)
     assert "answer" in vars(report.final[0])
     assert page(report) == html
     # Also where many comparisons share the error, so that little is certain.
     shared = tuple(replace(pair, comparisons=10**6) for pair in report.final)
-    with ahead.second_process(run) as pool:
+    with second.second_process(run) as pool:
         ahead.work_ahead(replace(report, final=shared), pool)
     for pair in shared:
         assert repr(vars(pair)["answer"]) == repr(replace(pair).answer)
@@ -276,9 +276,9 @@ def test_answers_worked_out_ahead_are_the_same(
 def test_a_second_process_that_dies_changes_nothing(
     run: Path, html: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "_LEAST", 1)
+    monkeypatch.setattr(second, "_LEAST", 1)
     report = gather(run)
-    with ahead.second_process(run) as pool:
+    with second.second_process(run) as pool:
         assert pool is not None
         pool.submit(os._exit, 1)
         ahead.work_ahead(report, pool)
