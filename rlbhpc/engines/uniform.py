@@ -34,8 +34,7 @@ def invert(weight: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     blocks = blocks.view(len(weight), -1, BLOCK)
     sums = blocks
     while sums.shape[-1] > 1:
-        left, right = sums.chunk(2, dim=-1)
-        sums = left + right
+        sums = torch.add(*sums.chunk(2, dim=-1))
     sums = sums[..., 0].double()
     running = sums.cumsum(-1)
     target = uniform[:, None] * running[:, -1:]

@@ -1,7 +1,7 @@
 """What the worker measured, kept as it comes in: two numbers a token.
 
-vLLM builds lists of token ids, ranks and texts out of every token's log-probs, which a model of
-half a billion parameters waits for.
+vLLM builds lists of token ids, ranks and texts out of every token's log-probs, while the model
+waits.
 """
 
 from __future__ import annotations

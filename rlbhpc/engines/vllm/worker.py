@@ -7,9 +7,8 @@ one that measures both on the device and sends them back in the places where vLL
 log-probs: two numbers per token, the log-prob and the entropy. They travel with the token itself,
 so nothing can be attributed to the wrong request, whatever is preempted or recomputed.
 
-vLLM draws for a request with a seed from a generator of its own, one row after the other: of 256
-rows that takes longer than the model. Here all rows draw at once, each with the number that belongs
-to its seed and to how many tokens it has.
+vLLM draws for a request with a seed from a generator of its own, one row after the other. Here all
+rows draw at once, each with the number that belongs to its seed and to how many tokens it has.
 """
 
 from __future__ import annotations
@@ -101,9 +100,11 @@ def carried(ids: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor) 
 
 def next_uniforms(rows: list[Any], device: torch.device) -> torch.Tensor:
     """The number of each row's next token."""
-    numbers = [_next_uniform(request) for request in rows]
-    held = torch.tensor(numbers, dtype=torch.float64, pin_memory=device.type == "cuda")
-    return held.to(device, non_blocking=True)
+    on_host = torch.tensor(
+        [_next_uniform(request) for request in rows],
+        dtype=torch.float64, pin_memory=device.type == "cuda",
+    )  # fmt: skip
+    return on_host.to(device, non_blocking=True)
 
 
 def _settings(request: Any) -> dict[str, Any]:
