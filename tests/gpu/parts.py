@@ -1,6 +1,6 @@
 """The parts of the check; run as a program: ``NAME FOLDER`` runs one and leaves its result there.
 
-Tolerances on CUDA are those of one H200, with room to spare.
+Tolerances on CUDA were set before there was a GPU; docs/gpu.md says what one H200 gave.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def compare_engines(folder: Path, figures: Figures, dtype: str, most: float) -> 
 
 @part("engines agree with the CPU in float32 and with each other")
 def engines_float32(folder: Path, figures: Figures) -> None:
-    # vLLM's attention multiplies float32 with 10 bits (TF32): 6e-3 on an H200.
-    compare_engines(folder, figures, "float32", 1e-2 if CUDA else 1e-4)
+    # An H200 gave 6e-3 and failed: vLLM's attention may multiply float32 with 10 bits (TF32).
+    compare_engines(folder, figures, "float32", 5e-3 if CUDA else 1e-4)
 
 
 @part("the same with engines in bfloat16")
