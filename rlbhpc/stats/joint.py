@@ -106,12 +106,13 @@ class Joint:
         ``start``: masses to start from; all equal where not given. ``group, share``: cells whose
         masses must add up to ``share``.
         """
+        parts = None if group is None else (np.flatnonzero(group), np.flatnonzero(~group))
         mass = np.full(self.cells.shape[1], 1.0) if start is None else start + 1e-9
-        mass = _held(mass, group, share)
+        mass = _held(mass, parts, share)
         before, density = -np.inf, self.cells @ mass
         for turn in range(_ROUNDS):
             mass = mass * (self.flipped @ (self.times / density))
-            mass = _held(mass, group, share)
+            mass = _held(mass, parts, share)
             density = self.cells @ mass
             if turn % 10 == 9:
                 now = float(self.times @ np.log(density))
@@ -148,15 +149,17 @@ class Joint:
 
 
 def _held(
-    mass: NDArray[np.float64], group: NDArray[np.bool_] | None, share: float
+    mass: NDArray[np.float64],
+    parts: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+    share: float,
 ) -> NDArray[np.float64]:
-    """Scale masses so that they add up to 1, and those of the group to ``share``."""
-    if group is None:
+    """Scale masses so that they add up to 1, and those of the first part of them to ``share``."""
+    if parts is None:
         return np.asarray(mass / mass.sum())
-    inside, outside = mass[group].sum(), mass[~group].sum()
-    scale = share / inside if share > 0 else 0.0
-    rest = (1 - share) / outside if share < 1 else 0.0
-    return np.where(group, mass * scale, mass * rest)
+    inside, outside = mass[parts[0]].sum(), mass[parts[1]].sum()
+    scale = np.full(len(mass), (1 - share) / outside if share < 1 else 0.0)
+    scale[parts[0]] = share / inside if share > 0 else 0.0
+    return np.asarray(mass * scale)
 
 
 def _edges(k: int, most: int, factor: float) -> NDArray[np.float64]:
