@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from zarr.core.buffer import Buffer, cpu
 from zarr.storage import LocalStore, MemoryStore
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import cube
+from rlbhpc.store import chunks, cube
 from rlbhpc.store.cube_schema import GUESSABLE, LOOKS, N_OF_ALL, STRATA
 
 # Coordinates along the problems.
@@ -41,17 +42,26 @@ class _Overlay(MemoryStore):
         return str(self._below)
 
     async def get(self, key: str, *args: Any, **kwargs: Any) -> Buffer | None:
-        """Read from memory, else from the disk; a chunk that neither has was lost."""
+        """Read metadata from memory, else from the disk."""
         value = await super().get(key, *args, **kwargs)
         if value is None and self._disk is not None:
             value = await self._disk.get(key, *args, **kwargs)
-        name = key.rpartition("/")[2]
-        if value is None and (name == "c" or name.isdigit()):
-            raise UserError(
-                f"{self._below}/{key} is not there any more; open the cube again if it was "
-                "compacted meanwhile, else run `rlbhpc compact --rebuild`"
-            )
         return value
+
+    def bytes_of(self, key: str) -> bytes:
+        """Read a chunk from memory, else from the disk."""
+        value = self._store_dict.get(key)
+        return value.to_bytes() if value is not None else _bytes_below(self._below or Path(), key)
+
+
+def _bytes_below(folder: Path, key: str) -> bytes:
+    try:
+        return (folder / key).read_bytes()
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}/{key} is not there any more; open the cube again if it was compacted "
+            "meanwhile, else run `rlbhpc compact --rebuild`"
+        ) from None
 
 
 def open_overlay(above: dict[str, Buffer], below: Path | None) -> zarr.Group:
@@ -93,9 +103,13 @@ class _LazyArray(BackendArray):
         return _load(self._array, key).astype(self.dtype, copy=False)
 
 
-def _load(array: zarr.Array[Any], key: Any = ...) -> NDArray[Any]:
+def _load(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) -> NDArray[Any]:
+    store: Any = array.store
+    # A cube that is being written has no overlay yet.
+    overlaid = isinstance(store, _Overlay)
+    bytes_of = store.bytes_of if overlaid else partial(_bytes_below, store.root)
     try:
-        return np.asarray(array[key])
+        return chunks.read(array, key or (slice(None),) * array.ndim, bytes_of)
     except UserError:
         raise
     except Exception as error:
