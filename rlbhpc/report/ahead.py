@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from rlbhpc.report.apart import answer_of
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.beyond import FORECASTS
 from rlbhpc.report.gather import Report
-from rlbhpc.report.memo import Errand
+from rlbhpc.report.memo import Errand, Helper
 
 _ANSWERS: Final = Errand(
     answer_of, lambda report: [(pair.sides, report.settings) for pair in report.final]
@@ -21,25 +19,22 @@ _ANSWERS: Final = Errand(
 def work_ahead(report: Report, pool: Executor | None) -> None:
     """Fill a report with its answers and its tables, with the other process where there is one.
 
-    Afterwards the report is as without this, sooner. Errands may still run; who asks for them
-    waits, while the executor is open.
+    Afterwards the report is as without this, sooner. Errands may still run, while the executor is
+    open; who asks for them does what has not begun.
     """
     if pool is None:
         return
     # In the order in which the page asks for them: the comparisons come first.
+    helper = Helper(pool)
     aspects = aspects_of(report)
     first = [a.errand for a in aspects if a.errand is not None and a.comparison is not None]
     later = [a.errand for a in aspects if a.errand is not None and a.comparison is None]
-    _send(report, pool, _ANSWERS, *first)
+    for errand in (_ANSWERS, *first):
+        errand.send(report, helper)
     for aspect in aspects:
         if not aspect.waits and aspect.errand is None:
             aspect.frames(report)
     for pair, (answer, crossing) in zip(report.final, _ANSWERS.results(report), strict=True):
         vars(pair).update(answer=answer, crossing=crossing)
-    _send(report, pool, FORECASTS, *later)
-
-
-def _send(report: Report, pool: Executor, *errands: Errand[Any]) -> None:
-    with suppress(OSError, BrokenProcessPool):
-        for errand in errands:
-            errand.send(report, pool)
+    for errand in (FORECASTS, *later):
+        errand.send(report, helper)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Generic, TypeVar
+from functools import cached_property, wraps
+from threading import RLock
+from typing import Any, Final, Generic, TypeVar
 
 from rlbhpc.report.gather import Report
 
 T = TypeVar("T")
+
+# One that it works on, and one that it finds when that is done.
+_AT_ONCE: Final = 2
 
 
 def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
@@ -27,6 +32,64 @@ def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
     return remembered
 
 
+@dataclass(eq=False)
+class _Call(Generic[T]):
+    """One call of an errand. ``job`` is there once another process may have begun it."""
+
+    work: Callable[..., T]
+    values: tuple[Any, ...]
+    job: Future[T] | None = None
+
+    @cached_property
+    def result(self) -> T:
+        # Waits, and never cancels: in Python 3.11 a process that dies after that may block the end.
+        if self.job is not None:
+            with suppress(OSError, BrokenExecutor):
+                return self.job.result()
+        return self.work(*self.values)
+
+
+class Helper:
+    """Another process, which gets calls two at a time: what it has not begun can be taken back."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+        self._waiting: deque[_Call[Any]] = deque()
+        self._given = 0
+        self._lock = RLock()
+
+    def send(self, calls: Sequence[_Call[Any]]) -> None:
+        """Let the other process begin, call by call."""
+        self._waiting.extend(calls)
+        self._give()
+
+    def take_back(self, calls: Sequence[_Call[T]]) -> _Call[T] | None:
+        """Take the last of some calls that the other has not begun; None once it has all."""
+        with self._lock:
+            for call in reversed(calls):
+                if call in self._waiting:
+                    self._waiting.remove(call)
+                    return call
+        return None
+
+    def _give(self) -> None:
+        with self._lock, suppress(OSError, RuntimeError):  # the other process died, or all is over
+            while self._waiting and self._given < _AT_ONCE:
+                call = self._waiting[0]
+                job = self._pool.submit(call.work, *call.values)
+                call.job = job
+                self._waiting.popleft()
+                self._given += 1
+                job.add_done_callback(self._give_next)
+
+    def _give_next(self, job: Future[Any]) -> None:
+        # The executor may hold a lock while it tells that its process died.
+        if not isinstance(job.exception(), BrokenExecutor):
+            with self._lock:
+                self._given -= 1
+            self._give()
+
+
 @dataclass(frozen=True, eq=False)
 class Errand(Generic[T]):
     """Slow work of several calls that another process can do.
@@ -38,25 +101,21 @@ class Errand(Generic[T]):
     work: Callable[..., T]
     arguments: Callable[[Report], list[tuple[Any, ...]]]
 
-    def send(self, report: Report, pool: Executor) -> None:
-        """Let another process begin, call by call."""
-        calls = self.arguments(report)
-        report.memo[self, Future] = [pool.submit(self.work, *values) for values in calls]
+    def send(self, report: Report, helper: Helper) -> None:
+        """Let another process begin."""
+        calls = [_Call(self.work, values) for values in self.arguments(report)]
+        report.memo[self, Helper] = helper, calls
+        helper.send(calls)
 
     def results(self, report: Report) -> list[T]:
-        """Give all results, worked out here where no other process delivers them."""
+        """Give all results; what another process has not begun is worked out here, from the end."""
         if self not in report.memo:
-            calls = self.arguments(report)
-            jobs = report.memo.pop((self, Future), [None] * len(calls))
-            report.memo[self] = [
-                self._result(job, values) for job, values in zip(jobs, calls, strict=True)
-            ]
+            if (self, Helper) in report.memo:
+                helper, calls = report.memo.pop((self, Helper))
+                while (call := helper.take_back(calls)) is not None:
+                    _ = call.result
+            else:
+                calls = [_Call(self.work, values) for values in self.arguments(report)]
+            report.memo[self] = [call.result for call in calls]
         results: list[T] = report.memo[self]
         return results
-
-    def _result(self, job: Future[T] | None, values: tuple[Any, ...]) -> T:
-        # Waits, and never cancels: in Python 3.11 a process that dies after that may block the end.
-        if job is not None:
-            with suppress(OSError, BrokenExecutor):
-                return job.result()
-        return self.work(*values)

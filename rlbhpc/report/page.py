@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping
 
-from rlbhpc.report.aspect import Part
-from rlbhpc.report.aspects import aspects_of, pooled
+from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspects import aspects_of, pooled, ready_and_waiting
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
 from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.gather import Report
@@ -26,10 +27,14 @@ def pages(report: Report) -> dict[str, str]:
 
 def page(report: Report) -> str:
     """Write the main page."""
-    # First the parts that need not wait for another process; the methods name the tables of all.
-    waits = {Part.METHODS, *(aspect.part for aspect in aspects_of(report) if aspect.errand)}
-    parts = {part: _part(report, part) for part in sorted(Part, key=waits.__contains__)}
-    present = {part: parts[part] for part in Part if parts[part]}
+    ready, waiting = ready_and_waiting(report)
+    # The other process does the comparisons first, and the rest while these are drawn.
+    sections = _sections(report, ready)
+    comparisons = _comparisons(report)
+    sections |= _sections(report, waiting)
+    parts = {part: _part(report, part, sections) for part in Part}
+    parts[Part.COMPARISONS] = comparisons + parts[Part.COMPARISONS]
+    present = {part: nodes for part, nodes in parts.items() if nodes}
     links = [("Answer", "answer"), ("Curves", "curves")]
     links += [(part.value, part.name.lower()) for part in present if part is not Part.CURVES]
     menu = (el("li", el("a", name, href=f"#{anchor}")) for name, anchor in links)
@@ -53,7 +58,11 @@ def _answer(report: Report) -> list[Node]:
     return [matrix(report), *pooled.answers(report)]
 
 
-def _part(report: Report, part: Part) -> list[Node]:
+def _sections(report: Report, aspects: Iterable[Aspect]) -> dict[Aspect, list[Node]]:
+    return {aspect: aspect.section(report) for aspect in aspects if aspect.section is not None}
+
+
+def _part(report: Report, part: Part, sections: Mapping[Aspect, list[Node]]) -> list[Node]:
     if part is Part.METHODS:
         names = [
             name
@@ -62,11 +71,8 @@ def _part(report: Report, part: Part) -> list[Node]:
             for name in aspect.metrics
         ]
         return methods(report, dict.fromkeys(names))
-    nodes: list[Node] = _comparisons(report) if part is Part.COMPARISONS else []
-    for aspect in aspects_of(report):
-        if aspect.part is part and aspect.section is not None:
-            nodes += aspect.section(report)
-    return nodes
+    of_part = [aspect for aspect in aspects_of(report) if aspect.part is part]
+    return [node for aspect in of_part for node in sections.get(aspect, [])]
 
 
 def _comparisons(report: Report) -> list[Node]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rlbhpc.errors import UserError
+from rlbhpc.report.aspect import Aspect
+from rlbhpc.report.aspects import ready_and_waiting
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
 from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.gather import Report
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import pages
-from rlbhpc.report.tables import tables
 from rlbhpc.store import files
 from rlbhpc.study.layout import Layout
 
@@ -28,17 +32,17 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
+    ready, waiting = ready_and_waiting(report)
+    numbers = _numbers(report, ready)
     contents = {name: text.encode() for name, text in pages(report).items()}
     contents[LATEX] = latex(report).encode()
     contents[CLAIM] = claim_card(report)
-    for name, frame in tables(report).items():
-        contents[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
-        contents[f"{name}.parquet"] = frame.to_parquet(index=False)
+    contents |= numbers | _numbers(report, waiting)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in contents.items():
-            with files.writing(folder / name) as sink:
-                sink.write(data)
+        # At the same time: most of it is waiting until a file is on the disk.
+        with ThreadPoolExecutor() as pool:
+            deque(pool.map(_put, (folder / name for name in contents), contents.values()), maxlen=0)
         if EVIDENCE_PAGE not in contents:  # of an earlier report
             (folder / EVIDENCE_PAGE).unlink(missing_ok=True)
         for old in folder.glob("*.parquet") if is_own else ():
@@ -48,3 +52,18 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
     except OSError as error:
         raise files.explain(error, folder, "; -o names another folder") from error
     return [folder / name for name in contents]
+
+
+def _put(path: Path, data: bytes) -> None:
+    with files.writing(path) as sink:
+        sink.write(data)
+
+
+def _numbers(report: Report, aspects: Iterable[Aspect]) -> dict[str, bytes]:
+    """The tables of some aspects as the files that they become, by name."""
+    files_of: dict[str, bytes] = {}
+    for aspect in aspects:
+        for name, frame in aspect.frames(report).items():
+            files_of[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
+            files_of[f"{name}.parquet"] = frame.to_parquet(index=False)
+    return files_of
