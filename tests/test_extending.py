@@ -64,11 +64,13 @@ def run(folder: Path, *arguments: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", EXAMPLES, ids=lambda code: code.splitlines()[-1][:40])
 def test_an_example_of_the_page_works(extended: Path, code: str) -> None:
     run(extended, "-c", code)
 
 
+@pytest.mark.slow
 def test_a_study_may_name_what_the_page_adds(extended: Path) -> None:
     write_model(extended / "models/base")
     (extended / "sums.jsonl").write_text('{"question": "1 + 1 = ?", "sum": "2"}\n')

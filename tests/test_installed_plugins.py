@@ -197,6 +197,7 @@ def test_another_version_of_a_package_makes_the_same_stale(site: Path, study: Pa
     assert changed == {"rl", "sums"}
 
 
+@pytest.mark.slow
 def test_check_lists_installed_plugins_and_outlives_one_that_hangs(site: Path, study: Path) -> None:
     output = check(study)
     for module in MODULES:
@@ -208,6 +209,7 @@ def test_check_lists_installed_plugins_and_outlives_one_that_hangs(site: Path, s
         check(study)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -261,6 +263,7 @@ def test_a_problem_of_an_unknown_verifier_names_those_of_packages(site: Path) ->
         verify_apart(problem, "2")
 
 
+@pytest.mark.slow
 def test_only_what_a_study_names_is_looked_at(study: Path) -> None:
     looked = brought(study)
     assert "aspects:unused" not in looked
@@ -318,6 +321,7 @@ def test_one_name_of_two_packages_is_refused_where_a_study_names_it(
         assert package in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_a_package_in_a_zip_file_is_as_good(
     site: Path, study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

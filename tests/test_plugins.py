@@ -152,6 +152,7 @@ def test_a_byte_of_a_plugin_makes_stale_what_it_decides(
     assert (before.hash != after.hash) == (file != "sums.py")
 
 
+@pytest.mark.slow
 def test_a_byte_of_an_engine_makes_stale_what_it_draws(folder: Path) -> None:
     engine = folder / "engine.py"
     engine.write_text("from rlbhpc.engines.hf.engine import HfEngine as ENGINE\n")
@@ -287,6 +288,7 @@ def test_a_plugin_that_is_not_there_is_one_line(folder: Path) -> None:
         load_study(folder / "own.yaml")
 
 
+@pytest.mark.slow
 def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder: Path) -> None:
     output = run("check", folder / "own.yaml")
     for name, kind in KINDS.items():
@@ -374,6 +376,7 @@ def test_a_reward_that_raises_is_one_line(tmp_path: Path) -> None:
         make_reward({str(file): 1.0})(judged)
 
 
+@pytest.mark.slow
 def test_who_edits_a_verifier_is_told_of_the_verdicts_before(folder: Path) -> None:
     study = folder / "own.yaml"
     remember(load_study(study))

@@ -45,6 +45,7 @@ def submit(launch: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_failure_of_a_local_job_has_its_log_and_an_end(tmp_path: Path, stubs: Stubs) -> None:
     work = '[ $SLURM_ARRAY_TASK_ID = 0 ] || exit 0; echo "CUDA out of memory. Tried"; exit 64'
     path, study, launch = launched(tmp_path / "s", work)
@@ -110,6 +111,7 @@ def test_a_job_without_shards_is_seen_at_work_too(tmp_path: Path, stubs: Stubs) 
     assert not list(study.layout.claims.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("visible", "per_copy", "used"),
     [

@@ -25,6 +25,7 @@ def judged(problem: Problem, answer: str) -> tuple[Status, str]:
     return verdict.status, verdict.rule
 
 
+@pytest.mark.slow
 def test_problems_depend_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     # A generator that walks over a set of strings: another order under another hash seed.
     monkeypatch.setenv("PYTHONHASHSEED", "1")
@@ -35,6 +36,7 @@ def test_problems_depend_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert len({problem.id for problem in first + others}) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "wrong", "rule"),
     [
@@ -66,6 +68,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["countdown", "simple_integration", "n_queens", "spiral_matrix"])
 def test_an_answer_that_is_a_program_is_wrong(task: str) -> None:
     [problem] = problems(task, 1)
@@ -80,6 +83,7 @@ def test_functions_of_an_expression_are_no_program() -> None:
     assert judged(problem, f"{problem.gold} or 1")[1] == "no answer but code"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["9**9**9**9", "(" * 5_000, "x" * 19_999, "\0", "é∞ 🙂"])
 def test_any_text_gets_a_verdict(answer: str) -> None:
     [problem] = problems("countdown", 1)

@@ -58,6 +58,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ANY_RUN))
 def test_every_script_draws_a_run(name: str, rich: Path, start: Run) -> None:
     start(name, rich)

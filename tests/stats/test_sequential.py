@@ -93,6 +93,7 @@ def decided_at_once(study: Drawn, k: int, n: int) -> Decided:
     return Decided(lost, gained, n / k, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("wayward", [False, True])
 @pytest.mark.parametrize("name", NULLS)

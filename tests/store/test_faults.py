@@ -64,6 +64,7 @@ def _fill(layout: Layout, code: str) -> None:
     assert done > 100
 
 
+@pytest.mark.slow
 def test_a_file_size_limit_stops_the_writer_with_the_last_good_byte(tmp_path: Path) -> None:
     child(_append_until_full, tmp_path, 200_000)
 

@@ -121,6 +121,7 @@ def math_like(problems: int, n: int) -> tuple[NDArray[np.bool_], NDArray[np.int6
     return right, np.where(right, 2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_replays_agree_with_their_full_study(tmp_path: Path, soak: bool) -> None:
     right, tokens = math_like(32 if soak else 16, 1024)

@@ -123,6 +123,7 @@ def prefixes(study: Study) -> dict[str, NDArray[np.int8]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_killed_tasks_end_with_the_same_prefixes(tmp_path: Path, soak: bool) -> None:
     (tmp_path / "whole").mkdir()

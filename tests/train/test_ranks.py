@@ -90,7 +90,6 @@ def test_a_world_of_one_outlives_the_environment_that_it_began_in() -> None:
     assert done.stdout == "0\n"
 
 
-@pytest.mark.core
 @pytest.mark.timeout(900)
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path) -> None:
     # Without biases: turned by position alone, that of a key has a gradient of little but rounding,

@@ -48,6 +48,7 @@ def judge(kind: str, *responses: str, cache: VerdictCache | None = None) -> list
     return BatchVerifier(kind, cache, seconds=0.2).verify_many(items)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("response", "complaint"),
     [
@@ -216,6 +217,7 @@ def test_a_stopped_sweep_leaves_nothing_unjudged(kind: str) -> None:
     assert verifier.verify_many(items[3:])[0].status is Status.RIGHT
 
 
+@pytest.mark.slow
 def test_a_training_reward_is_judged_under_the_same_limit(kind: str) -> None:
     problem = Problem("sums/3", {"question": "1 + 1?"}, "2", kind)
     assert verify_apart(problem, "2", seconds=0.2).right
