@@ -72,5 +72,8 @@ def _decoded(data: bytes, array: zarr.Array[Any]) -> NDArray[Any]:
         texts: NDArray[Any] = VLenUTF8().decode(zstd.decompress(data))
         return texts.astype(array.dtype).reshape(array.chunks)
     chunk = np.empty(array.chunks, array.dtype.newbyteorder("<"))
+    # Blosc would leave the rest as it was; its header has the length, four bytes after four others.
+    if int.from_bytes(data[4:8], "little") != chunk.nbytes:
+        raise ValueError("it is a chunk of another array")
     blosc.decompress(data, chunk)
     return chunk

@@ -64,3 +64,13 @@ def test_a_flipped_bit_is_an_error(dtype: str) -> None:
 
     with pytest.raises(ValueError, match="checksum"):
         chunks.read(array, (slice(None),) * array.ndim, flipped)
+
+
+@pytest.mark.parametrize("dtype", SHAPES)
+def test_a_chunk_of_another_array_is_an_error(dtype: str) -> None:
+    array, _ = stored(dtype)
+    other = "float32" if dtype != "float32" else "int64"
+    _, theirs = stored(other)
+    chunk = next(value for key, value in theirs.items() if "/c/" in key)
+    with pytest.raises((ValueError, RuntimeError)):
+        chunks.read(array, (slice(None),) * array.ndim, lambda _: chunk.to_bytes())
