@@ -6,7 +6,7 @@ three times as long, and a report reads thousands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -27,34 +27,39 @@ def read(
     does not have the checksum that it was written with.
     """
     metadata: Any = array.metadata
-    lengths: tuple[int, ...] = array.chunks
     chosen = [range(size)[part] for size, part in zip(array.shape, key, strict=True)]
-    spans = [range(c, c + 1) if isinstance(c, int) else _hull(c) for c in chosen]
-    along = (
-        range(span.start // length, -(-span.stop // length))
-        for span, length in zip(spans, lengths, strict=True)
-    )
-    places = list(product(*along))
-    values = _room([len(span) for span in spans], lengths, array.dtype)
-    for place in places:
+    forwards = [
+        range(c, c + 1) if isinstance(c, int) else c if c.step > 0 else c[::-1] for c in chosen
+    ]
+    parts = list(product(*map(_parts, forwards, array.chunks)))
+    values = _room(list(map(len, forwards)), array.chunks, array.dtype)
+    for part in parts:
+        place, within, target = zip(*part, strict=True) if part else ((), (), ())
         chunk = _decoded(bytes_of(f"{array.path}/{metadata.encode_chunk_key(place)}"), array)
-        inside: list[Any] = []
-        target: list[Any] = []
-        for span, i, length in zip(spans, place, lengths, strict=True):
-            start, stop = max(span.start, i * length), min(span.stop, (i + 1) * length)
-            inside.append(slice(start - i * length, stop - i * length))
-            target.append(slice(start - span.start, stop - span.start))
-        if len(places) == 1:
-            values = chunk[(*inside, ...)]
+        inside = chunk[(*within, ...)]
+        if len(parts) == 1 and inside.size == chunk.size:
+            values = inside
         else:
-            values[tuple(target)] = chunk[tuple(inside)]
-    # An integer drops its dimension; a slice may go in larger steps, or backwards.
-    steps = (0 if isinstance(c, int) else slice(None, None, c.step) for c in chosen)
-    return values[(*steps, ...)]
+            values[(*target, ...)] = inside
+    # An integer drops its dimension, and a slice may go backwards.
+    last: list[Any] = [0 if isinstance(c, int) else _direction(c) for c in chosen]
+    return values[(*last, ...)]
 
 
-def _hull(chosen: range) -> range:
-    return range(min(chosen), max(chosen) + 1) if chosen else range(0)
+def _parts(chosen: range, length: int) -> Iterator[tuple[int, slice, slice]]:
+    """Chunks along a dimension with chosen positions: which, where in it, and where these go."""
+    begin = 0
+    while begin < len(chosen):
+        number = chosen[begin] // length
+        first = number * length
+        end = min(len(chosen), begin - (chosen[begin] - first - length) // chosen.step)
+        inside = slice(chosen[begin] - first, chosen[end - 1] - first + 1, chosen.step)
+        yield number, inside, slice(begin, end)
+        begin = end
+
+
+def _direction(chosen: range) -> slice:
+    return slice(None) if chosen.step > 0 else slice(None, None, -1)
 
 
 def _room(shape: Sequence[int], lengths: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
