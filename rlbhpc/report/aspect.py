@@ -36,7 +36,7 @@ def _no_tables(_: Report) -> dict[str, pd.DataFrame]:
     return {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Aspect:
     """One thing that a report shows.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect
-from rlbhpc.report.aspects import ready_and_waiting
+from rlbhpc.report.aspects import aspects_of, ready_and_waiting
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
 from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.gather import Report
@@ -19,6 +18,8 @@ from rlbhpc.store import files
 from rlbhpc.study.layout import Layout
 
 LATEX = "tables.tex"
+# Files that are written at the same time.
+_AT_ONCE = 4
 
 
 def write_report(report: Report, folder: Path | None = None) -> list[Path]:
@@ -33,16 +34,20 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
     ready, waiting = ready_and_waiting(report)
-    numbers = _numbers(report, ready)
+    numbers = {aspect: _numbers(report, aspect) for aspect in ready}
     contents = {name: text.encode() for name, text in pages(report).items()}
     contents[LATEX] = latex(report).encode()
     contents[CLAIM] = claim_card(report)
-    contents |= numbers | _numbers(report, waiting)
+    numbers |= {aspect: _numbers(report, aspect) for aspect in waiting}
+    for aspect in aspects_of(report):
+        contents |= numbers[aspect]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        page, *others = contents
+        _put(folder / page, contents[page])
         # At the same time: most of it is waiting until a file is on the disk.
-        with ThreadPoolExecutor() as pool:
-            deque(pool.map(_put, (folder / name for name in contents), contents.values()), maxlen=0)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            deque(pool.map(lambda name: _put(folder / name, contents[name]), others), maxlen=0)
         if EVIDENCE_PAGE not in contents:  # of an earlier report
             (folder / EVIDENCE_PAGE).unlink(missing_ok=True)
         for old in folder.glob("*.parquet") if is_own else ():
@@ -59,11 +64,10 @@ def _put(path: Path, data: bytes) -> None:
         sink.write(data)
 
 
-def _numbers(report: Report, aspects: Iterable[Aspect]) -> dict[str, bytes]:
-    """The tables of some aspects as the files that they become, by name."""
+def _numbers(report: Report, aspect: Aspect) -> dict[str, bytes]:
+    """The tables of an aspect as the files that they become, by name."""
     files_of: dict[str, bytes] = {}
-    for aspect in aspects:
-        for name, frame in aspect.frames(report).items():
-            files_of[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
-            files_of[f"{name}.parquet"] = frame.to_parquet(index=False)
+    for name, frame in aspect.frames(report).items():
+        files_of[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
+        files_of[f"{name}.parquet"] = frame.to_parquet(index=False)
     return files_of
