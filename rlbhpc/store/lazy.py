@@ -35,6 +35,7 @@ class _Overlay(MemoryStore):
 
     def __init__(self, above: dict[str, Buffer], below: Path | None) -> None:
         super().__init__(above, read_only=True)
+        self._above = above
         self._below = below
         self._disk = LocalStore(below, read_only=True) if below else None
 
@@ -50,7 +51,7 @@ class _Overlay(MemoryStore):
 
     def bytes_of(self, key: str) -> bytes:
         """Read a chunk from memory, else from the disk."""
-        value = self._store_dict.get(key)
+        value = self._above.get(key)
         return value.to_bytes() if value is not None else _bytes_below(self._below or Path(), key)
 
 

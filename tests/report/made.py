@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.problems.prompts import Prompt
+from rlbhpc.report.aspects import aspects_of
+from rlbhpc.report.gather import Report
 from rlbhpc.store import tables
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
@@ -118,3 +121,12 @@ def rates(kind: str, problems: int, rng: np.random.Generator) -> tuple[Array, Ar
     if kind == "unchanged":
         return np.maximum(base, 0.05), np.maximum(base, 0.05)
     raise ValueError(kind)
+
+
+def frames_of(report: Report) -> dict[str, pd.DataFrame]:
+    """Every table of a report by name."""
+    return {
+        name: frame
+        for aspect in aspects_of(report)
+        for name, frame in aspect.frames(report).items()
+    }

@@ -27,8 +27,8 @@ from rlbhpc.report.aspects.temperature import matched
 from rlbhpc.report.gather import Report, gather
 from rlbhpc.report.page import page
 from rlbhpc.report.speeds import speeds
-from rlbhpc.report.tables import tables
 from rlbhpc.report.terminal import print_report
+from tests.report.made import frames_of
 from tests.report.rich import PROBLEMS, SPEEDS, STEPS, N, make_regraded, make_rich
 
 
@@ -172,7 +172,7 @@ def test_a_run_that_has_none_of_it_shows_none_of_it(run: Path) -> None:
 
 
 def test_the_tables_are_written(rich: Report) -> None:
-    names = set(tables(rich))
+    names = set(frames_of(rich))
     assert names >= {
         "prompts", "chosen_checkpoints", "budget", "repeats", "perplexity_positions",
         "equal_entropy",

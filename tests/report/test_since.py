@@ -10,11 +10,11 @@ import pytest
 from rlbhpc.report.aspects import cover, sharpening, strata
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report, gather
-from rlbhpc.report.tables import tables
 from rlbhpc.stats.area import log_area
 from rlbhpc.stats.cover import posterior_above
 from rlbhpc.stats.paired import paired_interval
 from rlbhpc.verify.verdict import Status
+from tests.report.made import frames_of
 from tests.report.rich import make_rich
 
 
@@ -67,7 +67,7 @@ def test_the_words_of_a_problem_set_are_strata(rich: Report) -> None:
     assert pair.solved is not None
     assert cells == (len(pair.solved.base_only), len(pair.solved.trained_only))
     assert "level: 1" in words(strata.comparison(rich, pair))
-    assert set(tables(rich)["strata"]["by"]) == {"level", strata.BY_RATE}
+    assert set(frames_of(rich)["strata"]["by"]) == {"level", strata.BY_RATE}
 
 
 def test_a_power_of_one_is_the_base_as_it_was_sampled(rich: Report) -> None:
@@ -82,7 +82,7 @@ def test_a_power_of_one_is_the_base_as_it_was_sampled(rich: Report) -> None:
         assert found.effective_n[found.chosen] >= sharpening.LEAST_EFFECTIVE / 2
     assert {found.of.base.arm for found in sharpening.sharpenings(rich)} >= {"base"}
     assert "samples that still count" in words(sharpening.comparison(rich, rich.final[0]))
-    assert set(tables(rich)["sharpening"]["samples"]) == {"all", "odd"}
+    assert set(frames_of(rich)["sharpening"]["samples"]) == {"all", "odd"}
 
 
 def test_nothing_is_sharpened_of_counts_alone(rich: Report) -> None:
@@ -105,7 +105,7 @@ def test_cover_and_area_stand_beside_their_differences(rich: Report) -> None:
     assert float(trained.area_difference.estimate) == pytest.approx(areas.mean())
     base = next(arm for arm in found if arm.of.arm == "base")
     assert base.pair is None and base.cover_difference is None
-    frames = tables(rich)
+    frames = frames_of(rich)
     assert set(frames["cover"]["tau"]) == set(cover.LEVELS.tolist())
     assert {"area", "area_lower", "difference"} <= set(frames["area"])
     assert {"answer_entropy", "answer_entropy_lower"} <= set(frames["answers"])
