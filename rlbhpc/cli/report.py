@@ -68,7 +68,7 @@ def report(
     from rlbhpc.report.aspects.regraded import lay_beside
     from rlbhpc.report.gather import gather, read_pair
     from rlbhpc.report.phrases import several
-    from rlbhpc.report.tables import as_records
+    from rlbhpc.report.records import as_records
     from rlbhpc.report.terminal import print_answer, print_notes, print_report
     from rlbhpc.report.write import write_report
 
