@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import tostring
 
 import numpy as np
@@ -17,7 +18,8 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
-from rlbhpc.report import ahead, second
+from rlbhpc.report import ahead, aspects, second
+from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.aspects import evidence as shown
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence
 from rlbhpc.report.gather import Report, gather
@@ -283,3 +285,15 @@ def test_a_second_process_that_dies_changes_nothing(
         pool.submit(os._exit, 1)
         ahead.work_ahead(report, pool)
         assert page(report) == html
+
+
+def test_a_table_of_a_study_takes_the_place_of_one_of_the_same_name(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside a table that waits for another process. Nobody checks the types of a plugin."""
+    metrics: Any = ["accuracy histogram"]
+    frame = pd.DataFrame({"own": [1]})
+    own = Aspect(Part.MORE, tables=lambda _: {"coverage": frame}, metrics=metrics)
+    monkeypatch.setattr(aspects, "ASPECTS", (*aspects.ASPECTS, own))
+    write_report(gather(run), tmp_path)
+    assert list(pd.read_csv(tmp_path / "coverage.csv")) == ["own"]

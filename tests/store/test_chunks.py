@@ -14,35 +14,29 @@ from zarr.storage import MemoryStore
 
 from rlbhpc.store import chunks, cube_schema
 
-SHAPES = {
-    "int8": (7, 5, 3),
-    "float32": (4, 9, 2),
-    "int64": (5, 6),
-    "string": (6, 3),
-    "int32": (),
-    "string of one": (),
-}
-CHUNKS = {
-    "int8": (3, 2, 1),
-    "float32": (4, 4, 1),
-    "int64": (5, 1),
-    "string": (4, 1),
-    "int32": (),
-    "string of one": (),
+# Shape and chunks by type.
+LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "int8": ((7, 5, 3), (3, 2, 1)),
+    "float32": ((4, 9, 2), (4, 4, 1)),
+    "int64": ((5, 6), (5, 1)),
+    "int32": ((), ()),
+    "string": ((6, 3), (4, 1)),
+    "string of one": ((), ()),
 }
 
 
 @cache
 def stored(dtype: str) -> tuple[zarr.Array[Any], dict[str, Any]]:
+    shape, lengths = LAYOUTS[dtype]
     above: dict[str, Any] = {}
     group = zarr.create_group(MemoryStore(above))
     real = np.dtypes.StringDType() if dtype.startswith("string") else np.dtype(dtype)
     array = group.create_array(
-        "x", shape=SHAPES[dtype], chunks=CHUNKS[dtype], dtype=real,
+        "x", shape=shape, chunks=lengths, dtype=real,
         compressors=cube_schema.codecs(real),
     )  # fmt: skip
     rng = np.random.default_rng(0)
-    array[...] = rng.integers(-100, 100, SHAPES[dtype]).astype(real)
+    array[...] = rng.integers(-100, 100, shape).astype(real)
     return array, above
 
 
@@ -51,7 +45,7 @@ def keys(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[int | slice, ...]]:
     return st.tuples(*of_each)
 
 
-@pytest.mark.parametrize("dtype", SHAPES)
+@pytest.mark.parametrize("dtype", LAYOUTS)
 @given(data=st.data())
 def test_every_choice_is_what_zarr_reads(dtype: str, data: st.DataObject) -> None:
     array, above = stored(dtype)
@@ -85,7 +79,7 @@ def test_a_small_choice_keeps_no_chunk_in_memory() -> None:
     assert kept.size == 1
 
 
-@pytest.mark.parametrize("dtype", SHAPES)
+@pytest.mark.parametrize("dtype", LAYOUTS)
 def test_a_flipped_bit_is_an_error(dtype: str) -> None:
     array, above = stored(dtype)
 
@@ -98,7 +92,7 @@ def test_a_flipped_bit_is_an_error(dtype: str) -> None:
         chunks.read(array, (slice(None),) * array.ndim, flipped)
 
 
-@pytest.mark.parametrize("dtype", SHAPES)
+@pytest.mark.parametrize("dtype", LAYOUTS)
 def test_a_chunk_of_another_array_is_an_error(dtype: str) -> None:
     array, _ = stored(dtype)
     other = "float32" if dtype != "float32" else "int64"
