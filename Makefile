@@ -59,7 +59,7 @@ cluster-up: ## a throw-away Slurm and Apptainer on this host, for the cluster te
 	slurm/image.sh
 	slurm/up.sh
 
-cluster-test: $(STAMP) ## the tests on a real Slurm and a real Apptainer (about 12 minutes; after cluster-up)
+cluster-test: $(STAMP) ## the tests on a real Slurm and a real Apptainer (about half an hour; after cluster-up)
 	$(RUN) python -m pytest -m cluster
 
 cluster-down: ## take it down again
