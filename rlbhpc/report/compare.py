@@ -67,9 +67,20 @@ class Comparison:
     look: LookRecord | None = None
 
     @property
+    def problem_set(self) -> str:
+        """The problem set of both sides."""
+        return self.base.problem_set
+
+    @property
+    def key(self) -> dict[str, str | int]:
+        """Columns that tell its rows in a table from those of others."""
+        sides = {"base": self.base.arm, "trained": self.trained.arm}
+        return {"problem_set": self.problem_set, **sides, "step": self.trained.step}
+
+    @property
     def title(self) -> str:
         """Name both sides and the problem set."""
-        return f"{self.trained.label} against {self.base.label} on {self.base.problem_set}"
+        return f"{self.trained.label} against {self.base.label} on {self.problem_set}"
 
     @property
     def subject(self) -> tuple[tuple[str, int], tuple[str, int], str]:

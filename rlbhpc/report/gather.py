@@ -7,11 +7,11 @@ cannot disagree.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -37,6 +37,7 @@ from rlbhpc.sweep.remember import PROBE
 
 #: Replicates where no study says how many.
 REPLICATES: Final = 1000
+P = TypeVar("P")
 #: Base arm and trained arm.
 Pair = tuple[str, str]
 
@@ -110,6 +111,13 @@ class Report:
     def problem_sets(self) -> list[str]:
         """Problem sets in the order of the study."""
         return list(dict.fromkeys(arm.problem_set for arm in self.measured))
+
+    def by_set(self, parts: Sequence[P]) -> Iterator[tuple[str, list[P]]]:
+        """Problem sets that have any of these: arms, comparisons, or what is ``of`` one of them."""
+        for name in self.problem_sets:
+            chosen = [part for part in parts if _set_of(part) == name]
+            if chosen:
+                yield name, chosen
 
     @cached_property
     def colours(self) -> Colours:
@@ -279,6 +287,10 @@ def _lines(arms: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Li
             if enough:
                 lines.append(Line(base, tuple(enough)))
     return lines
+
+
+def _set_of(part: Any) -> str:
+    return str(getattr(part, "of", part).problem_set)
 
 
 def _compared(base: Measured, trained: Measured, draws: Draws, settings: Settings) -> Comparison:

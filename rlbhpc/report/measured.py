@@ -72,6 +72,11 @@ class Measured:
     curve: PassCurve | None = None
 
     @property
+    def key(self) -> dict[str, str | int]:
+        """Columns that tell its rows in a table from those of others."""
+        return {"problem_set": self.problem_set, "arm": self.arm, "step": self.step}
+
+    @property
     def group(self) -> str:
         """Where its samples stand in the results."""
         return f"{self.arm}/{self.problem_set}"

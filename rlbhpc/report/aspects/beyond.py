@@ -124,19 +124,17 @@ def _forecast(plan: More) -> list[Node]:
 def section(report: Report) -> list[Node]:
     """Extrapolated curves and their checks, problem set by problem set."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in beyond(report) if arm.of.problem_set == set_name]
-        if arms:
-            nodes += [
-                el("h3", f"{set_name}: pass@k beyond the samples"),
-                figure(
-                    "Observed up to n; beyond (dotted), the middle and the envelope of three "
-                    "models (Beta, Beta with unsolvable problems, power law), for these problems. "
-                    "Rings: what a tenth of the samples predicted for n.",
-                    extrapolation_chart(arms, report.colours),
-                ),
-                _checks(arms, set_name),
-            ]
+    for set_name, arms in report.by_set(beyond(report)):
+        nodes += [
+            el("h3", f"{set_name}: pass@k beyond the samples"),
+            figure(
+                "Observed up to n; beyond (dotted), the middle and the envelope of three "
+                "models (Beta, Beta with unsolvable problems, power law), for these problems. "
+                "Rings: what a tenth of the samples predicted for n.",
+                extrapolation_chart(arms, report.colours),
+            ),
+            _checks(arms, set_name),
+        ]
     return nodes
 
 
@@ -174,9 +172,7 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
         band, check = arm.prediction.band, arm.check
         reach = int(arm.of.curve.k[-1]) if arm.of.curve else 0
         columns = {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "k": arm.prediction.k,
             "beyond_n": arm.prediction.k > reach,
             "predicted": band.estimate,
@@ -214,10 +210,7 @@ def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:
     """Chance of a decision by samples per problem, one row per undecided comparison and size."""
     rows = [
         {
-            "problem_set": plan.of.base.problem_set,
-            "base": plan.of.base.arm,
-            "trained": plan.of.trained.arm,
-            "step": plan.of.trained.step,
+            **plan.of.key,
             "n": size.n,
             "decided": size.decided,
             "simulations": plan.studies,
@@ -231,10 +224,8 @@ def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name in report.problem_sets:
-        parts = [part for part in beyond(report) if part.of.problem_set == set_name]
-        if parts:
-            yield f"extrapolation-{set_name}", extrapolation_chart(parts, report.colours)
+    for set_name, parts in report.by_set(beyond(report)):
+        yield f"extrapolation-{set_name}", extrapolation_chart(parts, report.colours)
 
 
 ASPECT = Aspect(

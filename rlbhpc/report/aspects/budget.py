@@ -143,9 +143,7 @@ def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
     """pass@budget with its interval, one row per arm and budget."""
     return stacked(
         {
-            "problem_set": curve.of.problem_set,
-            "arm": curve.of.arm,
-            "step": curve.of.step,
+            **curve.of.key,
             "unit": curve.unit,
             "budget": curve.spent,
             "pass_at_budget": curve.interval.estimate,

@@ -187,10 +187,7 @@ def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
         for name, k, interval in ends:
             rows.append(
                 {
-                    "problem_set": pair.base.problem_set,
-                    "base": pair.base.arm,
-                    "trained": pair.trained.arm,
-                    "step": pair.trained.step,
+                    **pair.key,
                     "metric": name,
                     "k": k,
                     "difference": float(interval.estimate),

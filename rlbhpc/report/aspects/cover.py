@@ -90,19 +90,17 @@ def _above(report: Report, arm: Measured) -> NDArray[np.float64]:
 def section(report: Report) -> list[Node]:
     """Curves, differences and areas, problem set by problem set."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in covered(report) if arm.of.problem_set == set_name]
-        if arms:
-            caption = (
-                "Left: share of problems that are solved with a probability of at least τ. "
-                "Right: trained minus base, paired over problems, with an interval at each τ."
-            )
-            nodes += [
-                el("h3", f"{set_name}: rates and areas"),
-                figure(caption, cover_chart(arms, report.colours)),
-                _table(arms, set_name),
-                _areas(arms, set_name),
-            ]
+    for set_name, arms in report.by_set(covered(report)):
+        caption = (
+            "Left: share of problems that are solved with a probability of at least τ. "
+            "Right: trained minus base, paired over problems, with an interval at each τ."
+        )
+        nodes += [
+            el("h3", f"{set_name}: rates and areas"),
+            figure(caption, cover_chart(arms, report.colours)),
+            _table(arms, set_name),
+            _areas(arms, set_name),
+        ]
     if not nodes:
         return []
     words = (
@@ -144,9 +142,7 @@ def cover_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     for arm in arms:
         apart = arm.cover_difference
         columns = {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "tau": LEVELS,
             "cover": arm.cover.estimate,
             "lower": arm.cover.lower,

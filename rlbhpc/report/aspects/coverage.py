@@ -154,10 +154,7 @@ def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
         cells = [np.asarray(getattr(pair.solved, name), np.int64) for name in CELLS]
         order = np.concatenate(cells)
         columns = {
-            "problem_set": pair.base.problem_set,
-            "base": pair.base.arm,
-            "trained": pair.trained.arm,
-            "step": pair.trained.step,
+            **pair.key,
             "samples": pair.solved_in,
             "cell": np.repeat(list(CELLS), [len(cell) for cell in cells]),
             "problem": np.array(pair.problems, object)[order],

@@ -131,10 +131,8 @@ def charts(report: Report) -> Iterator[tuple[str, Chart]]:
 
 def ablations(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: all comparisons of a problem set in one."""
-    for set_name in report.problem_sets:
-        pairs = [pair for pair in report.final if pair.base.problem_set == set_name]
-        if pairs:
-            yield f"ablations-{set_name}", differences_chart(pairs, report.colours)
+    for set_name, pairs in report.by_set(report.final):
+        yield f"ablations-{set_name}", differences_chart(pairs, report.colours)
 
 
 ASPECT = Aspect(

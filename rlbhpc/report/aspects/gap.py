@@ -46,10 +46,7 @@ def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """The gap with its interval, one row per comparison."""
     return pd.DataFrame(
         {
-            "problem_set": pair.base.problem_set,
-            "base": pair.base.arm,
-            "trained": pair.trained.arm,
-            "step": pair.trained.step,
+            **pair.key,
             "k": pair.gap_k,
             "delta_se": float(pair.gap.estimate),
             "lower": float(pair.gap.lower),

@@ -112,9 +112,7 @@ def memorised_frame(results: list[Memorised]) -> pd.DataFrame:
     parts = [
         pd.DataFrame(
             {
-                "problem_set": result.of.problem_set,
-                "arm": result.of.arm,
-                "step": result.of.step,
+                **result.of.key,
                 "shown": result.share,
                 "problem": result.of.sampled_problems,
                 "completed": result.completed,

@@ -56,9 +56,7 @@ def own_frame(report: Report) -> pd.DataFrame:
     """One row per arm, step, problem set and statistic."""
     return pd.DataFrame(
         {
-            "problem_set": arm.problem_set,
-            "arm": arm.arm,
-            "step": arm.step,
+            **arm.key,
             "statistic": name,
             "value": float(value.estimate),
             "lower": float(value.lower),

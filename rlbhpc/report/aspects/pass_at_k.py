@@ -77,9 +77,7 @@ def curves_frame(measured: Sequence[Measured]) -> pd.DataFrame:
     """pass@k with its interval, one row per arm, step, set and k."""
     return stacked(
         {
-            "problem_set": arm.problem_set,
-            "arm": arm.arm,
-            "step": arm.step,
+            **arm.key,
             "k": arm.curve.k,
             "pass_at_k": arm.curve.interval.estimate,
             "lower": arm.curve.interval.lower,
@@ -95,11 +93,10 @@ def curves_frame(measured: Sequence[Measured]) -> pd.DataFrame:
 
 def section(report: Report) -> list[Node]:
     """The curves in numbers, problem set by problem set."""
-    nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [m for m in report.measured if m.problem_set == set_name and m.curve]
-        if arms:
-            nodes.append(pass_at_k_table(report, f"pass@k on {set_name}, percent", arms))
+    nodes: list[Node] = [
+        pass_at_k_table(report, f"pass@k on {set_name}, percent", arms)
+        for set_name, arms in report.by_set([m for m in report.measured if m.curve])
+    ]
     return [*nodes, el("p", UNSOUND, class_="soft")] if nodes else []
 
 
@@ -124,10 +121,8 @@ def thinned(sizes: Sequence[int], most: int = _COLUMNS) -> list[int]:
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name in report.problem_sets:
-        arms = [m for m in report.measured if m.problem_set == set_name and m.curve]
-        if arms:
-            yield f"pass_at_k-{set_name}", pass_at_k_chart({set_name: arms}, report.colours)
+    for set_name, arms in report.by_set([m for m in report.measured if m.curve]):
+        yield f"pass_at_k-{set_name}", pass_at_k_chart({set_name: arms}, report.colours)
 
 
 ASPECT = Aspect(

@@ -295,18 +295,14 @@ def _ends(lines: list[Evolution], set_name: str) -> Node:
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name in report.problem_sets:
-        parts = [part for part in scored(report) if part.problem_set == set_name]
-        if parts:
-            yield f"perplexity-{set_name}", perplexity_chart(parts, report.colours)
+    for set_name, parts in report.by_set(scored(report)):
+        yield f"perplexity-{set_name}", perplexity_chart(parts, report.colours)
 
 
 def step_charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name in report.problem_sets:
-        parts = [part for part in evolutions(report) if part.problem_set == set_name]
-        if parts:
-            yield f"perplexity_over_steps-{set_name}", perplexity_steps_chart(parts, report.colours)
+    for set_name, parts in report.by_set(evolutions(report)):
+        yield f"perplexity_over_steps-{set_name}", perplexity_steps_chart(parts, report.colours)
 
 
 ASPECT = Aspect(

@@ -105,10 +105,7 @@ def _exp(log: Interval) -> Interval:
 def section(report: Report) -> list[Node]:
     """Perplexity by position, problem set by problem set."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in positions(report) if arm.of.problem_set == set_name]
-        if not arms:
-            continue
+    for set_name, arms in report.by_set(positions(report)):
         caption = (
             f"Perplexity of the first, the middle and the last {WINDOW} tokens of a response "
             "under the model that wrote it, at the sampling temperature and before top-p, with "
@@ -175,9 +172,7 @@ def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:
     """Perplexity with its interval, one row per arm and part."""
     return pd.DataFrame(
         {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "part": name,
             "perplexity": float(value.estimate),
             "lower": float(value.lower),

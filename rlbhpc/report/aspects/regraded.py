@@ -148,18 +148,16 @@ def section(report: Report) -> list[Node]:
     if len(changed) < len(arms):
         same = ", ".join(arm.of.label for arm in arms if not (arm.gained or arm.lost))
         nodes.append(el("p", f"Of {same} they judge every sample alike.", class_="soft"))
-    for set_name in report.problem_sets:
-        set_arms = [arm for arm in changed if arm.of.problem_set == set_name]
-        if set_arms:
-            caption = (
-                "Left: pass@k of the same samples under the run's grader (solid) and the other "
-                "(dotted). Right: other minus own, paired over problems, with intervals. What a "
-                "lenient grader accepts by mistake grows with k."
-            )
-            nodes += [
-                figure(caption, regraded_chart(set_arms, report.colours)),
-                _table(set_arms, set_name),
-            ]
+    for set_name, set_arms in report.by_set(changed):
+        caption = (
+            "Left: pass@k of the same samples under the run's grader (solid) and the other "
+            "(dotted). Right: other minus own, paired over problems, with intervals. What a "
+            "lenient grader accepts by mistake grows with k."
+        )
+        nodes += [
+            figure(caption, regraded_chart(set_arms, report.colours)),
+            _table(set_arms, set_name),
+        ]
     return nodes
 
 
@@ -186,9 +184,7 @@ def regraded_frame(arms: Sequence[Regraded]) -> pd.DataFrame:
     """pass@k under both graders and their difference, one row per arm and k."""
     return stacked(
         {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "k": arm.k,
             "own": arm.rates[0],
             "other": arm.rates[1],

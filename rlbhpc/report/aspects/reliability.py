@@ -105,19 +105,17 @@ def _outcomes(arm: Measured, rows: NDArray[np.int64]) -> NDArray[np.int64] | Non
 def section(report: Report) -> list[Node]:
     """Metrics, then pass@k of exactly these problems, set by set."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in reliability(report) if arm.of.problem_set == set_name]
-        if arms:
-            names = list(dict.fromkeys(name for arm in arms for name in arm.values))
-            rows: list[list[Cell]] = [
-                [arm.of.label, *(bounds(arm.values[n]) if n in arm.values else None for n in names)]
-                for arm in arms
-            ]
-            nodes += [
-                el("h3", f"{set_name}: reliability"),
-                table(f"Reliability on {set_name}, percent", ["arm", *names], rows),
-                _exactly_these(report, arms, set_name),
-            ]
+    for set_name, arms in report.by_set(reliability(report)):
+        names = list(dict.fromkeys(name for arm in arms for name in arm.values))
+        rows: list[list[Cell]] = [
+            [arm.of.label, *(bounds(arm.values[n]) if n in arm.values else None for n in names)]
+            for arm in arms
+        ]
+        nodes += [
+            el("h3", f"{set_name}: reliability"),
+            table(f"Reliability on {set_name}, percent", ["arm", *names], rows),
+            _exactly_these(report, arms, set_name),
+        ]
     if not nodes:
         return []
     words = (
@@ -152,9 +150,7 @@ def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:
     """Reliability metrics with intervals, one row per arm, step, set and metric."""
     return pd.DataFrame(
         {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "metric": name,
             "value": float(value.estimate),
             "lower": float(value.lower),

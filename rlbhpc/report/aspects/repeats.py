@@ -103,10 +103,7 @@ def as_stored(report: Report, arm: Measured) -> bool:
 def section(report: Report) -> list[Node]:
     """Show whether samples that should be independent are."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in repeats(report) if arm.of.problem_set == set_name]
-        if not arms:
-            continue
+    for set_name, arms in report.by_set(repeats(report)):
         rows: list[list[Cell]] = [
             [arm.of.label, arm.problems, arm.responses, bounds(arm.distinct),
              bounds(arm.effective), arm.longest or None]
@@ -166,9 +163,7 @@ def repeats_frame(arms: Sequence[Repeats]) -> pd.DataFrame:
     """Repeated responses, one row per arm."""
     return pd.DataFrame(
         {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "problems": arm.problems,
             "responses": arm.responses,
             "longest_repeated": arm.longest,

@@ -83,10 +83,7 @@ def of_compared(report: Report) -> list[Responses]:
 def section(report: Report) -> list[Node]:
     """Entropy and length, problem set by problem set."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        measures = [m for m in responses(report) if m.of.problem_set == set_name]
-        if not measures:
-            continue
+    for set_name, measures in report.by_set(responses(report)):
         caption = (
             "Entropy of the next token over all response tokens, at the sampling temperature "
             "and before top-p, and tokens per response, both with intervals over problems; "
@@ -164,9 +161,7 @@ def responses_frame(measures: Sequence[Responses]) -> pd.DataFrame:
         arm = measure.of
         curve = arm.curve.interval.estimate if arm.curve else np.array([np.nan])
         row: dict[str, object] = {
-            "problem_set": arm.problem_set,
-            "arm": arm.arm,
-            "step": arm.step,
+            **arm.key,
         }
         for name, interval in (("entropy", measure.entropy), ("tokens", measure.tokens)):
             row |= {
@@ -185,10 +180,8 @@ def responses_frame(measures: Sequence[Responses]) -> pd.DataFrame:
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name in report.problem_sets:
-        parts = [part for part in responses(report) if part.of.problem_set == set_name]
-        if parts:
-            yield f"entropy-{set_name}", entropy_chart(parts, report.colours)
+    for set_name, parts in report.by_set(responses(report)):
+        yield f"entropy-{set_name}", entropy_chart(parts, report.colours)
 
 
 ASPECT = Aspect(

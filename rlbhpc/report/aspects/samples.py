@@ -74,9 +74,7 @@ def samples_frame(measured: Sequence[Measured]) -> pd.DataFrame:
     """What became of the samples, one row per arm, step and set; empty where it is not known."""
     rows = [
         {
-            "problem_set": arm.problem_set,
-            "arm": arm.arm,
-            "step": arm.step,
+            **arm.key,
             "problems": len(arm.problems),
             "problems_without_samples": int((~arm.sampled).sum()),
             "samples_per_problem": arm.depth,

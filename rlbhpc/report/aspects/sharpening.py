@@ -179,10 +179,7 @@ def sharpening_frame(sharpenings: list[Sharpening]) -> pd.DataFrame:
         for which, i, value, rest in parts:
             rows.append(
                 {
-                    "problem_set": pair.base.problem_set,
-                    "base": pair.base.arm,
-                    "trained": pair.trained.arm,
-                    "step": pair.trained.step,
+                    **pair.key,
                     "samples": which,
                     "power": POWERS[i],
                     "effective_n": float(sharpening.effective_n[i]),

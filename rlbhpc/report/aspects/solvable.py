@@ -24,17 +24,20 @@ _GROUPS: Final = 12
 def section(report: Report) -> list[Node]:
     """The groups of each problem set with several arms."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in report.compared if arm.problem_set == set_name]
-        if len(arms) > 1:
-            chart = solvable_chart(arms)
-            reach = int(chart.frame["samples"].iloc[0]) if len(chart.frame) else 0
-            caption = (
-                f"Problems of {set_name} by the exact set of arms that solve them at least once in "
-                f"{reach:,} samples, the largest groups; the ids are in solvable.csv."
-            )
-            nodes += [el("h3", f"{set_name}: who solves what"), figure(caption, chart)]
+    for set_name, arms in _several(report):
+        chart = solvable_chart(arms)
+        reach = int(chart.frame["samples"].iloc[0]) if len(chart.frame) else 0
+        caption = (
+            f"Problems of {set_name} by the exact set of arms that solve them at least once in "
+            f"{reach:,} samples, the largest groups; the ids are in solvable.csv."
+        )
+        nodes += [el("h3", f"{set_name}: who solves what"), figure(caption, chart)]
     return nodes
+
+
+def _several(report: Report) -> list[tuple[str, list[Measured]]]:
+    """The compared arms of each problem set that has more than one."""
+    return [(name, arms) for name, arms in report.by_set(report.compared) if len(arms) > 1]
 
 
 def solvable_chart(arms: Sequence[Measured]) -> Chart:
@@ -86,20 +89,14 @@ def solvable_frame(arms: Sequence[Measured]) -> pd.DataFrame:
 
 
 def _tables(report: Report) -> dict[str, pd.DataFrame]:
-    frames = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in report.compared if arm.problem_set == set_name]
-        if len(arms) > 1:
-            frames.append(solvable_frame(arms))
+    frames = [solvable_frame(arms) for _, arms in _several(report)]
     return {"solvable": pd.concat(frames, ignore_index=True)} if frames else {}
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name in report.problem_sets:
-        arms = [arm for arm in report.compared if arm.problem_set == set_name]
-        if len(arms) > 1:
-            yield f"solvable_sets-{set_name}", solvable_chart(arms)
+    for set_name, arms in _several(report):
+        yield f"solvable_sets-{set_name}", solvable_chart(arms)
 
 
 ASPECT = Aspect(Part.RESPONSES, section, tables=_tables)

@@ -157,10 +157,7 @@ def strata_frame(parts: list[Stratum]) -> pd.DataFrame:
     """One row per comparison and stratum."""
     return pd.DataFrame(
         {
-            "problem_set": part.of.base.problem_set,
-            "base": part.of.base.arm,
-            "trained": part.of.trained.arm,
-            "step": part.of.trained.step,
+            **part.of.key,
             "by": part.by,
             "stratum": part.name,
             "problems": part.problems,

@@ -129,20 +129,18 @@ def first_judged(
 def section(report: Report) -> list[Node]:
     """Votes and answers, problem set by problem set."""
     nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        arms = [arm for arm in votes(report) if arm.of.problem_set == set_name]
-        if arms:
-            caption = (
-                "Bold with dots: chance that the most frequent answer of k samples is right, ties "
-                "split, with its interval. Thin: chance that any of them is right. What lies "
-                "between is there but not found by a vote."
-            )
-            nodes += [
-                el("h3", f"{set_name}: majority votes"),
-                figure(caption, majority_chart(arms, report.colours)),
-                _majorities(arms, set_name),
-                _answers(arms, set_name),
-            ]
+    for set_name, arms in report.by_set(votes(report)):
+        caption = (
+            "Bold with dots: chance that the most frequent answer of k samples is right, ties "
+            "split, with its interval. Thin: chance that any of them is right. What lies "
+            "between is there but not found by a vote."
+        )
+        nodes += [
+            el("h3", f"{set_name}: majority votes"),
+            figure(caption, majority_chart(arms, report.colours)),
+            _majorities(arms, set_name),
+            _answers(arms, set_name),
+        ]
     return nodes
 
 
@@ -166,9 +164,7 @@ def majority_frame(arms: Sequence[Votes]) -> pd.DataFrame:
     """maj@k with its interval and pass@k, one row per arm and k."""
     return stacked(
         {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "k": arm.k,
             "maj_at_k": arm.majority.estimate,
             "lower": arm.majority.lower,
@@ -183,9 +179,7 @@ def answers_frame(arms: Sequence[Votes]) -> pd.DataFrame:
     """Entropy of a problem's answers and how many differ, one row per arm."""
     return pd.DataFrame(
         {
-            "problem_set": arm.of.problem_set,
-            "arm": arm.of.arm,
-            "step": arm.of.step,
+            **arm.of.key,
             "samples": arm.samples,
         }
         | {
@@ -219,10 +213,8 @@ def _answers(arms: list[Votes], set_name: str) -> Node:
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name in report.problem_sets:
-        parts = [part for part in votes(report) if part.of.problem_set == set_name]
-        if parts:
-            yield f"majority-{set_name}", majority_chart(parts, report.colours)
+    for set_name, parts in report.by_set(votes(report)):
+        yield f"majority-{set_name}", majority_chart(parts, report.colours)
 
 
 ASPECT = Aspect(
