@@ -23,6 +23,7 @@ HERE = {
     "models/Qwen2.5-7B": "model",
     "models/my-rl": "rl",
     "math500,aime24": "countdown",
+    "--watch 300": "--watch 60",
     "-p short": "-p low",
     "-p gpu -A my-account": "-p low -A dev",
     "my-rl-against-Qwen2.5-7B": "rl-against-model",
