@@ -192,11 +192,11 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
     assert {path.name for path in stage.glob("*/*.safetensors")} == {"model.safetensors"}
 
 
-# Three minutes each; the image's case holds all that the bare one does.
-TRAINED_IN = ["bare", "image"] if os.environ.get("RLBHPC_SOAK") == "1" else ["image"]
+# What runs in the image holds all that runs outside of it, and each takes minutes.
+PLACES = ["bare", "image"] if os.environ.get("RLBHPC_SOAK") == "1" else ["image"]
 
 
-@pytest.mark.parametrize("place", TRAINED_IN)
+@pytest.mark.parametrize("place", PLACES)
 def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: str) -> None:
     if place == "image" and not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
@@ -285,7 +285,7 @@ def test_a_qos_that_refuses_is_told_and_leaves_nothing_in_the_queue(site: Site) 
     assert site.status(str(site.folder / "runs" / "tiny"))["missing"] == 0
 
 
-@pytest.mark.parametrize("place", ["bare", "image"])
+@pytest.mark.parametrize("place", PLACES)
 def test_the_rehearsal_brings_one_task_back_and_not_the_other(site: Site, place: str) -> None:
     if place == "image" and not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
