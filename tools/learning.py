@@ -33,18 +33,30 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Trained on the held-out problems": ("ttrl-test", "oracle"),
     "Controls": ("random", "inverted", "format", "likelihood", "noisy"),
 }  # fmt: skip
+COLOURS: Final = dict(
+    zip(GROUPS, ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#7f7f7f"), strict=True)
+)
+# Training steps whose mean a point of a curve is.
+SMOOTH: Final = 4
 PROGRAMS: Final = ("absolute-zero", "chance")
 KINDS: Final = ("deduction", "abduction", "induction")
 
 
+Curve = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+"""Steps and values."""
+
+
 @dataclass(frozen=True)
 class Row:
-    """All whole seeds of one recipe against the base."""
+    """All whole seeds of one recipe against the base, or against those of another recipe.
+
+    ``start``: pass@1 of the other side.
+    """
 
     recipe: str
     answer: Answer
     entropy: float
-    reward: tuple[float, float]
+    start: float
 
     @property
     def clears(self) -> bool:
@@ -69,28 +81,37 @@ def entropy_of(samples: xr.Dataset) -> float:
     return float(last["entropy_sum"].sum() / last["n_tokens"].where(last["n_tokens"] > 0).sum())
 
 
-def row_of(
-    tree: xr.DataTree, recipe: str, problem_set: str, where: Any = slice(None)
-) -> Row | None:
-    """Compare the seeds that have as many samples as the base with it; None where none has."""
-    base = counts_of(tree[f"base/{problem_set}"].dataset, where)
-    groups = {
-        f"{recipe}-s{seed}": tree[f"{recipe}-s{seed}/{problem_set}"].dataset
-        for seed in range(9)
-        if f"/{recipe}-s{seed}/{problem_set}" in tree.groups
+def whole_seeds(tree: xr.DataTree, recipe: str, problem_set: str) -> dict[str, xr.Dataset]:
+    """Samples of the seeds of a recipe that have as many as the base, by arm."""
+    asked = counts_of(tree[f"base/{problem_set}"].dataset).n
+    arms = ["base"] if recipe == "base" else [f"{recipe}-s{seed}" for seed in range(9)]
+    found = {
+        arm: tree[f"{arm}/{problem_set}"].dataset
+        for arm in arms
+        if f"/{arm}/{problem_set}" in tree.groups
     }
-    groups = {arm: group for arm, group in groups.items()
-              if (counts_of(group, where).n == base.n).all()}  # fmt: skip
-    if not groups:
+    return {arm: group for arm, group in found.items() if (counts_of(group).n == asked).all()}
+
+
+def row_of(
+    tree: xr.DataTree,
+    recipe: str,
+    problem_set: str,
+    where: Any = slice(None),
+    against: str = "base",
+) -> Row | None:
+    """Compare the whole seeds of a recipe with the base, or with all seeds of another recipe."""
+    groups = whole_seeds(tree, recipe, problem_set)
+    others = [counts_of(g, where) for g in whole_seeds(tree, against, problem_set).values()]
+    if not groups or not others:
         return None
-    rewards = [tree[f"training/{arm}"].dataset["critic.score.mean"].values for arm in groups]
+    base = Counts.of(sum(other.n for other in others), sum(other.c for other in others))
     return Row(
         recipe,
         answer(base, [counts_of(group, where) for group in groups.values()]),
         float(np.mean([entropy_of(group) for group in groups.values()])),
-        tuple(float(np.mean([r[part] for r in rewards]))
-              for part in (slice(4), slice(-4, None))),  # type: ignore[arg-type]
-    )  # fmt: skip
+        float(base.pass_at_k(1).mean()),
+    )
 
 
 def points(interval: Interval) -> str:
@@ -135,23 +156,22 @@ def labels_table(tree: xr.DataTree) -> str:
 
 
 def programs_table(tree: xr.DataTree) -> str:
-    """Absolute Zero beside its control, by type of task."""
+    """Absolute Zero and its control against their base, and against each other, by type of task."""
     lines = [
-        "| | tasks | seeds | base | pass@1, points | lost | gained | in a word |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | against | tasks | its pass@1 | seeds | pass@1, points | lost | gained | in a word |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    base = tree["base/program-tasks"].dataset
-    ids = base["problem"].values.astype(str)
-    for recipe in PROGRAMS:
+    ids = tree["base/program-tasks"].dataset["problem"].values.astype(str)
+    for recipe, against in (("absolute-zero", "base"), ("chance", "base"), PROGRAMS):
         for kind in KINDS:
             where = np.flatnonzero([f"/{kind}" in i for i in ids])
-            row = row_of(tree, recipe, "program-tasks", where)
+            row = row_of(tree, recipe, "program-tasks", where, against)
             if row is not None:
-                start, found = counts_of(base, where).pass_at_k(1).mean(), row.answer
+                found = row.answer
                 lines.append(
-                    f"| `{recipe}` | {kind} | {found.seeds} | {100 * start:.1f} % | "
-                    f"{points(found.efficiency)} | {found.lost.count} | {found.gained.count} | "
-                    f"{found.word} |"
+                    f"| `{recipe}` | `{against}` | {kind} | {100 * row.start:.1f} % | "
+                    f"{found.seeds} | {points(found.efficiency)} | {found.lost.count} | "
+                    f"{found.gained.count} | {found.word} |"
                 )
     return "\n".join(lines)
 
@@ -160,7 +180,6 @@ def draw(rows: Mapping[str, list[Row]], path: Path) -> None:
     """Differences at k = 1 and at k = 256 with their intervals, a line per recipe."""
     members = [(group, row) for group, found in rows.items() for row in found]
     figure, axes = plt.subplots(1, 2, figsize=(9, 0.9 + 0.24 * len(members)), sharey=True)
-    colours = dict(zip(rows, ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#7f7f7f"), strict=True))
     sides: tuple[tuple[str, Callable[[Answer], Interval]], ...] = (
         ("pass@1, points", lambda found: found.efficiency),
         ("pass@256, points", lambda found: found.net),
@@ -170,33 +189,84 @@ def draw(rows: Mapping[str, list[Row]], path: Path) -> None:
         for y, (group, row) in enumerate(members):
             found = pick(row.answer)
             bounds = 100 * np.array([found.low, found.high])
-            ax.plot(bounds, [y, y], color=colours[group], lw=1.4)
-            ax.plot(100 * float(found.estimate), y, "o", color=colours[group], ms=4)
+            ax.plot(bounds, [y, y], color=COLOURS[group], lw=1.4)
+            ax.plot(100 * float(found.estimate), y, "o", color=COLOURS[group], ms=4)
         ax.set_title(title, fontsize=9)
         ax.tick_params(labelsize=8)
     axes[0].set_yticks(range(len(members)), [row.recipe for _, row in members])
     axes[0].invert_yaxis()
-    for group, colour in colours.items():
-        axes[1].plot([], [], color=colour, label=group)
+    for group in rows:
+        axes[1].plot([], [], color=COLOURS[group], label=group)
     figure.legend(loc="lower center", ncols=3, fontsize=7, frameon=False)
     figure.tight_layout(rect=(0, 1.1 / (0.9 + 0.24 * len(members)) / 2, 1, 1))
     figure.savefig(path, dpi=130)
 
 
+def curve(tree: xr.DataTree, recipe: str, name: str) -> Curve | None:
+    """A metric of finished trainings, averaged over seeds and over :data:`SMOOTH` steps."""
+    runs = [
+        tree[f"training/{recipe}-s{seed}"].dataset[name]
+        for seed in range(9)
+        if f"/training/{recipe}-s{seed}" in tree.groups
+    ]
+    if not runs:
+        return None
+    steps = max(run.size for run in runs)
+    mean = np.mean([run.values for run in runs if run.size == steps], 0)
+    kernel = np.full(SMOOTH, 1 / SMOOTH)
+    return np.arange(SMOOTH, steps + 1), np.convolve(mean, kernel, "valid")
+
+
+def draw_training(countdown: xr.DataTree, programs: xr.DataTree | None, path: Path) -> None:
+    """What the trainings themselves saw: right responses, votes, and solved tasks."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.2))
+    titles = ("right responses", "votes of TTRL", "solved tasks")
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set_title(title, fontsize=9)
+        ax.set_xlabel("training step", fontsize=8)
+        ax.tick_params(labelsize=8)
+
+    def line(ax: Any, tree: xr.DataTree, recipe: str, name: str, **style: Any) -> None:
+        points = curve(tree, recipe, name)
+        if points is not None:
+            ax.plot(*points, lw=1.2, **style)
+
+    for group, recipes in GROUPS.items():
+        axes[0].plot([], [], color=COLOURS[group], label=group)
+        for recipe in recipes:
+            line(axes[0], countdown, recipe, "critic.score.mean", color=COLOURS[group])
+    for recipe, colour in (("ttrl", "#0072b2"), ("ttrl-test", "#e69f00")):
+        for name, dash in (("label_accuracy", "-"), ("majority_ratio", "--")):
+            words = f"{recipe}, {name.replace('_', ' ')}"
+            line(axes[1], countdown, recipe, f"ttrl.{name}", color=colour, ls=dash, label=words)
+    if programs is not None:
+        for kind, colour in zip(KINDS, ("#0072b2", "#009e73", "#cc79a7"), strict=True):
+            for recipe, dash in zip(PROGRAMS, ("-", "--"), strict=True):
+                words = f"{recipe}, {kind}"
+                line(axes[2], programs, recipe, f"azr.solved.{kind}", color=colour, ls=dash,
+                     label=words)  # fmt: skip
+    for ax in axes:
+        ax.legend(fontsize=6, frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
 def main(countdown: Path, programs: Path | None = None) -> None:
-    """Write page and figure."""
+    """Write page and figures."""
     tree = open_cube(countdown)
+    tasks = None if programs is None else open_cube(programs)
     found = {
         group: [row for recipe in recipes if (row := row_of(tree, recipe, "held-out")) is not None]
         for group, recipes in GROUPS.items()
     }
     draw(found, DOCS / "learning.png")
+    draw_training(tree, tasks, DOCS / "learning-steps.png")
     tables = {
         "countdown": countdown_table(tree, found),
         "labels": labels_table(tree),
     }
-    if programs is not None:
-        tables["programs"] = programs_table(open_cube(programs))
+    if tasks is not None:
+        tables["programs"] = programs_table(tasks)
     page = DOCS / "learning.md"
     text = page.read_text()
     for name, table in tables.items():
