@@ -219,11 +219,12 @@ def curve(tree: xr.DataTree, recipe: str, name: str) -> Curve | None:
 
 def draw_training(countdown: xr.DataTree, programs: xr.DataTree | None, path: Path) -> None:
     """What the trainings themselves saw: right responses, votes, and solved tasks."""
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.2))
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4))
     titles = ("right responses", "votes of TTRL", "solved tasks")
     for ax, title in zip(axes, titles, strict=True):
         ax.set_title(title, fontsize=9)
         ax.set_xlabel("training step", fontsize=8)
+        ax.set_xticks(range(4, 25, 4))
         ax.tick_params(labelsize=8)
 
     def line(ax: Any, tree: xr.DataTree, recipe: str, name: str, **style: Any) -> None:
@@ -246,7 +247,9 @@ def draw_training(countdown: xr.DataTree, programs: xr.DataTree | None, path: Pa
                 line(axes[2], programs, recipe, f"azr.solved.{kind}", color=colour, ls=dash,
                      label=words)  # fmt: skip
     for ax in axes:
-        ax.legend(fontsize=6, frameon=False)
+        ax.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=7, frameon=False
+        )
     figure.tight_layout()
     figure.savefig(path, dpi=130)
 
