@@ -32,7 +32,7 @@ def test_values_by_verdict(name: str, right: float, wrong: float, silent: float)
     assert [reward(judged(status)) for status in statuses] == [right, wrong, silent]
 
 
-@pytest.mark.parametrize("name", ["correct", "inverted", "noisy"])
+@pytest.mark.parametrize("name", ["correct", "inverted", "noisy", "format"])
 def test_a_verifier_that_fails_gives_no_reward(name: str) -> None:
     assert math.isnan(make_reward({name: 1.0, "brevity": 0.5})(judged(Status.ERROR)))
 

@@ -71,6 +71,11 @@ class Batch:
     sampler: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     scorer: Scorer | None = None
 
+    @property
+    def scored(self) -> Tensor:
+        """Which responses could be scored, shape (B,)."""
+        return ~self.rewards.isnan()
+
     def logprobs(self) -> Tensor:
         """The policy's log-probs of the response tokens, shape (B, T): one forward pass."""
         assert self.scorer is not None

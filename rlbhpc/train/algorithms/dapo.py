@@ -44,7 +44,10 @@ class DAPO(GRPO):
 
     def select(self, batch: Batch, store: Store) -> Tensor:
         """Take groups with a signal: a mix of right and wrong."""
-        return group_std(batch.correct.float(), batch.groups, ddof=0) > 0
+        mixed = torch.zeros(len(batch.rewards), dtype=torch.bool)
+        right, groups = batch.correct[batch.scored].float(), batch.groups[batch.scored]
+        mixed[batch.scored] = group_std(right, groups, ddof=0) > 0
+        return mixed
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Add the overlong penalty."""

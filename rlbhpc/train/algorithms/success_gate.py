@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import torch
+from pydantic import Field
 from torch import Tensor
 
+from rlbhpc.study.options import Whole
 from rlbhpc.train.algorithms.algorithm import Batch, Store, group_mean
 from rlbhpc.train.algorithms.grpo import GRPO
+
+Gate = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,8 @@ class SuccessGate(GRPO):
     own: an arm that tells what zero-success groups do to a boundary.
     """
 
-    gate: float = 0.0
-    max_refills: int = 10
+    gate: Gate = 0.0
+    max_refills: Whole = 10
 
     LEARNS_FROM: ClassVar[str] = "a group with a right response"
 
@@ -35,4 +40,7 @@ class SuccessGate(GRPO):
 
     def select(self, batch: Batch, store: Store) -> Tensor:
         """Take the groups that passed."""
-        return group_mean(batch.correct.double(), batch.groups) > self.gate
+        passed = torch.zeros(len(batch.rewards), dtype=torch.bool)
+        right, groups = batch.correct[batch.scored].double(), batch.groups[batch.scored]
+        passed[batch.scored] = group_mean(right, groups) > self.gate
+        return passed

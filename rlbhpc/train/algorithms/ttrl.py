@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import nan
 from typing import ClassVar
 
 import torch
@@ -23,8 +24,9 @@ class TTRL(GRPO):
     Zuo et al. 2025 (arXiv 2504.16084). All ``samples_per_prompt`` responses vote, the first
     ``learn_from`` of them are learnt from (the authors: 64 and 32). As in their code a response
     without an answer has no vote and gets 0, and of answers with as many votes the first one
-    counts. A prompt without any answer has no reward and is left out. Gold answers and the
-    recipe's ``rewards`` are for the curves alone.
+    counts. A prompt without any answer has no reward and is left out, and so is a response whose
+    verifier failed. Gold answers and the values of the recipe's ``rewards`` are for the curves
+    alone.
     """
 
     learn_from: Count = 32
@@ -35,8 +37,10 @@ class TTRL(GRPO):
         """Compare each answer with its group's majority."""
         majority = majorities(batch)
         rewards = [
-            float("nan") if majority[group] is None else float(answer == majority[group])
-            for answer, group in zip(batch.answers, batch.groups.tolist(), strict=True)
+            nan if majority[group] is None or not scored else float(answer == majority[group])
+            for answer, group, scored in zip(
+                batch.answers, batch.groups.tolist(), batch.scored.tolist(), strict=True
+            )
         ]
         return torch.tensor(rewards, dtype=torch.float64)
 

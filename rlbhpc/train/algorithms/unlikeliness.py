@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlbhpc.study.options import Share
 from rlbhpc.train.algorithms.algorithm import Batch, Store
 from rlbhpc.train.algorithms.grpo import GRPO
 
@@ -19,17 +20,17 @@ class Unlikeliness(GRPO):
 
     He et al. 2025 (arXiv 2506.02355). Rank 0 is the most probable response, by the sampler's
     log-probs of the whole of it; of equals the first. A group without a right response keeps its
-    zeros.
+    zeros; one that could not be scored has no rank.
     """
 
-    rank_beta: float = 0.25
+    rank_beta: Share = 0.25
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Take off by rank."""
         likelihood = batch.sampler.double().sum(1)
         rewards = batch.rewards.clone()
         for group in batch.groups.unique().tolist():
-            members = torch.nonzero(batch.groups == group)[:, 0]
+            members = torch.nonzero((batch.groups == group) & batch.scored)[:, 0]
             order = torch.argsort(likelihood[members], descending=True, stable=True)
             rank = torch.empty_like(order)
             rank[order] = torch.arange(len(order))

@@ -8,6 +8,8 @@ from rlbhpc.verify.verdict import Status
 
 
 def reward(judged: Judged) -> float:
-    """Give 1 if an answer was found in a response that was not cut off."""
-    answered = judged.verdict.status not in (Status.NO_ANSWER, Status.FAILED)
+    """Give 1 if an answer was found in a response that was not cut off; NaN if none was read."""
+    if judged.verdict.status is Status.ERROR:
+        return float("nan")
+    answered = judged.verdict.status is not Status.NO_ANSWER
     return float(answered and judged.finish is not Finish.LENGTH)
