@@ -185,9 +185,8 @@ class Learner:
         metrics: dict[str, float] = {}
         if update.values is not None:
             metrics |= self._update_critic(update, step)
-        idle = (
-            not update.has_signal and not self.settings.entropy_bonus and update.reference is None
-        )
+        pulled = self.settings.entropy_bonus or update.reference is not None
+        idle = not update.kept.any() or not (update.has_signal or pulled)
         if self.algorithm.holds_policy(step) or idle:
             return metrics | {"actor/skipped": 1.0}
         return metrics | self._update_policy(update, step) | {"actor/skipped": 0.0}
@@ -198,9 +197,11 @@ class Learner:
         weights = self._row_weights(update)
         update = replace(update, marked=self._marks(update, step))
         if update.reference is None and not self.settings.entropy_bonus:
-            # A response without an advantage adds exactly 0 to the loss and to its gradient. Its
-            # tokens count in the weights above; nothing is left to compute for it.
+            # A response without an advantage or a mark adds exactly 0 to the loss and its gradient.
+            # Its tokens count in the weights above; nothing is left to compute for it.
             bearing = update.bearing
+            if update.marked is not None:
+                bearing |= update.marked.any(1) & update.kept
             update, weights = update.rows(bearing), weights[bearing]
         sums = torch.zeros(len(SUMS), dtype=torch.float64)
         for batch, live in self._micro_batches(update.responses):

@@ -100,6 +100,43 @@ def test_a_batch_without_a_signal_leaves_the_weights_alone(model: Path) -> None:
     assert torch.equal(weights(trained), before)
 
 
+@pytest.mark.parametrize("pull", [{"kl_loss": 0.1}, {"entropy_bonus": 0.1}])
+def test_nor_does_a_batch_of_which_nothing_is_kept(model: Path, pull: dict[str, float]) -> None:
+    """Whatever pulls at the policy: a gradient of 0 would still move it by Adam's momentum."""
+    from tests.train.step_case import learner, update, weights
+
+    trained = learner(model, 0, 200, **pull)  # type: ignore[arg-type]
+    given = update()
+    given = replace(given, reference=torch.zeros_like(given.advantages))
+    trained.update(given, 1)
+    before = weights(trained)
+    left_out = replace(given, kept=torch.zeros(len(given.responses), dtype=torch.bool))
+    assert trained.update(left_out, 2) == {"actor/skipped": 1.0}
+    assert torch.equal(weights(trained), before)
+
+
+def test_a_marked_token_counts_in_a_response_without_an_advantage(model: Path) -> None:
+    """kl-cov charges it; a reference of no weight makes the learner run every response."""
+    from rlbhpc.train.algorithms import make_algorithm
+    from rlbhpc.train.learner import Learner
+    from rlbhpc.train.settings import Settings
+    from tests.train.step_case import update
+
+    given = update()
+    given.advantages[::2] = 0
+    losses = []
+    for reference in (None, given.sampler):
+        settings = Settings(steps=1, sampler_cap=0.0, micro_tokens=1000)
+        trained = Learner(model, settings, make_algorithm("kl-cov", share=0.5))
+        old = trained.logprobs(trained.policy, given.responses) - 0.3
+        step = replace(given, old=old, reference=reference)
+        marked = trained._marks(step, 1)
+        assert marked is not None and marked[::2].any() and marked[1::2].any()
+        metrics = trained.update(step, 1)
+        losses.append([metrics["actor/pg_loss"], metrics["actor/grad_norm"]])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 def test_a_warm_up_moves_the_critic_alone(model: Path) -> None:
     from rlbhpc.train.algorithms import make_algorithm
     from rlbhpc.train.learner import Learner
