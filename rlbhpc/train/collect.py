@@ -147,6 +147,10 @@ def _played(
         prompts = [run.ask(problem) for problem in round_.problems]
         rollouts = _sample(run, engine, step, cursor, prompts, round_.samples, drain)
         cursor += len(prompts)
+        unfit = [r for r in rollouts if r.verdict.status is Status.ERROR and not r.text]
+        if rollouts and len(unfit) == len(rollouts):
+            why = unfit[0].verdict.rule
+            raise UserError(f"training step {step}: no task could be asked: {why}")
         try:
             round_ = rounds.send(rollouts)
         except StopIteration as ended:
@@ -180,6 +184,7 @@ def _sample(
         max_tokens=s.max_tokens,
         judge=run.judge,
         sight=run.sight,
+        tolerant=run.algorithm.MAKES_TASKS,
     )
     own: list[Rollout] | None = None
     with suppress(Interrupted), drain.interruptible():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.train.batch import Response, Shown
 from rlbhpc.train.rewards import Judged
-from rlbhpc.verify.verdict import Verdict
+from rlbhpc.verify.verdict import Status, Verdict
 
 NOTHING = np.zeros(0, np.int32)
 
@@ -84,7 +85,8 @@ class Draw:
     """Prompts to sample in one training step, and with what.
 
     ``first_group`` is the draw number of the first prompt in the whole run; ``run`` is (seed, model
-    name, step). Together with the sample index they give each response its seed.
+    name, step). Together with the sample index they give each response its seed. ``tolerant``: a
+    prompt that the model cannot hold is not the user's mistake, and its response cannot be scored.
     """
 
     engine: Engine
@@ -94,6 +96,7 @@ class Draw:
     max_tokens: int
     judge: Judge
     sight: Sight | None = None
+    tolerant: bool = False
 
     def seed(self, prompt: int, sample: int) -> int:
         """Seed of one response.
@@ -145,8 +148,11 @@ def _judged(
 ) -> Rollout:
     problem = draw.prompts[prompt].problem
     if completion.finish is Finish.ERROR:
-        raise UserError(f"rollout of {problem.id}: {completion.error}")
-    verdict = draw.judge.verify(problem, completion.text)
+        if not draw.tolerant:
+            raise UserError(f"rollout of {problem.id}: {completion.error}")
+        verdict = Verdict(Status.ERROR, rule=completion.error)
+    else:
+        verdict = draw.judge.verify(problem, completion.text)
     judged = Judged(
         problem=problem,
         text=completion.text,
@@ -167,5 +173,5 @@ def _judged(
         truncated=completion.finish is Finish.LENGTH,
         text=completion.text,
         verdict=verdict,
-        reward=draw.judge.reward(judged),
+        reward=nan if completion.finish is Finish.ERROR else draw.judge.reward(judged),
     )

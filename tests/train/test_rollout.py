@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.engine import Engine
+from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
 from rlbhpc.train.rollout import Draw, Judge, Prompt, Rollout, roll_out
@@ -55,3 +59,24 @@ def test_no_two_responses_share_a_seed() -> None:
     assert len(set(seeds)) == len(seeds) == 18
     rolled(engine)
     assert [request.seed for request in engine.asked] == seeds[:6]
+
+
+class Full:
+    """An engine that can hold no prompt."""
+
+    def generate(self, requests: Iterable[Request], _: Sampling) -> Iterator[Completion]:
+        for request in requests:
+            none = np.zeros(0, np.float32)
+            ids = np.zeros(0, np.int32)
+            yield Completion(request.tag, ids, none, none, "", Finish.ERROR, "too long")
+
+
+def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it() -> None:
+    prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
+    judge = Judge(lambda problem, text: pytest.fail(), lambda judged: pytest.fail())
+    draw = Draw(cast(Engine, Full()), [prompt], 0, (0, "m", 1), 8, judge)
+    with pytest.raises(UserError, match="rollout of toy/1: too long"):
+        roll_out(draw, samples=1, temperature=1.0)
+    (found,) = roll_out(replace(draw, tolerant=True), samples=1, temperature=1.0)
+    assert found.verdict == Verdict(Status.ERROR, rule="too long")
+    assert math.isnan(found.reward)
