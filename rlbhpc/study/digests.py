@@ -76,7 +76,8 @@ class Digests:
             record["prompt"] = study.prompts[recipe.prompt].digest
         if recipe.texts is not None:
             record["texts"] = study.text_digests[recipe.texts]
-        if (teacher := record["options"].get("teacher")) in study.models:
+        teacher = record["options"].get("teacher")
+        if isinstance(teacher, str) and teacher in study.models:
             record["options"]["teacher"] = self.digest(teacher, study.last_step(teacher))
         if recipe.teacher is not None:
             record["teacher"] |= {"arm": self._arm(recipe.teacher)}

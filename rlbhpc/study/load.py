@@ -139,7 +139,7 @@ def _check_cycles(tree: Node, file: StudyFile) -> None:
     """Refuse a model that is, through others, made from itself.
 
     Cycles of ``from`` and ``base`` were found before the sweeps; here come those that go through
-    the responses of a teacher arm.
+    a teacher, or the responses of its arm.
     """
 
     def sources(model: str) -> Iterator[str]:
@@ -149,9 +149,12 @@ def _check_cycles(tree: Node, file: StudyFile) -> None:
         if entry.train is not None:
             if entry.train.from_ is not None:
                 yield entry.train.from_
-            teacher = file.recipes[entry.train.recipe].teacher
-            if teacher is not None:
-                yield file.arms[teacher.arm].model
+            recipe = file.recipes[entry.train.recipe]
+            if recipe.teacher is not None:
+                yield file.arms[recipe.teacher.arm].model
+            own = recipe.options.get("teacher")
+            if isinstance(own, str) and own in file.models:
+                yield own
 
     depths: dict[str, int] = {}
 

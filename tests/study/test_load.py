@@ -123,6 +123,9 @@ def test_a_model_from_random_weights(study_file: Path) -> None:
 def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
     with pytest.raises(UserError, match="a cycle: rl <- rl"):
         load_study(study_file, ["recipes.grpo.teacher.arm=rl"])
+    with pytest.raises(UserError, match="a cycle: rl <- rl"):
+        load_study(study_file, ["recipes.grpo.options.teacher=rl"])
+    load_study(study_file, ["recipes.grpo.options.teacher=[rl]"])  # its type is the algorithm's
 
 
 @pytest.mark.parametrize(
