@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from rlbhpc.stats.pass_at_k import pass_at_k
 
 RIGHT: Final = 1
+MISSING: Final = -1
 # Verdicts that say nothing of the model: missing, failed generation, verifier error.
-_UNJUDGED: Final = (-1, 4, 5)
+_UNJUDGED: Final = (MISSING, 4, 5)
 
 
 def histories(verdict: NDArray[np.int8]) -> dict[str, NDArray[np.float64]]:
@@ -48,6 +49,12 @@ def histories(verdict: NDArray[np.int8]) -> dict[str, NDArray[np.float64]]:
         out["corrupted"][step] = float((twice & first & ~last).sum())
         out["extinct"][step] = float(((count > 2) & ever & ~last & ~before).sum())
     return out
+
+
+def least_rollouts(verdict: NDArray[np.int8]) -> int:
+    """Rollouts of a problem that is drawn once in a step; one drawn twice has twice as many."""
+    counts = (verdict != MISSING).sum(1)
+    return int(counts[counts > 0].min(initial=verdict.shape[1]))
 
 
 def rollout_pass_at_k(verdict: NDArray[np.int8], k: int) -> NDArray[np.float64]:

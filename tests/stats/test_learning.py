@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlbhpc.stats.learning import histories, rollout_pass_at_k
+from rlbhpc.stats.learning import histories, least_rollouts, rollout_pass_at_k
 
 
 def verdicts(rows: list[str]) -> np.ndarray[tuple[int, int, int], np.dtype[np.int8]]:
@@ -32,3 +32,15 @@ def test_pass_at_k_is_over_the_problems_of_a_step() -> None:
     assert rollout_pass_at_k(table, 2) == pytest.approx([(1 / 2 + 1) / 2, 0])
     assert rollout_pass_at_k(table, 4) == pytest.approx([1, np.nan], nan_ok=True)
     assert np.isnan(rollout_pass_at_k(np.full((2, 2, 2), -1, np.int8), 1)).all()
+
+
+def test_a_problem_that_is_drawn_twice_in_a_step_changes_no_k() -> None:
+    """At the end of a pass over the problems; an error is a rollout that was drawn."""
+    table = np.full((3, 8, 2), -1, np.int8)
+    table[:, :4, :] = 0
+    table[1, :, 1] = [0, 0, 0, 0, 1, 5, 0, 0]
+    assert least_rollouts(table) == 4
+    assert rollout_pass_at_k(table, 4)[1] == pytest.approx(4 / 7 / 3)
+    table[:2, 4:, :] = 0
+    assert least_rollouts(table) == 4, "most were drawn twice"
+    assert np.isnan(rollout_pass_at_k(np.full((2, 2, 2), -1, np.int8), 2)).all()

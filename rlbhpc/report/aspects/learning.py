@@ -16,7 +16,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.memo import once
-from rlbhpc.stats.learning import histories, rollout_pass_at_k
+from rlbhpc.stats.learning import histories, least_rollouts, rollout_pass_at_k
 from rlbhpc.store.cube_schema import ROLLOUTS
 
 #: Columns of the frame, with the words for them.
@@ -41,7 +41,7 @@ def learning_frame(report: Report) -> pd.DataFrame:
             continue
         group = node.to_dataset()
         verdict = group["verdict"].transpose("problem", "rollout", "train_step").values
-        n = int((verdict >= 0).sum(1).max())
+        n = least_rollouts(verdict)
         columns = {"train_step": group["train_step"].values, **histories(verdict)}
         columns |= {f"pass@{k}": rollout_pass_at_k(verdict, k) for k in _powers(n)}
         columns["pass@n"] = rollout_pass_at_k(verdict, n)
