@@ -64,16 +64,19 @@ def limited(problems: Sequence[Problem], limit: int | None, seed: int) -> list[P
 def listed(problems: Sequence[Problem], file: Path) -> list[Problem]:
     """Those whose ids stand in a file, whatever name their set had where it was written."""
     try:
-        lines = file.read_text(encoding="utf-8").split()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: {error}") from None
-    wanted = {line.partition("/")[2] or line for line in lines}
+    ids = [line.strip() for line in lines if line.strip()]
+    if not ids:
+        raise UserError(f"{file}: found no id; needed: one a line")
+    wanted = {line.partition("/")[2] or line for line in ids}
     kept = [p for p in problems if p.id.partition("/")[2] in wanted]
-    if len(kept) < len(wanted) or not kept:
+    if len(kept) < len(wanted):
         missing = sorted(wanted - {p.id.partition("/")[2] for p in kept})
         raise UserError(
             f"{file}: {len(missing)} of {len(wanted)} ids are no problem "
-            f"of the set, such as {missing[0] if missing else 'none'}"
+            f"of the set, such as {missing[0]}"
         )
     return kept
 

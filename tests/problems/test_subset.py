@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import get_set, load_set
-from rlbhpc.problems.subset import digest, limited, split, split_by_name
+from rlbhpc.problems.subset import digest, limited, listed, split, split_by_name
 from tests.problems import shapes
 
 
@@ -104,3 +104,16 @@ def test_subsets_chain(tmp_path: Path) -> None:
 def test_unknown_sets_offer_the_nearest() -> None:
     with pytest.raises(UserError, match="'aime2024' is unknown; nearest: aime24; allowed: gsm8k"):
         get_set("aime2024")
+
+
+def test_a_list_has_an_id_a_line_whatever_stands_in_it(tmp_path: Path) -> None:
+    algebra = [Problem(f"mine/algebra {i}", {"question": "?"}, "4", "math") for i in range(3)]
+    chosen = tmp_path / "ids.txt"
+    chosen.write_text("mine/algebra 2\n\n  other/algebra 0  \n")
+    assert listed(algebra, chosen) == [algebra[0], algebra[2]]
+    chosen.write_text("mine/algebra 2\nmine/algebra 7\n")
+    with pytest.raises(UserError, match="1 of 2 ids are no problem of the set, such as algebra 7"):
+        listed(algebra, chosen)
+    chosen.write_text("\n")
+    with pytest.raises(UserError, match="found no id; needed: one a line"):
+        listed(algebra, chosen)
