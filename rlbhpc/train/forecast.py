@@ -117,12 +117,12 @@ def work_of(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
     work = {"steps": settings.steps}
     if algorithm is None:
         return work | {"pairs": settings.steps * per_step, "updates": settings.steps}
-    greedy = settings.prompts_per_step if algorithm.NEEDS_GREEDY else 0
+    responses = settings.steps * algorithm.responses_per_step(settings)
     return work | {
         "prompts": settings.steps * settings.prompts_per_step,
-        "responses": settings.steps * (per_step + greedy),
+        "responses": responses,
         "updates": settings.steps * updates,
-        "response tokens at most": settings.steps * (per_step + greedy) * settings.max_tokens,
+        "response tokens at most": responses * settings.max_tokens,
     }
 
 

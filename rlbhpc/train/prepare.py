@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoConfig
+
 from rlbhpc.engines.hf.backend import SEEING
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
@@ -74,6 +76,7 @@ def _run(study: Study, model: str, training: Training) -> Run | Distillation:
         if not pairs:
             raise UserError(f"recipe {training.recipe}: there is no response to learn from")
         return Distillation(settings=settings, pairs=pairs, **common)
+    algorithm.check_settings(settings)
     tokens = Tokens(base)
     prompts = _prompts(study, recipe, tokens)
     template = study.prompts[recipe.prompt or ""]
@@ -85,20 +88,39 @@ def _run(study: Study, model: str, training: Training) -> Run | Distillation:
         ask=lambda problem: Prompt(problem, tokens.encode(render(template, problem))),
         judge=Judge(judge, make_reward(settings.rewards)),
         sight=sight_of(base),
-        reference=_reference(study, algorithm.reference_model),
+        reference=_reference(study, algorithm.reference_model, tokens),
         **common,
     )
 
 
-def _reference(study: Study, model: str) -> Path | None:
-    """Folder of the model that an algorithm measures against; None for the one it starts from."""
+def _reference(study: Study, model: str, tokens: Tokens) -> Path | None:
+    """Folder of the model that an algorithm measures against; None for the one it starts from.
+
+    It scores the tokens that were sampled, so an id must mean the same to both.
+    """
     if not model:
         return None
     folder = study.folder(model, study.last_step(model))
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: the teacher is not there; train or stage {model} first")
     check_weights(study, model, study.last_step(model))
+    if Tokens(folder).tokenizer.get_vocab() != tokens.tokenizer.get_vocab():
+        raise UserError(
+            f"teacher {model}: {folder} has another vocabulary than {tokens.folder}; it scores the "
+            "tokens that the student wrote, so take a teacher with the same tokeniser"
+        )
+    rows, sampled = _rows(folder), _rows(tokens.folder)
+    if rows < sampled:
+        raise UserError(
+            f"teacher {model}: {folder} has embeddings of {rows} tokens, and the student samples "
+            f"from {sampled}; take a teacher with as many"
+        )
     return folder
+
+
+def _rows(folder: Path) -> int:
+    rows: int = AutoConfig.from_pretrained(folder).get_text_config().vocab_size
+    return rows
 
 
 def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:

@@ -58,7 +58,9 @@ def check_recipes(study: Study) -> None:
                 if reference not in study.models:
                     allowed = ", ".join(study.models)
                     raise UserError(f"options: no model {reference!r}; allowed: {allowed}")
-                settings_of(recipe, study.last_step(model))
+                settings = settings_of(recipe, study.last_step(model))
+                if algorithm is not None:
+                    algorithm.check_settings(settings)
         except UserError as error:
             raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
 

@@ -17,6 +17,7 @@ from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Lesson, Signals
 from rlbhpc.train.batch import Response
 from rlbhpc.train.rollout import Rollout
+from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 
 pytestmark = pytest.mark.engine
@@ -104,6 +105,7 @@ def test_what_cannot_be_judged_is_not_learnt_from() -> None:
     proposals = [rollout(Status.ERROR), rollout(Status.RIGHT, triplet=NEW), rollout(Status.WRONG)]
     lessons, _, _ = play(azr, store, proposals, [math.nan] * 4)
     assert [math.isnan(one.reward) for one in lessons] == [True, True, *[False] * 4]
+    assert store["abduction"] == begun(azr)["abduction"], "no try says that it can be asked"
 
 
 def test_the_buffer_is_bounded_and_holds_nothing_twice() -> None:
@@ -122,7 +124,14 @@ def test_what_does_not_fit_is_refused() -> None:
         azr.begin(IDENTITY[:1], lambda: pytest.fail(), {})
     with pytest.raises(UserError, match="no task on a program"):
         azr.begin([Problem("toy/1", {"question": "?"}, "4", "math")], lambda: pytest.fail(), {})
-    rounds = azr.rounds(1, 0, 8, begun(azr))
-    assert rounds is not None
-    with pytest.raises(UserError, match="a multiple of 6"):
-        next(rounds)
+    azr.check_settings(Settings(steps=1, prompts_per_step=12, samples_per_prompt=1))
+    with pytest.raises(UserError, match="prompts_per_step: found 8; allowed: a multiple of 6"):
+        azr.check_settings(Settings(steps=1, prompts_per_step=8, samples_per_prompt=1))
+    with pytest.raises(UserError, match="samples_per_prompt: found 8; allowed: 1"):
+        azr.check_settings(Settings(steps=1, prompts_per_step=12))
+
+
+def test_what_a_step_samples_is_foretold() -> None:
+    """Two proposals of each type, four tries of each, two solutions."""
+    settings = Settings(steps=1, prompts_per_step=12, samples_per_prompt=1)
+    assert make_algorithm("absolute-zero", tries=4).responses_per_step(settings) == 6 + 6 * 4 + 6

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
-from rlbhpc.train.algorithms.algorithm import Batch, Signals, whiten
+from rlbhpc.train.algorithms.algorithm import Batch, Signals, token_rewards, whiten
 from rlbhpc.train.algorithms.dapo import DAPO
+from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.algorithms.ppo import PPO
 
 pytestmark = pytest.mark.engine
@@ -61,6 +62,64 @@ def test_grpo_scaled_by_the_batch_as_trl_does() -> None:
     values = per_response("grpo", "trl", scale="batch")
     row = [0.97082, -0.97082, -0.97082, 0.97082, 0, 0, 0, 0, -0.48541, -0.48541, -0.48541, 1.45623]
     assert values == pytest.approx(row, abs=6e-6)
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_one_response_has_no_advantage_whatever_it_is_scaled_by(ddof: int) -> None:
+    alone = Signals(torch.ones(1).double(), torch.zeros(1), torch.tensor([2]))
+    for scale in ("group", "batch", "none"):
+        assert not make_algorithm("grpo", scale=scale, ddof=ddof).advantages(alone).any()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in ALGORITHMS if not make_algorithm(name).PENALISES_REWARD],
+)
+def test_a_penalty_that_would_do_nothing_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"kl_beta: found 0.1; .* use the recipe's `kl`"):
+        make_algorithm(name, kl_beta=0.1)
+
+
+def test_advantages_of_ones_own_may_take_a_penalty() -> None:
+    """What a class inherits says nothing of the advantages that it writes itself."""
+
+    class Mine(GRPO):
+        def advantages(self, signals: Signals) -> torch.Tensor:
+            return token_rewards(signals, self.kl_beta)
+
+    assert Mine(kl_beta=0.1).kl_beta == 0.1
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_penalty_that_is_allowed_does_something(name: str) -> None:
+    if not make_algorithm(name).PENALISES_REWARD:
+        return
+    kl = torch.linspace(-1, 1, 12)[:, None]
+    more = {
+        "kl": kl, "greedy": REWARDS, "values": torch.zeros(12, 1), "parts": torch.zeros(12),
+    }  # fmt: skip
+    light, heavy = (
+        make_algorithm(name, kl_beta=beta).advantages(signals(**more)) for beta in (0.1, 0.9)
+    )
+    assert not torch.equal(light, heavy)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("pass-at-k", "k", 0), ("kl-cov", "share", 1.5), ("clip-cov", "share", -0.1),
+        ("kl-cov", "cov_kl", -1.0), ("gspo", "clip_low", -0.5), ("cispo", "clip_high", -3.0),
+        ("prorl", "renew_every", 0), ("prorl", "overlong_buffer", -1), ("rlpr", "ema", 7.0),
+        ("rlpr", "format_weight", 5.0), ("rlpr", "max_refills", -1), ("rlpr", "filter_from", 0),
+        ("absolute-zero", "references", -1), ("absolute-zero", "tries", 0),
+        ("absolute-zero", "buffer", 0), ("success-gate", "gate", 1.0),
+        ("success-gate", "max_refills", -1), ("unlikeliness", "rank_beta", 2.0),
+        ("negative", "positive", -0.1), ("on-policy-distillation", "kl_beta", 0.0),
+    ],
+)  # fmt: skip
+def test_an_option_out_of_range_is_refused(name: str, option: str, value: float) -> None:
+    with pytest.raises(UserError, match=rf"^{option}: found {value}; allowed: "):
+        make_algorithm(name, **{option: value})
 
 
 def test_remax_subtracts_the_greedy_reward() -> None:
@@ -254,6 +313,13 @@ def test_a_vote_is_within_a_group_and_nobodys_without_answers() -> None:
     out = make_algorithm("ttrl").reward(batch, {}).tolist()
     assert out[:3] == [1, 1, 0] and out[6:] == [1, 1, 0]
     assert all(value != value for value in out[3:6])
+
+
+def test_a_vote_that_could_not_be_judged_has_no_reward() -> None:
+    batch = votes(["1", "1", "2", ""], 4)
+    batch.rewards[3] = float("nan")
+    out = make_algorithm("ttrl").reward(batch, {})
+    assert out[:3].tolist() == [1, 1, 0] and bool(out[3].isnan())
 
 
 def test_all_vote_and_the_first_are_learnt_from() -> None:

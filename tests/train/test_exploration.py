@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
+from rlbhpc.study.load import load_study
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Signals
+from rlbhpc.train.loop import Run
 from rlbhpc.train.losses import log_ratios, row_weights
+from rlbhpc.train.prepare import prepare
 
 pytestmark = pytest.mark.engine
 
@@ -171,7 +177,8 @@ def test_the_least_likely_right_response_gets_most() -> None:
 
 def test_unlikeliness_of_what_has_no_reward_has_none() -> None:
     given = batch([math.nan, 1], 2, [-1, -2])
-    assert make_algorithm("unlikeliness").reward(given, {}).isnan().tolist() == [True, False]
+    out = make_algorithm("unlikeliness", rank_beta=0.4).reward(given, {}).tolist()
+    assert math.isnan(out[0]) and out[1] == pytest.approx(1 - 0.4), "ranked among what is scored"
 
 
 def test_the_gate_leaves_out_groups_without_success() -> None:
@@ -182,6 +189,22 @@ def test_the_gate_leaves_out_groups_without_success() -> None:
     assert half == [False] * 4 + [True] * 2
 
 
+@pytest.mark.parametrize(
+    ("name", "rewards", "chosen"),
+    [
+        ("dapo", [1, 1, math.nan, 0, 1, math.nan], [False] * 3 + [True, True, False]),
+        ("prorl", [1, 1, math.nan, 0, 1, math.nan], [False] * 3 + [True, True, False]),
+        ("success-gate", [1, math.nan, math.nan, 0, 1, 0], [True, False, False] + [False] * 3),
+    ],
+)
+def test_what_could_not_be_scored_does_not_count_as_wrong(
+    name: str, rewards: list[float], chosen: list[bool]
+) -> None:
+    given = batch(rewards, 3, [0] * 6)
+    options = {"gate": 0.5} if name == "success-gate" else {}
+    assert make_algorithm(name, **options).select(given, {}).tolist() == chosen
+
+
 def test_a_teacher_scores_every_token() -> None:
     kl = torch.tensor([[0.5, -0.25, 9.0], [1.0, 0.0, 2.0]])
     given = Signals(torch.zeros(2), torch.zeros(2), torch.tensor([2, 3]), kl=kl)
@@ -189,6 +212,53 @@ def test_a_teacher_scores_every_token() -> None:
     assert out.tolist() == [[-0.5, 0.25, 0.0], [-1.0, 0.0, -2.0]]
     with pytest.raises(UserError, match="a model of the study"):
         assert make_algorithm("on-policy-distillation").reference_model
+
+
+STUDY = """
+name: toy
+models:
+  base: {path: student}
+  other: {path: teacher}
+  rl: {train: {from: base, recipe: rl}, steps: [1]}
+recipes:
+  rl:
+    algorithm: on-policy-distillation
+    problems: toy
+    prompt: countdown
+    prompts_per_step: 2
+    samples_per_prompt: 2
+    max_tokens: 8
+    options: {teacher: other}
+problem_sets: {toy: {set: countdown, subset: train, limit: 4}}
+arms: {rl: {model: rl, prompt: countdown, temperature: 1.0, max_tokens: 4, n: 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "said"),
+    [
+        (259, 0, ""),
+        (300, 0, ""),  # more rows than tokens are padding
+        (258, 0, r"embeddings of 258 tokens, and the student samples from 259"),
+        (259, 1, r"teacher other: .* has another vocabulary than"),
+    ],
+)
+def test_a_teacher_has_the_students_vocabulary(
+    tmp_path: Path, rows: int, tokens: int, said: str
+) -> None:
+    make_tiny_model(tmp_path / "student", hidden_size=32)
+    teacher = make_tiny_model(tmp_path / "teacher", hidden_size=32, vocab_size=rows)
+    tokenizer = Tokens(teacher).tokenizer
+    tokenizer.add_tokens([f"new {i}" for i in range(tokens)])
+    tokenizer.save_pretrained(teacher)
+    (tmp_path / "toy.yaml").write_text(STUDY)
+    study = load_study(tmp_path / "toy.yaml")
+    if not said:
+        run = prepare(study, "rl")
+        assert isinstance(run, Run) and run.reference == teacher
+    else:
+        with pytest.raises(UserError, match=said):
+            prepare(study, "rl")
 
 
 def test_the_reference_is_renewed_at_its_steps() -> None:

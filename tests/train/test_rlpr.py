@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Batch
 from rlbhpc.train.batch import Response
@@ -137,6 +138,13 @@ def test_agreement_with_the_hidden_verifier_is_told() -> None:
     rewards = torch.tensor([0.9, 0.4, 0.4, 0.1])
     metrics = make_algorithm("rlpr").measure(given, rewards, {"usual": 0.4})
     assert metrics == {"rlpr/threshold": 0.2, "rlpr/auc": pytest.approx((4 - 0.5) / 4)}
+
+
+@pytest.mark.parametrize("debias", [True, False])
+def test_a_problem_without_a_reference_answer_is_refused(debias: bool) -> None:
+    problems = [Problem(f"toy/{i}", {"question": "?"}, " " * i, "math") for i in range(2)]
+    with pytest.raises(UserError, match="toy/0: found no reference answer, as in 2 of 2"):
+        make_algorithm("rlpr", debias=debias).begin(problems, lambda: pytest.fail(), {})
 
 
 @pytest.mark.parametrize(

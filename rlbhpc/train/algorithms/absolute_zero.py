@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.programs import KINDS, VERIFIER, Kind, Triplet, proposing, solving
+from rlbhpc.study.fields import Count
+from rlbhpc.study.options import Weight, Whole
 from rlbhpc.train.algorithms.algorithm import (
     Batch,
     Lesson,
@@ -29,6 +31,9 @@ from rlbhpc.train.algorithms.algorithm import (
 from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
 from rlbhpc.train.rollout import Rollout
 from rlbhpc.verify.verdict import Status
+
+if TYPE_CHECKING:
+    from rlbhpc.train.settings import Settings
 
 SET = "absolute-zero"
 
@@ -48,16 +53,16 @@ class AbsoluteZero(ReinforcePP):
     valid and a wrong solution get −.5. A valid task that always or never is solved gets
     ``trivial``: 0 as the paper says, −.5 in its code.
 
-    Buffers begin with the recipe's problems. Valid triplets enter, whatever they are worth, up to
-    ``buffer``; solvers get the newest first and fill up at random. The recipe's ``rewards`` judge
-    solutions, so ``{random: 1}`` makes a control.
+    Buffers begin with the recipe's problems. Valid triplets enter, whatever they are worth, if a
+    try of them could be judged, up to ``buffer``; solvers get the newest first and fill up at
+    random. The recipe's ``rewards`` judge solutions, so ``{random: 1}`` makes a control.
     """
 
-    clip_high: float = 0.28
-    tries: int = 8
-    references: int = 6
+    clip_high: Weight = 0.28
+    tries: Count = 8
+    references: Whole = 6
     trivial: float = 0.0
-    buffer: int = 16_384
+    buffer: Count = 16_384
 
     MAKES_TASKS: ClassVar[bool] = True
     LEARNS_FROM: ClassVar[str] = "a task that could be judged"
@@ -76,11 +81,23 @@ class AbsoluteZero(ReinforcePP):
         if empty:
             raise UserError(f"the problems have no task of {empty[0]} to begin with")
 
+    def check_settings(self, settings: Settings) -> None:
+        """Refuse what would leave a type or a role out, or more than one response a prompt."""
+        if settings.prompts_per_step % (2 * len(KINDS)):
+            raise UserError(
+                f"prompts_per_step: found {settings.prompts_per_step}; allowed: a multiple of 6"
+            )
+        if settings.samples_per_prompt != 1:
+            raise UserError(f"samples_per_prompt: found {settings.samples_per_prompt}; allowed: 1")
+
+    def responses_per_step(self, settings: Settings) -> int:
+        """Proposals, their tries and solutions."""
+        proposals = settings.prompts_per_step // 2
+        return settings.prompts_per_step + proposals * self.tries
+
     def rounds(self, step: int, seed: int, count: int, store: Store) -> Rounds:
         """Propose, try what was proposed, solve."""
-        share, rest = divmod(count, 2 * len(KINDS))
-        if rest or not share:
-            raise UserError(f"prompts_per_step: found {count}; allowed: a multiple of 6")
+        share = count // (2 * len(KINDS))
         rng = np.random.Generator(np.random.Philox(key=[seed, step]))
         asked = [
             self._proposal(kind, rng, store, number) for kind in KINDS for number in range(share)
@@ -98,7 +115,8 @@ class AbsoluteZero(ReinforcePP):
             for i, rollout in enumerate(proposals)
         ]
         news: dict[Kind, list[Triplet]] = {
-            kind: [fresh[i] or {} for i in valid if kinds[i] == kind] for kind in KINDS
+            kind: [fresh[i] or {} for i in valid if kinds[i] == kind and not isnan(means[i])]
+            for kind in KINDS
         }
         solved = yield Round([
             solving(SET, kind, triplet)

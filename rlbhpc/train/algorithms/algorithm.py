@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rlbhpc.errors import UserError
 from rlbhpc.study.options import Weight, check_values
 from rlbhpc.train.losses import surrogate
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rlbhpc.problems.problem import Problem
     from rlbhpc.train.batch import Response
     from rlbhpc.train.rollout import Rollout
+    from rlbhpc.train.settings import Settings
 
 DualClip = Annotated[float, Field(ge=1)]
 Degrees = Literal[0, 1]
@@ -173,11 +175,27 @@ class Algorithm:
     NEEDS_CRITIC: ClassVar[bool] = False
     NEEDS_GREEDY: ClassVar[bool] = False
     MAKES_TASKS: ClassVar[bool] = False
+    # Whether the `advantages` of this very class take `kl_beta` off the reward.
+    PENALISES_REWARD: ClassVar[bool] = True
     LEARNS_FROM: ClassVar[str] = "a response that could be scored"
 
     def __post_init__(self) -> None:
-        """Refuse a setting of another type or out of range."""
+        """Refuse a setting of another type or out of range, or one that would do nothing."""
         check_values(self)
+        author = next(kind for kind in type(self).__mro__ if "advantages" in vars(kind))
+        if self.kl_beta and not vars(author).get("PENALISES_REWARD", True):
+            raise UserError(
+                f"kl_beta: found {self.kl_beta}; this algorithm's rewards have no penalty; use the "
+                "recipe's `kl`, which is in the loss"
+            )
+
+    def check_settings(self, settings: Settings) -> None:
+        """Refuse settings of the loop that it cannot run with."""
+
+    def responses_per_step(self, settings: Settings) -> int:
+        """How many responses a step samples, refills left out."""
+        greedy = settings.prompts_per_step if self.NEEDS_GREEDY else 0
+        return settings.prompts_per_step * settings.samples_per_prompt + greedy
 
     @property
     def reference_model(self) -> str:
@@ -223,7 +241,7 @@ class Algorithm:
         return None
 
     def loss(self, cells: Cells) -> Tensor:
-        """Per-token policy loss, shape (B, T)."""
+        """Per-token policy loss, shape (B, T); 0 without an advantage and a mark."""
         return surrogate(
             cells.log_ratio, cells.advantages, cells.mask,
             self.clip_low, self.clip_high, self.dual_clip,

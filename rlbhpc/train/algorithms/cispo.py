@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from rlbhpc.study.options import Weight
 from rlbhpc.train.algorithms.algorithm import Cells
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.losses import MAX_LOG_RATIO
@@ -22,8 +23,8 @@ class CISPO(GRPO):
     that begin a new thought; here they keep a bounded weight.
     """
 
-    clip_low: float = 1.0
-    clip_high: float = 0.28
+    clip_low: Weight = 1.0
+    clip_high: Weight = 0.28
 
     def loss(self, cells: Cells) -> Tensor:
         """Weighed negative log-likelihood."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlbhpc.study.options import Share, Weight
 from rlbhpc.train.algorithms.algorithm import Cells
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.losses import MAX_LOG_RATIO
@@ -25,7 +26,7 @@ class ClipCov(GRPO):
     the policy of the moment and the micro-batch.
     """
 
-    share: float = 2e-4
+    share: Share = 2e-4
     cov_low: float = 1.0
     cov_high: float = 5.0
 
@@ -55,8 +56,8 @@ class KLCov(GRPO):
     exactly on-policy step the second term has no gradient: take several updates per rollout.
     """
 
-    share: float = 2e-4
-    cov_kl: float = 1.0
+    share: Share = 2e-4
+    cov_kl: Weight = 1.0
 
     def marks(self, logp: Tensor, advantages: Tensor, mask: Tensor, step: int) -> Tensor | None:
         """Take the tokens of highest covariance."""

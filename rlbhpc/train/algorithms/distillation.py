@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor
 
 from rlbhpc.errors import UserError
@@ -22,7 +24,7 @@ class OnPolicyDistillation(Algorithm):
     """
 
     teacher: str = ""
-    kl_beta: float = 1.0
+    kl_beta: Annotated[float, Field(gt=0)] = 1.0
 
     @property
     def reference_model(self) -> str:

@@ -37,6 +37,7 @@ class GRPO(Algorithm):
     eps: Weight = 1e-6
     scale: Literal["group", "batch", "none"] = "group"
 
+    PENALISES_REWARD: ClassVar[bool] = False
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "verl": {"ddof": 1, "eps": 1e-6, "dual_clip": 3.0},
         "trl": {"ddof": 1, "eps": 1e-4},
@@ -58,5 +59,7 @@ class GRPO(Algorithm):
         if self.scale == "group":
             centred = centred / (deviation + self.eps)
         elif self.scale == "batch":
-            centred = centred / (rewards.std(correction=self.ddof) + self.eps)
+            # One response has no deviation, and is 0 already.
+            overall = rewards.std(correction=self.ddof) if len(rewards) > 1 else 0.0
+            centred = centred / (overall + self.eps)
         return spread(centred, signals)

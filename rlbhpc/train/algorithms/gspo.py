@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rlbhpc.study.options import Weight
 from rlbhpc.train.algorithms.grpo import GRPO
 
 
@@ -18,7 +19,7 @@ class GSPO(GRPO):
     Zheng et al. 2025 (arXiv 2507.18071), with its bounds, a thousandth of a token ratio's.
     """
 
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
+    clip_low: Weight = 3e-4
+    clip_high: Weight = 4e-4
     ratio: Literal["token", "sequence", "geometric"] = "geometric"
     aggregation: Literal["token", "sequence", "sequence-sum", "constant"] = "sequence"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, where, zeros_like
 
@@ -17,6 +18,8 @@ class MaxRL(Algorithm):
 
     With rewards in {0, 1} this is the gradient of log p instead of p for every prompt.
     """
+
+    PENALISES_REWARD: ClassVar[bool] = False
 
     def advantages(self, signals: Signals) -> Tensor:
         """Mean-normalised reward on every token."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from rlbhpc.study.options import Weight
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, spread
 
 
@@ -20,7 +22,9 @@ class NegativeSample(Algorithm):
     alone with 0. There is no baseline, so a group that is all wrong is unlearnt as well.
     """
 
-    positive: float = 0.1
+    positive: Weight = 0.1
+
+    PENALISES_REWARD: ClassVar[bool] = False
 
     def advantages(self, signals: Signals) -> Tensor:
         """Sign of the reward, the positive one weighed."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb, sqrt
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from rlbhpc.study.fields import Count
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, spread
 
 
@@ -26,7 +28,9 @@ class PassAtK(Algorithm):
     always or never solve has advantage 0, and k is at most the group's size.
     """
 
-    k: int = 4
+    k: Count = 4
+
+    PENALISES_REWARD: ClassVar[bool] = False
 
     def advantages(self, signals: Signals) -> Tensor:
         """Advantage of right and wrong responses of each group."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlbhpc.study.fields import Count
+from rlbhpc.study.options import Weight, Whole
 from rlbhpc.train.algorithms.dapo import DAPO
 
 
@@ -19,9 +21,9 @@ class ProRL(DAPO):
     makes runs comparable.
     """
 
-    clip_high: float = 0.4
-    overlong_buffer: int = 0
-    renew_every: int = 200
+    clip_high: Weight = 0.4
+    overlong_buffer: Whole = 0
+    renew_every: Count = 200
 
     def renews_reference(self, step: int) -> bool:
         """Tell at multiples of ``renew_every``."""

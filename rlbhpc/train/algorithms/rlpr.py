@@ -12,6 +12,8 @@ from torch import Tensor
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.study.fields import Count
+from rlbhpc.study.options import Share, Weight, Whole
 from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import Response
@@ -34,18 +36,18 @@ class RLPR(GRPO):
     average (``ema``). ``std_beta`` is .5 for Qwen, .9 for Llama, 1 for Gemma.
     """
 
-    clip_high: float = 0.27
+    clip_high: Weight = 0.27
     probability: Literal["mean", "product", "geometric"] = "mean"
-    format_weight: float = 0.1
+    format_weight: Share = 0.1
     think: bool = True
     opening: str = "<answer>"
     closing: str = "</answer>"
     debias: bool = True
-    std_beta: float = 0.5
-    ema: float = 0.99
-    average_from: int = 6
-    filter_from: int = 11
-    max_refills: int = 10
+    std_beta: Weight = 0.5
+    ema: Share = 0.99
+    average_from: Count = 6
+    filter_from: Count = 11
+    max_refills: Whole = 10
 
     LEARNS_FROM: ClassVar[str] = "a group whose rewards differ enough"
 
@@ -62,6 +64,12 @@ class RLPR(GRPO):
 
     def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
         """Score every reference answer without reasoning, by the untrained model."""
+        empty_golds = [problem.id for problem in problems if not problem.gold.strip()]
+        if empty_golds:
+            raise UserError(
+                f"{empty_golds[0]}: found no reference answer, as in {len(empty_golds)} of "
+                f"{len(problems)} problems; rlpr scores it and needs one of each"
+            )
         if not self.debias:
             return
         batch = blank()
