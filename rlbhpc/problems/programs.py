@@ -77,14 +77,15 @@ def proposing(set_name: str, kind: Kind, references: Sequence[Triplet], number: 
 def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
     """Tasks on programs of a small grammar, of the three kinds in turn.
 
-    A program belongs to the half that its text is hashed to, so the halves share none.
+    A program belongs to the half that its text is hashed to, so the halves share none. The
+    message of an induction names the program's operations; its numbers are left to find.
     """
     rng = np.random.Generator(np.random.Philox(key=[seed, 0x5072]))
     problems: dict[str, Problem] = {}
 
     def tasks() -> Any:
         for _ in count():
-            program, value = _program(rng)
+            program, value, message = _program(rng)
             inputs = _inputs(rng)
             digest = hashlib.sha256(program.encode()).digest()
             if (digest[0] % 2 == 0) != (half == "train"):
@@ -93,7 +94,9 @@ def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
             outputs = [json.dumps(value(*arguments)) for arguments in inputs]
             texts = [json.dumps(arguments) for arguments in inputs]
             size = len(texts) if kind == "induction" else 1
-            triplet = {"program": program, "inputs": texts[:size], "outputs": outputs[:size]}
+            triplet: dict[str, Any] = {"program": program, "inputs": texts[:size]}
+            triplet |= {"outputs": outputs[:size]}
+            triplet |= {"message": message} if kind == "induction" else {}
             problem = solving(name, kind, triplet)
             if problem.id not in problems:
                 problems[problem.id] = problem
@@ -102,26 +105,27 @@ def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
     return list(islice(tasks(), limit))
 
 
-def _program(rng: np.random.Generator) -> tuple[str, Any]:
-    """A function of two whole numbers: its text, and its value by our own arithmetic."""
+def _program(rng: np.random.Generator) -> tuple[str, Any, str]:
+    """A function of two whole numbers: its text, its value by our own arithmetic, a message."""
     a, b = (int(n) for n in rng.integers(1, 10, 2))
     first, second = (int(n) for n in rng.integers(0, len(_OPERATIONS), 2))
-    inner, compute = _OPERATIONS[first]
-    outer, conclude = _OPERATIONS[second]
+    inner, compute, sign = _OPERATIONS[first]
+    outer, conclude, last = _OPERATIONS[second]
     text = outer.format(inner.format("x", f"y + {a}"), b)
     return (
         f"def f(x, y):\n    return {text}",
         lambda x, y: conclude(compute(x, y + a), b),
+        f"{sign}, then {last}",
     )
 
 
-_OPERATIONS: Final[tuple[tuple[str, Any], ...]] = (
-    ("({} + {})", lambda x, y: x + y),
-    ("({} - ({}))", lambda x, y: x - y),
-    ("({} * ({}))", lambda x, y: x * y),
-    ("max({}, {})", max),
-    ("min({}, {})", min),
-    ("({} % ({}))", lambda x, y: x % y),
+_OPERATIONS: Final[tuple[tuple[str, Any, str], ...]] = (
+    ("({} + {})", lambda x, y: x + y, "+"),
+    ("({} - ({}))", lambda x, y: x - y, "-"),
+    ("({} * ({}))", lambda x, y: x * y, "*"),
+    ("max({}, {})", max, "max"),
+    ("min({}, {})", min, "min"),
+    ("({} % ({}))", lambda x, y: x % y, "%"),
 )
 
 

@@ -114,6 +114,11 @@ def test_generated_tasks_are_solved_by_their_gold_answers() -> None:
     programs = [{p.extras["program"] for p in half} for half in (test, train)]
     assert not programs[0] & programs[1]
     assert [p.extras["kind"] for p in test[:3]] == list(KINDS)
+    for problem in test:
+        message = problem.extras.get("message", "")
+        assert bool(message) == (problem.extras["kind"] == "induction")
+        assert message in problem.fields["question"]
+        assert all(sign in problem.extras["program"] for sign in message.split(", then ") if sign)
     assert load_set("program-tasks", None, "test", 12) == test[:12]
     with pytest.raises(UserError, match="with `limit`"):
         load_set("program-tasks", None, "test")
