@@ -17,6 +17,7 @@ from typing import Any, Final
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from scipy.stats import ttest_ind
 
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.decision import Answer, answer
@@ -144,6 +145,19 @@ def labels_table(tree: xr.DataTree) -> str:
     return "\n".join(lines)
 
 
+def tasks_of(tree: xr.DataTree, kind: str) -> np.ndarray[Any, Any]:
+    """Positions of the tasks of one type."""
+    ids = tree["base/program-tasks"]["problem"].values.astype(str)
+    return np.flatnonzero([f"/{kind}" in i for i in ids])
+
+
+def solved_by_seed(tree: xr.DataTree, recipe: str, kind: str) -> list[float]:
+    """pass@1 on the tasks of one type after each whole training, percent."""
+    where = tasks_of(tree, kind)
+    groups = whole_seeds(tree, recipe, "program-tasks").values()
+    return [100 * float(counts_of(group, where).pass_at_k(1).mean()) for group in groups]
+
+
 def programs_table(tree: xr.DataTree) -> str:
     """Absolute Zero and its control against their base, by type of task."""
     lines = [
@@ -151,23 +165,34 @@ def programs_table(tree: xr.DataTree) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     base = tree["base/program-tasks"].dataset
-    ids = base["problem"].values.astype(str)
     for recipe in PROGRAMS:
         for kind in KINDS:
-            where = np.flatnonzero([f"/{kind}" in i for i in ids])
+            where = tasks_of(tree, kind)
             row = row_of(tree, recipe, "program-tasks", where)
             if row is not None:
-                groups = whole_seeds(tree, recipe, "program-tasks").values()
-                first, *seeds = (
-                    f"{100 * float(counts_of(group, where).pass_at_k(1).mean()):.1f}"
-                    for group in (base, *groups)
-                )
+                first = 100 * float(counts_of(base, where).pass_at_k(1).mean())
+                seeds = ", ".join(f"{value:.1f}" for value in solved_by_seed(tree, recipe, kind))
                 found = row.answer
                 lines.append(
-                    f"| `{recipe}` | {kind} | {first} % | {', '.join(seeds)} | "
+                    f"| `{recipe}` | {kind} | {first:.1f} % | {seeds} | "
                     f"{points(found.efficiency)} | {found.lost.count} | {found.gained.count} | "
                     f"{found.word} |"
                 )
+    return "\n".join(lines)
+
+
+def control_table(tree: xr.DataTree) -> str:
+    """Absolute Zero minus its control by type of task; 95 % by Welch's t over trainings.
+
+    Pooling the trainings of either side would take their scatter for none.
+    """
+    lines = ["| tasks | `absolute-zero` − `chance`, points |", "|---|---|"]
+    for kind in KINDS:
+        own, control = (solved_by_seed(tree, recipe, kind) for recipe in PROGRAMS)
+        if min(len(own), len(control)) > 1:
+            bounds = ttest_ind(own, control, equal_var=False).confidence_interval()
+            middle = np.mean(own) - np.mean(control)
+            lines.append(f"| {kind} | {middle:+.1f} [{bounds.low:+.1f}, {bounds.high:+.1f}] |")
     return "\n".join(lines)
 
 
@@ -219,7 +244,7 @@ def draw_training(countdown: xr.DataTree, programs: xr.DataTree | None, path: Pa
     for ax, title in zip(axes, titles, strict=True):
         ax.set_title(title, fontsize=9)
         ax.set_xlabel("training step", fontsize=8)
-        ax.set_xticks(range(4, 25, 4))
+        ax.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
         ax.tick_params(labelsize=8)
 
     def line(ax: Any, tree: xr.DataTree, recipe: str, name: str, **style: Any) -> None:
@@ -264,7 +289,7 @@ def main(countdown: Path, programs: Path | None = None) -> None:
         "labels": labels_table(tree),
     }
     if tasks is not None:
-        tables["programs"] = programs_table(tasks)
+        tables |= {"programs": programs_table(tasks), "control": control_table(tasks)}
     page = DOCS / "learning.md"
     text = page.read_text()
     for name, table in tables.items():

@@ -1,7 +1,8 @@
 """Write what the base of ``configs/learning-programs.yaml`` learns from: worked tasks on programs.
 
-Tasks of three types are solved and proposed, on programs of the training half; deductions most, as
-they take arithmetic. A share of the solutions is wrong on purpose, and is written just as neatly.
+Tasks of three types are solved and proposed, on programs of the training half. Deductions are
+worked forwards, abductions backwards from the output. A share of the solutions is wrong on purpose,
+and is written just as neatly.
 
 Example: python -m tools.program_traces runs/learning-programs/lessons.jsonl
 """
@@ -14,6 +15,7 @@ import operator
 import random
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +25,11 @@ from rlbhpc.problems.prompts import get_prompt, render
 
 HIT: Final = 0.6
 LESSONS: Final = 24_000
-# Of a dozen lessons: how many solve, and how many propose.
-SOLVED: Final = {"deduction": 6, "abduction": 2, "induction": 1}
+# Of thirteen lessons: how many solve, and how many propose.
+SOLVED: Final = {"deduction": 4, "abduction": 3, "induction": 3}
 PROPOSED: Final = {"deduction": 1, "abduction": 1, "induction": 1}
+# A program of the grammar takes three steps.
+LAST: Final = 2
 _OPERATIONS: Final[dict[type, tuple[str, Callable[[int, int], int]]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -71,12 +75,19 @@ def solution(task: Problem, other: Problem, right: bool, rng: random.Random) -> 
     if kind == "induction":
         return str((task if right else other).extras["program"])
     if kind == "abduction":
-        return str((task if right else other).extras["inputs"][0])
-    slipping = -1 if right else rng.randrange(3)
-    count = iter(range(10))
+        text, goal = (task if right else other).extras["inputs"][0], int(extras["outputs"][0])
+        results = count()
+        steps, _ = worked(
+            extras["program"],
+            json.loads(text),
+            lambda result: goal if next(results) == LAST else result,
+        )
+        return "\n".join([*reversed(steps), f"input: {text}"])
+    slipping = -1 if right else rng.randrange(LAST + 1)
+    numbers = count()
 
     def slip(result: int) -> int:
-        return result + rng.choice((1, 2, 3)) if next(count) == slipping else result
+        return result + rng.choice((1, 2, 3)) if next(numbers) == slipping else result
 
     steps, result = worked(extras["program"], json.loads(extras["inputs"][0]), slip)
     return "\n".join([*steps, f"output: {result}"])
@@ -88,7 +99,7 @@ def proposal(kind: str, task: Problem, reference: Problem) -> tuple[Problem, str
     question = proposing("t", kind, [reference.extras], 0)  # type: ignore[arg-type]
     if kind == "induction":
         lines = [f"input: {text}" for text in extras["inputs"]]
-        return question, "\n".join([*lines, "message: sums"])
+        return question, "\n".join([*lines, f"message: {reference.extras['message']}"])
     return question, f"{extras['program']}\ninput: {extras['inputs'][0]}"
 
 
