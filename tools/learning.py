@@ -17,6 +17,7 @@ from typing import Any, Final
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib.ticker import MaxNLocator
 from scipy.stats import ttest_ind
 
 from rlbhpc.stats.counts import Counts
@@ -147,7 +148,7 @@ def labels_table(tree: xr.DataTree) -> str:
 
 def tasks_of(tree: xr.DataTree, kind: str) -> np.ndarray[Any, Any]:
     """Positions of the tasks of one type."""
-    ids = tree["base/program-tasks"]["problem"].values.astype(str)
+    ids = tree["base/program-tasks"].dataset["problem"].values.astype(str)
     return np.flatnonzero([f"/{kind}" in i for i in ids])
 
 
@@ -244,7 +245,7 @@ def draw_training(countdown: xr.DataTree, programs: xr.DataTree | None, path: Pa
     for ax, title in zip(axes, titles, strict=True):
         ax.set_title(title, fontsize=9)
         ax.set_xlabel("training step", fontsize=8)
-        ax.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.tick_params(labelsize=8)
 
     def line(ax: Any, tree: xr.DataTree, recipe: str, name: str, **style: Any) -> None:
