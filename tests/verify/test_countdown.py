@@ -283,3 +283,12 @@ def test_equal_answers_have_one_canonical_form() -> None:
     spaced, tight = verify(GOLD, "( 11 − 5 ) × 3 + 7"), verify(GOLD, "Answer: (11-5)*3+7.")
     assert spaced.canonical == tight.canonical == "(11-5)*3+7"
     assert distinct("x\n<answer> 3+5 </answer> y") == distinct("<answer>3+5</answer>") == "3+5"
+
+
+def test_equal_wrong_answers_have_one_canonical_form_too() -> None:
+    # Else votes for one wrong answer count as votes for several.
+    for answer in ("3 + 5", "3 × 5 = 14", "3 / 0 + 5 * 7 + 11", "3 +* 5"):
+        spaced = verify(GOLD, answer)
+        tight = verify(GOLD, answer.replace(" ", ""))
+        assert spaced.status is tight.status is Status.WRONG
+        assert spaced.canonical == tight.canonical

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = "countdown-2"
+FINGERPRINT: Final = "countdown-3"
 
 # Longer than any answer from a dozen numbers; the rest of a response may be as long as it likes.
 MAX_CHARS: Final = 400
@@ -67,6 +67,7 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     answer = distinct(response)
     if not any(char in answer for char in "0123456789"):
         return Verdict(Status.NO_ANSWER, answer, rule="no answer")
+    canonical = answer
     try:
         lines = _lines(answer)
         canonical = ",".join(lines)
@@ -76,7 +77,7 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
         else:
             rule, right = "expression", _check_expression(lines[0], task)
     except _AnswerError as why:
-        return Verdict(Status.WRONG, answer, answer, rule=str(why))
+        return Verdict(Status.WRONG, answer, canonical, rule=str(why))
     return Verdict(Status.RIGHT if right else Status.WRONG, answer, canonical, rule)
 
 
