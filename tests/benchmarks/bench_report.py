@@ -83,36 +83,38 @@ def whole_report(folder: Path) -> Iterator[Row]:
     """``rlbhpc report`` on the cube, every arm against the base and the base over its steps."""
     pairs = [word for arm in ARMS for word in ("--compare", f"base:{arm}")]
     out = folder / "out"
-    command = ["report", str(folder / "cube.zarr"), *pairs, "-o", str(out)]
+    measures = measured([str(folder / "cube.zarr"), *pairs, "-o", str(out)])
+    assert not measures["torch"], "a report must not need torch"
+    yield from figures_of(measures, out, "the whole report, page and tables", seconds=30, size=5)
+
+
+def measured(words: list[str]) -> dict[str, float]:
+    """What ``rlbhpc report`` took, in a process of its own."""
     text = subprocess.run(
-        [sys.executable, "-c", REPORT, *command], check=True, capture_output=True, text=True
+        [sys.executable, "-c", REPORT, "report", *words], check=True, capture_output=True, text=True
     ).stdout
-    found = json.loads(text.splitlines()[-1])
-    assert not found["torch"], "a report must not need torch"
-    note = f"{found['cpu']:.1f} s of processor time, imports included"
-    yield Row("the whole report, page and tables", found["wall"], "s", "<= 30",
-              found["wall"] <= 30, note)  # fmt: skip
-    yield Row("  peak memory", found["peak"], "GB", "<= 0.8", found["peak"] <= 0.8)
-    size = (out / "report.html").stat().st_size / 1e6
-    yield Row("  size of the page", size, "MB", "<= 5", size <= 5)
+    return json.loads(text.splitlines()[-1])
+
+
+def figures_of(
+    measures: dict[str, float], out: Path, what: str, seconds: float, size: float
+) -> Iterator[Row]:
+    """Time, memory and the page's size, beside the most that each may be."""
+    wall, peak = measures["wall"], measures["peak"]
+    note = f"{measures['cpu']:.1f} s of processor time, imports included"
+    yield Row(what, wall, "s", f"<= {seconds:g}", wall <= seconds, note)
+    yield Row("  peak memory", peak, "GB", "<= 0.8", peak <= 0.8)
+    page = (out / "report.html").stat().st_size / 1e6
+    yield Row("  size of the page", page, "MB", f"<= {size:g}", page <= size)
 
 
 def wide_study(folder: Path) -> Iterator[Row]:
     """The page of a study of many sets, arms and checkpoints, and what a terminal shows of it."""
     study = make_large(folder / "wide")
     out = folder / "wide-report"
-    command = ["report", str(study.layout.root), "-o", str(out)]
-    text = subprocess.run(
-        [sys.executable, "-c", REPORT, *command], check=True, capture_output=True, text=True
-    ).stdout
-    *_, record = text.splitlines()
-    measures = json.loads(record)
-    note = f"{measures['cpu']:.1f} s of processor time, imports included"
-    yield Row("6 sets × 6 arms × 10 checkpoints, page and tables", measures["wall"], "s", "<= 8",
-              measures["wall"] <= 8, note)  # fmt: skip
-    yield Row("  peak memory", measures["peak"], "GB", "<= 0.8", measures["peak"] <= 0.8)
-    size = (out / "report.html").stat().st_size / 1e6
-    yield Row("  size of the page", size, "MB", "<= 3", size <= 3)
+    measures = measured([str(study.layout.root), "-o", str(out)])
+    what = "6 sets × 6 arms × 10 checkpoints, page and tables"
+    yield from figures_of(measures, out, what, seconds=8, size=3)
     done = subprocess.run(
         [sys.executable, "-m", "rlbhpc", "report", str(study.layout.root), "--terminal"],
         check=True, capture_output=True, text=True,

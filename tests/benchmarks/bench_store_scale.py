@@ -23,7 +23,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
 from tests.benchmarks import Row, journals
-from tests.study.folder import write_folder, write_problems
+from tests.study.folder import write_arms
 
 MISSING = """
 from rlbhpc.store import inventory
@@ -151,17 +151,7 @@ def plans(folder: Path) -> Iterator[Row]:
 
 def merged(folder: Path, problems: int, n: int) -> Study:
     """A study of four arms with the bits of its samples written directly; one in ten is missing."""
-    file = write_folder(folder)
-    write_problems(folder / "math500.jsonl", problems)
-    temperatures = ", ".join(f"0.{i}" for i in range(1, ARMS + 1))
-    file.write_text(
-        "name: large\n"
-        "models: {base: {path: models/base}}\n"
-        "problem_sets: {math500: {path: math500.jsonl}}\n"
-        f"arms: {{base: {{model: base, prompt: qwen-boxed, temperature: [{temperatures}],"
-        f" max_tokens: {TOKENS}, n: {n}}}}}\n"
-    )
-    study = load_study(file)
+    study = load_study(write_arms(folder, problems, n, ARMS, TOKENS))
     remember(study)
     for block in study.blocks():
         count = len(block.problems)

@@ -10,31 +10,16 @@ from pathlib import Path
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from tests.benchmarks import Row, median_seconds
-from tests.study.folder import write_folder, write_problems
+from tests.study.folder import write_arms
 
 PROBLEMS, SAMPLES, ARMS = 500, 500, 4
-
-
-def _study(folder: Path) -> Path:
-    """A study of a million samples: 4 arms × 500 problems × 500."""
-    file = write_folder(folder)
-    write_problems(folder / "math500.jsonl", PROBLEMS)
-    temperatures = ", ".join(f"0.{i}" for i in range(1, ARMS + 1))
-    file.write_text(
-        "name: million\n"
-        "models: {base: {path: models/base}}\n"
-        "problem_sets: {math500: {path: math500.jsonl}}\n"
-        f"arms: {{base: {{model: base, prompt: qwen-boxed, temperature: [{temperatures}],"
-        f" max_tokens: 1024, n: {SAMPLES}}}}}\n"
-    )
-    return file
 
 
 def run() -> list[Row]:
     """Measure loading, blocks and the stored record of a study of a million samples."""
     with tempfile.TemporaryDirectory() as name:
         os.environ["XDG_CACHE_HOME"] = f"{name}/cache"
-        file = _study(Path(name) / "work")
+        file = write_arms(Path(name) / "work", PROBLEMS, SAMPLES, ARMS)
         study = load_study(file)
         text = study.to_json()
         tracemalloc.start()

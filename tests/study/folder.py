@@ -94,3 +94,18 @@ def write_folder(folder: Path) -> Path:
     file = folder / "study.yaml"
     file.write_text(STUDY)
     return file
+
+
+def write_arms(folder: Path, problems: int, n: int, arms: int, max_tokens: int = 1024) -> Path:
+    """A study of one model at so many temperatures, as many arms."""
+    file = write_folder(folder)
+    write_problems(folder / "math500.jsonl", problems)
+    temperatures = ", ".join(f"0.{i}" for i in range(1, arms + 1))
+    file.write_text(
+        "name: large\n"
+        "models: {base: {path: models/base}}\n"
+        "problem_sets: {math500: {path: math500.jsonl}}\n"
+        f"arms: {{base: {{model: base, prompt: qwen-boxed, temperature: [{temperatures}],"
+        f" max_tokens: {max_tokens}, n: {n}}}}}\n"
+    )
+    return file
