@@ -19,8 +19,6 @@ from rlbhpc.stats.curve import k_grid
 def log_area(counts: Counts, k: int) -> NDArray[np.float64]:
     """Area under pass@k over log k from 1 to ``k``, per problem, by trapezia between grid points.
 
-    Examples
-    --------
     >>> log_area(Counts.of(4, [0, 4]), 4).tolist()
     [0.0, 1.0]
     """

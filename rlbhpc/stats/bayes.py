@@ -64,12 +64,8 @@ def bayes_at_n(
     ``outcomes``: category 0 … C of each sample, ``[problem, sample]``. ``worth``: worth of each
     category. ``prior_outcomes``: earlier outcomes of the same problems, ``[problem, sample]``.
 
-    References
-    ----------
     Hariri et al. (2026), "Don't pass@k", arXiv:2510.04265.
 
-    Examples
-    --------
     >>> score = bayes_at_n([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], [0, 0.5, 1])
     >>> round(score.mean, 4), round(score.deviation, 6)
     (0.5625, 0.091998)

@@ -50,8 +50,6 @@ def best_prompt(by_prompt: Mapping[str, Counts], k: ArrayLike | None = None) -> 
     samples under every prompt, and none that stopped early. ``k``: draw sizes of at most half of
     the samples; a log-spaced grid where not given.
 
-    Examples
-    --------
     >>> found = best_prompt({"a": Counts.of(8, [8, 0]), "b": Counts.of(8, [0, 8])}, 1)
     >>> found.per_problem.mean(), found.highest.mean()
     (np.float64(1.0), np.float64(1.0))

@@ -15,8 +15,6 @@ def clopper_pearson(c: ArrayLike, n: ArrayLike, prob: float = PROB) -> Interval:
 
     .. math:: \big[B^{-1}(α/2;\, c,\, n-c+1),\; B^{-1}(1-α/2;\, c+1,\, n-c)\big]
 
-    Examples
-    --------
     >>> print(clopper_pearson(0, 1024))
     0.000 [0.000, 0.004]
     """
@@ -34,8 +32,6 @@ def jeffreys(c: ArrayLike, n: ArrayLike, prob: float = PROB) -> Interval:
     Its coverage is nominal on average, where Clopper–Pearson's is above. With n = 0 nothing is
     known: the estimate is NaN and the interval [0, 1].
 
-    References
-    ----------
     Brown, Cai and DasGupta (2001), "Interval estimation for a binomial proportion".
     """
     c_, n_ = _counts(c, n)
@@ -57,8 +53,6 @@ def detection_threshold(n: ArrayLike, prob: float = PROB) -> NDArray[np.float64]
     A problem with no right sample among n has a rate below this with the given probability; about
     3/n at 95 %. Rates below it may look unsolvable.
 
-    Examples
-    --------
     >>> detection_threshold([1024, 8192]).round(6)
     array([0.002921, 0.000366])
     """
@@ -75,8 +69,6 @@ def chances_of_right(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
 
     along a new last axis: the hypergeometric distribution.
 
-    Examples
-    --------
     >>> chances_of_right(5, 3, 2).round(6)
     array([0.1, 0.6, 0.3])
     """

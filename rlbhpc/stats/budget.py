@@ -25,8 +25,6 @@ def pass_at_budget(counts: Counts, cost: ArrayLike, budget: ArrayLike) -> NDArra
     of the cost. Gives 0 where the budget does not buy one sample, NaN where it buys more than
     exist.
 
-    Examples
-    --------
     >>> pass_at_budget(Counts.of(8, [2, 2]), [100, 400], [800, 3200])
     array([[1.        ,        nan],
            [0.46428571, 1.        ]])

@@ -31,12 +31,8 @@ def cot_pass_at_k(
     judged valid. ``ppv, npv``: shares of correct judgements among chains judged valid and judged
     invalid, from an audit of the judge. Evaluate at both ends of their intervals to get error bars.
 
-    References
-    ----------
     Wen et al. (2025), arXiv:2506.14245.
 
-    Examples
-    --------
     >>> cot_pass_at_k(8, [4], [2], [1, 8])
     array([[0.25, 1.  ]])
     >>> cot_pass_at_k(8, [4], [2], [1, 8], ppv=0.5)

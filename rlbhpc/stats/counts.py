@@ -48,8 +48,6 @@ class Counts:
 
         Where sampling stopped and no ``n_max`` is given, nothing is claimed beyond n.
 
-        Examples
-        --------
         >>> Counts.of(8, [0, 3, 8]).n
         array([8, 8, 8])
         """
@@ -110,8 +108,6 @@ class Counts:
         Where sampling stopped, at the r-th right sample, their ratio :math:`(r-1)/(n-1)` is the
         unbiased rate (Haldane, 1945); elsewhere nothing is left out and it is :math:`c/n`.
 
-        Examples
-        --------
         >>> Counts.of([100, 21], 3, stop_after=[0, 3]).places
         (array([100,  20]), array([3, 2]))
         """

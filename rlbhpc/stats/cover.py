@@ -27,8 +27,6 @@ def posterior_above(
     Its mean over problems is Cover@τ. Model-based in the choice of the fitted distribution (Beta
     with zeros where none is given), which matters for τ below about 3/n.
 
-    References
-    ----------
     Dragoi et al. (2025), arXiv:2510.08325.
     """
     level = _levels(tau)

@@ -79,14 +79,10 @@ def crossing(curve: DifferenceCurve) -> Crossing:
 
     ``curve``: difference of the curves, which brings its intervals and replicates.
 
-    Notes
-    -----
     Estimates come from the curves at every whole k, not from the grid of the bands. With 128
     problems and n = 1,024 the set is about four octaves wide, with 500 problems two: crossings
     are weakly identified, and two sets that overlap do not differ.
 
-    Examples
-    --------
     >>> from rlbhpc.stats.difference import difference_curve
     >>> from rlbhpc.stats.examples import pythia
     >>> from rlbhpc.stats.weights import ProblemWeights
@@ -117,8 +113,6 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     ``k``: rising draw sizes, at least 1. ``difference``: difference of two curves at each of them;
     NaN is left out.
 
-    Examples
-    --------
     >>> crossing_points([1, 4, 16], [0.2, 0.1, -0.1]).round(3)
     array([8.])
     """

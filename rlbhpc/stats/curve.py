@@ -33,8 +33,6 @@ class PassCurve:
 def k_grid(n: int, per_octave: int = 2) -> NDArray[np.int64]:
     """Whole numbers from 1 to n, evenly spaced on a log scale, ends included.
 
-    Examples
-    --------
     >>> k_grid(16)
     array([ 1,  2,  3,  4,  6,  8, 11, 16])
     """
@@ -58,12 +56,8 @@ def pass_curve(
 
     ``k``: draw sizes; a log-spaced grid up to the least n where not given.
 
-    References
-    ----------
     Chen et al. (2021), arXiv:2107.03374; Miller (2024), arXiv:2411.00640.
 
-    Examples
-    --------
     >>> weights = ProblemWeights.draw(4, np.random.default_rng(0))
     >>> pass_curve(Counts.of(8, [0, 1, 4, 8]), weights, [1, 8]).interval.estimate
     array([0.40625, 0.75   ])

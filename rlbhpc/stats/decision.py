@@ -121,8 +121,6 @@ def answer(
     samples to speak about; the largest k that 98 % of the problems support where not given.
     ``margin``: share of problems, and difference of pass@k, that counts as the same.
 
-    Examples
-    --------
     >>> from rlbhpc.stats.examples import pythia
     >>> models = pythia()
     >>> found = answer(models["2.8B"], models["6.9B"])

@@ -84,8 +84,6 @@ def difference_curve(
     bootstrap weights of the report, shared by all its curves. ``k``: draw sizes; a log-spaced grid
     up to the least n of both where not given. ``prob``: nominal probability of both intervals.
 
-    Examples
-    --------
     >>> weights = ProblemWeights.draw(4, np.random.default_rng(0))
     >>> curve = difference_curve(
     ...     Counts.of(8, [0, 1, 4, 8]), Counts.of(8, [0, 0, 8, 8]), weights, [1, 8]

@@ -46,8 +46,6 @@ def duplicates(sequences: ArrayLike) -> Duplicates:
 
     ``sequences``: one hash (or any label) of the token sequence per sample.
 
-    Examples
-    --------
     >>> duplicates(["a", "a", "b", "c"])
     Duplicates(n=4, distinct=3, effective_n=2.66...)
     """
@@ -86,8 +84,6 @@ def collisions(sequences: ArrayLike, logprobs: ArrayLike, problems: int = 1) -> 
     many problems of the arm are looked at: the chance of a false alarm, ``UNLIKELY``, is that of
     all of them together.
 
-    Examples
-    --------
     >>> collisions(["yes"] * 3 + ["no"], [-0.1, -0.1, -0.1, -2.3]).copies
     0
     >>> collisions(["long"] * 2 + ["other"], [-300.0, -300.0, -310.0]).copies

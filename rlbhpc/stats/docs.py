@@ -15,8 +15,6 @@ _ARROW = {Better.HIGHER: "higher", Better.LOWER: "lower", Better.NEITHER: "–"}
 def metrics_page() -> str:
     """Write the table of metrics and one section for each, from the registry.
 
-    Examples
-    --------
     >>> print(metrics_page().splitlines()[0])
     ## Metrics
     """

@@ -28,12 +28,8 @@ def delta_se(base_at_k: ArrayLike, trained_at_1: ArrayLike) -> NDArray[np.float6
 
     ``base_at_k, trained_at_1``: values in the same unit (rates or percent); they broadcast.
 
-    References
-    ----------
     Yue et al. (2025), arXiv:2504.13837, section 4.
 
-    Examples
-    --------
     >>> delta_se(67.2, [26.1, 27.2]).round(1)
     array([41.1, 40. ])
     """
@@ -54,8 +50,6 @@ def delta_se_interval(
     The two terms have different k, so nearly all noise of sampling is the base's. Where k is
     above n/4 a note says so.
 
-    Examples
-    --------
     >>> from rlbhpc.stats.examples import pythia
     >>> models = pythia()
     >>> weights = ProblemWeights.draw(128, np.random.default_rng(0))

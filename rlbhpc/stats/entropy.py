@@ -18,8 +18,6 @@ def token_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
 
     Long responses weigh more. Responses without an entropy (NaN) or without tokens are left out.
 
-    Examples
-    --------
     >>> token_entropy([10.0, 2.0], [20, 2])
     0.545...
     """
@@ -33,8 +31,6 @@ def response_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
     Every response weighs the same. The two means differ as soon as length and entropy go
     together, so say which one a figure shows.
 
-    Examples
-    --------
     >>> response_entropy([10.0, 2.0], [20, 2])
     0.75
     """
@@ -50,13 +46,9 @@ def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
     distinct answers, for few rare ones. ``"chao-shen"``: weights each answer by the chance that it
     was seen at all, for many that were seen once.
 
-    References
-    ----------
     Miller (1955); Chao and Shen (2003), "Nonparametric estimation of Shannon's index of diversity
     when there are unseen species in sample".
 
-    Examples
-    --------
     >>> answer_entropy([2, 2], "plug-in")
     0.693147...
     """
@@ -88,8 +80,6 @@ def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     ``answers``: ids of the answers, ``[problem, sample]``; negative where a sample gave none. The
     entropy is 0 where none gave one.
 
-    Examples
-    --------
     >>> entropy_by_problem([[5, 5, 7, 7], [3, 3, 3, -1]])
     (array([0.818147..., 0.        ]), array([2, 1]))
     """

@@ -14,12 +14,8 @@ def pythia() -> dict[str, Counts]:
     The models 2.8B and 6.9B list the same problems in the same order and cross at k = 23; the
     counts of 70M are sorted and pair with nothing.
 
-    References
-    ----------
     Brown et al. (2024), "Large language monkeys", arXiv:2407.21787; samples published under MIT.
 
-    Examples
-    --------
     >>> models = pythia()
     >>> round(float(models["6.9B"].pass_at_k(10_000).mean()), 4)
     0.8359

@@ -89,12 +89,8 @@ def fit_power_law(counts: Counts) -> PowerLaw | None:
 
     The points of a curve are correlated and of unequal variance, so no interval comes with it.
 
-    References
-    ----------
     Brown et al. (2024), arXiv:2407.21787; Schaeffer et al. (2025), arXiv:2502.17578.
 
-    Examples
-    --------
     >>> from rlbhpc.stats.examples import pythia
     >>> round(fit_power_law(pythia()["70M"]).exponent, 2)
     0.19
@@ -117,8 +113,6 @@ def extrapolate(
     nominal probability of each model's interval. ``beyond``: allow more than ten times n, where the
     models' envelope is known to fail.
 
-    Examples
-    --------
     >>> counts = Counts.of(64, [0, 0, 1, 3, 9, 40, 64])
     >>> prediction = extrapolate(counts, [64, 640])
     >>> sorted(prediction.models)

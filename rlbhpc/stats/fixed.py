@@ -61,8 +61,6 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
 
     ``k``: draw sizes up to the least n; a log-spaced grid where not given.
 
-    Examples
-    --------
     >>> from rlbhpc.stats.examples import pythia
     >>> curve = fixed_curve(pythia()["2.8B"], [16, 10_000])
     >>> curve.model_based

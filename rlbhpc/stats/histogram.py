@@ -24,8 +24,6 @@ def accuracy_bin(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
 
     Whole numbers decide, so that an accuracy of exactly .3 never slips over an edge.
 
-    Examples
-    --------
     >>> accuracy_bin(10, [0, 1, 3, 9, 10])
     array([ 0,  1,  3,  9, 11])
     """
@@ -39,12 +37,8 @@ def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
 
     ``n, c``: samples and right samples per problem: ``*counts.places``.
 
-    References
-    ----------
     Figures 5 and 14 of Yue et al. (2025), arXiv:2504.13837.
 
-    Examples
-    --------
     >>> accuracy_histogram(8, [0, 0, 1, 8])
     array([2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1])
     """

@@ -16,8 +16,6 @@ samples of the base; *gained* is the mirror image. Masses may be held to a given
 problems, which gives likelihood ratios: how much worse do the counts fit if nothing, or so much,
 was lost?
 
-References
-----------
 Kiefer and Wolfowitz (1956), "Consistency of the maximum likelihood estimator in the presence of
 infinitely many incidental parameters"; Laird (1978), "Nonparametric maximum likelihood estimation
 of a mixing distribution".

@@ -23,12 +23,8 @@ def mcnemar_exact(b: int, c: int) -> float:
 
     ``b, c``: problems that only the one and only the other model solves.
 
-    References
-    ----------
     McNemar (1947), "Note on the sampling error of the difference between correlated proportions".
 
-    Examples
-    --------
     >>> mcnemar_exact(4, 0)
     0.125
     >>> round(mcnemar_exact(18, 5), 3)
@@ -46,8 +42,6 @@ def attained_level(discordant: int, alpha: float = 0.05) -> float:
 
     That is the share of null studies in which the exact test at ``alpha`` claims a difference.
 
-    Examples
-    --------
     >>> attained_level(5), attained_level(6)
     (0.0, 0.03125)
     """
@@ -58,8 +52,6 @@ def attained_level(discordant: int, alpha: float = 0.05) -> float:
 def least_discordant(alpha: float = 0.05) -> int:
     """Fewest discordant problems with which a two-sided p below ``alpha`` is possible at all.
 
-    Examples
-    --------
     >>> least_discordant()
     6
     """

@@ -175,8 +175,6 @@ METRICS: Final = (
 def metric(name: str) -> Metric:
     """Find a metric by name or alias.
 
-    Examples
-    --------
     >>> metric("cons@k").name
     'maj@k'
     """

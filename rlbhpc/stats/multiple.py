@@ -17,12 +17,8 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
 
     :math:`\tilde p_{(i)} = \max_{j \le i} \min(1, (m-j+1)\, p_{(j)})`, valid under any dependence.
 
-    References
-    ----------
     Holm (1979), "A simple sequentially rejective multiple test procedure".
 
-    Examples
-    --------
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
     """

@@ -42,8 +42,6 @@ def paired_interval(
 
     ``differences``: ``[problem, k]``, trained minus base, columns in rising order of k.
 
-    References
-    ----------
     Bonett and Price (2012), "Adjusted Wald confidence interval for a difference of binomial
     proportions based on paired data".
     """

@@ -60,17 +60,11 @@ def pass_at_k(
     limit. Gives float64 of the broadcast shape; NaN where k > n, and for a problem that stopped
     where k > n_max.
 
-    Notes
-    -----
     Within 1e-15 of the exact rational, relative to the value itself, as long as min(c, k) is in
     the thousands; the error grows like its square root.
 
-    References
-    ----------
     Chen et al. (2021), "Evaluating large language models trained on code", arXiv:2107.03374.
 
-    Examples
-    --------
     >>> pass_at_k([5, 5], [3, 4], 1)
     array([0.6, 0.8])
     >>> pass_at_k(4, [0, 1], [[2], [8]])
@@ -100,8 +94,6 @@ def log_fail_at_k(
     ``n, c, k, stop_after, n_max``: as in :func:`pass_at_k`. Gives float64 of the broadcast shape;
     −inf where every draw holds a right sample (n − c < k ≤ n) and NaN where :func:`pass_at_k` is.
 
-    Examples
-    --------
     >>> log_fail_at_k(10_000, 5_000, 4_000)
     array(-4227.5553...)
     """
@@ -114,13 +106,9 @@ def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
     ``n, c``: samples and right samples, broadcasting against each other. Gives float64 of the
     broadcast shape with one axis more at the end, ``[..., k - 1]``; NaN where k > n.
 
-    Notes
-    -----
     One running sum over j serves all k of a (n, c) pair, and problems with equal pairs share it.
     With equal n, ``pass_curves(n, np.arange(n + 1))`` is the table of all values there are.
 
-    Examples
-    --------
     >>> pass_curves([3, 2], [1, 1]).round(3)
     array([[0.333, 0.667, 1.   ],
            [0.5  , 1.   ,   nan]])

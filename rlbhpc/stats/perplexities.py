@@ -28,8 +28,6 @@ def perplexity(logprob_sum: ArrayLike, n_tokens: ArrayLike) -> NDArray[np.float6
 
     Gives NaN where there are no tokens or no log-probability.
 
-    Examples
-    --------
     >>> perplexity([-10.0, -1.0], [10, 0]).round(3)
     array([2.718,   nan])
     """
@@ -61,8 +59,6 @@ def spread(values: ArrayLike) -> Spread:
     Where they are given by problem and response, ``lower`` and ``upper`` are the 95 % interval of
     the geometric mean with whole problems resampled: responses to one problem are alike.
 
-    Examples
-    --------
     >>> spread([1.0, 2.0, 4.0]).median
     2.0
     """
@@ -121,8 +117,6 @@ def perplexity_by_position(
     middle one centred. A response of fewer than three windows is too short for disjoint parts and
     gives NaN.
 
-    Examples
-    --------
     >>> parts = perplexity_by_position([[-1.0, -1.0, -2.0, -2.0, -3.0, -3.0]], window=2)
     >>> {name: value.round(2).tolist() for name, value in parts.items()}
     {'first': [2.72], 'middle': [7.39], 'last': [20.09]}

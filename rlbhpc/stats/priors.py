@@ -95,12 +95,8 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
     ``counts``: counts of one arm; at least two problems. ``zero_inflated``: whether problems with
     rate 0 are allowed for.
 
-    References
-    ----------
     Kazdan et al. (2025), arXiv:2510.05197; Levi (2024), arXiv:2410.16377.
 
-    Examples
-    --------
     >>> from rlbhpc.stats.examples import pythia
     >>> prior = fit_prior(pythia()["2.8B"], zero_inflated=False)
     >>> round(prior.a, 4), round(prior.b, 2)

@@ -26,12 +26,8 @@ def ratio_interval(
     ``sums, totals``: numerator and denominator of each problem; a problem with a total of 0 adds
     nothing.
 
-    References
-    ----------
     Cochran (1977), "Sampling techniques", section 6.
 
-    Examples
-    --------
     >>> weights = ProblemWeights.draw(3, np.random.default_rng(0))
     >>> ratio_interval([10.0, 2.0, 6.0], [20, 2, 10], weights).estimate
     array(0.5625)

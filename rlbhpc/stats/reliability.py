@@ -29,8 +29,6 @@ def avg_at_k(counts: Counts) -> NDArray[np.float64]:
 def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     r"""Chance that all of k samples are right, :math:`\binom ck / \binom nk`; NaN where k > n.
 
-    Examples
-    --------
     >>> pass_hat_k(5, [3, 4], 2)
     array([0.3, 0.6])
     """
@@ -43,13 +41,9 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: int, tau: float) -> NDArray[np.fl
 
     At τ = 1 it is pass^k; at τ → 0 it is pass@k, as at least one must be right.
 
-    References
-    ----------
     Liu et al. (2024), "Are your LLMs capable of stable reasoning?", arXiv:2412.13147. The authors
     advise n ≥ 3 k.
 
-    Examples
-    --------
     >>> g_pass_at_k(5, [3, 4], 2, 0.5)
     array([0.9, 1. ])
     """
@@ -62,8 +56,6 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: int, tau: float) -> NDArray[np.fl
 def mg_pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
     r"""Mean of G-Pass@k over thresholds from ½ to 1.
 
-    Examples
-    --------
     >>> mg_pass_at_k(5, [3, 4], 3).mean().round(6)
     np.float64(0.166667)
     """

@@ -42,8 +42,6 @@ class Spread:
 def spread(differences: NDArray[np.float64]) -> Spread:
     """Split the variance of differences ``[seed, problem]``.
 
-    Examples
-    --------
     >>> found = spread(np.array([[0.1, 0.3], [0.2, 0.4]]))
     >>> round(found.problems, 3), round(found.seeds, 3), round(found.rest, 3)
     (0.141, 0.071, 0.0)

@@ -40,8 +40,6 @@ def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     ``verdict``: integer codes ``[problem, sample]``: 0 to 3 judged, 1 of them right; any other
     says nothing of the model: missing, failed generation, failed verifier.
 
-    Examples
-    --------
     >>> even, odd = even_odd([[1, 0, 1, -1]])
     >>> even.n, even.c, odd.n, odd.c
     (array([2]), array([2]), array([1]), array([0]))

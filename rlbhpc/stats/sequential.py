@@ -13,8 +13,6 @@ beforehand. Samples may go where they tell most, since the likelihood of the joi
 A forecast simulates what a larger study would say: the two rates of each problem are drawn from
 what its counts leave open, further samples from the rates, and the grown data are answered again.
 
-References
-----------
 Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials".
 """
 
@@ -79,8 +77,6 @@ def look(
     first look at this comparison, 2 for the second. ``margin``: share of problems below which
     nothing is lost or gained. ``comparisons``: how many share the error.
 
-    Examples
-    --------
     >>> base = Counts.of(64, [0, 30, 60] * 20)
     >>> trained = Counts.of(64, [0, 0, 60] * 20)
     >>> first = look(base, trained, 64, 1)

@@ -38,13 +38,9 @@ def sharpened(
     log-probability, whether it counts. Samples without a log-probability are left out. ``power``:
     :math:`\alpha`, from 1 (as sampled) on.
 
-    References
-    ----------
     Huang et al. (2024), "Self-Improvement in Language Models: The Sharpening Mechanism",
     arXiv:2412.01951; Karan and Du (2025), "Reasoning with Sampling", arXiv:2510.14901.
 
-    Examples
-    --------
     >>> found = sharpened([[1, 0, 0]], np.log([[0.5, 0.25, 0.25]]), [[1, 1, 1]], [1, 2])
     >>> found.value.round(3).tolist(), found.effective_n.round(2).tolist()
     ([[0.333, 0.5]], [[3.0, 2.67]])

@@ -18,8 +18,6 @@ def solvable_sets(c: Mapping[str, ArrayLike]) -> dict[frozenset[str], NDArray[np
     of arms to positions of problems; only sets that occur, the largest groups first. The empty set
     holds what no arm solves. The groups are disjoint and complete.
 
-    Examples
-    --------
     >>> groups = solvable_sets({"base": [1, 2, 0], "grpo": [4, 0, 0], "ppo": [1, 0, 0]})
     >>> {tuple(sorted(arms)): problems.tolist() for arms, problems in groups.items()}
     {('base', 'grpo', 'ppo'): [0], ('base',): [1], (): [2]}

@@ -46,12 +46,8 @@ def support_metrics(preserved: int, expanded: int, shrunk: int) -> SupportMetric
     ``preserved, expanded, shrunk``: problems that both models, only the trained one, and only the
     base solve.
 
-    References
-    ----------
     Wu et al. (2025), "The invisible leash", arXiv:2507.14843.
 
-    Examples
-    --------
     >>> metrics = support_metrics(preserved=19, expanded=0, shrunk=4)
     >>> round(metrics.srr, 3), metrics.ndr, round(metrics.nscr, 3)
     (0.826, 0.0, -0.174)

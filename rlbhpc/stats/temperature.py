@@ -47,8 +47,6 @@ def envelope(
     ``by_temperature``: counts at each temperature, the same problems in the same order. ``k``: draw
     sizes; a log-spaced grid where not given.
 
-    Notes
-    -----
     The best of several noisy values is biased up by part of their noise, and each replicate takes
     its own best. Compare two models over equally many temperatures, where most of it cancels.
     """
@@ -101,8 +99,6 @@ def matched_temperature(temperature: ArrayLike, entropy: ArrayLike, wanted: floa
     ``temperature``: temperatures that were sampled, at least two. ``entropy``: mean token entropy
     at each. ``wanted``: entropy of the model to match.
 
-    Examples
-    --------
     >>> matched_temperature([0.6, 1.0], [0.22, 0.62], 0.47)
     0.85
     """

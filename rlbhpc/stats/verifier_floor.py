@@ -21,8 +21,6 @@ from rlbhpc.stats.interval import PROB, Interval, Target
 def verifier_floor(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     """Apparent pass@k of problems that are never solved; rate and k broadcast.
 
-    Examples
-    --------
     >>> verifier_floor(0.001, [1, 1000]).round(3)
     array([0.001, 0.632])
     """
@@ -39,8 +37,6 @@ def audited_floor(false_positives: int, audited: int, k: ArrayLike, prob: float 
     ``false_positives``: wrong answers among the audited ones that the verifier accepted.
     ``audited``: wrong answers audited. With none accepted of m, rates up to 3/m remain possible.
 
-    Examples
-    --------
     >>> floor = audited_floor(0, 1000, [1, 256])
     >>> floor.estimate, floor.upper.round(3)
     (array([0., 0.]), array([0.004, 0.611]))

@@ -49,8 +49,6 @@ class ProblemWeights:
         same weights. ``clusters``: a label per problem where problems share a source (a
         competition, a template). Whole clusters are then resampled.
 
-        Examples
-        --------
         >>> weights = ProblemWeights.draw(3, np.random.default_rng(0), replicates=2)
         >>> weights.means([1.0, 1.0, 1.0])
         array([1., 1.])
