@@ -25,7 +25,7 @@ from rlbhpc.stats import (
     holm,
 )
 from rlbhpc.stats.decision import MARGIN, decide, supporting
-from rlbhpc.stats.efficiency_gap import LARGE_K
+from rlbhpc.stats.difference import LARGE_K
 from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.histogram import never_solved_shift
 from rlbhpc.stats.support import support_intervals

@@ -13,8 +13,7 @@ from rlbhpc import __version__
 from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.stats.metrics import metric
-from rlbhpc.stats.registry import Better
+from rlbhpc.stats.metrics import Better, metric
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.attempt import read_attempts
 

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from rlbhpc.stats.bayes import bayes_at_n
     from rlbhpc.stats.binomial import clopper_pearson, detection_threshold
     from rlbhpc.stats.counts import Counts
-    from rlbhpc.stats.coverage_table import Coverage, coverage
+    from rlbhpc.stats.coverage_table import Coverage, coverage, solvable_sets
     from rlbhpc.stats.crossings import Crossing, crossing, crossing_points
     from rlbhpc.stats.curve import PassCurve, k_grid, pass_curve
     from rlbhpc.stats.decision import Answer, Word, answer
-    from rlbhpc.stats.difference import DifferenceCurve, difference_curve
-    from rlbhpc.stats.efficiency_gap import delta_se, delta_se_interval
+    from rlbhpc.stats.difference import (
+        DifferenceCurve,
+        delta_se,
+        delta_se_interval,
+        difference_curve,
+    )
     from rlbhpc.stats.examples import pythia
     from rlbhpc.stats.extrapolation import extrapolate
     from rlbhpc.stats.finding import Finding, Verdict
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
     from rlbhpc.stats.multiple import holm
     from rlbhpc.stats.perplexities import perplexity
     from rlbhpc.stats.reliability import g_pass_at_k, mg_pass_at_k, pass_hat_k
-    from rlbhpc.stats.solvable import solvable_sets
     from rlbhpc.stats.support import SupportMetrics, support_metrics
     from rlbhpc.stats.weights import ProblemWeights
 
@@ -42,12 +45,11 @@ _HOME = {
     "bayes": ("bayes_at_n",),
     "binomial": ("clopper_pearson", "detection_threshold"),
     "counts": ("Counts",),
-    "coverage_table": ("Coverage", "coverage"),
+    "coverage_table": ("Coverage", "coverage", "solvable_sets"),
     "crossings": ("Crossing", "crossing", "crossing_points"),
     "curve": ("PassCurve", "k_grid", "pass_curve"),
     "decision": ("Answer", "Word", "answer"),
-    "difference": ("DifferenceCurve", "difference_curve"),
-    "efficiency_gap": ("delta_se", "delta_se_interval"),
+    "difference": ("DifferenceCurve", "delta_se", "delta_se_interval", "difference_curve"),
     "examples": ("pythia",),
     "extrapolation": ("extrapolate",),
     "finding": ("Finding", "Verdict"),
@@ -59,7 +61,6 @@ _HOME = {
     "multiple": ("holm",),
     "perplexities": ("perplexity",),
     "reliability": ("g_pass_at_k", "mg_pass_at_k", "pass_hat_k"),
-    "solvable": ("solvable_sets",),
     "support": ("SupportMetrics", "support_metrics"),
     "weights": ("ProblemWeights",),
 }

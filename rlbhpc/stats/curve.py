@@ -1,4 +1,4 @@
-r"""The pass@k curve of one arm, with an interval for new problems like these."""
+r"""The pass@k curve of one arm, over k and over a budget, with population intervals."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import PROB, Interval
 from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.weights import ProblemWeights
 
 
@@ -84,3 +85,58 @@ def as_sizes(k: ArrayLike) -> NDArray[np.int64]:
     if sizes.ndim != 1 or not len(sizes) or (np.diff(sizes) <= 0).any() or sizes[0] < 1:
         raise UserError(f"draw sizes {sizes.tolist()} must be whole numbers, rising from 1 on")
     return sizes
+
+
+def log_area(counts: Counts, k: int) -> NDArray[np.float64]:
+    r"""Area under pass@k over log k from 1 to ``k``, per problem, by trapezia between grid points.
+
+    .. math:: A = \frac{1}{\log K} \int_1^K \text{pass@}k \; d \log k
+
+    is the mean of pass@k over all orders of magnitude up to K, from 0 to 1: two curves that cross
+    may have the same. Like pass@k it is a mean over problems, and unbiased.
+
+    >>> log_area(Counts.of(4, [0, 4]), 4).tolist()
+    [0.0, 1.0]
+    """
+    if k < 2:
+        raise UserError(f"an area under pass@k up to k = {k} is none; allowed is 2 or more")
+    sizes = k_grid(k)
+    logs = np.log(sizes)
+    return np.asarray(np.trapezoid(counts.pass_at_k(sizes), logs, axis=1) / logs[-1])
+
+
+def pass_at_budget(counts: Counts, cost: ArrayLike, budget: ArrayLike) -> NDArray[np.float64]:
+    r"""pass@k of every problem (rows) at the k that each budget (columns) buys.
+
+    Fair where a longer chain costs more than a second try: a sample of problem i costs :math:`t_i`
+    (tokens, or GPU-hours at a measured rate), so a budget B per problem buys
+    :math:`k_i = \lfloor B / t_i \rfloor` samples.
+
+    ``cost``: mean cost of one sample of each problem. ``budget``: budgets per problem, in the unit
+    of the cost. Gives 0 where the budget does not buy one sample, NaN where it buys more than
+    exist.
+
+    >>> pass_at_budget(Counts.of(8, [2, 2]), [100, 400], [800, 3200])
+    array([[1.        ,        nan],
+           [0.46428571, 1.        ]])
+    """
+    price = np.broadcast_to(np.asarray(cost, np.float64), counts.n.shape)
+    if not (price > 0).all():
+        i = int(np.flatnonzero(~(price > 0))[0])
+        raise UserError(f"problem {i} has a mean cost of {price[i]} per sample; it must be above 0")
+    # A hair above, so that a budget of exactly k samples buys k of them.
+    bought = np.floor(np.atleast_1d(budget) / price[:, None] * (1 + 1e-12)).astype(np.int64)
+    value = counts.broadcast(pass_at_k, np.maximum(bought, 1))
+    return np.where(bought < 1, 0.0, value)
+
+
+def budget_curve(
+    counts: Counts,
+    cost: ArrayLike,
+    budget: ArrayLike,
+    weights: ProblemWeights,
+    prob: float = PROB,
+) -> Interval:
+    """Mean pass@budget over problems with a population interval at each budget."""
+    values = pass_at_budget(counts, cost, budget)
+    return mean_interval(values, weights, prob, "problem bootstrap")

@@ -9,7 +9,7 @@ statement like "ahead up to k = 31, behind from 60 on" must be read from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -24,6 +24,8 @@ from rlbhpc.stats.interval import PROB, Interval, Target
 from rlbhpc.stats.paired import carriers, paired_error, paired_interval
 from rlbhpc.stats.weights import ProblemWeights
 
+#: The K of the study.
+LARGE_K: Final = 256
 # Below this a difference of means is rounding.
 _TINY: Final = 1e-12
 
@@ -106,6 +108,50 @@ def difference_curve(
         differences,
         weights,
     )
+
+
+def delta_se(base_at_k: ArrayLike, trained_at_1: ArrayLike) -> NDArray[np.float64]:
+    r"""Difference of two published or computed values, pass@K of the base minus trained pass@1.
+
+    .. math:: \Delta_{SE} = \text{pass@}K^{\text{base}} - \text{pass@}1^{\text{trained}},
+              \qquad K = 256 .
+
+    Smaller is better: 0 would mean that training turned all that the base can reach into pass@1.
+    ``base_at_k, trained_at_1``: values in the same unit (rates or percent); they broadcast.
+
+    Yue et al. (2025), arXiv:2504.13837, section 4.
+
+    >>> delta_se(67.2, [26.1, 27.2]).round(1)
+    array([41.1, 40. ])
+    """
+    return np.subtract(base_at_k, trained_at_1, dtype=np.float64)
+
+
+def delta_se_interval(
+    base: Counts,
+    trained: Counts,
+    weights: ProblemWeights,
+    k: int = LARGE_K,
+    prob: float = PROB,
+) -> Interval:
+    """Sampling-efficiency gap with a paired population interval.
+
+    The two terms have different k, so nearly all noise of sampling is the base's. Where k is
+    above n/4 a note says so.
+
+    >>> from rlbhpc.stats.examples import pythia
+    >>> models = pythia()
+    >>> weights = ProblemWeights.draw(128, np.random.default_rng(0))
+    >>> gap = delta_se_interval(models["2.8B"], models["6.9B"], weights)
+    >>> round(float(gap.estimate), 4)
+    0.5258
+    """
+    check_paired(base, trained)
+    gap = paired_interval(base.pass_at_k(k) - trained.pass_at_k(1), weights, prob)[0]
+    if 4 * k > base.reach:
+        far = f"pass@{k} of the base is taken from n = {base.reach}: little more than one draw"
+        gap = replace(gap, notes=(*gap.notes, far))
+    return gap
 
 
 def _band(

@@ -32,11 +32,6 @@ class Duplicates:
     distinct: int
     effective_n: float
 
-    @property
-    def share_distinct(self) -> float:
-        """Distinct sequences per sample."""
-        return self.distinct / self.n if self.n else float("nan")
-
 
 def duplicates(sequences: ArrayLike) -> Duplicates:
     """Count repeated token sequences among the samples of one problem.

@@ -6,8 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from rlbhpc.stats.metrics import METRICS
-from rlbhpc.stats.registry import Better, Metric
+from rlbhpc.stats.metrics import METRICS, Better, Metric
 
 _ARROW = {Better.HIGHER: "higher", Better.LOWER: "lower", Better.NEITHER: "–"}
 

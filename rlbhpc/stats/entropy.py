@@ -21,21 +21,11 @@ def token_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
     >>> token_entropy([10.0, 2.0], [20, 2])
     0.545...
     """
-    sums, tokens = _responses(entropy_sum, n_tokens)
-    return float(sums.sum() / tokens.sum()) if len(sums) else float("nan")
-
-
-def response_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
-    r"""Mean over responses of their mean token entropy, :math:`\frac1N \sum_i S_i / T_i`.
-
-    Every response weighs the same. The two means differ as soon as length and entropy go
-    together, so say which one a figure shows.
-
-    >>> response_entropy([10.0, 2.0], [20, 2])
-    0.75
-    """
-    sums, tokens = _responses(entropy_sum, n_tokens)
-    return float((sums / tokens).mean()) if len(sums) else float("nan")
+    sums, tokens = np.asarray(entropy_sum, np.float64), np.asarray(n_tokens, np.float64)
+    has_value = ~np.isnan(sums) & (tokens > 0)
+    if not has_value.any():
+        return float("nan")
+    return float(sums[has_value].sum() / tokens[has_value].sum())
 
 
 def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
@@ -96,11 +86,3 @@ def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     share = votes / total[problem]
     plug_in = np.bincount(problem, -share * np.log(share), minlength=problems)
     return plug_in + np.maximum(distinct - 1, 0) / (2 * total), distinct
-
-
-def _responses(
-    sums: ArrayLike, tokens: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    s, t = np.broadcast_arrays(np.asarray(sums, np.float64), np.asarray(tokens, np.float64))
-    has_value = ~np.isnan(s) & (t > 0)
-    return s[has_value], t[has_value]

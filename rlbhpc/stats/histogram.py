@@ -19,19 +19,6 @@ BINS: Final = (
 )  # fmt: skip
 
 
-def accuracy_bin(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
-    """Bin of each problem's accuracy c/n, as a position in :data:`BINS`.
-
-    Whole numbers decide, so that an accuracy of exactly .3 never slips over an edge.
-
-    >>> accuracy_bin(10, [0, 1, 3, 9, 10])
-    array([ 0,  1,  3,  9, 11])
-    """
-    counts = Counts.of(n, c)
-    tenth = -(-10 * counts.c // np.maximum(counts.n, 1))  # ceiling of 10 c / n
-    return np.asarray(np.where((counts.c == counts.n) & (counts.n > 0), 11, tenth))
-
-
 def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     """Count problems by accuracy, in the twelve bins {0}, (0, .1], …, (.9, 1), {1}.
 
@@ -42,7 +29,11 @@ def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     >>> accuracy_histogram(8, [0, 0, 1, 8])
     array([2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1])
     """
-    return np.bincount(accuracy_bin(n, c), minlength=len(BINS))
+    counts = Counts.of(n, c)
+    # Whole numbers decide, so that an accuracy of exactly .3 never slips over an edge.
+    tenth = -(-10 * counts.c // np.maximum(counts.n, 1))  # ceiling of 10 c / n
+    always = (counts.c == counts.n) & (counts.n > 0)
+    return np.bincount(np.where(always, 11, tenth), minlength=len(BINS))
 
 
 def never_solved_shift(

@@ -29,7 +29,8 @@ def histories(verdict: NDArray[np.int8]) -> dict[str, NDArray[np.float64]]:
     ``flips`` is the share of the step's problems that changed since their visit before; NaN where
     none had one.
     """
-    solved, visited = _visits(verdict)
+    solved = np.any(verdict == RIGHT, axis=1)
+    visited = np.any(~np.isin(verdict, _UNJUDGED), axis=1)
     problems, steps = solved.shape
     out = {name: np.full(steps, np.nan) for name in ("learnt", "corrupted", "extinct", "flips")}
     first, last, before, ever = (np.zeros(problems, bool) for _ in range(4))
@@ -66,9 +67,3 @@ def rollout_pass_at_k(verdict: NDArray[np.int8], k: int) -> NDArray[np.float64]:
     sums = np.where(there, values, 0.0).sum(0)
     counts = there.sum(0)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
-def _visits(verdict: NDArray[np.int8]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each problem was solved, and whether it was visited, at each step."""
-    judged = ~np.isin(verdict, _UNJUDGED)
-    return np.any(verdict == RIGHT, axis=1), np.any(judged, axis=1)

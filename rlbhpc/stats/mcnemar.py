@@ -18,8 +18,7 @@ def mcnemar_exact(b: int, c: int) -> float:
 
     .. math:: p = \min\big(1,\; 2 \Pr[\text{Bin}(b+c, ½) \le \min(b, c)]\big) .
 
-    With fewer than six discordant problems no split reaches p < .05: see
-    :func:`least_discordant`.
+    With fewer than six discordant problems no split reaches p < .05.
 
     ``b, c``: problems that only the one and only the other model solves.
 
@@ -30,8 +29,10 @@ def mcnemar_exact(b: int, c: int) -> float:
     >>> round(mcnemar_exact(18, 5), 3)
     0.011
     """
-    b, c = _count("b", b), _count("c", c)
-    n, few = b + c, min(b, c)
+    for name, count in (("b", b), ("c", c)):
+        if count < 0 or int(count) != count:
+            raise UserError(f"McNemar's {name} is {count}; it counts problems, 0 or more")
+    n, few = int(b) + int(c), int(min(b, c))
     # Integers until the last step: exact for any counts.
     tail = sum(comb(n, i) for i in range(few + 1))
     return min(1.0, float(2 * tail / 2**n))
@@ -47,24 +48,3 @@ def attained_level(discordant: int, alpha: float = 0.05) -> float:
     """
     p_values = 2 * special.bdtr(np.arange(discordant // 2 + 1), discordant, 0.5)
     return float(p_values[p_values < alpha].max(initial=0.0))
-
-
-def least_discordant(alpha: float = 0.05) -> int:
-    """Fewest discordant problems with which a two-sided p below ``alpha`` is possible at all.
-
-    >>> least_discordant()
-    6
-    """
-    if not 0 < alpha < 1:
-        raise UserError(f"significance level is {alpha}; allowed is a number between 0 and 1")
-    n = 1
-    while 2 / 2**n >= alpha:
-        n += 1
-    return n
-
-
-def _count(name: str, value: int) -> int:
-    number = int(value)
-    if number != value or number < 0:
-        raise UserError(f"McNemar's {name} is {value}; it counts problems, 0 or more")
-    return number

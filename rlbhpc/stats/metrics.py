@@ -1,34 +1,82 @@
-r"""The registry of metrics; documentation and report tables are generated from it."""
+r"""The registry of metrics: name, formula, direction, range, what each needs, where it comes from.
+
+Tables of the report and of the documentation are generated from it. A new metric is one entry.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
 from math import inf
-from typing import Final
+from typing import Any, Final
 
-from rlbhpc.stats.area import log_area
+from rlbhpc.errors import UserError
 from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.binomial import detection_threshold
-from rlbhpc.stats.budget import pass_at_budget
 from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.cover import posterior_above
 from rlbhpc.stats.coverage_table import coverage
 from rlbhpc.stats.crossings import crossing
-from rlbhpc.stats.difference import difference_curve
+from rlbhpc.stats.curve import log_area, pass_at_budget
+from rlbhpc.stats.difference import delta_se, difference_curve
 from rlbhpc.stats.diversity import duplicates
-from rlbhpc.stats.efficiency_gap import delta_se
-from rlbhpc.stats.entropy import answer_entropy, response_entropy, token_entropy
+from rlbhpc.stats.entropy import answer_entropy, token_entropy
 from rlbhpc.stats.extrapolation import fit_power_law
 from rlbhpc.stats.histogram import accuracy_histogram
 from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.mcnemar import mcnemar_exact
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.perplexities import perplexity
-from rlbhpc.stats.registry import Better, Metric, find
+from rlbhpc.stats.priors import flip_probability, posterior_above
 from rlbhpc.stats.reliability import avg_at_k, g_pass_at_k, mg_pass_at_k, pass_hat_k
-from rlbhpc.stats.rerun import flip_probability
 from rlbhpc.stats.sharpening import sharpened
 from rlbhpc.stats.support import support_metrics
 from rlbhpc.stats.verifier_floor import verifier_floor
+
+
+class Better(StrEnum):
+    """Which direction of a metric is good."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NEITHER = "neither"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One entry of the registry.
+
+    ``name, aliases``: how it is called; aliases are what other papers and tools call it.
+    ``function``: the function that computes it. ``formula``: LaTeX. ``better``: which direction is
+    good. ``low, high``: range; infinite ends allowed. ``needs``: variables of the cube that it
+    reads. ``reference``: where it was defined. ``samples_per_k``: least n as a multiple of k; 0
+    where the metric has no k. ``advised_per_k``: least n, as a multiple of k, from which its value
+    is more than a few draws.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    formula: str
+    better: Better
+    low: float
+    high: float
+    needs: tuple[str, ...]
+    reference: str
+    aliases: tuple[str, ...] = ()
+    samples_per_k: int = 0
+    advised_per_k: int = 0
+
+    @property
+    def summary(self) -> str:
+        """First line of the function's documentation."""
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def where(self) -> str:
+        """Dotted path of the function."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
 
 _STUDY: Final = "Yue et al. (2025), arXiv:2504.13837"
 _LEASH: Final = "Wu et al. (2025), arXiv:2507.14843"
@@ -157,10 +205,6 @@ METRICS: Final = (
         ("entropy_sum", "n_tokens"), "full vocabulary, in nats",
     ),
     Metric(
-        "response entropy", response_entropy, r"\tfrac1N \sum_i S_i / T_i", Better.NEITHER, 0, inf,
-        ("entropy_sum", "n_tokens"), "full vocabulary, in nats",
-    ),
-    Metric(
         "answer entropy", answer_entropy,
         r"-\sum_a \hat p_a \log \hat p_a + \tfrac{K-1}{2n}", Better.NEITHER, 0, inf,
         ("answer",), "Miller (1955); Chao and Shen (2003)",
@@ -173,9 +217,14 @@ METRICS: Final = (
 
 
 def metric(name: str) -> Metric:
-    """Find a metric by name or alias.
+    """Find a metric by name or alias, whatever the case.
 
     >>> metric("cons@k").name
     'maj@k'
     """
-    return find(METRICS, name)
+    names = {n.lower(): entry for entry in METRICS for n in (entry.name, *entry.aliases)}
+    found = names.get(name.lower())
+    if found is None:
+        close = get_close_matches(name.lower(), names, n=3) or sorted(names)
+        raise UserError(f"metric {name!r} is unknown; perhaps {', '.join(close)}")
+    return found

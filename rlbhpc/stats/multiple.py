@@ -22,20 +22,11 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
     """
-    values = _p_values(p)
-    order = np.argsort(values, kind="stable")
-    steps = (len(values) - np.arange(len(values))) * values[order]
-    return _back(np.minimum(np.maximum.accumulate(steps), 1.0), order)
-
-
-def _p_values(p: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(p, np.float64)
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise UserError("p-values must be a list of numbers from 0 to 1; drop comparisons without")
-    return values
-
-
-def _back(adjusted: NDArray[np.float64], order: NDArray[np.int64]) -> NDArray[np.float64]:
-    result = np.empty_like(adjusted)
-    result[order] = adjusted
-    return result
+    order = np.argsort(values, kind="stable")
+    steps = (len(values) - np.arange(len(values))) * values[order]
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted

@@ -171,6 +171,42 @@ def gradient(prior: RatePrior, counts: Counts, k: NDArray[np.float64]) -> NDArra
     return np.asarray(rows) / (2 * _STEP)
 
 
+def posterior_above(
+    counts: Counts, tau: ArrayLike, prior: RatePrior | None = None
+) -> NDArray[np.float64]:
+    r"""Posterior probability that a problem's rate is at least τ, ``[problem, tau]``.
+
+    Its mean over problems is Cover@τ, the share of problems that are solved with probability at
+    least τ. pass@k is its average under Beta(1, k), which looks only at τ of about 1/k:
+
+    .. math:: \text{pass@}k = \int_0^1 \text{Cover@}\tau \; k (1-\tau)^{k-1}\, d\tau .
+
+    Counting :math:`c/n \ge \tau` would be biased by noise near τ. Model-based in the choice of the
+    fitted distribution (Beta with zeros where none is given), which matters for τ below about 3/n.
+
+    Dragoi et al. (2025), arXiv:2510.08325.
+    """
+    level = np.atleast_1d(np.asarray(tau, np.float64))
+    if not ((level >= 0) & (level <= 1)).all():
+        raise UserError("Cover thresholds are success rates; allowed are numbers from 0 to 1")
+    fitted = prior or fit_prior(counts, zero_inflated=True)
+    alike, row, _ = counts.alike()
+    n, c = alike.n[:, None], alike.c[:, None]
+    beta = special.betaincc(fitted.a + c, fitted.b + n - c, level)
+    return np.where(level <= 0, 1.0, (1 - fitted.never(n, c)) * beta)[row]
+
+
+def flip_probability(counts: Counts) -> NDArray[np.float64]:
+    """Probability per problem that "solved at least once" comes out differently in a new run.
+
+    A problem solved once in n may well not be solved in the next n. Model-based: the distribution
+    of rates is a fitted Beta without zeros, which lets every unsolved problem be solvable and so
+    gives the larger probability of the two priors.
+    """
+    fail = fit_prior(counts, zero_inflated=False).fail(counts.n, counts.c, counts.limit)
+    return np.where(counts.solved, fail, 1 - fail)
+
+
 def _starts(mean: float, zero_inflated: bool) -> list[list[float]]:
     """Points to climb from; the likelihood with zeros can have two hills."""
     rate = max(mean, 1e-4)

@@ -25,7 +25,7 @@ from rlbhpc.stats import (
     solvable_sets,
 )
 from rlbhpc.stats.binomial import clopper_pearson
-from rlbhpc.stats.budget import pass_at_budget
+from rlbhpc.stats.curve import pass_at_budget
 from rlbhpc.stats.multiple import holm
 from rlbhpc.stats.priors import fit_prior
 

@@ -9,16 +9,14 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
-from rlbhpc.stats.area import log_area
 from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.cover import posterior_above
 from rlbhpc.stats.coverage_table import coverage, coverage_of, rarest_first
+from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.decision import Word
 from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.stats.entropy import (
     answer_entropy,
-    response_entropy,
     token_entropy,
 )
 from rlbhpc.stats.examples import pythia
@@ -32,9 +30,8 @@ from rlbhpc.stats.perplexities import (
     perplexity_over_steps,
     spread,
 )
-from rlbhpc.stats.priors import fit_prior
+from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
 from rlbhpc.stats.prompts import prompt_spread
-from rlbhpc.stats.rerun import flip_probability
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
 from rlbhpc.stats.sequential import forecast, samples_until_decided
 from rlbhpc.stats.sharpening import sharpened
@@ -242,9 +239,8 @@ def test_a_missing_value_and_a_prior_of_few_problems_are_not_called_sound() -> N
     assert not extrapolate(Counts.of(64, [0, 1, 9] * 5), [64, 640]).band.sound.any()
 
 
-def test_the_two_token_entropies_differ_with_length() -> None:
+def test_token_entropy_leaves_out_what_has_none() -> None:
     assert token_entropy([10, 2, np.nan, 5], [20, 2, 7, 0]) == pytest.approx(12 / 22)
-    assert response_entropy([10, 2, np.nan, 5], [20, 2, 7, 0]) == pytest.approx(0.75)
     assert math.isnan(token_entropy([], []))
 
 

@@ -79,7 +79,6 @@ def test_coverage_of_aime_from_its_index_sets() -> None:
     assert percent == {"both": 63.3, "base_only": 13.3, "trained_only": 0.0, "neither": 23.3}
     assert table.base_only.tolist() == [4, 11, 17, 19]
     assert table.p_value == 0.125
-    assert not table.decidable
 
 
 def test_coverage_of_math500_from_its_counts() -> None:

@@ -17,9 +17,9 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Interval, k_grid
-from rlbhpc.stats.best_prompt import BestPrompt, best_prompt
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.paired import paired_interval
+from rlbhpc.stats.prompts import BestPrompt, best_prompt
 
 
 @dataclass(frozen=True)

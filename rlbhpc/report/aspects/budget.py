@@ -25,7 +25,7 @@ from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds
 from rlbhpc.report.speeds import speeds
 from rlbhpc.stats import Interval
-from rlbhpc.stats.budget import budget_curve
+from rlbhpc.stats.curve import budget_curve
 
 #: What a budget is counted in, and for what.
 TOKENS: Final = "response tokens per problem"

@@ -23,11 +23,10 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds
 from rlbhpc.stats import Interval
-from rlbhpc.stats.area import log_area
-from rlbhpc.stats.cover import posterior_above
+from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.paired import paired_interval
-from rlbhpc.stats.priors import LEAST
+from rlbhpc.stats.priors import LEAST, posterior_above
 
 #: Thresholds of the curve, and those that the table shows.
 LEVELS: Final = np.round(np.linspace(0.05, 0.95, 19), 2)

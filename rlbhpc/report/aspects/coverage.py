@@ -22,7 +22,7 @@ from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.memo import Errand
 from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent
-from rlbhpc.stats.rerun import flip_probability
+from rlbhpc.stats.priors import flip_probability
 
 #: The cells of the 2 × 2 table, as they are named in words.
 CELLS: Final = {
