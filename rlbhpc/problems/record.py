@@ -62,6 +62,16 @@ class Record:
         """Like :meth:`text`, but empty where there is no such field."""
         return "" if self.get(*names) is None else self.text(*names)
 
+    def texts(self, name: str) -> list[str]:
+        """Return the items of a list as strings; none where the field is no list."""
+        value = self.get(name)
+        return [str(item) for item in value] if isinstance(value, list) else []
+
+    def index(self) -> str:
+        """Return verl's number of a record; empty where there is none."""
+        number = (self.get("extra_info") or {}).get("index")
+        return "" if number is None else str(number)
+
     def images(self, *names: str) -> tuple[bytes, ...]:
         """Return the image or images in the first of these fields, as bytes."""
         value = self.need(*names)

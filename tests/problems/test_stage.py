@@ -22,7 +22,7 @@ import pytest
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.problems import stage as staging
 from rlbhpc.problems.registry import SETS, load_set
-from rlbhpc.problems.sets import livecodebench, omni
+from rlbhpc.problems.sets import livecodebench
 from tests.problems import shapes
 from tests.problems.shapes import SHAPES
 
@@ -205,7 +205,9 @@ def test_plain_addresses(
     records = [{"problem": f"Problem {i}", "answer": str(i)} for i in range(2821)]
     server.files["omni_math_rule.jsonl"] = shapes.jsonl(records, tmp_path).read_bytes()
     source = staging.Source(urls=(f"{endpoint}/plain/omni_math_rule.jsonl",))
-    monkeypatch.setattr(staging, "_file_set", lambda name: replace(omni.SET, source=source))
+    monkeypatch.setattr(
+        staging, "_file_set", lambda name: replace(SETS["omni-math-rule"], source=source)
+    )
     manifest, new = staging.stage("omni-math-rule", tmp_path / "data")
     # The two halves of the split, by count and digest: what makes it the same split elsewhere.
     assert new and {k: v["count"] for k, v in manifest.problems.items()} == {

@@ -33,14 +33,14 @@ def parse_arena(name: str, record: Record) -> Problem:
     Cards of aime_2025 and loaders of hmmt_feb_2026 list ``problem_idx``, ``problem``, ``answer``
     and ``problem_type``. The answers of AIME are integers.
     """
-    subjects = record.get("problem_type")
+    has_subjects = isinstance(record.get("problem_type"), list)
     return make_problem(
         name,
         record.text("problem_idx"),
         record.text("problem"),
         record.text("answer"),
         "math",
-        {"subject": [str(s) for s in subjects]} if isinstance(subjects, list) else {},
+        {"subject": record.texts("problem_type")} if has_subjects else {},
     )
 
 
@@ -52,8 +52,7 @@ def parse_live(name: str, record: Record) -> Problem:
     release is cut into configurations ``v202412_AMC_en``, in English and Chinese, of which the
     hard ones repeat problems of others.
     """
-    options = record.get("options")
-    choices = [str(option) for option in options] if isinstance(options, list) else []
+    choices = record.texts("options")
     question = "\n".join((record.text("question"), *choices))
     extras = {"kind": record.optional_text("question_type")}
     verifier = "choice" if choices else "math"
