@@ -36,7 +36,7 @@ def test_styles_that_other_harnesses_misjudge(name: str, best: RecordingSandbox)
 @pytest.mark.slow
 def test_awkward_honest_programs_at_every_tier(sandbox: RecordingSandbox, soak: bool) -> None:
     programs = {**MISJUDGED_ELSEWHERE, **AWKWARD}
-    if sandbox.tier.confines_files:
+    if sandbox.tier.name != "T1":
         programs |= WITH_FILES
     names = list(programs)
     if not (soak or (sandbox.tier.namespaces and sandbox.tier.landlock)):

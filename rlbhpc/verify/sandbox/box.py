@@ -121,8 +121,8 @@ class Supervisor:
         self._runs += 1
         takes_result = job.mode is not Mode.MAIN
         pipe = input_pipe(stdin) if _WAITS.search(job.program) else None
-        source = memory_file(stdin) if pipe is None else pipe
-        with Pump(memory_file(job.encode()), source, limits, takes_result) as pump:
+        source = memory_file([stdin]) if pipe is None else pipe
+        with Pump(memory_file([job.encode()]), source, limits, takes_result) as pump:
             request = {
                 "run": self._runs, "cpu": limits.cpu, "wall": limits.wall,
                 "longest_wall": limits.longest_wall, "memory": limits.memory,
@@ -143,14 +143,7 @@ class Supervisor:
                     f"the node is too busy: {report['cpu']:.1f} s of processor time in "
                     f"{report['wall']:.0f} s"
                 )
-            return Outcome(
-                cause,
-                report["status"],
-                *pump.collected,
-                report["cpu"],
-                report["wall"],
-                report["peak_kib"],
-            )
+            return Outcome(cause, report["status"], *pump.collected, report["cpu"], report["wall"])
 
     def _last_words(self) -> str:
         """End it, and read what it had to complain of."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -145,4 +145,3 @@ class Outcome:
     result: bytes = b""
     cpu: float = 0.0
     wall: float = 0.0
-    peak_kib: int = field(default=0)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple, cast
 
-from rlbhpc.verify.sandbox.syscalls import MemoryFile
+from rlbhpc.verify.sandbox.syscalls import memory_file
 
 _LEFT_OUT: Final = {
     "__pycache__", "site-packages", "lib-dynload", "test", "tests", "idlelib", "ensurepip", "f2py",
@@ -70,25 +70,25 @@ class Library:
     def __init__(self, packages: Sequence[Path]) -> None:
         """Read the standard library and ``packages`` (folders of third-party packages)."""
         self._entries: dict[str, _Entry] = {}
-        position = 0
         sources = list(_sources(Path(os.__file__).parent))
         for folder in packages:
             sources.append((folder.name, folder / "__init__.py", True))
             sources.extend(_sources(folder, f"{folder.name}."))
         # Written piece by piece: what this process keeps in its heap, every fork copies.
-        with MemoryFile() as memory:
-            for name, file, package in sources:
-                content, compiled = _content(file)
-                end = position + memory.write(content)
-                self._entries[name] = _Entry(position, end, compiled, package, str(file))
-                position = end
-            descriptor = memory.sealed()
+        descriptor = memory_file(self._contents(sources))
         try:
-            self._memory = mmap.mmap(
-                descriptor, position, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ
-            )
+            self._memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
         finally:
             os.close(descriptor)
+
+    def _contents(self, sources: Sequence[tuple[str, Path, bool]]) -> Iterator[bytes]:
+        position = 0
+        for name, file, package in sources:
+            content, compiled = _content(file)
+            end = position + len(content)
+            self._entries[name] = _Entry(position, end, compiled, package, str(file))
+            position = end
+            yield content
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -49,22 +49,13 @@ class Confinement:
     proc: int
 
 
-@dataclass(frozen=True)
-class Descriptors:
-    """The descriptors of one run, as the supervisor received them."""
-
-    job: int
-    stdin: int
-    stdout: int
-    stderr: int
-    result: int
-    ready: int
-
-
-def enter(confinement: Confinement, descriptors: Descriptors, limits: dict[str, Any]) -> NoReturn:
+def enter(
+    confinement: Confinement, descriptors: list[int], ready: int, limits: dict[str, Any]
+) -> NoReturn:
     """Turn the forked child into a confined process and run the job in it.
 
-    What is written to ``ready`` tells the supervisor that whatever happens from here on is the
+    ``descriptors``: job, standard streams and result, as the supervisor received them. What is
+    written to ``ready`` tells the supervisor that whatever happens from here on is the
     program's doing, and the child's number in the supervisor's ``/proc``; if it never comes, the
     sandbox itself has failed.
     """
@@ -73,8 +64,10 @@ def enter(confinement: Confinement, descriptors: Descriptors, limits: dict[str, 
     os.setsid()
     if confinement.rules is not None:
         landlock.restrict(confinement.rules)
-    head, calls = _read_job(descriptors.job)
-    ready = _place(descriptors, confinement.null)
+    job, *streams = descriptors
+    # Two calls of C: each page of Python's that a child touches, the kernel must copy.
+    head, calls = marshal.loads(os.read(job, os.fstat(job).st_size))
+    ready = _place([*streams, confinement.null, ready])
     os.chdir(confinement.scratch)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     threads = limits["threads"] if confinement.counted_threads else None
@@ -83,21 +76,11 @@ def enter(confinement: Confinement, descriptors: Descriptors, limits: dict[str, 
         seccomp.install(confinement.filter, os.getpid())
     os.write(ready, number_in_proc.encode())
     os.close(ready)
-    finish(_RUNNERS[head["mode"]](head, calls))
+    finish(guarded(lambda: _RUNNERS[head["mode"]](head, calls)))
 
 
-def _read_job(descriptor: int) -> tuple[dict[str, Any], list[bytes]]:
-    # Two calls of C: each page of Python's that a child touches, the kernel must copy.
-    head, calls = marshal.loads(os.read(descriptor, os.fstat(descriptor).st_size))
-    return head, calls
-
-
-def _place(descriptors: Descriptors, null: int) -> int:
-    """Put the run's descriptors where a program expects them and close all others."""
-    wanted = (
-        descriptors.stdin, descriptors.stdout, descriptors.stderr, descriptors.result, null,
-        descriptors.ready,
-    )  # fmt: skip
+def _place(wanted: list[int]) -> int:
+    """Put descriptors where a program expects them, close all others, and give the last one's."""
     # First out of each other's way: a source may stand where another one belongs.
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 32) for descriptor in wanted]
     for target, source in enumerate(high):
@@ -112,7 +95,7 @@ def prepare_streams() -> None:
     Done once in the supervisor: a stream remembers what kind of file it stands on, so for a moment
     the descriptors are a file and pipes.
     """
-    source = memory_file(b"")
+    source = memory_file([])
     reader, writer = os.pipe()
     saved = [os.dup(number) for number in range(3)]
     for number, end in enumerate((source, writer, writer)):
@@ -138,7 +121,7 @@ def _set_stream(name: str, stream: io.TextIOWrapper) -> None:
     setattr(sys, f"__{name}__", stream)
 
 
-def _run_main(head: dict[str, Any], calls: list[bytes]) -> int:
+def _run_main(head: dict[str, Any], calls: list[bytes]) -> None:
     """Run a program as the main module."""
     module = types.ModuleType("__main__")
     names = module.__dict__
@@ -152,9 +135,7 @@ def _run_main(head: dict[str, Any], calls: list[bytes]) -> int:
     sys.modules["__main__"] = module
     lines = program.splitlines(keepends=True)
     linecache.cache[FILE_NAME] = (len(program), None, lines, FILE_NAME)
-    return guarded(
-        lambda: exec(compile(program, FILE_NAME, "exec", dont_inherit=True), names)  # noqa: S102
-    )
+    exec(compile(program, FILE_NAME, "exec", dont_inherit=True), names)  # noqa: S102
 
 
 def guarded(run: Callable[[], object]) -> int:
@@ -209,20 +190,16 @@ def _flush() -> None:
             stream.flush()
 
 
-def _run_call(head: dict[str, Any], calls: list[bytes]) -> int:
-    return guarded(lambda: run_calls(head, calls, _RESULT))
-
-
-def _run_shim(head: dict[str, Any], calls: list[bytes]) -> int:
+def _run_shim(head: dict[str, Any], calls: list[bytes]) -> None:
     # Only a supervisor that has loaded it already is asked for it.
     from rlbhpc.verify.sandbox.shim import run_shim
 
-    return guarded(lambda: run_shim(head["program"], _STDIN, _RESULT))
+    run_shim(head["program"], _STDIN, _RESULT)
 
 
-_RUNNERS: Final[dict[str, Callable[[dict[str, Any], list[bytes]], int]]] = {
+_RUNNERS: Final[dict[str, Callable[[dict[str, Any], list[bytes]], None]]] = {
     "main": _run_main,
-    "call": _run_call,
+    "call": lambda head, calls: run_calls(head, calls, _RESULT),
     "shim": _run_shim,
 }
 

@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import platform
+from collections.abc import Iterable
 from typing import Final
 
 MACHINE: Final = platform.machine()
@@ -99,36 +100,21 @@ def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | N
     return result
 
 
-class MemoryFile:
-    """An unnamed file in memory: written once, then sealed so that nobody can change it."""
+def memory_file(pieces: Iterable[bytes]) -> int:
+    """Return a descriptor of an unnamed file in memory that holds ``pieces``.
 
-    def __init__(self) -> None:
-        close_on_exec, allow_sealing = 1, 2
-        self._descriptor = syscall("memfd_create", b"rlbhpc", close_on_exec | allow_sealing)
-
-    def __enter__(self) -> MemoryFile:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        os.close(self._descriptor)
-
-    def write(self, content: bytes) -> int:
-        """Append; the number of bytes."""
-        view = memoryview(content)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
-        return len(content)
-
-    def sealed(self) -> int:
-        """Seal the file and return a descriptor of it, at its start."""
+    It is sealed, so that nobody can change it.
+    """
+    close_on_exec, allow_sealing = 1, 2
+    descriptor = syscall("memfd_create", b"rlbhpc", close_on_exec | allow_sealing)
+    try:
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(descriptor, view) :]
         add_seals, all_seals = 1033, 0b1111
-        fcntl.fcntl(self._descriptor, add_seals, all_seals)
+        fcntl.fcntl(descriptor, add_seals, all_seals)
         # Opened anew for reading alone: older kernels map no sealed file that might be written.
-        return os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def memory_file(content: bytes) -> int:
-    """Return a descriptor of a sealed file in memory that holds ``content``."""
-    with MemoryFile() as file:
-        file.write(content)
-        return file.sealed()
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(descriptor)

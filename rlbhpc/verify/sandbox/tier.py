@@ -28,8 +28,3 @@ class Tier:
         if self.namespaces:
             return "T4" if self.cgroup else "T3"
         return "T2" if self.landlock else "T1"
-
-    @property
-    def confines_files(self) -> bool:
-        """Whether something tells the paths a program may open from those it may not."""
-        return self.namespaces or self.landlock > 0

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rlbhpc.verify.sandbox import scratch
 from rlbhpc.verify.sandbox.job import Cause
-from rlbhpc.verify.sandbox.program import Confinement, Descriptors, enter
+from rlbhpc.verify.sandbox.program import Confinement, enter
 from rlbhpc.verify.sandbox.run_queue import Waiting
 
 # Seconds between looks at a running program: often enough for a budget to be kept to a few
@@ -74,14 +74,14 @@ class Watch:
                 return {"run": request["run"], "failed": "the child could not be confined"}
         finally:
             os.close(ready)
-            self._clean()
+            if self._confinement.scratch != "/":
+                scratch.empty(self._confinement.scratch)
         return {
             "run": request["run"],
             "cause": cause,
             "status": status,
             "cpu": usage.ru_utime + usage.ru_stime,
             "wall": time.monotonic() - start,
-            "peak_kib": usage.ru_maxrss,
         }
 
     def _enter(self, request: dict[str, Any], descriptors: list[int], ready: int) -> None:
@@ -89,9 +89,7 @@ class Watch:
             signal.set_wakeup_fd(-1)
             # Which os.fork does by a hook of the module.
             random.seed()
-            job, stdin, stdout, stderr, result = descriptors
-            places = Descriptors(job, stdin, stdout, stderr, result, ready)
-            enter(self._confinement, places, request)
+            enter(self._confinement, descriptors, ready, request)
         finally:
             os._exit(125)
 
@@ -168,8 +166,3 @@ class Watch:
             # Besides itself and its parent, a folder is linked to by its sub-folders.
             return os.stat(folder, dir_fd=self._confinement.proc).st_nlink - 2
         return 0
-
-    def _clean(self) -> None:
-        """Leave nothing of one run to the next; without a scratch folder there is nothing."""
-        if self._confinement.scratch != "/":
-            scratch.empty(self._confinement.scratch)
