@@ -14,7 +14,8 @@ from typing import Final
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
-from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, ending, json_lines, opened
+from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
+from rlbhpc.exchange.formats.json_stream import ending, json_lines, opened
 from rlbhpc.exchange.formats.rows import fields
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import attempts, grid, tables
@@ -71,9 +72,6 @@ def import_files(
     forms: dict[Path, Form] = {}
     unread = []
     for given in paths:
-        if given.is_file():
-            forms[given] = _form_of_file(given)
-            continue
         results, others = _contents(given)
         forms |= results
         if others:
@@ -96,7 +94,7 @@ def import_files(
             arm, problem_set, model = target.arm, target.problem_set, target.model
             new_counts = tables.put_counts(layout, arm, problem_set, model, counts.cells)
         # A plan that was lost is written again: without it the cube stays as it is.
-        if samples.new or (samples.known and Grid.load(_plan(layout, target)) is None):
+        if samples.new or (samples.known and _plan(layout, target) is None):
             _reject_copies(origins)
             _store(layout, samples, origins)
     already = samples.known + len(counts.cells) - new_counts
@@ -118,18 +116,18 @@ def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
     return tuple(arm for arm in sorted(others) if digests(arm) & own)
 
 
-def _form_of_file(path: Path) -> Form:
-    form = _form(path)
-    if form is None:
-        raise UserError(f"{path}: {_what_is_there(path)}of no format that is known: {_NAMES}")
-    return form
-
-
 def _contents(folder: Path) -> tuple[dict[Path, Form], list[str]]:
-    """A folder's files of a known ending that have a format, and what else it seems to hold.
+    """A file, or a folder's files of a known ending, that have a format; what else seems there.
 
     Subfolders are other models or problem sets in every tool's layout, so none is entered.
     """
+    if folder.is_file():
+        form = _form(folder)
+        if form is None:
+            raise UserError(
+                f"{folder}: {_what_is_there(folder)}of no format that is known: {_NAMES}"
+            )
+        return {folder: form}, []
     if not folder.is_dir():
         raise UserError(f"{folder}: no such file or folder")
     forms: dict[Path, Form] = {}
@@ -259,7 +257,7 @@ def _named(
 
 def _earlier(layout: Layout, target: Target) -> dict[str, dict[str, str]]:
     """The origins of what the arm has already."""
-    plan = Grid.load(_plan(layout, target))
+    plan = _plan(layout, target)
     return plan.provenance.get("imported", {}) if plan else {}
 
 
@@ -288,8 +286,8 @@ def _store(layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[st
     grid.ask(layout, target.arm, target.problem_set, target.model, cells, {"imported": imported})
 
 
-def _plan(layout: Layout, target: Target) -> Path:
-    return layout.grid(target.arm, target.problem_set)
+def _plan(layout: Layout, target: Target) -> Grid | None:
+    return Grid.load(layout.grid(target.arm, target.problem_set))
 
 
 def _stored(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:

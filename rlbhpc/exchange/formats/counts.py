@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import ImportedCounts
+from rlbhpc.exchange.formats.form import Form, ImportedCounts
 from rlbhpc.exchange.formats.rows import fields, problem_id, rows, whole_number
 
 
-class Counts:
+class Counts(Form):
     """One row a problem; a field ``step`` may be there too."""
 
     name = "counts in CSV, JSON or JSON Lines (a row a problem: problem, n, c)"
@@ -25,7 +25,9 @@ class Counts:
         for place, row in rows(path):
             problem = problem_id(row, place)
             try:
-                n, c, step = (whole_number(row.get(k, d)) for k, d in _NUMBERS.items())
+                # None is no number: a cell of n or c may not be empty.
+                n, c = whole_number(row.get("n")), whole_number(row.get("c"))
+                step = whole_number(row.get("step", 0))
             except (TypeError, ValueError, OverflowError) as error:
                 raise UserError(f"{place}: n, c and step are whole numbers ({error})") from error
             if not 0 <= c <= n:
@@ -37,7 +39,3 @@ class Counts:
                     "of one arm"
                 )
             yield ImportedCounts(problem, n, c, step)
-
-
-# None is no number: a cell of n or c may not be empty.
-_NUMBERS = {"n": None, "c": None, "step": 0}

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import Imported, ending, row_of
-from rlbhpc.exchange.formats.json_stream import entries, first_entry
+from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
+from rlbhpc.exchange.formats.json_stream import entries, first_value
 from rlbhpc.verify.verdict import Status
 
 _STATUS: Final = {"pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT}
 
 
-class EvalPlusResults:
+class EvalPlusResults(Form):
     """Programs by task, each with a status on the base tests and on the added ones.
 
     A program is right if it passes both; ``--metric base`` asks for the base tests alone.
@@ -24,28 +24,28 @@ class EvalPlusResults:
 
     def fits(self, path: Path) -> bool:
         """By the ending and the first task's list of programs."""
-        if ending(path) != ".json":
-            return False
-        _, programs = first_entry(path, "eval") or ("", None)
-        return isinstance(programs, list)
+        return isinstance(first_value(path, "eval"), list)
 
-    def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
+    def records(self, path: Path) -> Iterator[tuple[str, Any]]:
+        """Every program with its task and its number there."""
+        for task, programs in entries(path, "eval"):
+            for number, program in enumerate(programs):
+                yield f"{path}: {task}, program {number}", (task, number, program)
+
+    def read(self, path: Path, metric: str | None) -> Iterator[Imported | ImportedCounts]:
         """Read every program."""
         if metric not in (None, "base", "plus"):
             raise UserError(f"{path}: no score {metric!r}; allowed are base and plus")
-        for task, programs in entries(path, "eval"):
-            for number, program in enumerate(programs):
-                with row_of(self.name, f"{path}: {task}, program {number}"):
-                    response = _response(task, number, program, metric)
-                yield response
+        return super().read(path, metric)
 
-
-def _response(task: str, number: int, program: dict[str, Any], metric: str | None) -> Imported:
-    base = _STATUS[program["base_status"]]
-    added = program.get("plus_status")
-    if metric == "plus" and added is None:
-        raise ValueError("only the base tests were run; use --metric base")
-    verdict = base
-    if metric != "base" and added is not None and base is Status.RIGHT:
-        verdict = _STATUS[added]
-    return Imported(task, verdict, number, text=str(program.get("solution") or ""))
+    def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
+        """The program; its solution is the text."""
+        task, number, program = row
+        base = _STATUS[program["base_status"]]
+        added = program.get("plus_status")
+        if metric == "plus" and added is None:
+            raise ValueError("only the base tests were run; use --metric base")
+        verdict = base
+        if metric != "base" and added is not None and base is Status.RIGHT:
+            verdict = _STATUS[added]
+        yield Imported(task, verdict, number, text=str(program.get("solution") or ""))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
+from rlbhpc.exchange.formats.json_stream import first_names, json_lines
 from rlbhpc.verify.verdict import Status
 
 #: Why a response ended, in the words of vLLM and of OpenAI's interface.
@@ -56,17 +52,34 @@ class ImportedCounts:
     step: int = 0
 
 
-class Form(Protocol):
-    """A format that can be imported."""
+class Form:
+    """A format that can be imported; by default JSON Lines with certain fields.
+
+    ``name`` is what it is called in messages, ``fields`` are those of the first record by which a
+    file is known.
+    """
 
     name: str
-    """What the format is called in messages."""
+    fields: frozenset[str]
 
     def fits(self, path: Path) -> bool:
         """Whether a file is of this format, by its ending and first bytes."""
+        return self.fields <= set(first_names(path))
+
+    def records(self, path: Path) -> Iterator[tuple[str, Any]]:
+        """What a file holds, one by one, each with its place for messages."""
+        return json_lines(path)
+
+    def responses(self, row: Any, metric: str | None, place: str) -> Iterable[Imported]:
+        """The responses of a record; an error of a missing field gets the record's place."""
+        raise NotImplementedError
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported | ImportedCounts]:
         """Read a file; ``metric`` names the score that decides where there are several."""
+        for place, row in self.records(path):
+            with row_of(self.name, place):
+                responses = list(self.responses(row, metric, place))
+            yield from responses
 
 
 @contextmanager
@@ -105,11 +118,6 @@ def single_reference(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int | float) else None
 
 
-def reference_answer(text: str) -> str:
-    """The answer of a worked solution in GSM8K's form, ``… #### 42``; any other text as it is."""
-    return re.split(r"####", text)[-1].strip()
-
-
 def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
     """Pick the score that decides.
 
@@ -125,6 +133,11 @@ def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
     return next(iter(scores.values()))
 
 
+# Letters are those of inspect: correct, incorrect, partially correct (which is not right), no
+# answer.
+_LETTERS: Final = {
+    "C": Status.RIGHT, "I": Status.WRONG, "P": Status.WRONG, "N": Status.NO_ANSWER,
+}  # fmt: skip
 _WORDS: Final = {
     **dict.fromkeys(("true", "yes", "1", "1.0"), Status.RIGHT),
     **dict.fromkeys(("false", "no", "0", "0.0"), Status.WRONG),
@@ -132,14 +145,9 @@ _WORDS: Final = {
 
 
 def as_verdict(value: Any, place: str) -> Status | str:
-    """Turn a score into a verdict, or into the complaint that it is none.
-
-    Letters are those of inspect: C correct, I incorrect, P partially correct (which is not
-    right), N no answer.
-    """
-    letters = {"C": Status.RIGHT, "I": Status.WRONG, "P": Status.WRONG, "N": Status.NO_ANSWER}
-    if isinstance(value, str) and value in letters:
-        return letters[value]
+    """Turn a score into a verdict, or into the complaint that it is none."""
+    if isinstance(value, str) and value in _LETTERS:
+        return _LETTERS[value]
     if isinstance(value, str) and value.lower() in _WORDS:
         return _WORDS[value.lower()]
     if isinstance(value, bool | int | float) and value in (0, 1):
@@ -148,35 +156,3 @@ def as_verdict(value: Any, place: str) -> Status | str:
         f"{place}: the score {value!r} is neither right nor wrong; allowed are 0, 1, true, false "
         "and the letters C, I, P, N. --metric names another score, --judge-again math takes none"
     )
-
-
-def ending(path: Path) -> str:
-    """What a file's name ends with, in lower case; ``.jsonl`` of ``samples.jsonl.gz``."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
-    """The bytes of a file, unpacked if its name ends in .gz."""
-    packed = path.suffix.lower() == ".gz"
-    with gzip.open(path) if packed else path.open("rb") as file:
-        try:
-            yield file
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UserError(f"{path}: not a whole gzip file ({error})") from error
-
-
-def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Objects of a JSON Lines file, each with its place for messages."""
-    with opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            place = f"{path}:{number}"
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{place}: not JSON ({error}); one object per line") from error
-            if not isinstance(value, dict):
-                raise UserError(f"{place}: a {type(value).__name__}; one object per line")
-            yield place, value

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import ImportedCounts, choose_score, ending, row_of
-from rlbhpc.exchange.formats.json_stream import entries, first_entry
+from rlbhpc.exchange.formats.form import Form, ImportedCounts, choose_score, row_of
+from rlbhpc.exchange.formats.json_stream import entries, first_value
 
 
-class HelmStats:
+class HelmStats(Form):
     """Sums and counts of metrics per instance; the trials of an instance are added up.
 
     ``--metric`` names the metric, such as exact_match. Perturbed instances are left out: they are
@@ -22,9 +22,7 @@ class HelmStats:
 
     def fits(self, path: Path) -> bool:
         """By the ending and the fields of the first object."""
-        if ending(path) != ".json":
-            return False
-        _, first = first_entry(path) or ("", None)
+        first = first_value(path)
         return isinstance(first, dict) and {"instance_id", "stats"} <= first.keys()
 
     def read(self, path: Path, metric: str | None) -> Iterator[ImportedCounts]:

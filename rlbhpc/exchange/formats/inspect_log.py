@@ -14,14 +14,13 @@ import pyarrow as pa
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import (
+    Form,
     Imported,
     as_verdict,
     choose_score,
-    ending,
-    row_of,
     single_reference,
 )
-from rlbhpc.exchange.formats.json_stream import entries, first_entry
+from rlbhpc.exchange.formats.json_stream import ending, entries, first_value
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it
@@ -33,52 +32,47 @@ _FINISH: Final = {
 }
 
 
-class InspectLog:
+class InspectLog(Form):
     """One sample per problem and epoch; the epoch numbers the responses."""
 
     name = "inspect log (.eval or .json)"
 
     def fits(self, path: Path) -> bool:
         """By the ending; ``.json`` by what is in it."""
-        if ending(path) == ".eval":
-            return True
-        if ending(path) != ".json":
-            return False
-        _, first = first_entry(path, "samples") or ("", None)
-        return isinstance(first, dict)
+        return ending(path) == ".eval" or isinstance(first_value(path, "samples"), dict)
 
-    def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
-        """Read the samples; ``metric`` names the scorer."""
-        for place, row in _samples(path):
-            with row_of(self.name, place):
-                response = _response(row, metric, place)
-            yield response
-
-
-def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
-    choice: dict[str, Any] = next(iter(row.get("output", {}).get("choices") or ()), {})
-    verdict: Status | str = Status.FAILED
-    answer = ""
-    if not row.get("error"):
-        try:
-            score = choose_score(row.get("scores") or {}, metric, place)
-        except UserError as error:
-            verdict = str(error)
+    def records(self, path: Path) -> Iterator[tuple[str, Any]]:
+        """The samples of all epochs."""
+        if ending(path) == ".json":
+            for number, row in entries(path, "samples"):
+                yield f"{path}: sample {number}", row
         else:
-            verdict, answer = as_verdict(score["value"], place), str(score.get("answer") or "")
-    return Imported(
-        str(row["id"]),
-        verdict,
-        int(row["epoch"]) - 1,
-        text=_text(choice.get("message", {}).get("content", "")),
-        answer=answer,
-        finish=_FINISH.get(choice.get("stop_reason", ""), -1),
-        n_tokens=int((row["output"].get("usage") or {}).get("output_tokens", -1))
-        if "output" in row
-        else -1,
-        gold=single_reference(row.get("target")),
-        question=_question(row.get("input") or ""),
-    )
+            yield from _unpacked(path)
+
+    def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
+        """The response of a sample; ``metric`` names the scorer."""
+        output = row.get("output", {})
+        choice: dict[str, Any] = next(iter(output.get("choices") or ()), {})
+        verdict: Status | str = Status.FAILED
+        answer = ""
+        if not row.get("error"):
+            try:
+                score = choose_score(row.get("scores") or {}, metric, place)
+            except UserError as error:
+                verdict = str(error)
+            else:
+                verdict, answer = as_verdict(score["value"], place), str(score.get("answer") or "")
+        yield Imported(
+            str(row["id"]),
+            verdict,
+            int(row["epoch"]) - 1,
+            text=_text(choice.get("message", {}).get("content", "")),
+            answer=answer,
+            finish=_FINISH.get(choice.get("stop_reason", ""), -1),
+            n_tokens=int((output.get("usage") or {}).get("output_tokens", -1)),
+            gold=single_reference(row.get("target")),
+            question=_question(row.get("input") or ""),
+        )
 
 
 def _question(asked: str | list[dict[str, Any]]) -> str:
@@ -96,11 +90,7 @@ def _text(content: str | list[dict[str, Any]]) -> str:
     return "".join(part.get("text", "") for part in content if part.get("type") == "text")
 
 
-def _samples(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    if ending(path) == ".json":
-        for number, row in entries(path, "samples"):
-            yield f"{path}: sample {number}", row
-        return
+def _unpacked(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         with zipfile.ZipFile(path) as archive:
             for entry in archive.infolist():

@@ -1,16 +1,17 @@
-"""JSON files entry by entry, so that a file may be larger than memory."""
+"""Files that may be packed, and JSON files entry by entry: a file may be larger than memory."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import TextIOWrapper
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import opened
 
 #: Characters that are read at a time.
 CHUNK = 1 << 20
@@ -24,6 +25,38 @@ _LONGEST_WORD: Final = 9
 
 class NotJsonError(UserError):
     """A file is no JSON from some place on."""
+
+
+def ending(path: Path) -> str:
+    """What a file's name ends with, in lower case; ``.jsonl`` of ``samples.jsonl.gz``."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
+    """The bytes of a file, unpacked if its name ends in .gz."""
+    packed = path.suffix.lower() == ".gz"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        try:
+            yield file
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UserError(f"{path}: not a whole gzip file ({error})") from error
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Objects of a JSON Lines file, each with its place for messages."""
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            place = f"{path}:{number}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{place}: not JSON ({error}); one object per line") from error
+            if not isinstance(value, dict):
+                raise UserError(f"{place}: a {type(value).__name__}; one object per line")
+            yield place, value
 
 
 def entries(path: Path, within: str | None = None) -> Iterator[tuple[str, Any]]:
@@ -53,9 +86,11 @@ def entries(path: Path, within: str | None = None) -> Iterator[tuple[str, Any]]:
             text.end()
 
 
-def first_entry(path: Path, within: str | None = None) -> tuple[str, Any] | None:
-    """The first of :func:`entries`; None where there is none."""
-    return next(entries(path, within), None)
+def first_value(path: Path, within: str | None = None) -> Any:
+    """Value of the first of :func:`entries`; None where there is none, or no ``.json``."""
+    if ending(path) != ".json":
+        return None
+    return next((value for _, value in entries(path, within)), None)
 
 
 def first_names(path: Path) -> list[str]:

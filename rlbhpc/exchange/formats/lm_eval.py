@@ -11,15 +11,14 @@ from typing import Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import (
+    Form,
     Imported,
     as_verdict,
     choose_score,
-    json_lines,
-    reference_answer,
     row_of,
     single_reference,
 )
-from rlbhpc.exchange.formats.json_stream import first_names
+from rlbhpc.exchange.formats.json_stream import json_lines
 from rlbhpc.verify.verdict import Status
 
 # What stands beside the scores in a record.
@@ -29,7 +28,7 @@ _NOT_SCORES: Final = {
 }  # fmt: skip
 
 
-class LmEvalSamples:
+class LmEvalSamples(Form):
     """One record per document and filter; its score is that of the filtered response.
 
     A document that was answered several times (``repeats``) has one score for all of its answers,
@@ -38,10 +37,7 @@ class LmEvalSamples:
     """
 
     name = "lm-eval sample log (--log_samples)"
-
-    def fits(self, path: Path) -> bool:
-        """By the fields of the first object."""
-        return {"doc_id", "filtered_resps"} <= set(first_names(path))
+    fields = frozenset({"doc_id", "filtered_resps"})
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
         """Read the responses; ``metric`` may be ``<score>`` or ``<score>,<filter>``.
@@ -102,12 +98,15 @@ def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[
 
 
 def _gold(target: Any) -> str | None:
-    """The reference answer; lm-eval writes a list of texts as Python does: ``"['18']"``."""
+    """The reference answer; lm-eval writes a list of texts as Python does: ``"['18']"``.
+
+    Of a worked solution in GSM8K's form, ``… #### 42``, what it ends in.
+    """
     if isinstance(target, str) and target.startswith(("['", '["')):
         with suppress(ValueError, SyntaxError):
             target = ast.literal_eval(target)
     text = single_reference(target)
-    return None if text is None else reference_answer(text)
+    return None if text is None else text.rpartition("####")[2].strip()
 
 
 def _question(doc: Any) -> str:

@@ -11,14 +11,13 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats import scored
 from rlbhpc.exchange.formats.form import (
     FINISH,
+    Form,
     Imported,
     as_verdict,
     choose_score,
-    json_lines,
-    row_of,
     single_reference,
 )
-from rlbhpc.exchange.formats.json_stream import first_names
+from rlbhpc.exchange.formats.json_stream import first_names, json_lines
 from rlbhpc.verify.verdict import Status
 
 _SCORES: Final[tuple[str, ...]] = (
@@ -31,7 +30,7 @@ _SCORES: Final[tuple[str, ...]] = (
 _SEED: Final = re.compile(r"output-rs(\d+)")
 
 
-class NemoSkills:
+class NemoSkills(Form):
     """One record per problem; the seed in the file's name numbers the responses.
 
     A record without an ``id`` or a ``task_id`` is known by its place: files of other seeds have
@@ -49,37 +48,34 @@ class NemoSkills:
             return False
         return "generation" in names and bool(names & {"expected_answer", "num_generated_tokens"})
 
-    def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
-        """Read the records; ``metric`` is symbolic_correct, judgement or is_correct(-plus)."""
+    def records(self, path: Path) -> Iterator[tuple[str, Any]]:
+        """Every record with its number and the sample number that the file's name tells."""
         seed = _SEED.match(path.name)
         sample = int(seed[1]) if seed else 0
         for number, (place, row) in enumerate(json_lines(path)):
-            with row_of(self.name, place):
-                response = _response(row, number, sample, metric, place)
-            yield response
+            yield place, (number, sample, row)
 
-
-def _response(
-    row: dict[str, Any], number: int, sample: int, metric: str | None, place: str
-) -> Imported:
-    verdict = _verdict(row, metric, place)
-    answer = row.get("predicted_answer", "")
-    if answer is None and verdict is Status.WRONG:
-        verdict = Status.NO_ANSWER
-    reason = row.get("finish_reason")
-    n_tokens = row.get("num_generated_tokens")
-    names = (row[key] for key in ("id", "task_id") if row.get(key) is not None)
-    return Imported(
-        str(next(names, number)),
-        verdict,
-        sample,
-        text=str(row.get("generation") or ""),
-        answer=str(answer or ""),
-        finish=FINISH.get(reason, -1) if isinstance(reason, str) else -1,
-        n_tokens=-1 if n_tokens is None else int(n_tokens),
-        gold=single_reference(row.get("expected_answer")),
-        question=str(row.get("problem") or row.get("question") or ""),
-    )
+    def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
+        """The response; ``metric`` is symbolic_correct, judgement or is_correct(-plus)."""
+        number, sample, fields = row
+        verdict = _verdict(fields, metric, place)
+        answer = fields.get("predicted_answer", "")
+        if answer is None and verdict is Status.WRONG:
+            verdict = Status.NO_ANSWER
+        reason = fields.get("finish_reason")
+        n_tokens = fields.get("num_generated_tokens")
+        names = (fields[key] for key in ("id", "task_id") if fields.get(key) is not None)
+        yield Imported(
+            str(next(names, number)),
+            verdict,
+            sample,
+            text=str(fields.get("generation") or ""),
+            answer=str(answer or ""),
+            finish=FINISH.get(reason, -1) if isinstance(reason, str) else -1,
+            n_tokens=-1 if n_tokens is None else int(n_tokens),
+            gold=single_reference(fields.get("expected_answer")),
+            question=str(fields.get("problem") or fields.get("question") or ""),
+        )
 
 
 def _verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | str:
@@ -96,13 +92,9 @@ def _verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | st
             return _judgement(score, place)
     except UserError as error:
         return str(error)
-    if isinstance(score, list):
-        if len(score) != 1:
-            return (
-                f"{place}: graded_list has {len(score)} verdicts; allowed is one, for one program"
-            )
-        return as_verdict(score[0], place)
-    return as_verdict(score, place)
+    if isinstance(score, list) and len(score) != 1:
+        return f"{place}: graded_list has {len(score)} verdicts; allowed is one, for one program"
+    return as_verdict(score[0] if isinstance(score, list) else score, place)
 
 
 def _judgement(text: str, place: str) -> Status:

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import ending, json_lines, opened
-from rlbhpc.exchange.formats.json_stream import entries, first_entry, first_names, is_list
+from rlbhpc.exchange.formats.json_stream import (
+    ending,
+    entries,
+    first_names,
+    first_value,
+    is_list,
+    json_lines,
+    opened,
+)
 
 _TABLES: Final = {".csv", ".tsv"}
 # A response of 32,000 tokens is longer than what the reader allows by itself.
@@ -23,10 +30,10 @@ def fields(path: Path) -> list[str]:
     kind = ending(path)
     if kind in _TABLES:
         with _text(path) as file:
-            return _names(next(csv.reader(file, delimiter=_delimiter(path)), []))
+            return _names(csv.reader(file, delimiter=_delimiter(path)))
     if kind != ".json" or not is_list(path):  # JSON Lines, whatever the ending is
         return first_names(path)
-    _, first = first_entry(path) or ("", None)
+    first = first_value(path)
     return list(first) if isinstance(first, dict) else []
 
 
@@ -74,7 +81,7 @@ def whole_number(value: Any) -> int:
 def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with _text(path) as file:
         cells = csv.reader(file, delimiter=_delimiter(path))
-        names = _names(next(cells, []))
+        names = _names(cells)
         for row in cells:
             place = f"{path}:{cells.line_num}"
             stripped = [cell.strip() for cell in row]
@@ -97,8 +104,8 @@ def _delimiter(path: Path) -> str:
         return max(",;\t", key=file.readline().count)
 
 
-def _names(header: list[str]) -> list[str]:
-    return [name.strip().lower() for name in header]
+def _names(cells: Iterator[list[str]]) -> list[str]:
+    return [name.strip().lower() for name in next(cells, [])]
 
 
 def _filled(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import (
+    Form,
     Imported,
     as_verdict,
     choose_score,
@@ -21,7 +22,7 @@ SCORES: Final = ("correct", "score", "verdict")
 _TEXTS: Final = ("text", "response")
 
 
-class Scored:
+class Scored(Form):
     """Rows with ``problem`` and ``correct``, ``score`` or ``verdict``.
 
     ``correct`` and ``score`` are 0, 1, true or false; ``verdict`` is a name as the cube has it
@@ -37,13 +38,12 @@ class Scored:
         """By the fields of the first row."""
         return "problem" in fields(path)
 
-    def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
-        """Read the responses."""
-        for place, row in rows(path):
-            yield self._response(row, metric, place)
+    def records(self, path: Path) -> Iterator[tuple[str, Any]]:
+        """The rows."""
+        return rows(path)
 
-    @staticmethod
-    def _response(row: dict[str, Any], metric: str | None, place: str) -> Imported:
+    def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
+        """The response of a row."""
         names = (metric,) if metric else SCORES
         scores = {k: row[k] for k in names if k in row}
         score = choose_score(scores, metric, place) if scores else None
@@ -64,7 +64,7 @@ class Scored:
         if not isinstance(text, str):
             raise UserError(f"{place}: the response is a {type(text).__name__}; a text is needed")
         try:
-            return Imported(
+            yield Imported(
                 problem_id(row, place),
                 verdict,
                 whole_number(row["sample"]) if "sample" in row else None,
