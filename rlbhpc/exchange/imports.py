@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import hashlib
 import itertools
+import os
+import platform
+import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from rlbhpc import __version__
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
@@ -18,7 +23,7 @@ from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
 from rlbhpc.exchange.formats.json_stream import ending, json_lines, opened
 from rlbhpc.exchange.formats.rows import fields
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store import attempts, grid, tables
+from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural
 from rlbhpc.store.sources import Group
@@ -256,7 +261,6 @@ def _named(
 
 
 def _earlier(layout: Layout, target: Target) -> dict[str, dict[str, str]]:
-    """The origins of what the arm has already."""
     plan = _plan(layout, target)
     return plan.provenance.get("imported", {}) if plan else {}
 
@@ -270,12 +274,32 @@ def _rejudged(
     return f"{', '.join(sorted(judges))}, and {judged_by}" if judges - {judged_by} else ""
 
 
+def _begin_attempt(layout: Layout, imported: dict[str, dict[str, str]]) -> str:
+    """Record what differs from run to run; a name that is unique and sorted by time."""
+    now = datetime.now(UTC)
+    host = platform.node()
+    name = f"{now:%Y%m%dT%H%M%S}-{host.partition('.')[0] or 'unknown'}-{os.getpid()}"
+    name += f"-{secrets.token_hex(4)}"
+    record = {
+        "attempt": name,
+        "began": now.isoformat(timespec="seconds"),
+        "host": host,
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "rlbhpc": __version__,
+        "slurm": {k: v for k, v in sorted(os.environ.items()) if k.startswith("SLURM_JOB_")},
+        "imported": imported,
+    }
+    checked.write(layout.attempts / f"{name}.json", record)
+    return name
+
+
 def _store(layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[str, str]]) -> None:
     """Write the new samples into a journal, and ask for the cells of all in the grid."""
     target = samples.target
     imported = _named(origins, _earlier(layout, target))
     if samples.new:
-        attempt = attempts.begin(layout, {"imported": _named(origins, {})})
+        attempt = _begin_attempt(layout, _named(origins, {}))
         with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
             for sample in samples.samples():
                 writer.append(sample)
@@ -291,7 +315,6 @@ def _plan(layout: Layout, target: Target) -> Grid | None:
 
 
 def _stored(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
-    """Digests of the arm's samples, and those on which a verifier failed."""
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}

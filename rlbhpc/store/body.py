@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -51,11 +51,9 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def _getter(names: Sequence[str]) -> Callable[[Sample], tuple[Any, ...]]:
+def _getter(names: Sequence[str]) -> attrgetter[tuple[Any, ...]]:
     """Make a function that reads values of a sample, those of its key included."""
-    paths = [f"key.{name}" if name in SampleKey._fields else name for name in names]
-    getter: Callable[[Sample], tuple[Any, ...]] = attrgetter(*paths)
-    return getter
+    return attrgetter(*(f"key.{name}" if name in SampleKey._fields else name for name in names))
 
 
 _numbers: Final = _getter(_NUMBERS)

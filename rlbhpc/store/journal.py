@@ -6,7 +6,8 @@ writer appends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import body, files, frames, marks, schema
+from rlbhpc.store import body, files, frames, left_out, marks, schema
 from rlbhpc.store.frames import ANSWER, INDEXED, Answers, DamagedError
-from rlbhpc.store.journal_file import JournalFile, begin, bodies, last_index, walk
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.keys import Cell
@@ -72,16 +72,23 @@ class Index:
 
     @cached_property
     def damage(self) -> Mapping[int, Skipped]:
-        """Records whose samples are not what was written: all samples are read, once."""
-        return _damage(self)
+        """Records whose samples are not what was written: all samples are read, once.
 
-
-class Whole(NamedTuple):
-    """Whole rows of a journal: which of those asked for could be read, and they themselves."""
-
-    positions: NDArray[np.intp]
-    table: pa.Table
-    skipped: tuple[Skipped, ...]
+        Those of the tail were read whole when they were listed.
+        """
+        damage: dict[int, Skipped] = {}
+        offsets = self.records["offset"]
+        with files.reading(self.path) as fd:
+            source = _JournalFile(fd, self.path, self.salt)
+            for span in self.spans:
+                if _sum(fd, span) != span.check:
+                    which = np.flatnonzero((offsets >= span.start) & (offsets < span.stop))
+                    which = which[np.argsort(offsets[which], kind="stable")]
+                    source.skipped.clear()
+                    intact = [i for i, _ in _bodies(source, self.records[which])]
+                    lost = np.delete(which, intact)
+                    damage |= zip(lost.tolist(), source.skipped, strict=True)
+        return damage
 
 
 class Span(NamedTuple):
@@ -100,7 +107,7 @@ def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
     says that there may be such marks.
     """
     with files.reading(path) as fd:
-        source = JournalFile(fd, path)
+        source = _JournalFile(fd, path)
         whole = _collect(source)
     records = whole.records
     if noted and (damaged := marks.marked(path)):
@@ -134,24 +141,26 @@ def rows(journal: Index, columns: Sequence[str], which: NDArray[np.intp] | None 
 
 
 def whole_rows(
-    journal: Index, which: NDArray[np.intp], columns: Sequence[str] | None = None
-) -> Whole:
-    """Rows with any columns, for ascending positions of an index; damaged ones are left out."""
+    journal: Index, which: NDArray[np.intp], columns: Sequence[str], skipped: list[Skipped]
+) -> tuple[NDArray[np.intp], pa.Table]:
+    """Rows with any columns, for ascending positions of an index: which could be read, and they.
+
+    ``skipped`` tells of the others.
+    """
     with files.reading(journal.path) as fd:
-        source = JournalFile(fd, journal.path)
-        source.salt = journal.salt
-        good = list(bodies(source, journal.records[which]))
+        source = _JournalFile(fd, journal.path, journal.salt)
+        good = list(_bodies(source, journal.records[which]))
     positions = np.array([i for i, _ in good], np.intp)
     digests = journal.records["digest"][which][positions]
-    table = body.table([canonical for _, canonical in good], digests, columns)
-    return Whole(positions, table, tuple(source.skipped))
+    skipped.extend(source.skipped)
+    return positions, body.table([canonical for _, canonical in good], digests, columns)
 
 
-def _collect(source: JournalFile) -> Index:
+def _collect(source: _JournalFile) -> Index:
     """List samples by the index blocks and the tail behind the last one."""
-    if not begin(source):
+    if not _begin(source):
         return Index(source.path, source.size, 0, [], np.empty(0, frames.RECORD), False)
-    last = last_index(source)
+    last = _last_index(source)
     blocks: list[frames.IndexBlock] = []
     # Where each block stands and ends.
     bounds: list[tuple[int, int]] = []
@@ -201,10 +210,10 @@ def _collect(source: JournalFile) -> Index:
     )
 
 
-def _tail(source: JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[np.void], Answers]:
+def _tail(source: _JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[np.void], Answers]:
     """Make records of the samples from ``start`` on; their cells are added to ``cells``."""
     offsets, bodies, digests = [], [], []
-    for offset, canonical in walk(source, start):
+    for offset, canonical in _walk(source, start):
         offsets.append(offset)
         bodies.append(canonical)
         digests.append(body.digest(canonical))
@@ -225,28 +234,136 @@ def _tail(source: JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[n
     return records, Answers.of([text.encode() for text in answers.dictionary.to_pylist()])
 
 
-def _damage(journal: Index) -> dict[int, Skipped]:
-    """Find the damaged samples of a journal; the tail was read whole when it was listed."""
-    damage: dict[int, Skipped] = {}
-    with files.reading(journal.path) as fd:
-        source = JournalFile(fd, journal.path)
-        source.salt = journal.salt
-        for span in journal.spans:
-            if _sum(fd, span) != span.check:
-                offsets = journal.records["offset"]
-                which = np.flatnonzero((offsets >= span.start) & (offsets < span.stop))
-                which = which[np.argsort(offsets[which], kind="stable")]
-                source.skipped.clear()
-                intact = [i for i, _ in bodies(source, journal.records[which])]
-                lost = np.delete(which, intact)
-                damage |= zip(lost.tolist(), source.skipped, strict=True)
-    return damage
-
-
 def _sum(fd: int, span: Span) -> int:
-    """Checksum of the bytes that are there now."""
     check = 0
     for start in range(span.start, span.stop, _WINDOW):
         size = min(_WINDOW, span.stop - start)
         check = google_crc32c.extend(check, files.read_at(fd, size, start))
     return int(check)
+
+
+class _JournalFile:
+    """An open journal, read through a window so that hopping over small frames is cheap."""
+
+    def __init__(self, fd: int, path: Path, salt: int = 0) -> None:
+        self.path = path
+        self.size = os.fstat(fd).st_size
+        self.skipped: list[Skipped] = []
+        self._fd = fd
+        self._start, self._window = 0, b""
+        self.salt = salt
+
+    def read(self, start: int, size: int, window: int = _WINDOW) -> bytes:
+        """Bytes from ``start`` on, with the next ones read along."""
+        return self._view(start, size, window).tobytes()
+
+    def _view(self, start: int, size: int, window: int) -> memoryview:
+        offset = start - self._start
+        if offset < 0 or offset + size > len(self._window):
+            self._start, offset = start, 0
+            length = max(0, min(max(size, window), self.size - start))
+            self._window = files.read_at(self._fd, length, start)
+        return memoryview(self._window)[offset : offset + size]
+
+    def header(self, offset: int, window: int = _WINDOW) -> frames.Header:
+        """Frame header at an offset."""
+        return frames.read_header(self.read(offset, frames.HEADER_SIZE, window), self.salt)
+
+    def body(self, offset: int, header: frames.Header, window: int = _WINDOW) -> memoryview:
+        """Body of a frame, as it is stored."""
+        return self._view(offset + frames.HEADER_SIZE, header.stored, window)
+
+    def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
+        """Note bytes that cannot be used."""
+        self.skipped.append(Skipped(self.path, start, stop, reason, kind))
+
+
+def _begin(source: _JournalFile) -> bool:
+    """Read the file header; False if the file holds nothing that can be read."""
+    if source.size == 0:
+        # A kill, or a node's death, between the file's creation and its first write.
+        source.skip(0, 0, "empty file", left_out.TORN)
+        return False
+    try:
+        source.salt, intact = frames.read_file_header(source.read(0, frames.FILE_HEADER_SIZE))
+    except DamagedError as error:
+        source.skip(0, source.size, str(error))
+        return False
+    if not intact:
+        source.skip(0, frames.FILE_HEADER_SIZE, "damaged header; its copies agree on what matters")
+    return True
+
+
+def _last_index(source: _JournalFile) -> int:
+    """Offset of the last index block; 0 if there is none."""
+    mark, size = frames.trailer_mark(source.salt), frames.TRAILER_SIZE
+    stop = source.size
+    reach = size  # a journal that was closed ends with its last index block
+    while stop > frames.FILE_HEADER_SIZE:
+        start = max(frames.FILE_HEADER_SIZE, stop - reach)
+        reach = _WINDOW
+        length = min(stop + size - 1, source.size) - start
+        window = source.read(start, length, length)
+        position = window.rfind(mark)
+        while position >= 0:
+            offset = frames.read_trailer(window[position : position + size], source.salt)
+            if offset is not None:
+                return offset
+            position = window.rfind(mark, 0, position)
+        stop = start
+    return 0
+
+
+def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and canonical bytes of each sample from ``start`` on."""
+    offset = start
+    while offset < source.size:
+        try:
+            header = source.header(offset)
+        except DamagedError as error:
+            resumed = _next_frame(source, offset + 1)
+            cut = offset + frames.HEADER_SIZE > source.size
+            source.skip(offset, resumed, str(error), left_out.TORN if cut else left_out.DAMAGED)
+            offset = resumed
+            continue
+        if offset + header.size > source.size:
+            source.skip(offset, source.size, "the last frame is cut short", left_out.TORN)
+            return
+        try:
+            if header.kind == frames.SAMPLE:
+                yield offset, frames.read_sample(header, source.body(offset, header))
+            else:
+                frames.read_index(header, source.body(offset, header))
+        except DamagedError as error:
+            source.skip(offset, offset + header.size, str(error))
+        offset += header.size
+
+
+def _next_frame(source: _JournalFile, start: int) -> int:
+    """Offset of the next intact frame header; the file's size if there is none."""
+    mark = source.salt.to_bytes(4, "little")
+    while start < source.size:
+        window = source.read(start, min(_WINDOW, source.size - start))
+        position = window.find(mark)
+        while position >= 0:
+            try:
+                source.header(start + position)
+                return start + position
+            except DamagedError:
+                position = window.find(mark, position + 1)
+        start += max(1, len(window) - len(mark) + 1)
+    return source.size
+
+
+def _bodies(source: _JournalFile, records: NDArray[np.void]) -> Iterator[tuple[int, bytes]]:
+    """Position and canonical bytes of each record's sample, in the order of the file."""
+    offsets, digests = records["offset"], records["digest"]
+    for i in np.argsort(offsets, kind="stable").tolist():
+        offset = int(offsets[i])
+        try:
+            header = source.header(offset)
+            if header.kind != frames.SAMPLE or header.check != digests[i]:
+                raise DamagedError("another frame stands where the index says")
+            yield i, frames.read_sample(header, source.body(offset, header))
+        except DamagedError as error:
+            source.skip(offset, offset, str(error))

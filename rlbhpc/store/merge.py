@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import attempts, files, marks, parts, snapshot
+from rlbhpc.store import files, marks, parts, snapshot
 from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
@@ -98,7 +98,13 @@ def merge(into: Layout, source: Layout) -> Merging:
     skipped: list[Skipped] = []
     for pair in pairs:
         _same_requests(pair, into, source)
-        both = View(_joined(pair), ["seed", "n_tokens", "logprob_sum", "text"])
+        ours, theirs = pair.ours, pair.theirs
+        joined = Snapshot(
+            ours.journals + theirs.journals,
+            ours.parts + theirs.parts,
+            ours.skipped + theirs.skipped,
+        )
+        both = View(joined, ["seed", "n_tokens", "logprob_sum", "text"])
         _no_contradiction(both, into, source)
         added += both.count - View(pair.ours).count
         twins.extend(_twins(both))
@@ -107,16 +113,13 @@ def merge(into: Layout, source: Layout) -> Merging:
     for pair in pairs:
         copied.extend(_copy_group(pair, into))
         _plan(pair, into, source)
-    copied.extend(_copy_attempts(into, source))
+    copied.extend(
+        _copy(source.attempts / name, into.attempts / name)
+        for name in files.names(source.attempts, ".json")
+        if not (into.attempts / name).exists()
+    )
     left_out = [path for pair in pairs for path in _left_out(pair, source)]
     return Merging(tuple(copied), added, tuple(twins), tuple(left_out), tuple(skipped))
-
-
-def _joined(pair: _Pair) -> Snapshot:
-    ours, theirs = pair.ours, pair.theirs
-    return Snapshot(
-        ours.journals + theirs.journals, ours.parts + theirs.parts, ours.skipped + theirs.skipped
-    )
 
 
 def _same_requests(pair: _Pair, into: Layout, source: Layout) -> None:
@@ -201,7 +204,6 @@ def _same_responses(both: View, which: NDArray[np.intp]) -> Iterator[Twins]:
 
 
 def _copy_group(pair: _Pair, into: Layout) -> Iterator[Path]:
-    """Copy the files of one arm and problem set."""
     folder = into.parts(pair.arm, pair.set_name)
     for part in pair.theirs.parts:
         here = folder / part.path.name
@@ -215,7 +217,6 @@ def _copy_group(pair: _Pair, into: Layout) -> Iterator[Path]:
 
 
 def _left_out(pair: _Pair, source: Layout) -> Iterator[Path]:
-    """Find the files that were not copied because they cannot be read."""
     intact = {part.path for part in pair.theirs.parts if not part.damaged}
     folder = source.parts(pair.arm, pair.set_name)
     for name in files.names(folder, parts.ENDING):
@@ -267,14 +268,13 @@ def _copy(source_path: Path, here: Path, size: int | None = None) -> Path:
                 raise OSError(errno.EIO, f"{source_path} became shorter while it was copied")
             sink.write(data)
     if here.suffix == parts.ENDING and (damage := parts.verify(here)):
-        files.remove(here)
+        here.unlink(missing_ok=True)
         raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
     marks.clear(here)
     return here
 
 
 def _plan(pair: _Pair, into: Layout, source: Layout) -> None:
-    """Let the grid ask for all that either grid asks for."""
     theirs = Grid.load(source.grid(pair.arm, pair.set_name))
     if theirs is None:
         return
@@ -283,10 +283,3 @@ def _plan(pair: _Pair, into: Layout, source: Layout) -> None:
     grid = ours.grown(theirs.cells(pair.arm)) if ours else theirs
     if grid != ours:
         grid.save(path)
-
-
-def _copy_attempts(into: Layout, source: Layout) -> Iterator[Path]:
-    """Copy the records of attempts."""
-    for name in files.names(source.attempts, attempts.ENDING):
-        if not (into.attempts / name).exists():
-            yield _copy(source.attempts / name, into.attempts / name)

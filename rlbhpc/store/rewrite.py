@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rlbhpc.store import left_out, part_writer, tokens
+from rlbhpc.store import left_out, parts, tokens
 from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.seal import units
 from rlbhpc.store.sources import Group, Rows
@@ -52,14 +52,13 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
             if cell in by_cell
         ]
         if rows_of_unit := sum(table.num_rows for table in tables):
-            part_writer.write(into.parts(*group), tables, policy)
+            parts.write(into.parts(*group), tables, policy)
             written += rows_of_unit
     left_out.tell(layout.root, [*rows.notes, *view.notes])
     return written
 
 
 def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> pa.Table:
-    """Samples of one problem at one step, with the new verdicts."""
     columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _SAID}
     digests = table["digest"].to_pylist()
     for index, new in enumerate(judge(table)):
@@ -67,7 +66,10 @@ def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> pa.Table:
             continue
         values = (int(new.status), new.canonical, new.rule, new.grader)
         if values != tuple(column[index] for column in columns.values()):
-            digests[index] = _digest(digests[index], values)
+            # 63 bits over the sample as it was and what is said of it now.
+            text = repr((digests[index], *values)).encode("utf-8", "surrogatepass")
+            hashed = hashlib.blake2b(text, digest_size=8).digest()
+            digests[index] = int.from_bytes(hashed, "big") >> 1
             for column, value in zip(columns.values(), values, strict=True):
                 column[index] = value
     for name, values_of in {**columns, "digest": digests}.items():
@@ -76,9 +78,3 @@ def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> pa.Table:
         table = table.set_column(place, field, pa.array(values_of, field.type))
     right = columns["verdict"].count(int(Status.RIGHT))
     return tokens.apply(table, policy, right, table.num_rows)
-
-
-def _digest(before: int, values: tuple[object, ...]) -> int:
-    """63 bits over the sample as it was and what is said of it now."""
-    text = repr((before, *values)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1

@@ -19,6 +19,10 @@ from rlbhpc.study.keys import SampleKey
 
 #: Columns of a sample row; :data:`rlbhpc.store.sample.COLUMNS` declares them.
 ROWS: Final = pa.schema([(name, column.arrow) for name, column in COLUMNS.items()])
+#: The same with types that any tool reads, as parts have them.
+PLAIN: Final = pa.schema(
+    [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in ROWS]
+)
 
 #: What makes a row this row and no other.
 KEY: Final = ("arm", "step", "problem", "sample", "fingerprint")

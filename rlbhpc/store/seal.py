@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import marks, part_writer, schema, snapshot, tokens
+from rlbhpc.store import marks, parts, schema, snapshot, tokens
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import TokenPolicy
@@ -95,8 +95,6 @@ def seal(
 
 
 class _Sealer:
-    """One pass over the units of an arm and problem set."""
-
     def __init__(
         self,
         layout: Layout,
@@ -138,7 +136,7 @@ class _Sealer:
                 try:
                     solved = [(self._right[of_cell].sum(), len(of_cell)) for of_cell in rows]
                     tables = self._tables(fresh, solved)
-                    made.append(part_writer.write(self._folder, tables, self._policy))
+                    made.append(parts.write(self._folder, tables, self._policy))
                     marks.clear(made[-1])
                 except _DamagedUnitError:
                     open_ += 1
@@ -147,13 +145,8 @@ class _Sealer:
         for path, places in self._view.damaged.items():
             if places and path not in made:
                 marks.mark(path, places)
-        return Sealing(
-            tuple(made),
-            sealed,
-            open_,
-            self._damaged,
-            (*self._listed, *self._view.notes),
-        )
+        notes = (*self._listed, *self._view.notes)
+        return Sealing(tuple(made), sealed, open_, self._damaged, notes)
 
     def _asked(self, cell: Cell) -> NDArray[np.intp]:
         """Rows of a cell that the grid asks for; all of them where nobody planned."""
@@ -164,33 +157,18 @@ class _Sealer:
     def _tables(
         self, cells: list[NDArray[np.intp]], solved: list[tuple[int, int]]
     ) -> Iterator[pa.Table]:
-        """Rows of a unit, one cell after the other."""
-        for batch in self._batches(cells):
-            wanted = np.concatenate([cells[i] for i in batch])
+        # Some ten thousand samples are decoded together, fewer if they are long.
+        sizes = [int(self._bytes[rows].sum()) for rows in cells]
+        for batch in parts.stretches(sizes, _BATCH_BYTES):
+            wanted = np.concatenate(cells[batch])
             table = self._view.read(wanted, schema.ROWS.names)
             if table.num_rows < len(wanted):
                 self._damaged += len(wanted) - table.num_rows
                 raise _DamagedUnitError
             position = 0
-            for i in batch:
-                size = len(cells[i])
-                rows = table.slice(position, size)
-                yield tokens.apply(rows, self._policy, *solved[i])
-                position += size
-
-    def _batches(self, cells: list[NDArray[np.intp]]) -> Iterator[list[int]]:
-        """Cells that are decoded together: some ten thousand samples, fewer if they are long."""
-        batch: list[int] = []
-        total = 0
-        for i, rows in enumerate(cells):
-            size = int(self._bytes[rows].sum())
-            if batch and total + size > _BATCH_BYTES:
-                yield batch
-                batch, total = [], 0
-            batch.append(i)
-            total += size
-        if batch:
-            yield batch
+            for rows, counts in zip(cells[batch], solved[batch], strict=True):
+                yield tokens.apply(table.slice(position, len(rows)), self._policy, *counts)
+                position += len(rows)
 
 
 class _DamagedUnitError(Exception):

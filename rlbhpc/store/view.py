@@ -223,11 +223,10 @@ class View:
             mine = mine[np.argsort(position[mine], kind="stable")]
             file = self._files[number]
             if isinstance(file, Index):
-                read = journal.whole_rows(file, position[mine], columns)
-                good.append(mine[read.positions])
-                tables.append(read.table)
-                self.skipped.extend(read.skipped)
-                lost = np.delete(position[mine], read.positions)
+                here, table = journal.whole_rows(file, position[mine], columns, self.skipped)
+                good.append(mine[here])
+                tables.append(table)
+                lost = np.delete(position[mine], here)
                 self.damaged[file.path].update(file.records["offset"][lost].tolist())
             else:
                 for here, table in self._fetch_part(file, position[mine], columns):

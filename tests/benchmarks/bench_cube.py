@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.stats import pass_at_k, pass_curves
-from rlbhpc.store import cube, part_writer, schema, seal
+from rlbhpc.store import cube, parts, schema, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
@@ -180,7 +180,7 @@ def million(layout: Layout) -> Grid:
         groups = (
             rows(unit.step, cell.problem, rates[cell.problem], n, pool, rng) for cell in unit.cells
         )
-        part_writer.write(layout.parts("base", "made"), groups, "none")
+        parts.write(layout.parts("base", "made"), groups, "none")
     return grid
 
 

@@ -110,8 +110,10 @@ def rows(
 def read_journal(path: Path, columns: Sequence[str] | None = None) -> Read:
     """Rows of a journal in the order they were appended; duplicates are kept."""
     listed = journal.index(path)
-    whole = journal.whole_rows(listed, np.arange(len(listed.records)), columns)
-    return Read(whole.table.unify_dictionaries(), (*listed.skipped, *whole.skipped))
+    skipped = [*listed.skipped]
+    names = schema.select(columns).names
+    _, table = journal.whole_rows(listed, np.arange(len(listed.records)), names, skipped)
+    return Read(table.unify_dictionaries(), tuple(skipped))
 
 
 def read_index(path: Path, columns: Sequence[str]) -> pa.Table:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import attempts, files, gc, seal
+from rlbhpc.store import checked, files, gc, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.writer import JournalWriter
@@ -113,7 +113,7 @@ def test_a_read_only_disk_is_read_and_refused(small_disk: Path) -> None:
         lambda: made.journal(layout, [right(0, 0)], "three"),
         lambda: seal.seal(layout, ARM, SET, grid(2), "all"),
         lambda: gc.gc(layout, ARM, SET),
-        lambda: attempts.begin(layout, {}),
+        lambda: checked.write(layout.attempts / "a.json", {}),
     ):
         with pytest.raises(UserError, match=r"Read-only file system \(EROFS\); make the folder"):
             write()
@@ -281,11 +281,11 @@ def test_a_write_that_is_cut_short_is_continued(
 def test_a_flipped_bit_in_any_file_is_found_or_harmless(tmp_path: Path, soak: bool) -> None:
     """A store with a part, a closed and a killed journal, a plan and an attempt's record."""
     layout = Layout(tmp_path)
-    name = attempts.begin(layout, {"shard": 1})
+    checked.write(layout.attempts / "attempt.json", {"shard": 1})
     grid(2).save(layout.grid(ARM, SET))
-    made.journal(layout, made.samples([0], 4), name)
+    made.journal(layout, made.samples([0], 4), "attempt")
     seal.seal(layout, ARM, SET, grid(1), "all")
-    (layout.journals(ARM, SET) / f"{name}.journal").unlink()
+    (layout.journals(ARM, SET) / "attempt.journal").unlink()
     made.journal(layout, made.samples([1], 4), "closed")
     killed = JournalWriter(layout.journals(ARM, SET), "killed")
     for i in range(4):

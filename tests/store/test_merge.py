@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import attempts, merge, schema, seal
+from rlbhpc.store import checked, merge, schema, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
@@ -56,12 +56,12 @@ def test_parts_journals_attempts_and_plans_come_over(here: Layout, there: Layout
     seal.seal(there, ARM, SET, grid(2), "all")
     made.journal(there, [right(0, 1), right(2, 0)], "there-2")
     grid(3).save(there.grid(ARM, SET))
-    name = attempts.begin(there, {"shard": 4})
+    checked.write(there.attempts / "attempt.json", {"shard": 4})
     before = files(there)
     done = merge.merge(here, there)
     assert done.added == N + 1
     assert keys(here) == [(made.problem(p), i) for p in (0, 1) for i in range(N)] + [("math/2", 0)]
-    assert (here.attempts / f"{name}.json").exists()
+    assert (here.attempts / "attempt.json").exists()
     assert Grid.load(here.grid(ARM, SET)) == grid(1).grown(grid(3).cells(ARM))
     assert files(there) == before
     after = files(here)
@@ -171,12 +171,6 @@ def test_what_is_merged_reads_as_what_was_drawn(here: Layout, there: Layout) -> 
     merge.merge(here, there)
     rows = schema.to_samples(reading.rows(here, ARM, SET).table)
     assert {s.key: s.text for s in rows} == {s.key: s.text for s in wanted}
-
-
-def test_attempts_are_records_of_their_own(here: Layout) -> None:
-    names = {attempts.begin(here, {"devices": 8}) for _ in range(20)}
-    assert len(names) == 20
-    made.journal(here, [right(0, 0)], names.pop())  # a file name on any file system
 
 
 def test_cells_of_both_plans_are_asked_for(here: Layout, there: Layout) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import part_writer, parts, schema, tokens
+from rlbhpc.store import parts, schema, tokens
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.writer import JournalWriter
@@ -43,7 +43,7 @@ def tables(tmp_path: Path) -> list[pa.Table]:
 
 @pytest.fixture
 def part(tmp_path: Path, tables: list[pa.Table]) -> Path:
-    return part_writer.write(tmp_path / "parts", tables, "all")
+    return parts.write(tmp_path / "parts", tables, "all")
 
 
 def test_rows_come_back(part: Path, tables: list[pa.Table]) -> None:
@@ -89,11 +89,11 @@ def test_any_parquet_reader_sees_plain_columns(part: Path) -> None:
 
 
 def test_same_rows_same_name_and_bytes(part: Path, tmp_path: Path, tables: list[pa.Table]) -> None:
-    again = part_writer.write(tmp_path / "other", tables, "all")
+    again = parts.write(tmp_path / "other", tables, "all")
     assert again.name == part.name
     assert again.read_bytes() == part.read_bytes()
-    assert part_writer.write(part.parent, tables, "all") == part
-    assert part_writer.write(part.parent, tables[:-1], "all") != part
+    assert parts.write(part.parent, tables, "all") == part
+    assert parts.write(part.parent, tables[:-1], "all") != part
 
 
 def test_a_flipped_bit_is_found_or_harmless(part: Path, soak: bool) -> None:
@@ -188,12 +188,12 @@ def test_what_was_not_written_as_meant_gets_no_name(
     real = os.fsync
 
     def rot(fd: int) -> None:
-        part_writer.files.write_at(fd, b"\xff", 50)
+        parts.files.write_at(fd, b"\xff", 50)
         real(fd)
 
     monkeypatch.setattr(os, "fsync", rot)
     with pytest.raises(UserError, match="what was read back is not what was written"):
-        part_writer.write(tmp_path / "parts", tables, "all")
+        parts.write(tmp_path / "parts", tables, "all")
     assert not list((tmp_path / "parts").iterdir())
 
 

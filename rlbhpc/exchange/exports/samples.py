@@ -1,9 +1,16 @@
-"""Every sample that counts, with its text and per-token values: Parquet, one row each."""
+"""Every sample that counts, with its text and per-token values, one row each.
+
+As Parquet, or as a folder that ``datasets.load_from_disk`` opens, written without that package.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 from collections.abc import Iterator
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,25 +18,17 @@ import pyarrow.parquet as pq
 
 from rlbhpc.store import files, left_out, schema
 from rlbhpc.store.cube_schema import STOP_AFTER
-from rlbhpc.store.left_out import Note
 from rlbhpc.store.reader import purged
-from rlbhpc.store.sources import Group, Sources
+from rlbhpc.store.sources import Sources
 from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout
 
 #: Columns with types that any tool reads, and the right sample at which a problem's sampling ends:
 #: where it is not 0, the share of right rows is no estimate of pass@1.
-PLAIN: Final = pa.schema(
-    [
-        *(
-            (f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type)
-            for f in schema.ROWS
-        ),
-        (STOP_AFTER.name, pa.int32()),
-    ]
-)
+PLAIN: Final = schema.PLAIN.append(pa.field(STOP_AFTER.name, pa.int32()))
 # Problems whose samples are held at once.
 _PROBLEMS: Final = 64
+_DATA: Final = "data-00000-of-00001.arrow"
 
 
 def write_parquet(layout: Layout, sink: files.Sink) -> int:
@@ -42,26 +41,43 @@ def write_parquet(layout: Layout, sink: files.Sink) -> int:
     return written
 
 
+def write_dataset(layout: Layout, folder: Path) -> int:
+    """Write an Arrow stream and the two files that describe it; the features are its schema."""
+    rows = 0
+    with pa.OSFile(str(folder / _DATA), "wb") as file, pa.ipc.new_stream(file, PLAIN) as stream:
+        for table in whole_rows(layout):
+            stream.write_table(table)
+            rows += table.num_rows
+    with (folder / _DATA).open("rb") as written:
+        digest = hashlib.file_digest(written, "sha256").hexdigest()
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": _DATA}],
+        "_fingerprint": digest[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    (folder / "state.json").write_text(json.dumps(state, indent=2))
+    (folder / "dataset_info.json").write_text(json.dumps({"description": "", "features": None}))
+    return rows
+
+
 def whole_rows(layout: Layout) -> Iterator[pa.Table]:
     """Whole rows that count, some problems of an arm at a time; what is left out is told."""
     sources = Sources.survey(layout)
     notes = [*sources.notes, *purged(sources)]
-    for group in sources.groups:
-        for table in _samples(sources, group, notes):
-            yield table.cast(PLAIN)
-    left_out.tell(layout.root, notes)
-
-
-def _samples(sources: Sources, group: Group, notes: list[Note]) -> Iterator[pa.Table]:
-    """Whole rows that count, some problems at a time."""
-    rows = sources.rows[group]
-    grid = rows.grid
-    stop_after = grid.provenance.get(STOP_AFTER.name, 0)
-    for step in grid.steps:
-        for first in range(0, len(grid.problems), _PROBLEMS):
+    for rows in sources.rows.values():
+        grid = rows.grid
+        stop_after = grid.provenance.get(STOP_AFTER.name, 0)
+        starts = range(0, len(grid.problems), _PROBLEMS)
+        for step, first in itertools.product(grid.steps, starts):
             problems = set(grid.problems[first : first + _PROBLEMS])
             view = View(rows.now, None, problems=problems, steps={step})
             if counted := list(rows.counted(view).values()):
                 table = view.read(np.concatenate(counted))
-                yield table.append_column(STOP_AFTER.name, [[stop_after] * len(table)])
+                table = table.append_column(STOP_AFTER.name, [[stop_after] * len(table)])
+                yield table.cast(PLAIN)
             notes.extend(view.notes)
+    left_out.tell(layout.root, notes)
