@@ -89,11 +89,6 @@ class _Entries(NamedTuple):
         """Row and sample of each."""
         return zip(self.rows.tolist(), self.samples.tolist(), strict=True)
 
-    def distinct(self) -> _Entries:
-        """Each once."""
-        key = (self.rows << 32) | self.samples
-        return self.where(np.unique(key, return_index=True)[1])
-
 
 @dataclass
 class Bitmap:
@@ -142,15 +137,8 @@ class Bitmap:
 
     def _row_of(self, cells: Sequence[Cell]) -> NDArray[np.int64]:
         """Row of each cell; new cells get new rows."""
-        numbers = list(map(self._known.get, cells))
-        if None in numbers:
-            self._know(cells)
-            numbers = list(map(self._known.get, cells))
-        return np.array(numbers, np.int64)
-
-    def _know(self, cells: Sequence[Cell]) -> None:
         fresh = []
-        for cell in cells:
+        for cell in cells if not self.knows(cells) else ():
             key = (cell.step, cell.problem, cell.fingerprint)
             if key not in self._rows:
                 problem = self.problems.setdefault(cell.problem, len(self.problems))
@@ -164,6 +152,7 @@ class Bitmap:
             empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
             self.bits = np.concatenate([self.bits, empty])
             self.right_bits = np.concatenate([self.right_bits, empty])
+        return np.array(list(map(self._known.__getitem__, cells)), np.int64)
 
     def _gather(self, entries: _Entries) -> None:
         """Enter samples of many small files together: each call costs as much as a thousand."""
@@ -184,10 +173,17 @@ class Bitmap:
         """Set bits; a failure never replaces a success."""
         if not len(entries.rows):
             return
-        self._widen(int(entries.samples.max()) + 1)
+        width = -(-(int(entries.samples.max()) + 1) // 64) * 8
+        if width > self.bits.shape[1]:
+            more = ((0, 0), (0, width - self.bits.shape[1]))
+            self.bits, self.right_bits = np.pad(self.bits, more), np.pad(self.right_bits, more)
         failed = (entries.verdicts == FAILED[0]) | (entries.verdicts == FAILED[1])
         if failed.any():
-            self._enter_failures(entries.where(failed))
+            lost = entries.where(failed)
+            lost = lost.where(~self.has(lost.rows, lost.samples))
+            self.failed.update(lost.pairs())
+            places, masks = self._place(lost.rows, lost.samples)
+            np.bitwise_or.at(self.bits.reshape(-1), places, masks)
             entries = entries.where(~failed)
         if self.failed:
             self._forget_failures(entries)
@@ -208,14 +204,14 @@ class Bitmap:
             # A carry: one of them is there twice. Counting bits is cheaper than sorting keys, and
             # most files have no sample twice.
             self.bits[touched] = before
-            self._enter_fresh(entries.distinct())
+            keys = (entries.rows << 32) | entries.samples
+            self._enter_fresh(entries.where(np.unique(keys, return_index=True)[1]))
             return
         right = entries.verdicts == _RIGHT
         np.add.at(self.right_bits.reshape(-1), places[right], masks[right])
         self.cells["tokens"][touched] += np.bincount(entries.rows - first, entries.tokens)
 
     def _forget_failures(self, entries: _Entries) -> None:
-        """Clear the bits of failures that these samples replace."""
         mended = np.fromiter(
             (key in self.failed for key in entries.pairs()), bool, len(entries.rows)
         )
@@ -223,12 +219,6 @@ class Bitmap:
         self.failed.difference_update(replaced.pairs())
         places, masks = self._place(replaced.rows, replaced.samples)
         np.bitwise_and.at(self.bits.reshape(-1), places, ~masks)
-
-    def _enter_failures(self, entries: _Entries) -> None:
-        entries = entries.where(~self.has(entries.rows, entries.samples))
-        self.failed.update(entries.pairs())
-        places, masks = self._place(entries.rows, entries.samples)
-        np.bitwise_or.at(self.bits.reshape(-1), places, masks)
 
     def has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether samples of some rows are there."""
@@ -241,12 +231,6 @@ class Bitmap:
     ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Byte of each sample among all rows, and its bit in it."""
         return rows * self.bits.shape[1] + (samples >> 3), np.uint8(1) << (samples & 7).astype("u1")
-
-    def _widen(self, samples: int) -> None:
-        width = -(-samples // 64) * 8
-        if width > self.bits.shape[1]:
-            more = ((0, 0), (0, width - self.bits.shape[1]))
-            self.bits, self.right_bits = np.pad(self.bits, more), np.pad(self.right_bits, more)
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -368,7 +352,6 @@ def _read(fd: int, wanted: Callable[[int, str], bool] | None) -> Bitmap:
 
 
 def _ones(bits: NDArray[np.uint8]) -> int:
-    """Bits that are set in some rows."""
     return int(np.bitwise_count(bits.reshape(-1).view(np.uint64)).sum())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
@@ -38,91 +39,72 @@ def take(
     read. ``passed_over``: says of a journal's name that none of its samples matter: it is not
     opened.
     """
-    return snapshot.steady(lambda: _Merge(layout, arm, set_name, wanted, passed_over).run())
+    return snapshot.steady(lambda: _merged(layout, (arm, set_name), wanted, passed_over))
 
 
-class _Merge:
-    """One look at the files of a group, beside the bits that were merged before."""
-
-    def __init__(
-        self,
-        layout: Layout,
-        arm: str,
-        set_name: str,
-        wanted: Callable[[int, str], bool] | None,
-        passed_over: Callable[[str], bool] | None,
-    ) -> None:
-        self._layout = layout
-        self._group = (arm, set_name)
-        self._wanted = wanted
-        self._passed_over = passed_over
-        self._has_foreign = False
-        self._folders = {
-            writer.ENDING: layout.journals(arm, set_name),
-            parts.ENDING: layout.parts(arm, set_name),
-        }
-        names = {ending: files.names(folder, "") for ending, folder in self._folders.items()}
-        # Journals first: one that was sealed and removed meanwhile is found among the parts.
-        self._files = {
-            name: ending for ending, all_ in names.items() for name in all_ if name.endswith(ending)
-        }
-        self._marked = {
-            name.removesuffix(marks.ENDING): ending
-            for ending, all_ in names.items()
-            for name in all_
-            if name.endswith(marks.ENDING)
-        }
-
-    def run(self) -> Bitmap:
-        path = self._layout.bitmap(*self._group)
-        bitmap = Bitmap.load(path, self._wanted)
-        sizes = self._grown(bitmap)
-        if sizes is None:
-            bitmap, sizes = Bitmap(), {}
-        fresh = [name for name in self._files if name not in bitmap.sources or name in sizes]
-        if self._passed_over is not None:
-            fresh = [name for name in fresh if not self._passed_over(name)]
-        for name in fresh:
-            self._add(bitmap, name)
-        if self._wanted is None and self._passed_over is None and len(fresh) >= _WORTH_KEEPING:
-            # Bits are derived: where nobody may write, the next one who asks lists again.
-            with suppress(UserError):
-                bitmap.save(path)
-        return bitmap
-
-    def _grown(self, bitmap: Bitmap) -> dict[str, int] | None:
-        """Merged journals that grew since; None where a merged file lost samples."""
-        grown = {}
-        for name, (size, growing, damaged) in bitmap.sources.items():
-            if name not in self._files or damaged != self._damaged(name):
-                return None
-            if growing:
-                now = (self._folders[self._files[name]] / name).stat().st_size
-                if now < size:
-                    return None
-                if now > size:
-                    grown[name] = now
-        return grown
-
-    def _damaged(self, name: str) -> int:
-        if name not in self._marked:
-            return 0
-        return len(marks.marked(self._folders[self._marked[name]] / name))
-
-    def _add(self, bitmap: Bitmap, name: str) -> None:
-        path = self._folders[self._files[name]] / name
+def _merged(
+    layout: Layout,
+    group: tuple[str, str],
+    wanted: Callable[[int, str], bool] | None,
+    passed_over: Callable[[str], bool] | None,
+) -> Bitmap:
+    """Look once at the files of a group, beside the bits that were merged before."""
+    folders: dict[str, Path] = {}
+    damaged: dict[str, int] = {}
+    # Journals first: one that was sealed and removed meanwhile is found among the parts.
+    for folder, ending in (
+        (layout.journals(*group), writer.ENDING),
+        (layout.parts(*group), parts.ENDING),
+    ):
+        for name in files.names(folder, ""):
+            if name.endswith(ending):
+                folders[name] = folder
+            elif name.endswith(marks.ENDING):
+                file = name.removesuffix(marks.ENDING)
+                damaged[file] = len(marks.marked(folder / file))
+    merge = layout.bitmap(*group)
+    bitmap = Bitmap.load(merge, wanted)
+    grown = _grown(bitmap, folders, damaged)
+    if grown is None:
+        bitmap, grown = Bitmap(), set()
+    fresh = [name for name in folders if name not in bitmap.sources or name in grown]
+    if passed_over is not None:
+        fresh = [name for name in fresh if not passed_over(name)]
+    has_foreign = False
+    for name in fresh:
+        path = folders[name] / name
         notes: list[Skipped] = []
-        if self._files[name] == writer.ENDING:
-            index = journal.index(path, noted=name in self._marked)
+        if name.endswith(writer.ENDING):
+            index = journal.index(path, noted=name in damaged)
             # A foreign file leaves its names among those that are known.
-            if self._has_foreign or not bitmap.knows(index.cells):
-                listed, index = index, snapshot.own(index, *self._group)
-                self._has_foreign |= index is not listed
+            if has_foreign or not bitmap.knows(index.cells):
+                listed, index = index, snapshot.own(index, *group)
+                has_foreign |= index is not listed
             bitmap.add(index)
             notes.extend(index.skipped)
-            bitmap.sources[name] = (index.size, not index.closed, self._damaged(name))
-        elif part := snapshot.part_of(path, *self._group, notes):
+            bitmap.sources[name] = (index.size, not index.closed, damaged.get(name, 0))
+        elif part := snapshot.part_of(path, *group, notes):
             bitmap.add(part)
-            bitmap.sources[name] = (0, False, self._damaged(name))
+            bitmap.sources[name] = (0, False, damaged.get(name, 0))
         earlier = [note for note in bitmap.notes if not note.text.startswith(f"{path}:")]
         bitmap.notes = earlier + [skipped.note for skipped in notes]
+    if wanted is None and passed_over is None and len(fresh) >= _WORTH_KEEPING:
+        # Bits are derived: where nobody may write, the next one who asks lists again.
+        with suppress(UserError):
+            bitmap.save(merge)
+    return bitmap
+
+
+def _grown(bitmap: Bitmap, folders: dict[str, Path], damaged: dict[str, int]) -> set[str] | None:
+    """Merged journals that grew since; None where a merged file lost samples."""
+    grown = set()
+    for name, (size, growing, places) in bitmap.sources.items():
+        if name not in folders or places != damaged.get(name, 0):
+            return None
+        if growing:
+            now = (folders[name] / name).stat().st_size
+            if now < size:
+                return None
+            if now > size:
+                grown.add(name)
+    return grown

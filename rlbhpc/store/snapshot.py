@@ -69,29 +69,22 @@ def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Sn
     misses the journal finds the part afterwards. With ``verify`` every sample is read, and a
     damaged one is left out.
     """
-    return steady(lambda: _take(layout, arm, set_name, verify))
 
+    def attempt() -> Snapshot:
+        folder = layout.journals(arm, set_name)
+        journals = [
+            own(journal.index(folder / name, verify=verify), arm, set_name)
+            for name in files.names(folder, writer.ENDING)
+        ]
+        skipped = [skipped for index in journals for skipped in index.skipped]
+        folder = layout.parts(arm, set_name)
+        sealed = [
+            part_of(folder / name, arm, set_name, skipped, verify=verify)
+            for name in files.names(folder, parts.ENDING)
+        ]
+        return Snapshot(tuple(journals), tuple(filter(None, sealed)), tuple(skipped))
 
-def _take(layout: Layout, arm: str, set_name: str, verify: bool) -> Snapshot:
-    skipped: list[Skipped] = []
-    folder = layout.journals(arm, set_name)
-    journals = [
-        journal_of(folder / name, arm, set_name, verify=verify)
-        for name in files.names(folder, writer.ENDING)
-    ]
-    for index in journals:
-        skipped.extend(index.skipped)
-    folder = layout.parts(arm, set_name)
-    sealed = [
-        part_of(folder / name, arm, set_name, skipped, verify=verify)
-        for name in files.names(folder, parts.ENDING)
-    ]
-    return Snapshot(tuple(journals), tuple(filter(None, sealed)), tuple(skipped))
-
-
-def journal_of(path: Path, arm: str, set_name: str, *, verify: bool = False) -> Index:
-    """List a journal of a group."""
-    return own(journal.index(path, verify=verify), arm, set_name)
+    return steady(attempt)
 
 
 def part_of(
@@ -109,7 +102,9 @@ def part_of(
         reason = f"{lost} samples that were found damaged before"
         skipped.append(Skipped(path, 0, 0, reason, samples=lost))
     if verify:
-        damaged |= _damaged(path, listed, skipped)
+        every = range(len(listed.groups))
+        read = parts.tables_of(path, listed, every, schema.ROWS, skipped)
+        damaged |= frozenset(every).difference(*(groups for groups, _ in read))
     return Sealed(path, listed, damaged, _foreign(path, listed, arm, set_name, skipped))
 
 
@@ -132,7 +127,6 @@ def own(index: Index, arm: str, set_name: str) -> Index:
 def _foreign(
     path: Path, listed: Listing, arm: str, set_name: str, skipped: list[Skipped]
 ) -> frozenset[int]:
-    """Row groups of a part that belong to another arm or problem set."""
     strange = [not _belongs(cell, arm, set_name) for cell in listed.cells]
     foreign = [i for i, group in enumerate(listed.groups) if strange[group.cell]]
     if foreign:
@@ -151,13 +145,6 @@ def _foreign_note(path: Path, cell: Cell, samples: int) -> Skipped:
         "folder's; move the file to the folder that it belongs to"
     )
     return Skipped(path, 0, 0, reason, left_out.FOREIGN, samples)
-
-
-def _damaged(path: Path, listed: Listing, skipped: list[Skipped]) -> frozenset[int]:
-    """Read a part whole and name the row groups that fail."""
-    every = range(len(listed.groups))
-    read = parts.tables_of(path, listed, every, schema.ROWS, skipped)
-    return frozenset(every).difference(*(groups for groups, _ in read))
 
 
 def steady(read: Callable[[], T]) -> T:
