@@ -17,7 +17,7 @@ from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.xr import draw_weights, pass_curve
 from rlbhpc.store import band, guessing, samples
-from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL
+from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL, STOP_AFTER
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
@@ -58,7 +58,7 @@ class DatasetAccessor:
             self._require("n")
             return dataset[["n", "c"]]
         self._require(by)
-        stop_after = _stop_after(dataset)
+        stop_after = _common(dataset, STOP_AFTER.name)
         verdict = _fair(dataset, stop_after)[by].variable
         # A selection may have dropped dimensions: a single sample, problem or step.
         dims = sorted({*map(str, verdict.dims)} - {"sample"}, key=[*CELLS, *verdict.dims].index)
@@ -127,7 +127,7 @@ class DatasetAccessor:
         """
         step = base["step"].values.tolist()
         first = base.isel(step=step.index(0) if 0 in step else 0)
-        stop_after = int(base["stop_after"]) if "stop_after" in base else 0
+        stop_after = _common(base, STOP_AFTER.name)
         # Of problems that stop, the samples that each has whatever comes out.
         first = _fair(first, stop_after).isel(sample=slice(0, stop_after or None, 2))
         counts = first.drop_vars(["stop_after", "sample"], errors="ignore").rlb.counts()
@@ -161,16 +161,21 @@ class DatasetAccessor:
         numbers = np.atleast_1d(chosen["sample"].values if sample is None else sample)
         steps = np.atleast_1d(chosen["step"].values)
         group = Group(str(dataset["arm"].item()), str(dataset["problem_set"].item()))
-        matches = samples.find(
-            self._layout(), group, {problem: numbers.tolist()}, set(steps.tolist())
-        )
+        source = dataset.encoding.get("source")
+        if source is None or not Layout(Path(source)).groups():
+            raise UserError(
+                "the responses stand beside the cube, in the folder of the run: open that with "
+                "rlbhpc.open_cube(<folder of the run>)"
+            )
+        wanted = {problem: numbers.tolist()}
+        matches = samples.find(Layout(Path(source)), group, wanted, set(steps.tolist()))
         fingerprints = np.atleast_1d(chosen["fingerprint"].values)
         requests = dict(zip(steps.tolist(), fingerprints, strict=True))
         # A join with holes turns whole numbers into floats.
         as_stored = fingerprints.dtype.type
         if any(requests[row.key.step] != as_stored(row.fingerprint) for row, _ in matches):
             raise UserError(
-                f"{problem}: the samples in {dataset.encoding['source']} answer another request; "
+                f"{problem}: the samples in {source} answer another request; "
                 "open the run that these come from, and take its texts before it is joined"
             )
         texts = {(row.key.sample, row.key.step): row.text for row, _ in matches}
@@ -206,15 +211,6 @@ class DatasetAccessor:
                 f"right by {VERDICT!r} and have fewer by {by!r}: that is no rule for these; take "
                 f"the first {stop_after} of each, `isel(sample=slice({stop_after}))`"
             )
-
-    def _layout(self) -> Layout:
-        source = self._dataset.encoding.get("source")
-        if source is None or not Layout(Path(source)).groups():
-            raise UserError(
-                "the responses stand beside the cube, in the folder of the run: open that with "
-                "rlbhpc.open_cube(<folder of the run>)"
-            )
-        return Layout(Path(source))
 
 
 class TreeAccessor:
@@ -283,11 +279,6 @@ class TreeAccessor:
         return xr.DataTree.from_dict(results)
 
 
-def _stop_after(dataset: xr.Dataset) -> int:
-    """Right samples at which a problem ends; 0 where none does."""
-    return _common(dataset, "stop_after")
-
-
 def _common(dataset: xr.Dataset, rule: str) -> int:
     """A number that all joined arms share, 0 where none has it."""
     values = np.unique(dataset[rule].values) if rule in dataset else [0]
@@ -325,11 +316,9 @@ def _tiles(verdict: xr.Variable) -> Iterator[dict[str, slice]]:
     """Cut an array into regions along its chunks, each small enough to hold in memory."""
     chunks = verdict.encoding.get("preferred_chunks", {})
     sizes = verdict.sizes
-    steps = range(sizes.get("step", 1))
-    row = max(1, sizes.get("sample", 1))
     chunk = chunks.get("problem", 1)
-    rows = max(1, _CELLS_AT_ONCE // row // chunk) * chunk
+    rows = max(1, _CELLS_AT_ONCE // max(1, sizes.get("sample", 1)) // chunk) * chunk
     for first in range(0, sizes.get("problem", 1), rows):
-        for step in steps:
+        for step in range(sizes.get("step", 1)):
             place = {"problem": slice(first, first + rows), "step": slice(step, step + 1)}
             yield {dim: part for dim, part in place.items() if dim in sizes}

@@ -12,8 +12,9 @@ from rlbhpc.store import files
 
 
 def write(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a file of values, replacing an older one in one step."""
-    put(path, dumps(values))
+    """Write a file of values with a checksum over them, replacing an older one in one step."""
+    text = json.dumps({"sha256": digest(values), **values}, ensure_ascii=False, indent=1)
+    put(path, text.encode("utf-8", "surrogatepass"))
 
 
 def put(path: Path, data: bytes) -> None:
@@ -24,27 +25,16 @@ def put(path: Path, data: bytes) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """Read a file; ValueError if it is not as it was written."""
-    return loads(files.retrying(path.read_bytes))
+    return _read(path)[0]
 
 
 def mark(path: Path) -> str:
     """Checksum of a file's values; ValueError if they are not as they were written."""
-    return _checked(files.retrying(path.read_bytes))[1]
+    return _read(path)[1]
 
 
-def dumps(values: Mapping[str, Any]) -> bytes:
-    """JSON with a checksum over all its values."""
-    text = json.dumps({"sha256": digest(values), **values}, ensure_ascii=False, indent=1)
-    return text.encode("utf-8", "surrogatepass")
-
-
-def loads(data: bytes) -> dict[str, Any]:
-    """Values of :func:`dumps`; ValueError if they are not the ones that were written."""
-    return _checked(data)[0]
-
-
-def _checked(data: bytes) -> tuple[dict[str, Any], str]:
-    values = json.loads(data)
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    values = json.loads(files.retrying(path.read_bytes))
     mark = values.pop("sha256", None) if isinstance(values, dict) else None
     if mark is None or mark != digest(values):
         raise ValueError("its checksum does not match")

@@ -42,7 +42,9 @@ def read(
         else:
             values[(*target, ...)] = inside
     # An integer drops its dimension, and a slice may go backwards.
-    last: list[Any] = [0 if isinstance(c, int) else _direction(c) for c in chosen]
+    last: list[Any] = [
+        0 if isinstance(c, int) else slice(None, None, 1 if c.step > 0 else -1) for c in chosen
+    ]
     return values[(*last, ...)]
 
 
@@ -56,10 +58,6 @@ def _parts(chosen: range, length: int) -> Iterator[tuple[int, slice, slice]]:
         inside = slice(chosen[begin] - first, chosen[end - 1] - first + 1, chosen.step)
         yield number, inside, slice(begin, end)
         begin = end
-
-
-def _direction(chosen: range) -> slice:
-    return slice(None) if chosen.step > 0 else slice(None, None, -1)
 
 
 def _room(shape: Sequence[int], lengths: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:

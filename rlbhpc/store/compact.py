@@ -24,7 +24,7 @@ from typing import Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import cube, cube_schema, files, guessing, tables, versions
-from rlbhpc.store.derive import Base, Place, all_notes, derive
+from rlbhpc.store.derive import Base, Derivation, Place, all_notes, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
@@ -83,8 +83,7 @@ def _round(
     except OSError as error:
         raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
-        build = _Build(made / versions.STORE, base, sources)
-        build.run()
+        derivations = _build(made / versions.STORE, sources, base)
         versions.settle(made / versions.STORE, base.store if base else None)
         now = versions.current(layout)
         if (now and now.folder) != (old and old.folder):
@@ -95,7 +94,7 @@ def _round(
             {
                 "schema_version": cube_schema.SCHEMA_VERSION,
                 "inputs": sources.inputs,
-                "left_out": build.notes,
+                "left_out": {str(group): derivations[group].notes for group in derivations},
                 "unlisted": sources.notes,
                 "base": old.folder.name if old else None,
                 "before_base": (old.sources or {}).get("base") if old else None,
@@ -113,47 +112,33 @@ def _round(
     finally:
         shutil.rmtree(made, ignore_errors=True)
     versions.sweep(layout, version)
-    notes_left = [
-        note for bands in build.notes.values() for notes in bands.values() for note in notes
-    ]
-    return Compacted(version.store, True, build.bands, build.linked, (*sources.notes, *notes_left))
+    return Compacted(
+        version.store,
+        True,
+        sum(len(derivation.derived) for derivation in derivations.values()),
+        sum(len(derivation.kept) for derivation in derivations.values()),
+        (*sources.notes, *all_notes(version.sources or {})),
+    )
 
 
-class _Build:
-    """One cube in the making."""
-
-    def __init__(self, store: Path, base: Base | None, sources: Sources) -> None:
-        self.bands = 0
-        self.linked = 0
-        self.notes: dict[str, dict[str, list[Note]]] = {}
-        self._store = store
-        self._base = base
-        self._sources = sources
-
-    def run(self) -> None:
-        """Write all groups."""
-        root = cube.create(self._store)
-        sources = self._sources
-        derivations = derive(root, sources, self._base, sources.groups, self._link)
-        for group, derivation in derivations.items():
-            self.bands += len(derivation.derived)
-            self.linked += len(derivation.kept)
-            self.notes[str(group)] = derivation.notes
-        tables.write_groups(root, sources.layout)
-        guessing.write(root)
-        cube.consolidate(self._store)
-
-    def _link(self, group: Group, place: Place) -> bool:
+def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Derivation]:
+    def link(group: Group, place: Place) -> bool:
         """Take the chunk files of a band over from the base; False if one is damaged or lost."""
-        assert self._base is not None
-        store = self._base.store
-        blocks = self._sources.rows[group].grid.blocks
-        paths = list(cube.band_files(store / str(group), blocks, *place))
-        if not all(cube.intact(path) for path in paths):
+        assert base is not None
+        blocks = sources.rows[group].grid.blocks
+        paths = list(cube.band_files(base.store / str(group), blocks, *place))
+        if not all(map(cube.intact, paths)):
             return False
         for path in paths:
-            new = self._store / path.relative_to(store)
+            new = store / path.relative_to(base.store)
             new.parent.mkdir(parents=True, exist_ok=True)
             if not versions.link(path, new):
                 shutil.copyfile(path, new)
         return True
+
+    root = cube.create(store)
+    derivations = derive(root, sources, base, sources.groups, link)
+    tables.write_groups(root, sources.layout)
+    guessing.write(root)
+    cube.consolidate(store)
+    return derivations

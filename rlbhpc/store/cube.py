@@ -59,13 +59,8 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     provenance = dict(grid.provenance)
     strata = provenance.pop(cube_schema.STRATA_KEY, {})
     group = create_group(root, f"{arm}/{problem_set}", "samples", provenance)
-    blocks = max(1, -(-grid.n // grid.chunk.samples))
-    sizes = {"sample": grid.n, "block": blocks} | _cells(grid)
-    chunks = {"problem": grid.chunk.problems, "sample": grid.chunk.samples}
-    create_arrays(group, cube_schema.COORDINATES, sizes, chunks)
-    create_arrays(group, cube_schema.SAMPLE_VARIABLES, sizes, chunks)
-    create_arrays(group, cube_schema.CELL_VARIABLES, sizes, chunks)
-    _fill_coordinates(group, arm, problem_set, grid)
+    variables = (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES)
+    _create_axes(group, arm, problem_set, grid, variables)
     more: list[tuple[Variable, Any]] = [
         (stratum, [words.get(problem, "") for problem in grid.problems])
         for stratum in cube_schema.STRATA
@@ -74,7 +69,8 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     if stop_after := grid.provenance.get(cube_schema.STOP_AFTER.name):
         more.insert(0, (cube_schema.STOP_AFTER, stop_after))
     for variable, values in more:
-        create_arrays(group, [variable], sizes, chunks)
+        sizes = {"problem": len(grid.problems)}
+        create_arrays(group, [variable], sizes, {"problem": grid.chunk.problems})
         write(group, variable.name, values)
         coordinates = f"{group.attrs['coordinates']} {variable.name}"
         group.update_attributes({"coordinates": coordinates})
@@ -91,10 +87,7 @@ def create_counts(
 ) -> None:
     """Write a group of which only (n, c) per problem and step are known."""
     group = create_group(root, f"{arm}/{problem_set}", "counts", grid.provenance)
-    chunks = {"problem": grid.chunk.problems}
-    create_arrays(group, cube_schema.COORDINATES, _cells(grid), chunks)
-    create_arrays(group, cube_schema.COUNT_VARIABLES, _cells(grid), chunks)
-    _fill_coordinates(group, arm, problem_set, grid)
+    _create_axes(group, arm, problem_set, grid, cube_schema.COUNT_VARIABLES)
     write(group, "n", n)
     write(group, "c", c)
 
@@ -305,11 +298,13 @@ def create_group(
     return group
 
 
-def _cells(grid: Grid) -> dict[str, int]:
-    return {"problem": len(grid.problems), "step": len(grid.steps)}
-
-
-def _fill_coordinates(group: zarr.Group, arm: str, problem_set: str, grid: Grid) -> None:
+def _create_axes(
+    group: zarr.Group, arm: str, problem_set: str, grid: Grid, variables: Iterable[Variable]
+) -> None:
+    sizes = {"problem": len(grid.problems), "step": len(grid.steps)}
+    sizes |= {"sample": grid.n, "block": grid.blocks}
+    chunks = {"problem": grid.chunk.problems, "sample": grid.chunk.samples}
+    create_arrays(group, (*cube_schema.COORDINATES, *variables), sizes, chunks)
     group.update_attributes({"coordinates": "arm model problem_set guessable"})
     write(group, "problem", list(grid.problems))
     write(group, "step", list(grid.steps))

@@ -92,7 +92,7 @@ class Derivation:
     ``base``: the version before; None if there is none. ``derived, kept``: bands that were derived
     from rows, and bands that were taken over from the base. ``gone``: files that the base was made
     from and that are not there any more. ``lost``: how many samples of a problem the base has and
-    no file holds any more.
+    no file holds any more. ``notes``: what was left out, by band.
     """
 
     def __init__(self, rows: Rows, base: Base | None) -> None:
@@ -100,11 +100,11 @@ class Derivation:
         self.derived: set[Place] = set()
         self.kept: set[Place] = set()
         self.lost: dict[str, int] = {}
+        self.notes: dict[str, list[Note]] = {}
         self._rows = rows
         self._base = base
         self._old = base.grid(rows.group) if base else None
         self.gone = rows.gone(base.files(rows.group)) if base else []
-        self._notes: dict[str, list[Note]] = {}
 
     def write(self, target: zarr.Group, keep: Callable[[Place], bool]) -> None:
         """Write every band; ``keep`` takes one over from the base and says whether it could."""
@@ -112,26 +112,18 @@ class Derivation:
         for row in range(self.grid.rows):
             for step in range(len(self.grid.steps)):
                 place = (row, step)
-                if place in untouched and keep(place):
+                if self._base and place in untouched and keep(place):
                     self.kept.add(place)
+                    notes = self._base.notes(self._rows.group, place)
                 else:
-                    self._derive(target, place)
                     self.derived.add(place)
+                    notes = self._derive(target, row, step)
+                if notes:
+                    self.notes[_name(place)] = notes
         self._count_lost(target)
 
-    @property
-    def notes(self) -> dict[str, list[Note]]:
-        """What was left out, by band."""
-        assert self._base is not None or not self.kept
-        taken_over = {
-            _name(place): self._base.notes(self._rows.group, place)
-            for place in self.kept
-            if self._base
-        }
-        return {name: notes for name, notes in (taken_over | self._notes).items() if notes}
-
-    def _derive(self, target: zarr.Group, place: Place) -> None:
-        row, step = place
+    def _derive(self, target: zarr.Group, row: int, step: int) -> list[Note]:
+        """Write a band from its rows; what was left out of it."""
         grid = self.grid
         problems = grid.row(row)
         required = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
@@ -143,9 +135,9 @@ class Derivation:
             verify=True,
         )
         table = view.read(np.arange(view.count), band.COLUMNS)
-        self._notes[_name(place)] = view.notes
         arrays = band.build(table, problems, required, grid.n, grid.chunk.samples)
         cube.write_band(target, grid, row, step, arrays)
+        return view.notes
 
     def _untouched(self) -> set[Place]:
         """Bands of the base that no new source touches."""

@@ -202,12 +202,6 @@ def retrying(read: Callable[[], T]) -> T:
     raise AssertionError("unreachable")
 
 
-def remove(path: Path) -> None:
-    """Remove a file; that somebody else was faster is fine."""
-    with suppress(FileNotFoundError):
-        path.unlink()
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[int]:
     """Descriptor of a file for reading.

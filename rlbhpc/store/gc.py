@@ -61,7 +61,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     derived = layout.bitmap(arm, set_name)
     for path in (derived, *(path for path, _ in old)):
         try:
-            files.remove(path)
+            path.unlink(missing_ok=True)
             marks.clear(path)
         except OSError as error:
             raise files.explain(error, path) from error

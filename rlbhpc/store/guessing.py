@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.stats.counts import Counts
 from rlbhpc.store.cube_schema import GUESSABLE, SOME_END_EARLY
@@ -26,45 +25,6 @@ if TYPE_CHECKING:
 
 #: Key of a group's provenance, true where its prompt asks for the answer alone.
 NO_THINK: Final = "no_think"
-
-_YES: Final = 1
-_NO: Final = 0
-
-
-class Guesses(NamedTuple):
-    """What one model said without reasoning: samples and right ones, a number per problem."""
-
-    problem_set: str
-    problems: Iterable[str]
-    n: ArrayLike
-    right: ArrayLike
-
-
-class Marks:
-    """Marks by problem set and problem.
-
-    Where several arms were asked without reasoning, one that guesses a problem is enough.
-
-    ``guesses``: those of each arm. ``below``: rates from 0 to here, both ends excluded, mark a
-    problem.
-    """
-
-    def __init__(self, guesses: Iterable[Guesses], below: float = LOW_RATE) -> None:
-        self._known: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for guess in guesses:
-            n = np.maximum(np.asarray(guess.n), 0)  # the cube has −1 where nothing is known
-            marked = guessable(n, np.maximum(np.asarray(guess.right), 0), below)
-            marks = self._known[guess.problem_set]
-            for problem, samples, guessed in zip(guess.problems, n, marked, strict=True):
-                if samples:
-                    word = _YES if guessed else _NO
-                    marks[str(problem)] = max(word, marks.get(str(problem), GUESSABLE.fill))
-
-    def of(self, problem_set: str, problems: Iterable[str]) -> NDArray[np.int8]:
-        """Marks of some problems, in their order."""
-        known = self._known.get(problem_set, {})
-        marks = [known.get(str(problem), GUESSABLE.fill) for problem in problems]
-        return np.array(marks, GUESSABLE.dtype)
 
 
 def write(root: zarr.Group) -> None:
@@ -77,14 +37,26 @@ def write(root: zarr.Group) -> None:
 
 
 def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[str, xr.Dataset]:
-    """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts."""
+    """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts.
+
+    Where several arms were asked without reasoning, one that guesses a problem is enough.
+    ``below``: rates from 0 to here, both ends excluded, mark a problem.
+    """
+    from rlbhpc.store import lazy
+
     groups = {path: data for path, data in datasets.items() if GUESSABLE.name in data.coords}
-    marks = Marks((_guesses(data) for data in groups.values() if _guesses_blindly(data)), below)
+    known: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for data in groups.values():
+        if _guesses_blindly(data):
+            marks = known[str(data["problem_set"].item())]
+            for problem, guessed in _guesses(data, below):
+                marks[problem] = max(int(guessed), marks.get(problem, GUESSABLE.fill))
     marked = {}
     for path, data in groups.items():
-        values = marks.of(str(data["problem_set"].item()), data["problem"].values)
+        marks = known[str(data["problem_set"].item())]
+        values = [marks.get(problem, GUESSABLE.fill) for problem in data["problem"].values.tolist()]
         attrs = dict(GUESSABLE.attrs)
-        coordinate = xr.Variable(("problem",), values, attrs, fastpath=True)  # see lazy.of_array
+        coordinate = lazy.of_array(("problem",), np.array(values, GUESSABLE.dtype), attrs)
         marked[path] = data.assign_coords({GUESSABLE.name: coordinate})
     return {**datasets, **marked}
 
@@ -94,11 +66,16 @@ def _guesses_blindly(data: xr.Dataset) -> bool:
     return json.loads(data.attrs["provenance"]).get(NO_THINK) is True and 0 in data["step"].values
 
 
-def _guesses(data: xr.Dataset) -> Guesses:
+def _guesses(data: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
+    """Each problem of which the untrained model has samples, and whether it was guessed."""
     # Stored counts are read at once; but where problems end early they hold more than is fair.
     early = SOME_END_EARLY & json.loads(data.attrs["provenance"]).keys()
     counts = (data.rlb.counts() if early else data[["n", "c"]]).sel(step=0)
     n, c = counts["n"].values, counts["c"].values
     if "stop_after" in counts.coords:
         n, c = Counts.of(n, c, int(counts["stop_after"]), int(counts["n_max"])).places
-    return Guesses(str(data["problem_set"].item()), data["problem"].values, n, c)
+    n = np.maximum(n, 0)  # the cube has −1 where nothing is known
+    marked = guessable(n, np.maximum(c, 0), below)
+    for problem, samples, guessed in zip(data["problem"].values.tolist(), n, marked, strict=True):
+        if samples:
+            yield problem, bool(guessed)

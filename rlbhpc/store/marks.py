@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rlbhpc.store import checked, files
+from rlbhpc.store import checked
 
 #: Ending of a note's name.
 ENDING: Final = ".damaged"
@@ -35,7 +35,7 @@ def mark(path: Path, places: Iterable[int]) -> None:
 
 def clear(path: Path) -> None:
     """Forget what was noted of a file that was written again, or removed."""
-    files.remove(_note(path))
+    _note(path).unlink(missing_ok=True)
 
 
 def _note(path: Path) -> Path:

@@ -59,7 +59,7 @@ def validate_cube(path: str | Path) -> list[str]:
 
 def _files(store: Path) -> Iterator[str]:
     """Compare the files of a cube with what its metadata says is there."""
-    nodes = json.loads((store / cube.METADATA).read_bytes())["consolidated_metadata"]["metadata"]
+    _, nodes = cube.read_checked(store)
     for name, node in nodes.items():
         try:
             same = json.loads((store / name / cube.METADATA).read_bytes()) == node
@@ -102,10 +102,9 @@ def _group(group: zarr.Group) -> Iterator[str]:
         # The metric's own name, which has a / where the variable's has a point.
         metrics = (str(x.attrs.get("long_name", n)) for n, x in arrays.items() if n not in expected)
         wanted = (*wanted, *map(cube_schema.training_variable, metrics))
-    if kind == "samples" and cube_schema.STOP_AFTER.name in arrays:
-        wanted = (*wanted, cube_schema.STOP_AFTER)
     if kind == "samples":
-        wanted = (*wanted, *(v for v in cube_schema.STRATA if v.name in arrays))
+        optional = (cube_schema.STOP_AFTER, *cube_schema.STRATA)
+        wanted = (*wanted, *(variable for variable in optional if variable.name in arrays))
     yield from (f"{v.name}: missing" for v in wanted if v.name not in arrays)
     names = {variable.name for variable in wanted}
     yield from (f"{name}: not in the schema" for name in arrays if name not in names)
@@ -121,7 +120,9 @@ def _group(group: zarr.Group) -> Iterator[str]:
         if kind == "samples":
             yield from _samples(arrays)
         elif kind == "counts":
-            yield from _counts(arrays["n"][...], arrays["c"][...])
+            n, c = arrays["n"][...], arrays["c"][...]
+            if (n < 0).any() or (c < 0).any() or (c > n).any():
+                yield "counts that break 0 <= c <= n"
 
 
 def _array(wanted: Variable, array: Any) -> Iterator[str]:
@@ -130,7 +131,7 @@ def _array(wanted: Variable, array: Any) -> Iterator[str]:
         yield f"dimensions {dims}, the schema has {wanted.dims}"
     if array.dtype != wanted.dtype:
         yield f"type {array.dtype}, the schema has {wanted.dtype}"
-    elif not _equal(array.fill_value, wanted.fill):
+    elif not np.array_equal(array.fill_value, wanted.fill, equal_nan=wanted.dtype.kind == "f"):
         yield f"fill value {array.fill_value}, the schema has {wanted.fill}"
     for name, value in wanted.attrs.items():
         if array.attrs.get(name) != value:
@@ -139,10 +140,6 @@ def _array(wanted: Variable, array: Any) -> Iterator[str]:
         yield "has a _FillValue, by which readers turn codes into floats"
     if not isinstance(array.metadata.codecs[-1], Crc32cCodec):
         yield "its codecs do not end with crc32c"
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return bool(a == b) or bool(a != a and b != b)
 
 
 def _axes(arrays: dict[str, Any], wanted: Sequence[Variable]) -> Iterator[str]:
@@ -192,11 +189,6 @@ def _band(values: dict[str, NDArray[Any]], block: int) -> Iterator[str]:
     if len(np.unique(seeds)) < len(seeds):
         yield "seed: two samples share one"
     yield from _answers(values["answer"], values["vocabulary"], block)
-
-
-def _counts(n: NDArray[Any], c: NDArray[Any]) -> Iterator[str]:
-    if (n < 0).any() or (c < 0).any() or (c > n).any():
-        yield "counts that break 0 <= c <= n"
 
 
 def _answers(ids: NDArray[Any], vocabulary: NDArray[Any], block: int) -> Iterator[str]:

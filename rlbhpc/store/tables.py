@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked, cube, cube_schema, named_parquet, rollouts
@@ -172,12 +171,14 @@ def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[
 def _write_scores(
     root: zarr.Group, rows: pa.Table, source: str, problem_set: str, scorer: str
 ) -> None:
-    columns = {name: rows[name].to_pylist() for name in ("problem", "step", "scorer_step")}
     axes: dict[str, list[Any]] = {
-        name: sorted(set(values), key=natural if name == "problem" else None)
-        for name, values in columns.items()
+        name: sorted(rows[name].unique().to_pylist(), key=natural if name == "problem" else None)
+        for name in ("problem", "step", "scorer_step")
     }
-    places = {name: _positions(axes[name], values) for name, values in columns.items()}
+    places = {
+        name: pc.index_in(rows[name], pa.array(axis, rows[name].type)).to_numpy()
+        for name, axis in axes.items()
+    }
     sample = rows["sample"].to_numpy()
     where = (places["problem"], sample, places["step"], places["scorer_step"])
     shape = (len(axes["problem"]), int(sample.max()) + 1, len(axes["step"]))
@@ -196,11 +197,6 @@ def _write_scores(
     variables = [*cube_schema.SCORE_COORDINATES, *cube_schema.SCORE_VARIABLES]
     path = f"{SCORES}/{source}/{problem_set}/{scorer}"
     cube.create_table(root, path, SCORES, variables, values)
-
-
-def _positions(axis: list[Any], values: list[Any]) -> NDArray[np.int64]:
-    place = {value: i for i, value in enumerate(axis)}
-    return np.array([place[value] for value in values], np.int64)
 
 
 def _cells(stored: Mapping[str, Any]) -> dict[tuple[int, str], tuple[int, int]]:

@@ -48,11 +48,7 @@ def apply(table: pa.Table, policy: TokenPolicy, right: int, drawn: int) -> pa.Ta
         if right <= max(_RARE, drawn // ONE_IN):
             keep |= table["verdict"].to_numpy() == Status.RIGHT
     for name in schema.PER_TOKEN:
-        table = _keep(table, name, keep)
+        column = pc.if_else(pa.array(keep), table[name], None)
+        index = table.schema.get_field_index(name)
+        table = table.set_column(index, table.schema.field(index), column)
     return table
-
-
-def _keep(table: pa.Table, name: str, keep: NDArray[np.bool_]) -> pa.Table:
-    column = pc.if_else(pa.array(keep), table[name], None)
-    index = table.schema.get_field_index(name)
-    return table.set_column(index, table.schema.field(index), column)

@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NoReturn, Self
 
 from rlbhpc.errors import TRY_AGAIN, UserError
@@ -121,8 +120,11 @@ class JournalWriter:
 
     def close(self) -> None:
         """Write the last index, sync and close. The journal is then marked complete."""
-        if self._fd < 0 or self._failed:
-            self._release()
+        if self._fd < 0:
+            return
+        if self._failed:
+            os.close(self._fd)
+            self._fd = -1
             return
         self._write_index(closed=True)
         self.sync()
@@ -135,12 +137,7 @@ class JournalWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _create(self) -> None:
@@ -185,8 +182,3 @@ class JournalWriter:
     def _refuse_after_failure(self) -> None:
         if self._failed:
             raise UserError(str(self._failed), self._failed.code)
-
-    def _release(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
