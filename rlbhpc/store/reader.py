@@ -79,7 +79,6 @@ def _alone(store: Path) -> xr.DataTree:
 
 
 def _several(folders: list[Path]) -> xr.DataTree:
-    """One tree of several runs, each under the name of its folder."""
     names = [folder.resolve().name for folder in folders]
     twice = next((name for name in names if names.count(name) > 1), None)
     if not folders or twice is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ def take_in(
 ) -> Importing:
     run.mkdir(exist_ok=True)
     return import_files(Layout(run), paths, Target("theirs", "set", "model"), metric, judge)
+
+
+def take_in_pieces(run: Path, path: Path) -> None:
+    """Take in a thousand responses of 80 MB of text in all, a batch of them at a time."""
+    tracemalloc.start()
+    done = take_in(run, path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert done.samples == 1000
+    # A batch is 20 MB, held as row and as text.
+    assert peak < 60e6
 
 
 def cube_of(run: Path) -> xr.Dataset:

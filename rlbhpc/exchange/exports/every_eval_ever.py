@@ -164,7 +164,7 @@ def _write_samples(
     layout: Layout, folder: Path, study: Study | None, subjects: dict[str, _Subject]
 ) -> dict[str, int]:
     """Write the samples of every arm and step into a file of its own; how many each has."""
-    problems = _problems(study)
+    problems = _problems(study) if study else {}
     streams: dict[str, IO[str]] = {}
     rows: dict[str, int] = defaultdict(int)
     with contextlib.ExitStack() as stack:
@@ -183,15 +183,12 @@ def _write_samples(
     return dict(rows)
 
 
-def _problems(study: Study | None) -> dict[str, Problem]:
+def _problems(study: Study) -> dict[str, Problem]:
     """The problems of the study, as far as their files are where they were."""
     problems: dict[str, Problem] = {}
-    for name in study.problem_sets if study else ():
-        assert study is not None
-        try:
+    for name in study.problem_sets:
+        with contextlib.suppress(UserError, OSError):
             problems |= {problem.id: problem for problem in study.problems(name)}
-        except (UserError, OSError):
-            continue
     return problems
 
 

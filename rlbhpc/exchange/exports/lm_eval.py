@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.exchange.exports.measurements import measurements, model_source, shots_of, study_of
+from rlbhpc.exchange.exports.measurements import measurements, model_source, study_of
 from rlbhpc.study.layout import Layout
 
 
@@ -35,14 +35,12 @@ def write_lm_eval(layout: Layout, folder: Path) -> int:
         )
         task = measured.problem_set
         metrics = {f"pass@{score.k}": score for score in measured.scores}
-        summary["results"][task] = {"alias": task} | {
-            key: value
-            for name, score in metrics.items()
-            for key, value in (
-                (f"{name},none", score.value),
-                (f"{name}_stderr,none", _or_not_there(score.standard_error)),
-            )
-        }
+        results: dict[str, Any] = {"alias": task}
+        summary["results"][task] = results
+        for name, score in metrics.items():
+            error = score.standard_error
+            results[f"{name},none"] = score.value
+            results[f"{name}_stderr,none"] = "N/A" if math.isnan(error) else error
         sampling = measured.stands_on.get("sampling", {})
         most = measured.scores[-1].k if measured.scores else 0
         summary["configs"][task] = {
@@ -59,15 +57,11 @@ def write_lm_eval(layout: Layout, folder: Path) -> int:
         summary["versions"][task] = measured.stands_on.get("rlbhpc")
         # How others prompted what they measured is not known.
         if study is not None and measured.arm in study.arms:
-            summary["n-shot"][task] = shots_of(study, measured.arm)
+            prompt = study.file.prompts.get(study.arms[measured.arm].prompt)
+            summary["n-shot"][task] = prompt.shots.n if prompt and prompt.shots else 0
         summary["higher_is_better"][task] = dict.fromkeys(metrics, True)
         summary["n-samples"][task] = dict.fromkeys(("original", "effective"), measured.problems)
     for name, summary in summaries.items():
         (folder / name).mkdir()
         (folder / name / "results.json").write_text(json.dumps(summary, indent=2) + "\n")
     return sum(len(summary["results"]) for summary in summaries.values())
-
-
-def _or_not_there(value: float) -> float | str:
-    """A number, or what lm-eval writes where there is none."""
-    return "N/A" if math.isnan(value) else value

@@ -92,12 +92,6 @@ def study_of(layout: Layout) -> Study | None:
     return stored_study(layout.study) if layout.study.is_file() else None
 
 
-def shots_of(study: Study, arm: str) -> int:
-    """Worked examples in front of each question of an arm."""
-    entry = study.file.prompts.get(study.arms[arm].prompt)
-    return entry.shots.n if entry is not None and entry.shots is not None else 0
-
-
 def model_source(study: Study | None, model: str) -> str:
     """What others call a model: its name on the hub or at its server, else that in the study."""
     entry = study.models.get(model) if study else None

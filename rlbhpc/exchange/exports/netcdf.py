@@ -35,7 +35,6 @@ def write_netcdf(layout: Layout, sink: files.Sink) -> int:
 
 
 def _compressed(dataset: xr.Dataset) -> xr.Dataset:
-    """A Dataset whose large arrays are compressed where they are written."""
     for variable in dataset.data_vars.values():
         if variable.ndim > 1 and variable.dtype != object:
             variable.encoding = {"zlib": True, "complevel": 1, "shuffle": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from rlbhpc.errors import UserError
 CHUNK = 1 << 20
 
 _DECODER: Final = json.JSONDecoder()
-_SPACE: Final = " \t\n\r"
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _CLOSING: Final = {"[": "]", "{": "}"}
 # A word such as -Infinity that the end of the text at hand cuts off is refused at its beginning.
 _LONGEST_WORD: Final = 9
@@ -137,15 +138,14 @@ class _Text:
     def next(self) -> str:
         """The next character that is no space; empty at the end of the file."""
         while True:
-            rest = self._text[self._at : self._at + 64]
-            stripped = rest.lstrip(_SPACE)
-            self._at += len(rest) - len(stripped)
-            if stripped:
-                return stripped[0]
-            if self._at == len(self._text):
-                if self._ended:
-                    return ""
-                self._read_on()
+            space = _SPACE.match(self._text, self._at)
+            assert space is not None
+            self._at = space.end()
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if self._ended:
+                return ""
+            self._read_on()
 
     def value(self) -> Any:
         """Read the next value whole."""

@@ -137,7 +137,6 @@ def _is_weighed(request: Any) -> bool:
 
 
 def _flat(value: Any) -> list[str]:
-    """Strings in nested lists, in order."""
     if isinstance(value, list):
         return [text for part in value for text in _flat(part)]
     return [str(value)]
