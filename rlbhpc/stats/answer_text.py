@@ -10,9 +10,9 @@ from rlbhpc.stats.interval import PROB, Interval
 from rlbhpc.stats.joint import FACTOR
 
 if TYPE_CHECKING:
-    from rlbhpc.stats.contrast import Contrast
     from rlbhpc.stats.decision import Answer
     from rlbhpc.stats.finding import Finding
+    from rlbhpc.stats.joint import Contrast
 
 _OTHER: Final = {"lost": "the trained model", "gained": "the base"}
 # More times the data than anybody would buy.

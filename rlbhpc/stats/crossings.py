@@ -92,12 +92,16 @@ def crossing(curve: DifferenceCurve) -> Crossing:
     >>> found.first_k
     array([23])
     """
-    points, first_k = _exact_points(curve.base, curve.trained)
+    reach = min(curve.base.reach, curve.trained.reach)
+    difference = _mean_curve(curve.trained, reach) - _mean_curve(curve.base, reach)
+    points = crossing_points(np.arange(1, reach + 1), difference)
+    above = (curve.replicates > _TINY).any(axis=1)
+    below = (curve.replicates < -_TINY).any(axis=1)
     return Crossing(
         points,
-        first_k,
+        np.ceil(points - 1e-9).astype(np.int64),
         _invert(curve),
-        _share_crossing(curve.replicates),
+        float((above & below).mean()),
         curve.pointwise.prob,
         bool(np.all(curve.pointwise.sound)),
         int(curve.k[-1]),
@@ -134,14 +138,6 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(2.0 ** np.where(straight, line, middle))
 
 
-def _exact_points(base: Counts, trained: Counts) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Crossings of the curves at every whole k up to the least n."""
-    reach = min(base.reach, trained.reach)
-    difference = _mean_curve(trained, reach) - _mean_curve(base, reach)
-    points = crossing_points(np.arange(1, reach + 1), difference)
-    return points, np.ceil(points - 1e-9).astype(np.int64)
-
-
 def _mean_curve(counts: Counts, reach: int) -> NDArray[np.float64]:
     alike, _, times = counts.alike()
     total = np.zeros(reach)
@@ -156,19 +152,12 @@ def _mean_curve(counts: Counts, reach: int) -> NDArray[np.float64]:
     return total / len(counts)
 
 
-def _share_crossing(replicates: NDArray[np.float64]) -> float:
-    """Share of replicates with both signs, which is the share of those that cross."""
-    above, below = (replicates > _TINY).any(axis=1), (replicates < -_TINY).any(axis=1)
-    return float((above & below).mean())
-
-
 def _invert(curve: DifferenceCurve) -> tuple[CrossingSet, ...]:
     """Find the runs of k at which the pointwise interval holds 0; ends interpolated on log k."""
     has_value = ~np.isnan(curve.pointwise.estimate)
     k = curve.k[has_value].astype(np.float64)
     lower, upper = curve.pointwise.lower[has_value], curve.pointwise.upper[has_value]
-    # +1, −1 and 0 where the interval lies above, below and around 0.
-    side = (lower > 0).astype(np.int64) - (upper < 0)
+    side = curve.pointwise.sign[has_value]
     edges = np.flatnonzero(np.diff(side)) + 1
     sets = []
     for run in np.split(np.arange(len(k)), edges):

@@ -1,17 +1,9 @@
 r"""The answer about a trained model and its base: what was lost, what was gained, and the net.
 
-Three questions are decided, in this order, each with its share of the error; docs/statistics.md
-states the rule and what it was simulated on.
-
-*Lost?* Are there problems that the base solves in k samples, that the trained model does not, and
-that take it at least ten times the samples of the base? *Gained?* The same with the arms exchanged.
-Both are likelihood-ratio tests of the joint distribution of the two rates
-(:mod:`rlbhpc.stats.joint`), each one-sided at .0125. A model that is merely slower, or merely
-quicker, loses and gains nothing.
-
-*Net?* Is pass@k of the two different at the k of the answer? McNemar's exact test, or a paired
-interval over problems, at four fifths of the error. *Quicker?* Is pass@1 different? A sign-flip
-test, at the last fifth and at what the exact test, whose p-values leap, leaves of its own.
+docs/statistics.md states the rule, each question's share of the error, and what it was simulated
+on. Lost and gained are likelihood-ratio tests of the joint distribution of the two rates
+(:mod:`rlbhpc.stats.joint`), the net is McNemar's exact test or a paired interval, and k = 1 has a
+sign-flip test at what the others leave of the error.
 """
 
 from __future__ import annotations
@@ -27,14 +19,13 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.answer_text import answer_sentences
-from rlbhpc.stats.contrast import Contrast, contrasts
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.curve import k_grid
 from rlbhpc.stats.difference import DifferenceCurve, difference_curve
 from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
 from rlbhpc.stats.finding import Finding, Verdict, finding
 from rlbhpc.stats.interval import PROB, Interval, Target
-from rlbhpc.stats.joint import Joint
+from rlbhpc.stats.joint import Contrast, Joint, contrasts
 from rlbhpc.stats.mcnemar import attained_level, mcnemar_exact
 from rlbhpc.stats.seeds import Spread, seeds_curve, spread
 from rlbhpc.stats.weights import ProblemWeights
@@ -168,6 +159,7 @@ def decide(
     left_out: tuple[int, ...] = (),
     comparisons: int = 1,
     looked: tuple[Finding, Finding] | None = None,
+    bounds: bool = True,
 ) -> Answer:
     """Give the answer of a difference curve whose last k all its problems support.
 
@@ -175,55 +167,11 @@ def decide(
     positions of problems that are not in the curve, to be told. ``comparisons``: how many share the
     error: each is decided at its share of it, while intervals keep theirs. ``looked``: what looks
     at more samples say of lost and gained (:mod:`rlbhpc.stats.sequential`): a second decision
-    beside theirs would have an error of its own.
+    beside theirs would have an error of its own. ``bounds``: False leaves out what the word needs
+    not, for simulations: it takes half as long.
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
-    case = _case(curve, margin, comparisons, looked)
-    lost, gained = case.lost, case.gained
-    either = (curve.base.solved | curve.trained.solved).reshape(curve.seeds, -1)
-    return Answer(
-        int(curve.k[-1]),
-        lost,
-        gained,
-        case.net,
-        interval_at_one(curve),
-        case.contrasts,
-        _last_crossing(curve),
-        left_out,
-        margin,
-        case.p_mcnemar,
-        int(either.any(axis=0).sum()),
-        case.word,
-        _spread(curve),
-        curve.seeds,
-    )
-
-
-def decide_word(curve: DifferenceCurve, margin: float = MARGIN, comparisons: int = 1) -> Word:
-    """Give the word alone, for simulations: it takes half as long."""
-    return _case(curve, margin, comparisons, bounds=False).word
-
-
-@dataclass(frozen=True)
-class _Case:
-    """What a word rests on."""
-
-    lost: Finding
-    gained: Finding
-    net: Interval
-    p_mcnemar: float
-    word: Word
-    contrasts: tuple[Contrast, ...]
-
-
-def _case(
-    curve: DifferenceCurve,
-    margin: float,
-    comparisons: int,
-    looked: tuple[Finding, Finding] | None = None,
-    bounds: bool = True,
-) -> _Case:
     base, trained, k = curve.base, curve.trained, int(curve.k[-1])
     base_only, trained_only = _cells(base, trained, k)
     error = (1 - PROB) / comparisons
@@ -242,16 +190,32 @@ def _case(
     counted = curve.seeds == 1 and exact
     p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
     of_net = NET * error
-    remainder = error - _spent(lost, gained, p_mcnemar, of_net)
+    # What the test of the net can use up of its part; the sign at k = 1 has the rest.
+    spent = attained_level(lost.count + gained.count, of_net) if counted else of_net
+    either = (base.solved | trained.solved).reshape(curve.seeds, -1).any(axis=0)
     word = _word(
         lost,
         gained,
         _net_sign(net, p_mcnemar, of_net, curve.seeds),
-        lambda: sign_at_one(curve, remainder),
-        bool(base.solved.any() or trained.solved.any()),
+        lambda: sign_at_one(curve, error - spent),
+        bool(either.any()),
     )
-    further = contrasts(joint, best, base, trained, k, net) if bounds else ()
-    return _Case(lost, gained, net, p_mcnemar, word, further)
+    return Answer(
+        k,
+        lost,
+        gained,
+        net,
+        interval_at_one(curve),
+        contrasts(joint, best, base, trained, k, net) if bounds else (),
+        _last_crossing(curve) if bounds else None,
+        left_out,
+        margin,
+        p_mcnemar,
+        int(either.sum()),
+        word,
+        _spread(curve),
+        curve.seeds,
+    )
 
 
 def _spread(curve: DifferenceCurve) -> Spread | None:
@@ -273,12 +237,6 @@ def _net_sign(net: Interval, p_mcnemar: float, error: float, seeds: int) -> int:
     if math.isnan(p_mcnemar):
         return claimed_sign(net, error, seeds)
     return int(np.sign(net.estimate)) if p_mcnemar < error else 0
-
-
-def _spent(lost: Finding, gained: Finding, p_mcnemar: float, error: float) -> float:
-    """How much of the error the test of the net can use up."""
-    exact = not math.isnan(p_mcnemar)
-    return attained_level(lost.count + gained.count, error) if exact else error
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:

@@ -1,9 +1,8 @@
 r"""Power before money: the smallest loss that a study of some size calls in four of five cases.
 
-Evidence adds up over problems: in a study in which a share s of them is lost for good, twice the
-log of the likelihood ratio of "none is lost" grows in proportion to s. A few simulated studies say
-how fast, and the share at which its root lies a normal quantile of the power above the threshold
-follows. Exchange the arms and the same holds for a gain.
+In a study in which a share s of the problems is lost for good, twice the log of the likelihood
+ratio of "none is lost" grows in proportion to s. A few simulated studies say how fast, and from
+that follows the share at which its root lies a normal quantile of the power above the threshold.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
 r"""The reliability side: how often all, most or the average of k samples are right.
 
-With :math:`X` right ones in a draw of k samples without replacement, hypergeometric in
-:math:`(n, c)`,
-
-.. math:: \text{pass}^\wedge k = \Pr[X = k] = \binom ck \Big/ \binom nk, \qquad
-          \text{G-Pass@}k_\tau = \Pr[X \ge \lceil \tau k \rceil], \qquad
-          \text{mG-Pass@}k = \frac2k \sum_{j > \lceil k/2 \rceil} (j - \lceil k/2 \rceil) \Pr[X=j].
+:math:`X` right ones in a draw of k samples without replacement are hypergeometric in (n, c).
 """
 
 from __future__ import annotations
@@ -39,7 +34,8 @@ def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: int, tau: float) -> NDArray[np.float64]:
     r"""Chance that at least a share τ of k samples is right; NaN where k > n.
 
-    At τ = 1 it is pass^k; at τ → 0 it is pass@k, as at least one must be right.
+    :math:`\Pr[X \ge \lceil \tau k \rceil]`. At τ = 1 it is pass^k; at τ → 0 it is
+    pass@k, as at least one must be right.
 
     Liu et al. (2024), "Are your LLMs capable of stable reasoning?", arXiv:2412.13147. The authors
     advise n ≥ 3 k.
@@ -55,6 +51,8 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: int, tau: float) -> NDArray[np.fl
 
 def mg_pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
     r"""Mean of G-Pass@k over thresholds from ½ to 1.
+
+    :math:`\frac2k \sum_{j > \lceil k/2 \rceil} (j - \lceil k/2 \rceil) \Pr[X=j]`.
 
     >>> mg_pass_at_k(5, [3, 4], 3).mean().round(6)
     np.float64(0.166667)

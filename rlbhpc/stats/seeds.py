@@ -6,8 +6,7 @@ problems and S seeds is
 
 .. math:: \frac{\sigma_a^2}{P} + \frac{\sigma_b^2}{S} + \frac{\sigma_e^2}{PS},
 
-with the components of a two-way analysis of variance. An interval speaks about problems and
-trainings like these; with three seeds the second share has two degrees of freedom.
+with the components of a two-way analysis of variance.
 """
 
 from __future__ import annotations

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-
-# Bits of a byte that even and odd samples have: the first sample has the highest.
-_EVEN: Final = 0b10101010
-_ODD: Final = 0b01010101
 
 
 @dataclass(frozen=True)
@@ -49,15 +44,10 @@ def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
         raise UserError("an even/odd split needs verdicts by problem and sample")
     judged, right = (codes >= 0) & (codes <= 3), codes == 1
     even, odd = (
-        Counts.of(_count_bits(judged, mask), _count_bits(right, mask)) for mask in (_EVEN, _ODD)
+        Counts.of(judged[:, first::2].sum(axis=1), right[:, first::2].sum(axis=1))
+        for first in (0, 1)
     )
     return even, odd
-
-
-def _count_bits(samples: NDArray[np.bool_], mask: int) -> NDArray[np.int64]:
-    """Count in each row, byte by byte of packed bits: a quarter of the time of a strided sum."""
-    packed = np.packbits(samples, axis=1) & np.uint8(mask)
-    return np.asarray(np.bitwise_count(packed).sum(axis=1, dtype=np.int64))
 
 
 def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Selection:

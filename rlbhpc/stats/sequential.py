@@ -5,13 +5,9 @@ comparison therefore has the share
 
 .. math:: \frac{1}{j(j+1)}, \qquad \sum_{j=1}^\infty \frac{1}{j(j+1)} = 1
 
-of the error. Any number of looks, at any moment and whatever the earlier ones showed, errs no
-more often than one look at the end would; no number of looks and no budget must be fixed
-beforehand. Samples may go where they tell most, since the likelihood of the joint distribution
+of the error. Any number of looks, at any moment, errs no more often than one look at the end
+would. Samples may go where they tell most, since the likelihood of the joint distribution
 (:mod:`rlbhpc.stats.joint`) does not depend on why a problem was sampled further.
-
-A forecast simulates what a larger study would say: the two rates of each problem are drawn from
-what its counts leave open, further samples from the rates, and the grown data are answered again.
 
 Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials".
 """
@@ -27,7 +23,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
-from rlbhpc.stats.decision import MARGIN, Word, decide_word
+from rlbhpc.stats.decision import MARGIN, Word, decide
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.finding import Finding, finding
 from rlbhpc.stats.interval import PROB
@@ -53,10 +49,7 @@ class Look:
     chances: NDArray[np.float64]
 
     def open_problems(self, lost: bool, gained: bool) -> NDArray[np.bool_]:
-        """Problems of which more samples can change what is not yet decided.
-
-        ``lost, gained``: which of the two is still to be decided.
-        """
+        """Problems of which more samples can change what, of lost and gained, is undecided."""
         low, high = OPEN
         unclear = (self.chances > low) & (self.chances < high)
         return np.asarray((unclear[0] & lost) | (unclear[1] & gained))
@@ -124,6 +117,9 @@ def forecast(
 ) -> list[Forecast]:
     """Simulate how a study would come out with more samples of the same problems.
 
+    The two rates of each problem are drawn from what its counts leave open, further samples from
+    the rates, and the grown data are answered again.
+
     ``base, trained``: counts so far; sampling must not have stopped at successes. ``sizes``:
     samples per problem to forecast, none below what exists. ``studies``: simulated studies per
     size. ``margin``: what counts as the same. ``comparisons``: how many share the error.
@@ -146,7 +142,7 @@ def forecast(
                 for arm, rate in zip((base, trained), rates, strict=True)
             ]
             curve = difference_curve(grown[0], grown[1], weights)
-            drawn.append(decide_word(curve, margin, comparisons))
+            drawn.append(decide(curve, margin, comparisons=comparisons, bounds=False).word)
         shares = {word: drawn.count(word) / studies for word in Word if word in drawn}
         decided = sum(not word.open for word in drawn) / studies
         result.append(Forecast(size, decided, shares))

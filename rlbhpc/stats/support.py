@@ -1,12 +1,4 @@
-r"""Support metrics: how much of what the base solves is kept, and how much is new.
-
-With :math:`P` problems preserved (both models solve them), :math:`E` expanded (only the trained
-model) and :math:`S` shrunk (only the base),
-
-.. math:: \text{SRR} = \frac{P}{P+S}, \quad \text{NDR} = \frac{E}{P+E}, \quad
-          \text{SDS} = \frac{2\,\text{SRR}\,\text{NDR}}{\text{SRR}+\text{NDR}}, \quad
-          \text{NSCR} = \frac{E-S}{P+E+S} .
-"""
+"""Support metrics: how much of what the base solves is kept, and how much is new."""
 
 from __future__ import annotations
 
@@ -26,12 +18,12 @@ _DRAWS: Final = 20_000
 
 @dataclass(frozen=True)
 class SupportMetrics:
-    """The four support metrics; NaN where their denominator is empty.
+    """The four support metrics of P problems preserved, E expanded and S shrunk.
 
-    ``srr``: support retention rate: share of what the base solves that the trained model keeps.
-    ``ndr``: net discovery rate: share of what the trained model solves that is new. ``sds``:
-    support dynamics score: harmonic mean of the two. ``nscr``: net support change rate, from −1
-    (all lost) to +1 (all new).
+    ``srr``: support retention rate P/(P + S): share of what the base solves that the trained model
+    keeps. ``ndr``: net discovery rate E/(P + E): share of what the trained model solves that is
+    new. ``sds``: support dynamics score: harmonic mean of the two. ``nscr``: net support change
+    rate (E − S)/(P + E + S), from −1 (all lost) to +1 (all new). NaN where a denominator is 0.
     """
 
     srr: float
@@ -55,8 +47,7 @@ def support_metrics(preserved: int, expanded: int, shrunk: int) -> SupportMetric
     cells = np.asarray([preserved, expanded, shrunk], np.float64)
     if (cells < 0).any() or (cells != np.floor(cells)).any():
         raise UserError(f"support counts are {cells.tolist()}; each is a number of problems")
-    values = _metrics(cells)
-    return SupportMetrics(*(float(v) for v in values))
+    return SupportMetrics(*map(float, _metrics(cells)))
 
 
 def support_intervals(
