@@ -57,7 +57,7 @@ def with_chains(
     chains = np.array([valid.get(arm.problems[i], 0) for i in rows])
     k = k_grid(counts.reach)
     values = cot_pass_at_k(counts.n, counts.c, chains, k, ppv, npv)
-    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    weights = report.weights(tuple(arm.problems[i] for i in rows))
     interval = mean_interval(values, weights, report.settings.prob, "problem bootstrap")
     curve = PassCurve(k, interval, counts.support(k), 4 * k <= counts.reach)
     return replace(arm, curve=curve)

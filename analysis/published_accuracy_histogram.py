@@ -11,8 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.aspects.accuracy import bars_panel
-from rlbhpc.report.draw.chart import Chart
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours
 from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 

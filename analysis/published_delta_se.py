@@ -11,8 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.draw.axes import linear_axis, row_axis
-from rlbhpc.report.draw.chart import Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 from rlbhpc.stats import delta_se

@@ -14,8 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.draw.axes import k_axis, percent_axis
-from rlbhpc.report.draw.chart import DASHED, INK, Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import DASHED, INK, Chart, Colours, Key, Panel
 from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from rlbhpc.report.draws import Draws, Settings
+from rlbhpc.report.draws import Settings
 from rlbhpc.stats import Answer, Counts, Crossing, extrapolate
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.difference import difference_curve
@@ -44,7 +44,7 @@ class Sides:
 
 def answer_of(sides: Sides, settings: Settings) -> tuple[Answer, Crossing]:
     """Decide one comparison; where its curves cross was found on the way."""
-    weights = Draws(settings).of(sides.problems)
+    weights = settings.weights(sides.problems)
     curve = difference_curve(sides.base, sides.trained, weights, prob=settings.prob)
     answer = decide(curve, settings.margin, comparisons=sides.comparisons, looked=sides.looked)
     return answer, curve.crossing
@@ -62,7 +62,7 @@ def forecasts_of(sides: Sides, settings: Settings, studies: int) -> list[Forecas
     return forecast(
         sides.base,
         sides.trained,
-        Draws(settings).of(sides.problems),
+        settings.weights(sides.problems),
         [times * have for times in SIZES],
         np.random.default_rng(settings.seed),
         studies,

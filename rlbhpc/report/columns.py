@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rlbhpc.stats import Interval
+
 
 def stacked(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Lay parts under each other; all have the same columns, and single values are repeated.
@@ -33,6 +35,15 @@ def stacked(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             for name in arrays[0]
         }
     )
+
+
+def bounded(name: str, interval: Interval | None, prefix: str = "") -> dict[str, Any]:
+    """Columns of an interval: the estimate, and its bounds under names behind ``prefix``."""
+    names = {name: "estimate", f"{prefix}lower": "lower", f"{prefix}upper": "upper"}
+    if interval is None:
+        return dict.fromkeys(names, np.nan)
+    # An index of nothing makes a plain number of an array without dimensions.
+    return {column: getattr(interval, side)[()] for column, side in names.items()}
 
 
 def _array(value: Any) -> NDArray[Any]:

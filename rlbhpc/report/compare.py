@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.report.apart import Sides
+from rlbhpc.report.draws import Settings
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import (
     Answer,
@@ -18,13 +19,12 @@ from rlbhpc.stats import (
     Crossing,
     DifferenceCurve,
     Interval,
-    ProblemWeights,
     coverage,
     delta_se_interval,
     difference_curve,
     holm,
 )
-from rlbhpc.stats.decision import MARGIN, decide, supporting
+from rlbhpc.stats.decision import decide, supporting
 from rlbhpc.stats.difference import LARGE_K
 from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.histogram import never_solved_shift
@@ -207,23 +207,15 @@ def common_problems(measured: Sequence[Measured]) -> tuple[str, ...]:
     return problems
 
 
-def compare(
-    base: Measured,
-    trained: Measured,
-    paired: Paired,
-    weights: ProblemWeights,
-    prob: float,
-    margin: float = MARGIN,
-) -> Comparison:
+def compare(base: Measured, trained: Measured, settings: Settings) -> Comparison:
     """Compare two arms on the problems that they share."""
-    problems, base_rows, trained_rows, out = paired
+    problems, base_rows, trained_rows, out = pair(base, trained)
+    weights, prob = settings.weights(problems), settings.prob
     a, b = base.counts[base_rows], trained.counts[trained_rows]
     curve = difference_curve(a, b, weights, prob=prob)
     reach = int(curve.k[-1])
-    ours, theirs = (
-        base.right_in_first(reach, base_rows),
-        trained.right_in_first(reach, trained_rows),
-    )
+    ours = base.right_in_first(reach, base_rows)
+    theirs = trained.right_in_first(reach, trained_rows)
     gap_k = min(LARGE_K, powers_of_two(a.reach)[-1])
     return Comparison(
         base,
@@ -233,7 +225,7 @@ def compare(
         out,
         (a.pass_at_k(curve.k).mean(axis=0), b.pass_at_k(curve.k).mean(axis=0)),
         curve,
-        margin,
+        settings.margin,
         None if ours is None or theirs is None else coverage(ours, theirs),
         reach,
         delta_se_interval(a, b, weights, gap_k, prob),

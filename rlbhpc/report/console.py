@@ -63,7 +63,7 @@ class Printer:
         return sum(widths) + _GAP * (len(widths) - 1) <= self._console.width
 
     def nodes(self, nodes: Iterable[Node]) -> None:
-        """Print what a section of the page says. Figures, and what is folded there, are left out.
+        """Print what a section of the page says, but for figures, lists and what is folded there.
 
         A table that is too wide becomes a list: each row by its first cell, then head by head.
         """
@@ -75,9 +75,6 @@ class Printer:
                 self.prose(_text(node), style="bold")
             elif node.tag == "p":
                 self.prose(_text(node), style="dim" if node.get("class") == "soft" else "")
-            elif node.tag == "ul":
-                for item in node.iter("li"):
-                    self.prose(f"· {_text(item)}")
             elif (table := node.find("table")) is not None:
                 self._page_table(table)
 

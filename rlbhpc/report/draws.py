@@ -1,8 +1,8 @@
-"""The bootstrap weights of a report: every number of the same problems shares one drawing."""
+"""How the intervals of a report are made: every number of the same problems shares one drawing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -30,16 +30,12 @@ class Settings:
     statistics: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
 
+    def weights(self, problems: Sequence[str]) -> ProblemWeights:
+        """Bootstrap weights of some problems, so that all that is said of them is paired.
 
-@dataclass(frozen=True)
-class Draws:
-    """Weights by list of problems, so that all that is said of the same problems is paired."""
-
-    settings: Settings
-
-    def of(self, problems: tuple[str, ...]) -> ProblemWeights:
-        """Give the weights of some problems; they depend on how many these are alone."""
-        return _drawn(len(problems), self.settings.replicates, self.settings.seed)
+        They depend on how many these are alone.
+        """
+        return _drawn(len(problems), self.replicates, self.seed)
 
 
 @lru_cache(maxsize=32)

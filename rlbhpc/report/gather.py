@@ -7,7 +7,7 @@ cannot disagree.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,18 +15,22 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.compare import Comparison, adjusted, compare
 from rlbhpc.report.compare import pair as pair_up
-from rlbhpc.report.draw.palette import Colours
-from rlbhpc.report.draws import Draws, Settings
+from rlbhpc.report.draw.chart import Colours
+from rlbhpc.report.draws import Settings
 from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
 from rlbhpc.report.origins import other_verdicts, same_files
 from rlbhpc.report.phrases import several
-from rlbhpc.stats import k_grid, pass_curve
+from rlbhpc.stats import Interval, ProblemWeights, k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
+from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.priors import LEAST
+from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
@@ -37,6 +41,8 @@ from rlbhpc.sweep.remember import PROBE
 
 #: Replicates where no study says how many.
 REPLICATES: Final = 1000
+#: Kinds of groups in a cube that hold samples, or the counts of imported ones.
+SAMPLED: Final = frozenset({"samples", "counts"})
 P = TypeVar("P")
 #: Base arm and trained arm.
 Pair = tuple[str, str]
@@ -53,22 +59,20 @@ class Line(NamedTuple):
 class Report:
     """All that is known about a run.
 
-    ``name, question``: of the study, or the folder's name. ``settings, draws``: how the intervals
-    were made, and the bootstrap weights that all of them share. ``arms``: what each arm is, by
-    name; empty without a study. ``measured``: every arm, step and problem set. ``lines``: of each
-    pair and problem set the base and, steps rising, what is compared with it. ``final``: one
-    comparison per line, at its last step that has samples. ``notes``: what a reader must know: what
-    is missing, left out or not comparable. ``provenance``: what the samples stand on, by
-    ``<arm>/<problem set>``. ``study_hash``: hash of what the study asks for; empty without a study.
-    ``tree``: the run's results, opened once: values are read on demand. ``memo``: what aspects
-    worked out, see :mod:`rlbhpc.report.memo`.
+    ``name, question``: of the study, or the folder's name. ``settings``: how the intervals were
+    made. ``arms``: what each arm is, by name; empty without a study. ``measured``: every arm, step
+    and problem set. ``lines``: of each pair and problem set the base and, steps rising, what is
+    compared with it. ``final``: one comparison per line, at its last step that has samples.
+    ``notes``: what a reader must know: what is missing, left out or not comparable. ``provenance``:
+    what the samples stand on, by ``<arm>/<problem set>``. ``study_hash``: hash of what the study
+    asks for; empty without a study. ``tree``: the run's results, opened once: values are read on
+    demand. ``memo``: what aspects worked out, see :func:`rlbhpc.report.aspect.once`.
     """
 
     name: str
     question: str
     folder: Path
     settings: Settings
-    draws: Draws
     arms: Mapping[str, Arm]
     measured: tuple[Measured, ...]
     lines: tuple[Line, ...]
@@ -83,10 +87,7 @@ class Report:
     def line_ups(self) -> list[list[Comparison]]:
         """Comparisons of each line, steps rising; the earlier ones are made on demand."""
         return [
-            [
-                *(_compared(line.base, arm, self.draws, self.settings) for arm in line.steps[:-1]),
-                last,
-            ]
+            [*(compare(line.base, arm, self.settings) for arm in line.steps[:-1]), last]
             for line, last in zip(self.lines, self.final, strict=True)
         ]
 
@@ -106,6 +107,10 @@ class Report:
     def fitted(self) -> list[Measured]:
         """The compared arms that have problems enough for a distribution of rates."""
         return [arm for arm in self.compared if arm.sampled.sum() >= LEAST]
+
+    def groups(self, kind: str) -> Iterator[xr.Dataset]:
+        """Groups of one kind in the run's results."""
+        return groups_of(self.tree, {kind})
 
     @cached_property
     def problem_sets(self) -> list[str]:
@@ -132,6 +137,24 @@ class Report:
         """The k that tables show: the study's, or the powers of two, up to what there is."""
         return [k for k in self.settings.k if k <= reach] or powers_of_two(reach)
 
+    def weights(self, problems: Sequence[str]) -> ProblemWeights:
+        """The bootstrap weights that all intervals over these problems share."""
+        return self.settings.weights(problems)
+
+    def mean(
+        self, values: NDArray[np.float64], problems: Sequence[str], how: str = "problem bootstrap"
+    ) -> Interval:
+        """Interval of the mean over problems of values in [0, 1]."""
+        return mean_interval(values, self.weights(problems), self.settings.prob, how)
+
+    def paired(self, differences: NDArray[np.float64], problems: Sequence[str]) -> Interval:
+        """Intervals of the mean over problems of differences, ``[problem, k]``."""
+        return paired_interval(differences, self.weights(problems), self.settings.prob)
+
+    def ratio(self, sums: ArrayLike, totals: ArrayLike, problems: Sequence[str]) -> Interval:
+        """Interval of a ratio of sums over problems."""
+        return ratio_interval(sums, totals, self.weights(problems), self.settings.prob)
+
 
 def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     """Read a run and work out all that a report shows.
@@ -147,9 +170,8 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     regraded = layout.regraded.is_file()
     arms = [
         arm
-        for node in tree.subtree
-        if node.attrs.get("kind") in {"samples", "counts"}
-        for arm in measured(node.to_dataset(), study, regraded=regraded)
+        for group in groups_of(tree, SAMPLED)
+        for arm in measured(group, study, regraded=regraded)
     ]
     if not any(arm.sampled.any() for arm in arms):
         raise UserError(
@@ -159,8 +181,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         )
     arms.sort(key=_order(study))
     settings = _settings(study)
-    draw = Draws(settings)
-    arms = [_with_curve(arm, draw, settings) for arm in arms]
+    arms = [_with_curve(arm, settings) for arm in arms]
     names = list(dict.fromkeys(arm.arm for arm in arms))
     notes = _notes(arms)
     if study is None and not pairs and len(names) > 1:
@@ -174,7 +195,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     # Whether one model remembers more of a set than another is no boundary of reasoning.
     answered = [arm for arm in arms if PROBE not in provenance.get(arm.group, {})]
     lines = _lines(answered, _pairs(names, study, pairs), notes)
-    final = [_compared(line.base, line.steps[-1], draw, settings) for line in lines]
+    final = [compare(line.base, line.steps[-1], settings) for line in lines]
     notes[:0] = same_files(provenance, [(p.base.group, p.trained.group) for p in final])
     notes += [note for pair in final for note in _comparison_notes(pair)]
     return Report(
@@ -182,7 +203,6 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         (study.file.question or "") if study else "",
         folder,
         settings,
-        draw,
         study.arms if study else {},
         tuple(arms),
         tuple(lines),
@@ -243,13 +263,14 @@ def _settings(study: Study | None) -> Settings:
     )
 
 
-def _with_curve(arm: Measured, draw: Draws, settings: Settings) -> Measured:
+def _with_curve(arm: Measured, settings: Settings) -> Measured:
     if not len(arm.rows):
         return arm
     counts = arm.counts[arm.rows]
     own = [k for k in settings.k if k <= counts.reach]
     k = np.union1d(k_grid(counts.reach), np.array(own, np.int64))
-    return replace(arm, curve=pass_curve(counts, draw.of(arm.sampled_problems), k, settings.prob))
+    weights = settings.weights(arm.sampled_problems)
+    return replace(arm, curve=pass_curve(counts, weights, k, settings.prob))
 
 
 def _pairs(arms: list[str], study: Study | None, named: Sequence[Pair]) -> list[Pair]:
@@ -291,12 +312,6 @@ def _lines(arms: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Li
 
 def _set_of(part: Any) -> str:
     return str(getattr(part, "of", part).problem_set)
-
-
-def _compared(base: Measured, trained: Measured, draws: Draws, settings: Settings) -> Comparison:
-    paired = pair_up(base, trained)
-    weights = draws.of(paired.problems)
-    return compare(base, trained, paired, weights, settings.prob, settings.margin)
 
 
 def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, list[Measured]]:
@@ -370,9 +385,16 @@ def _comparison_notes(pair: Comparison) -> list[str]:
     return notes
 
 
+def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:
+    """Groups of some kinds in a cube."""
+    for node in tree.subtree:
+        if node.attrs.get("kind") in kinds:
+            yield node.to_dataset()
+
+
 def _provenance(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
     return {
         node.path.strip("/"): json.loads(node.attrs["provenance"])
         for node in tree.subtree
-        if node.attrs.get("kind") in {"samples", "counts"}
+        if node.attrs.get("kind") in SAMPLED
     }

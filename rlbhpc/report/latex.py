@@ -7,7 +7,7 @@ from typing import Final
 
 from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, p_value, percent, plain, signed
+from rlbhpc.report.phrases import bounds, bounds_at, p_value, percent, plain, signed
 
 _SPECIAL: Final = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -20,10 +20,8 @@ _SPECIAL: Final = {
 def latex(report: Report) -> str:
     """Write pass@k of all arms, and the comparisons, as two kinds of ``table`` environments."""
     parts = ["% Needs \\usepackage{booktabs}."]
-    for set_name in dict.fromkeys(arm.problem_set for arm in report.measured):
-        set_arms = [arm for arm in report.measured if arm.problem_set == set_name and arm.curve]
-        if set_arms:
-            parts.append(_pass_at_k(report, set_name, set_arms))
+    for set_name, set_arms in report.by_set([arm for arm in report.measured if arm.curve]):
+        parts.append(_pass_at_k(report, set_name, set_arms))
     if report.final:
         parts.append(_comparisons(report))
     return "\n".join(parts)
@@ -37,12 +35,11 @@ def escaped(text: str) -> str:
 def _pass_at_k(report: Report, set_name: str, set_arms: Sequence[Measured]) -> str:
     reach = max(int(arm.curve.k[-1]) for arm in set_arms if arm.curve)
     sizes = report.k(reach)
-    rows = []
-    for arm in set_arms:
-        assert arm.curve is not None
-        column = {k: i for i, k in enumerate(arm.curve.k.tolist())}
-        values = [bounds(arm.curve.interval, column[k]) if k in column else "–" for k in sizes]
-        rows.append([arm.label, str(int(arm.sampled.sum())), *values])
+    rows = [
+        [arm.label, str(len(arm.rows)), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
+        for arm in set_arms
+        if arm.curve
+    ]
     level = f"{100 * report.settings.prob:g} %"
     return _table(
         f"pass@k on {set_name}, percent, with {level} intervals over problems.",

@@ -39,6 +39,11 @@ def el(tag: str, *children: Node, **attributes: str) -> ET.Element:
     return element
 
 
+def note(*children: Node) -> ET.Element:
+    """A paragraph in a soft colour: how to read what stands above it."""
+    return el("p", *children, class_="soft")
+
+
 def table(
     caption: str,
     heads: Sequence[str],

@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Finish
-from rlbhpc.stats import Counts, PassCurve
+from rlbhpc.stats import Counts, Interval, PassCurve
 from rlbhpc.store import band
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
@@ -119,6 +119,11 @@ class Measured:
     def width(self) -> int:
         """Samples that every problem is asked for, whatever comes out."""
         return min(self.depth, self.stop_after or self.depth)
+
+    def pass_at(self, k: int) -> Interval:
+        """Pass@k with its interval, or that of the largest k below that the curve has."""
+        assert self.curve is not None
+        return self.curve.interval[int(np.searchsorted(self.curve.k, k, "right")) - 1]
 
     def equal_counts(self, rows: NDArray[np.int64]) -> Counts:
         """Counts of samples that are exchangeable: of those that every problem is asked for."""

@@ -59,7 +59,7 @@ def _answer(report: Report) -> list[Node]:
 
 
 def _sections(report: Report, aspects: Iterable[Aspect]) -> dict[Aspect, list[Node]]:
-    return {aspect: aspect.section(report) for aspect in aspects if aspect.section is not None}
+    return {a: list(a.section(report)) for a in aspects if a.section is not None}
 
 
 def _part(report: Report, part: Part, sections: Mapping[Aspect, list[Node]]) -> list[Node]:

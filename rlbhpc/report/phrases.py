@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rlbhpc.stats import Interval
 
@@ -24,6 +28,12 @@ def bounds(interval: Interval, index: int | None = None, *, sign: bool = False) 
     mark = "" if bool(single.sound) else " ?"
     estimate, lower, upper = (show(float(v)) for v in (single.estimate, single.lower, single.upper))
     return f"{estimate} [{lower}, {upper}]{mark}"
+
+
+def bounds_at(sizes: Sequence[int], k: NDArray[np.int64], interval: Interval) -> list[str]:
+    """:func:`bounds` at some of ``k``; a dash at sizes that are none of them."""
+    place = {size: i for i, size in enumerate(k.tolist())}
+    return [bounds(interval, place[size]) if size in place else "–" for size in sizes]
 
 
 def ends(interval: Interval, digits: int = 2) -> str:

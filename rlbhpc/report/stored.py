@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.report.aspect import once
 from rlbhpc.report.gather import Report, read_study
 from rlbhpc.report.measured import Measured, at_step, rows_at, take_rows
-from rlbhpc.report.memo import once
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout

@@ -14,7 +14,6 @@ from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.console import Printer
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Node
 from rlbhpc.report.matrix import line, net, several_bases, verdict
 from rlbhpc.report.phrases import plain, several, signed
 
@@ -139,16 +138,15 @@ def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:
 
 
 def _part(printer: Printer, report: Report, part: Part) -> None:
-    nodes: list[Node] = []
-    for aspect in aspects_of(report):
-        # Responses are long; `rlbhpc show` prints them problem by problem.
-        if aspect.part is part and aspect.section is not None and part is not Part.EVIDENCE:
-            nodes += aspect.section(report)
+    if part is Part.EVIDENCE:  # responses are long; `rlbhpc show` prints them problem by problem
+        return
+    nodes = [
+        node
+        for aspect in aspects_of(report)
+        if aspect.part is part and aspect.section is not None
+        for node in aspect.section(report)
+    ]
     if nodes:
         printer.blank()
         printer.head(part.value)
-        printer.nodes(node for node in nodes if not _is_notes(node))
-
-
-def _is_notes(node: Node) -> bool:
-    return not isinstance(node, str) and node.tag == "ul"
+        printer.nodes(nodes)

@@ -57,14 +57,14 @@ def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
     rich: Report,
 ) -> None:
     (one,) = matched(rich)  # the hot base is more random than the trained model ever is
-    assert one.base.arm == "base" and 0.6 < one.temperature < 1.0
+    assert one.of.arm == "base" and 0.6 < one.temperature < 1.0
     cold, hot = (
         next(m for m in rich.measured if m.arm == arm and m.step == STEPS[-1])
         for arm in ("grpo", "grpo-hot")
     )
     share = (one.temperature - 0.6) / 0.4
     mean = (1 - share) * cold.counts.c.mean() + share * hot.counts.c.mean()
-    assert float(one.difference.estimate[0]) == pytest.approx((mean - one.base.counts.c.mean()) / N)
+    assert float(one.difference.estimate[0]) == pytest.approx((mean - one.of.counts.c.mean()) / N)
     assert one.difference.lower[0] < one.difference.estimate[0] < one.difference.upper[0]
 
 

@@ -23,12 +23,12 @@ from rlbhpc.report.draw.chart import (
     DASHED,
     Area,
     Chart,
+    Colours,
     Dots,
     Panel,
     Stroke,
     apart,
 )
-from rlbhpc.report.draw.palette import Colours
 from rlbhpc.report.draw.paper import paper, save
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report

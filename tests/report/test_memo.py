@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from rlbhpc.report.aspect import Errand, Helper
 from rlbhpc.report.gather import Report
-from rlbhpc.report.memo import Errand, Helper
 
 
 def a_report() -> Report:

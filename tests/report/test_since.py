@@ -96,7 +96,7 @@ def test_cover_and_area_stand_beside_their_differences(rich: Report) -> None:
     assert trained.pair is not None and trained.cover_difference is not None
     assert (np.diff(trained.cover.estimate) <= 0).all()
     sides = trained.pair.sides
-    weights = rich.draws.of(trained.pair.problems)
+    weights = rich.weights(trained.pair.problems)
     above = [posterior_above(side, cover.LEVELS) for side in (sides.base, sides.trained)]
     again = paired_interval(above[1] - above[0], weights, 0.95)
     assert trained.cover_difference.lower.tolist() == again.lower.tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -10,8 +10,7 @@ from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, linear_axis
-from rlbhpc.report.draw.chart import Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node
@@ -20,19 +19,19 @@ from rlbhpc.stats import accuracy_histogram
 from rlbhpc.stats.histogram import BINS
 
 
-def comparison(report: Report, pair: Comparison) -> list[Node]:
+def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """The figure of one comparison."""
     caption = (
         "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
         f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
         f"minus base: {bounds(pair.never_solved, sign=True)} points."
     )
-    return [figure(caption, histogram_chart(pair, report.colours))]
+    yield figure(caption, histogram_chart(pair, report.colours))
 
 
 def histogram_chart(pair: Comparison, colours: Colours) -> Chart:
     """Draw the bars of base (outlined) and trained arm side by side, in the study's bins."""
-    frame = histogram_frame(pair)
+    frame = histogram_frame([pair])
     panel = bars_panel(frame, colours[pair.base.arm], colours[pair.trained.arm])
     legend = tuple(Key(side.arm, colours[side.arm]) for side in (pair.base, pair.trained))
     return Chart([panel], frame, legend)
@@ -54,27 +53,23 @@ def bars_panel(frame: pd.DataFrame, base: str, trained: str, title: str = "") ->
     return panel
 
 
-def histogram_frame(pair: Comparison) -> pd.DataFrame:
+def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Problems per bin of accuracy, of both sides."""
-    parts = []
-    sides = (("base", pair.base), ("trained", pair.trained))
-    for (name, side), rows in zip(sides, pair.rows, strict=True):
-        counts = side.counts[rows]
-        columns = {
+    return stacked(
+        {
             "problem_set": side.problem_set,
             "side": name,
             "arm": side.arm,
             "step": side.step,
             "bin": BINS,
-            "problems": accuracy_histogram(*counts.places),
+            "problems": accuracy_histogram(*side.counts[rows].places),
         }
-        parts.append(columns)
-    return stacked(parts)
-
-
-def _tables(report: Report) -> dict[str, pd.DataFrame]:
-    frames = [histogram_frame(pair) for pair in report.final]
-    return {"accuracy_histogram": pd.concat(frames, ignore_index=True)} if frames else {}
+        for pair in pairs
+        for name, side, rows in (
+            ("base", pair.base, pair.rows[0]),
+            ("trained", pair.trained, pair.rows[1]),
+        )
+    )
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
@@ -84,5 +79,8 @@ def charts(report: Report) -> Iterator[tuple[str, Chart]]:
 
 
 ASPECT = Aspect(
-    Part.COMPARISONS, comparison=comparison, tables=_tables, metrics=("accuracy histogram",)
+    Part.COMPARISONS,
+    comparison=comparison,
+    tables=lambda report: {"accuracy_histogram": histogram_frame(report.final)},
+    metrics=("accuracy histogram",),
 )

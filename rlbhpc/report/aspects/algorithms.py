@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import linear_axis, row_axis
-from rlbhpc.report.draw.chart import DASHED, Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import DASHED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
@@ -20,32 +20,28 @@ from rlbhpc.stats import Interval
 _METRICS = ("pass@1", "pass@K", "gap")
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Figure and table of a run with several trained arms."""
     if len({pair.trained.arm for pair in report.final}) < 2:
-        return []
+        return
     caption = (
         "Algorithms side by side: pass@1, pass@K and the gap between pass@K of the base and "
         "pass@1 (smaller is better), each with its interval. Dashed: the base."
     )
-    return [
-        el("h3", "Algorithms"),
-        figure(caption, algorithms_chart(report.final, report.colours)),
-        _table(report),
-    ]
+    yield el("h3", "Algorithms")
+    yield figure(caption, algorithms_chart(report.final, report.colours))
+    yield _table(report)
 
 
 def algorithms_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     """Draw a panel per problem set and metric, one dot per arm, the base as a dashed line."""
     frame = algorithms_frame(pairs)
-    return Chart(
-        [
-            _panel(frame, set_name, metric, colours)
-            for set_name in dict.fromkeys(frame["problem_set"])
-            for metric in _METRICS
-        ],
-        frame,
-    )
+    panels = [
+        _panel(frame, set_name, metric, colours)
+        for set_name in dict.fromkeys(frame["problem_set"])
+        for metric in _METRICS
+    ]
+    return Chart(panels, frame)
 
 
 def _panel(frame: pd.DataFrame, set_name: str, metric: str, colours: Colours) -> Panel:
@@ -97,9 +93,7 @@ def _row(
         "label": side.label,
         "metric": metric,
         "k": k,
-        "value": float(value.estimate),
-        "lower": float(value.lower),
-        "upper": float(value.upper),
+        **bounded("value", value),
         "sound": bool(value.sound),
     }
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.store import checked
@@ -95,7 +94,7 @@ def _audited(
         return []
     from rlbhpc.verify.audit.style import JUDGINGS
 
-    weights = report.draws.of(tuple(shared))
+    weights = report.weights(tuple(shared))
     judged: list[Judged] = []
     reach = 1
     for judging in JUDGINGS:
@@ -156,30 +155,25 @@ def survival(audit: Audited) -> str:
     )
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Show each comparison under every reader and grader; nothing without an audit."""
     audits = audited(report)
     if not audits:
-        return []
-    nodes: list[Node] = [
-        el("h3", "Other readers and another grader"),
-        el(
-            "p",
-            "A sample of the responses, judged again: answers taken as this project takes them, "
-            "from the last box alone, or as the last value of the text; graded by this project or "
-            "by Math-Verify. Base and trained models differ in style, so a reader that misses a "
-            "style bends the comparison.",
-            class_="soft",
-        ),
-        *(el("p", survival(comparison)) for comparison in audits),
-    ]
+        return
+    yield el("h3", "Other readers and another grader")
+    yield note(
+        "A sample of the responses, judged again: answers taken as this project takes them, "
+        "from the last box alone, or as the last value of the text; graded by this project or "
+        "by Math-Verify. Base and trained models differ in style, so a reader that misses a "
+        "style bends the comparison."
+    )
+    yield from (el("p", survival(audit)) for audit in audits)
     for audit in audits:
         heads = ["reader, grader", "base, %", "trained, %", "trained − base at k = 1, points",
                  f"at k = {audit.k:,}", "base otherwise, %", "trained otherwise, %",
                  "survives"]  # fmt: skip
         rows = [audit_row(judged) for judged in audit.judged]
-        nodes.append(table(f"{audit.title}: readers and graders", heads, rows))
-    return nodes
+        yield table(f"{audit.title}: readers and graders", heads, rows)
 
 
 def audit_row(judged: Judged) -> list[Cell]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.prompts import Prompts, prompts
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Interval, k_grid
-from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.prompts import BestPrompt, best_prompt
 
 
@@ -29,7 +27,7 @@ class Best:
     ``curves`` and ``trained_minus`` are intervals over problems at every k of ``best``.
     """
 
-    prompts: Prompts
+    of: Prompts
     best: BestPrompt
     curves: dict[str, Interval]
     trained: str
@@ -69,60 +67,44 @@ def _best(report: Report, model: Prompts, rival: Measured | None) -> Best | None
     if not alike or reach < 1:
         return None
     best = best_prompt(counts, k_grid(reach))
-    weights = report.draws.of(problems)
-
-    prob = report.settings.prob
     curves = {
-        "chosen per problem": mean_interval(best.per_problem, weights, prob, "split halves"),
-        "chosen on the other problems": mean_interval(best.overall, weights, prob, "left out"),
+        "chosen per problem": report.mean(best.per_problem, problems, "split halves"),
+        "chosen on the other problems": report.mean(best.overall, problems, "left out"),
     }
     minus = None
     if rival_counts is not None:
-        minus = paired_interval(rival_counts.pass_at_k(best.k) - best.per_problem, weights, prob)
+        minus = report.paired(rival_counts.pass_at_k(best.k) - best.per_problem, problems)
     return Best(model, best, curves, rival.label if rival else "", minus)
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Show what the best prompt makes of a model, and what that leaves of a difference."""
-    nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        results = [r for r in best_prompts(report) if r.prompts.problem_set == set_name]
-        if results:
-            nodes += [
-                el("h3", f"{set_name}: under the best prompt"),
-                table(f"Best prompt on {set_name}", HEADS, _rows(results)),
-            ]
-    if nodes:
-        nodes.append(
-            el(
-                "p",
-                "Chosen per problem: half of a problem's samples choose its prompt and the other "
-                "half is scored, over all halves. That is right for this rule and so a little low "
-                "for the best prompt of each problem; the plain maximum is too high, and the truth "
-                "lies between them. Chosen on the other problems: one prompt, the best in the mean "
-                "of all problems but the one that is scored. Trained minus base takes the base "
-                "under its prompt chosen per problem.",
-                class_="soft",
-            )
+    for set_name, results in report.by_set(best_prompts(report)):
+        yield el("h3", f"{set_name}: under the best prompt")
+        yield table(f"Best prompt on {set_name}", HEADS, _rows(results))
+    if best_prompts(report):
+        yield note(
+            "Chosen per problem: half of a problem's samples choose its prompt and the other "
+            "half is scored, over all halves. That is right for this rule and so a little low "
+            "for the best prompt of each problem; the plain maximum is too high, and the truth "
+            "lies between them. Chosen on the other problems: one prompt, the best in the mean "
+            "of all problems but the one that is scored. Trained minus base takes the base "
+            "under its prompt chosen per problem."
         )
-    return nodes
 
 
-def _rows(results: list[Best]) -> list[list[Cell]]:
-    rows: list[list[Cell]] = []
+def _rows(results: list[Best]) -> Iterator[list[Cell]]:
     for result in results:
-        k = result.best.k
+        k, minus = result.best.k, result.trained_minus
         for i in sorted({0, len(k) - 1}, reverse=True):
-            minus = result.trained_minus
-            rows.append([
-                result.prompts.label,
+            yield [
+                result.of.label,
                 int(k[i]),
                 *(bounds(curve, i) for curve in result.curves.values()),
                 percent(float(result.best.highest[:, i].mean())),
                 result.trained or "–",
                 "–" if minus is None else bounds(minus, i, sign=True),
-            ])  # fmt: skip
-    return rows
+            ]
 
 
 def best_prompt_frame(results: list[Best]) -> pd.DataFrame:
@@ -130,22 +112,19 @@ def best_prompt_frame(results: list[Best]) -> pd.DataFrame:
     parts = []
     for result in results:
         columns: dict[str, object] = {
-            "problem_set": result.prompts.problem_set,
-            "model": result.prompts.model,
-            "step": result.prompts.step,
-            "prompts": ", ".join(result.prompts.spread.prompts),
+            "problem_set": result.of.problem_set,
+            "model": result.of.model,
+            "step": result.of.step,
+            "prompts": ", ".join(result.of.spread.prompts),
             "k": result.best.k,
             "highest": result.best.highest.mean(axis=0),
             "trained": result.trained,
         }
-        intervals = {**result.curves, "trained minus base": result.trained_minus}
-        for name, interval in intervals.items():
+        for name, interval in {**result.curves, "trained minus base": result.trained_minus}.items():
             slug = name.replace(" ", "_")
-            for part in ("estimate", "lower", "upper"):
-                value = np.nan if interval is None else getattr(interval, part)
-                columns[slug if part == "estimate" else f"{slug}_{part}"] = value
-        parts.append(pd.DataFrame(columns))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+            columns |= bounded(slug, interval, f"{slug}_")
+        parts.append(columns)
+    return stacked(parts)
 
 
 HEADS: Final = [

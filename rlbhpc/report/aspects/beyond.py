@@ -16,18 +16,16 @@ from rlbhpc.report.apart import (
     prediction,
     studies_of_each,
 )
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.aspect import Aspect, Errand, Part, charts_by_set, once
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, percent_axis
-from rlbhpc.report.draw.chart import DOTTED, Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.draws import Settings
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds, percent, several
 from rlbhpc.stats.extrapolation import Extrapolation, HeldOut
 from rlbhpc.stats.sequential import Forecast, samples_until_decided
@@ -98,44 +96,37 @@ def more(report: Report) -> list[More]:
     ]
 
 
-def comparison(report: Report, pair: Comparison) -> list[Node]:
+def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """Say what would decide a comparison that is undecided."""
-    return [node for plan in more(report) if plan.of is pair for node in _forecast(plan)]
-
-
-def _forecast(plan: More) -> list[Node]:
+    plan = next((plan for plan in more(report) if plan.of is pair), None)
+    if plan is None:
+        return
     chances = ", ".join(f"{percent(f.decided)} % with {f.n:,}" for f in plan.forecasts)
     enough = (
         f"{plan.until:,} samples of each problem would decide it with a chance of 80 % or more."
         if plan.until
         else "None of these sizes decides it with a chance of 80 %: more problems would."
     )
-    return [
-        el("h4", "What would decide"),
-        el(
-            "p",
-            f"Chance of a decision with more samples of each problem: {chances}, in "
-            f"{several(plan.studies, 'simulation')} of each size from fitted rates. {enough} "
-            "`rlbhpc plan --until` draws them where they can decide, for far fewer in all.",
-        ),
-    ]
+    yield el("h4", "What would decide")
+    yield el(
+        "p",
+        f"Chance of a decision with more samples of each problem: {chances}, in "
+        f"{several(plan.studies, 'simulation')} of each size from fitted rates. {enough} "
+        "`rlbhpc plan --until` draws them where they can decide, for far fewer in all.",
+    )
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Extrapolated curves and their checks, problem set by problem set."""
-    nodes: list[Node] = []
     for set_name, arms in report.by_set(beyond(report)):
-        nodes += [
-            el("h3", f"{set_name}: pass@k beyond the samples"),
-            figure(
-                "Observed up to n; beyond (dotted), the middle and the envelope of three "
-                "models (Beta, Beta with unsolvable problems, power law), for these problems. "
-                "Rings: what a tenth of the samples predicted for n.",
-                extrapolation_chart(arms, report.colours),
-            ),
-            _checks(arms, set_name),
-        ]
-    return nodes
+        yield el("h3", f"{set_name}: pass@k beyond the samples")
+        yield figure(
+            "Observed up to n; beyond (dotted), the middle and the envelope of three "
+            "models (Beta, Beta with unsolvable problems, power law), for these problems. "
+            "Rings: what a tenth of the samples predicted for n.",
+            extrapolation_chart(arms, report.colours),
+        )
+        yield _checks(arms, set_name)
 
 
 def extrapolation_chart(arms: Sequence[Beyond], colours: Colours) -> Chart:
@@ -175,9 +166,7 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
             **arm.of.key,
             "k": arm.prediction.k,
             "beyond_n": arm.prediction.k > reach,
-            "predicted": band.estimate,
-            "lower": band.lower,
-            "upper": band.upper,
+            **bounded("predicted", band),
             "check_k": check.k if check else 0,
             "check_predicted": float(check.predicted.estimate) if check else np.nan,
             "check_observed": check.observed if check else np.nan,
@@ -191,24 +180,18 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
 def _checks(arms: list[Beyond], set_name: str) -> Node:
     rows: list[list[Cell]] = []
     for arm in arms:
-        check = arm.check
-        rows.append(
-            [
-                arm.of.label,
-                int(arm.prediction.k[-1]),
-                bounds(arm.prediction.band[-1]),
-                bounds(check.predicted) if check else "–",
-                percent(check.observed) if check else "–",
-                check.passed if check else None,
-            ]
-        )
+        row: list[Cell] = ["–", "–", None]
+        if (check := arm.check) is not None:
+            row = [bounds(check.predicted), percent(check.observed), check.passed]
+        prediction = arm.prediction
+        rows.append([arm.of.label, int(prediction.k[-1]), bounds(prediction.band[-1]), *row])
     heads = ["arm", "K", "predicted pass@K, %", "check: predicted", "observed", "held"]
     return table(f"Predictions on {set_name}; 10 n at the most", heads, rows)
 
 
 def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:
     """Chance of a decision by samples per problem, one row per undecided comparison and size."""
-    rows = [
+    return pd.DataFrame(
         {
             **plan.of.key,
             "n": size.n,
@@ -218,15 +201,10 @@ def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:
         }
         for plan in plans
         for size in plan.forecasts
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, parts in report.by_set(beyond(report)):
-        yield f"extrapolation-{set_name}", extrapolation_chart(parts, report.colours)
-
+charts = charts_by_set("extrapolation", beyond, extrapolation_chart)
 
 ASPECT = Aspect(
     Part.MORE,

@@ -10,18 +10,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.aspects.responses import of_compared
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.draw.axes import log_axis, percent_axis
-from rlbhpc.report.draw.chart import Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds
 from rlbhpc.report.speeds import speeds
 from rlbhpc.stats import Interval
@@ -93,19 +91,22 @@ def _curves(report: Report, unit: str, arms: list[_Priced]) -> list[Budget]:
     curves = []
     for arm in arms:
         rows = arm.of.rows
-        weights = report.draws.of(arm.of.sampled_problems)
+        weights = report.weights(arm.of.sampled_problems)
         counts, prob = arm.of.counts[rows], report.settings.prob
         bought = budget_curve(counts, arm.cost, spent, weights, prob)
         curves.append(Budget(arm.of, unit, spent, bought))
     return curves
 
 
-def section(report: Report) -> list[Node]:
+def _by_set_and_unit(report: Report) -> Iterator[tuple[str, str, list[Budget]]]:
+    for set_name, of_set in report.by_set(budgets(report)):
+        for unit in dict.fromkeys(curve.unit for curve in of_set):
+            yield set_name, unit, [curve for curve in of_set if curve.unit == unit]
+
+
+def section(report: Report) -> Iterator[Node]:
     """Curves and table of each problem set and unit."""
-    nodes: list[Node] = []
-    pairs = dict.fromkeys((curve.of.problem_set, curve.unit) for curve in budgets(report))
-    for set_name, unit in pairs:
-        curves = [c for c in budgets(report) if (c.of.problem_set, c.unit) == (set_name, unit)]
+    for set_name, unit, curves in _by_set_and_unit(report):
         tokens = unit == TOKENS
         caption = (
             "pass@k at equal cost: the k that a budget of response tokens per problem buys at the "
@@ -115,12 +116,9 @@ def section(report: Report) -> list[Node]:
             "that arm's responses and the tokens per second that its workers made, without "
             "loading the model."
         )
-        nodes += [
-            el("h3", f"{set_name}: for a budget of {'tokens' if tokens else 'device-hours'}"),
-            figure(caption, budget_chart(curves, report.colours)),
-            _bought(curves, set_name),
-        ]
-    return nodes
+        yield el("h3", f"{set_name}: for a budget of {'tokens' if tokens else 'device-hours'}")
+        yield figure(caption, budget_chart(curves, report.colours))
+        yield _bought(curves, set_name)
 
 
 def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
@@ -128,14 +126,11 @@ def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
     x = log_axis([curve.spent for curve in curves], curves[0].unit)
     panel = Panel(x, percent_axis("pass@budget, %"), height=220)
     for curve in curves:
-        name, interval = curve.of.arm, curve.interval
-        colour = colours[name]
-        has_value = np.flatnonzero(~np.isnan(interval.estimate))
-        panel.band(curve.spent, 100 * interval.lower, 100 * interval.upper, colour)
-        values = 100 * interval.estimate
-        panel.line(curve.spent, values, colour, name=name, dash=colours.dash(name))
-        if len(has_value):
-            panel.end(float(values[has_value[-1]]), name, colour)
+        name, colour = curve.of.arm, colours[curve.of.arm]
+        panel.curve(curve.spent, curve.interval, colour, name, dash=colours.dash(name))
+        values = curve.interval.estimate[~np.isnan(curve.interval.estimate)]
+        if len(values):
+            panel.end(100 * float(values[-1]), name, colour)
     return Chart([panel], lambda: budget_frame(curves))
 
 
@@ -146,9 +141,7 @@ def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
             **curve.of.key,
             "unit": curve.unit,
             "budget": curve.spent,
-            "pass_at_budget": curve.interval.estimate,
-            "lower": curve.interval.lower,
-            "upper": curve.interval.upper,
+            **bounded("pass_at_budget", curve.interval),
         }
         for curve in curves
     )
@@ -156,9 +149,9 @@ def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
 
 def _bought(curves: list[Budget], set_name: str) -> Node:
     spent = curves[0].spent
-    every = np.stack([~np.isnan(curve.interval.estimate) for curve in curves])
     # From the first budget up to the last that all arms can use.
-    last = int(np.flatnonzero(every.all(axis=0))[-1]) if every.all(axis=0).any() else 0
+    usable = ~np.isnan([curve.interval.estimate for curve in curves]).any(axis=0)
+    last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
     columns = thinned(range(last + 1), _COLUMNS)
     rows: list[list[Cell]] = [
         [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
@@ -174,9 +167,7 @@ def _cell(interval: Interval, place: int) -> str:
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set and unit."""
-    pairs = dict.fromkeys((curve.of.problem_set, curve.unit) for curve in budgets(report))
-    for set_name, unit in pairs:
-        curves = [c for c in budgets(report) if (c.of.problem_set, c.unit) == (set_name, unit)]
+    for set_name, unit, curves in _by_set_and_unit(report):
         name = f"budget-{set_name}" if unit == TOKENS else f"budget-hours-{set_name}"
         yield name, budget_chart(curves, report.colours)
 

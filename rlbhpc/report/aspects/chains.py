@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import powers_of_two
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, several
 from rlbhpc.stats import Counts, Interval
 from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.review import ChainCounts, chain_counts
 from rlbhpc.verify.audit.reviews import kept
@@ -83,53 +81,42 @@ def _chains(report: Report, solved: Sequence[ChainCounts]) -> Chains | None:
     counts = Counts.of([count.n for count in read], [count.right for count in read])
     k = np.array(powers_of_two(counts.reach), np.int64)
     chance = cot_pass_at_k(counts.n, counts.c, [count.valid_among_right for count in read], k)
-    weights = report.draws.of(tuple(count.problem for count in read))
-    any_right, valid = (
-        mean_interval(values, weights, report.settings.prob, "problem bootstrap")
-        for values in (counts.pass_at_k(k), chance)
-    )
-    return Chains(k, any_right, valid, len(read))
+    problems = [count.problem for count in read]
+    any_right = report.mean(counts.pass_at_k(k), problems)
+    return Chains(k, any_right, report.mean(chance, problems), len(read))
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Show what readers of the chains said, where somebody has read some."""
     sheets = reviewed(report)
     if not sheets:
-        return []
-    rows: list[list[Cell]] = [
-        [sheet.of, sheet.readers, sheet.problems, sheet.valid, sheet.unknown] for sheet in sheets
-    ]
+        return
+    rows = reviewed_frame(sheets).values.tolist()
     heads = ["of", "readers", "hard problems solved", "with a valid chain", "open"]
-    curves = [node for sheet in sheets if sheet.chains for node in _cot(sheet, sheet.chains)]
-    return [
-        el("h3", "Chains that people read"),
-        table("Hard problems by what readers hold of their chains", heads, rows),
-        el(
-            "p",
-            "A chain is valid if all who judged it say so; open are problems where none is valid "
-            "but one is unclear or unread.",
-            class_="soft",
-        ),
-        *curves,
-    ]
+    yield el("h3", "Chains that people read")
+    yield table("Hard problems by what readers hold of their chains", heads, rows)
+    yield note(
+        "A chain is valid if all who judged it say so; open are problems where none is valid "
+        "but one is unclear or unread."
+    )
+    for sheet in sheets:
+        if sheet.chains:
+            yield from _cot(sheet, sheet.chains)
 
 
-def _cot(sheet: Reviewed, chains: Chains) -> list[Node]:
+def _cot(sheet: Reviewed, chains: Chains) -> Iterator[Node]:
     """Say what is left of pass@k when a right answer needs a valid chain."""
     rows: list[list[Cell]] = [
         [k, bounds(chains.any_right, i), bounds(chains.valid, i)]
         for i, k in enumerate(chains.k.tolist())
     ][::-1]
-    last = len(chains.k) - 1
-    return [
-        el(
-            "p",
-            f"{sheet.of}: on {several(chains.problems, 'hard problem')} with a chain that was "
-            f"read, pass@{chains.k[last]:,} is {bounds(chains.any_right, last)} %, and "
-            f"{bounds(chains.valid, last)} % if the chain has to be valid too.",
-        ),
-        table(f"CoT-pass@k of {sheet.of}, percent", ["k", "pass@k", "CoT-pass@k"], rows),
-    ]
+    yield el(
+        "p",
+        f"{sheet.of}: on {several(chains.problems, 'hard problem')} with a chain that was "
+        f"read, pass@{chains.k[-1]:,} is {bounds(chains.any_right, -1)} %, and "
+        f"{bounds(chains.valid, -1)} % if the chain has to be valid too.",
+    )
+    yield table(f"CoT-pass@k of {sheet.of}, percent", ["k", "pass@k", "CoT-pass@k"], rows)
 
 
 def reviewed_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:
@@ -145,9 +132,7 @@ def cot_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:
             "of": sheet.of,
             "problems": sheet.chains.problems,
             "k": sheet.chains.k,
-            "cot_pass_at_k": sheet.chains.valid.estimate,
-            "lower": sheet.chains.valid.lower,
-            "upper": sheet.chains.valid.upper,
+            **bounded("cot_pass_at_k", sheet.chains.valid),
             "pass_at_k": sheet.chains.any_right.estimate,
         }
         for sheet in sheets

@@ -9,17 +9,16 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.pass_at_k import curves_frame
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis, step_axis
-from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Line, Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured, powers_of_two
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, signed
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
@@ -68,24 +67,15 @@ def _of_line(report: Report, line: Line) -> list[Chosen]:
     reach = min(half.reach for arm in (base, *checkpoints) for half in arm)
     if not reach:
         return []
-    weights = report.draws.of(problems)
+    weights = report.weights(problems)
     choices = []
     for k in dict.fromkeys((1, powers_of_two(reach)[-1])):
         selection = choose_checkpoint(checkpoints, k)
         curve = difference_curve(base[1], selection.report, weights, [k], report.settings.prob)
-        flattering = float(selection.scores[selection.chosen]) - _mean(base[0], k)
-        best = line.steps[selection.chosen]
-        choices.append(
-            Chosen(
-                line.base,
-                best,
-                len(checkpoints),
-                k,
-                flattering,
-                curve.pointwise[0],
-                len(problems),
-            )
-        )
+        flattering = float(selection.scores[selection.chosen] - base[0].pass_at_k(k).mean())
+        best, on_odd = line.steps[selection.chosen], curve.pointwise[0]
+        sizes = len(checkpoints), k
+        choices.append(Chosen(line.base, best, *sizes, flattering, on_odd, len(problems)))
     return choices
 
 
@@ -101,24 +91,30 @@ def halves(
     return of_arm
 
 
-def _mean(counts: Counts, k: int) -> float:
-    return float(counts.pass_at_k(k).mean())
-
-
-def comparison(report: Report, pair: Comparison) -> list[Node]:
+def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """Curves and differences over the steps, where there are several."""
     number = next(i for i, last in enumerate(report.final) if last is pair)
     line, line_up = report.lines[number], report.line_ups[number]
     if len(line_up) < 2:
-        return []
+        return
     caption = (
         "Left: checkpoints from dark to light, the base dashed. Right: trained minus base at "
         "k = 1 (rings) and at the largest k (dots) over the steps, with intervals."
     )
     chart = checkpoints_chart(line, report.colours)
-    steps = steps_chart(line_up, report.colours)
-    both = Chart([chart.panels[0], *steps.panels], steps.frame)
-    return [figure(caption, both), _steps_table(line_up)]
+    steps = _steps_panel(line_up, report.colours)
+    yield figure(caption, Chart([chart.panels[0], steps], lambda: steps_frame(line_up)))
+    rows: list[list[Cell]] = [
+        [
+            pair.trained.step,
+            bounds(pair.curve.pointwise, 0, sign=True),
+            pair.reach,
+            bounds(pair.net, sign=True),
+        ]
+        for pair in line_up
+    ]
+    heads = ["step", "pass@1 − base, points", "K", "pass@K − base, points"]
+    yield table("Over training steps", heads, rows, last=True)
 
 
 def checkpoints_chart(line: Line, colours: Colours) -> Chart:
@@ -142,7 +138,8 @@ def checkpoints_chart(line: Line, colours: Colours) -> Chart:
     over = Panel(step_axis(steps, "training step (0: the base)"), percent_axis())
     colour = colours[checkpoints[-1].arm]
     for k in (1, reach):
-        middle, low, high = np.array([_at(arm, k) for arm in drawn]).T
+        values = [arm.pass_at(k) for arm in drawn]
+        middle, low, high = 100 * np.array([(v.estimate, v.lower, v.upper) for v in values]).T
         over.line(steps, middle, colour, width=1.2)
         over.points(steps, middle, colour, low, high, name=f"pass@{k:,}", hollow=k == 1)
         over.end(float(middle[-1]), f"pass@{k:,}", colour)
@@ -150,19 +147,12 @@ def checkpoints_chart(line: Line, colours: Colours) -> Chart:
     return Chart([curves, over], lambda: curves_frame(drawn), legend)
 
 
-def _at(arm: Measured, k: int) -> tuple[float, float, float]:
-    assert arm.curve is not None
-    place = int(np.searchsorted(arm.curve.k, k, "right")) - 1
-    cell = arm.curve.interval[place]
-    return 100 * float(cell.estimate), 100 * float(cell.lower), 100 * float(cell.upper)
-
-
-def steps_chart(line_up: Sequence[Comparison], colours: Colours) -> Chart:
+def _steps_panel(line_up: Sequence[Comparison], colours: Colours) -> Panel:
     """Draw the difference to the base at k = 1 and at the largest k, with intervals."""
     frame = steps_frame(line_up)
     limits = [100 * frame["lower"], 100 * frame["upper"]]
-    steps = frame["step"].tolist()
-    panel = Panel(step_axis(steps), linear_axis(limits, "trained − base, points", zero=True))
+    y = linear_axis(limits, "trained − base, points", zero=True)
+    panel = Panel(step_axis(frame["step"].tolist()), y)
     panel.level(0)
     colour = colours[line_up[-1].trained.arm]
     for name, part in frame.groupby("metric"):
@@ -173,51 +163,32 @@ def steps_chart(line_up: Sequence[Comparison], colours: Colours) -> Chart:
             part["step"], middle, colour, low, high, name=str(name), hollow=name == "pass@1"
         )
         panel.end(float(middle[-1]), str(name), colour)
-    return Chart([panel], frame)
+    return panel
 
 
 def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
     """Difference to the base at k = 1 and at the largest k, one row per step and metric."""
-    rows = []
-    for pair in line_up:
-        ends = (
+    return pd.DataFrame(
+        {
+            **pair.key,
+            "metric": name,
+            "k": k,
+            **bounded("difference", interval),
+            "sound": bool(interval.sound),
+        }
+        for pair in line_up
+        for name, k, interval in (
             ("pass@1", 1, pair.curve.pointwise[0]),
             ("pass@K", pair.reach, pair.net),
         )
-        for name, k, interval in ends:
-            rows.append(
-                {
-                    **pair.key,
-                    "metric": name,
-                    "k": k,
-                    "difference": float(interval.estimate),
-                    "lower": float(interval.lower),
-                    "upper": float(interval.upper),
-                    "sound": bool(interval.sound),
-                }
-            )
-    return pd.DataFrame(rows)
+    )
 
 
-def _steps_table(line_up: Sequence[Comparison]) -> Node:
-    rows: list[list[Cell]] = [
-        [
-            pair.trained.step,
-            bounds(pair.curve.pointwise, 0, sign=True),
-            pair.reach,
-            bounds(pair.net, sign=True),
-        ]
-        for pair in line_up
-    ]
-    heads = ["step", "pass@1 − base, points", "K", "pass@K − base, points"]
-    return table("Over training steps", heads, rows, last=True)
-
-
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Show what a checkpoint is worth on samples that did not choose it."""
     choices = chosen(report)
     if not choices:
-        return []
+        return
     rows: list[list[Cell]] = [
         [choice.chosen.arm, choice.base.problem_set, f"pass@{choice.k:,}", choice.chosen.step,
          choice.checkpoints, choice.problems, signed(choice.on_even),
@@ -226,19 +197,15 @@ def section(report: Report) -> list[Node]:
     ]  # fmt: skip
     heads = ["arm", "set", "chosen by", "step", "of", "problems",
              "even: trained − base", "odd: trained − base"]  # fmt: skip
-    few = choices if len(choices) <= 6 else []
-    return [
-        el("h3", "A checkpoint that the data chose"),
-        *(el("p", _worth(choice)) for choice in few),
-        table("Best checkpoints, chosen by even samples, points", heads, rows, last=True),
-        el(
-            "p",
-            "The best of several checkpoints looks better than it is on the samples that chose "
-            "it. So even samples choose, and odd samples report, of the base as well. The answer "
-            "above is that of the last checkpoint, which nobody chose by its results.",
-            class_="soft",
-        ),
-    ]
+    yield el("h3", "A checkpoint that the data chose")
+    if len(choices) <= 6:
+        yield from (el("p", _worth(choice)) for choice in choices)
+    yield table("Best checkpoints, chosen by even samples, points", heads, rows, last=True)
+    yield note(
+        "The best of several checkpoints looks better than it is on the samples that chose "
+        "it. So even samples choose, and odd samples report, of the base as well. The answer "
+        "above is that of the last checkpoint, which nobody chose by its results."
+    )
 
 
 def _worth(choice: Chosen) -> str:
@@ -263,9 +230,7 @@ def chosen_frame(choices: Sequence[Chosen]) -> pd.DataFrame:
             "k": choice.k,
             "problems": choice.problems,
             "difference_even": choice.on_even,
-            "difference_odd": float(choice.on_odd.estimate),
-            "lower": float(choice.on_odd.lower),
-            "upper": float(choice.on_odd.upper),
+            **bounded("difference_odd", choice.on_odd),
             "sound": bool(choice.on_odd.sound),
         }
         for choice in choices

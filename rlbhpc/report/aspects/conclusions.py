@@ -8,10 +8,12 @@ from typing import Any
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
+from rlbhpc.stats.finding import Finding
 from rlbhpc.study.schema import MoreSampling
 
 
@@ -26,22 +28,16 @@ def conditions(report: Report, pair: Comparison) -> str:
     An answer holds for these alone.
     """
     sides = pair.trained, pair.base
-    steps = _both([f"step {side.step:,}" for side in sides])
     both_asked = [asked_of(report, side) for side in sides]
-    parts = [
-        f"Checkpoint: {steps}",
-        f"temperature: {_both([_value(a, 'temperature') for a in both_asked])}",
-        f"top-p: {_both([_value(a, 'top_p') for a in both_asked])}",
-        *(
-            f"{name.replace('_', ' ')}: {_both([_value(a, name) for a in both_asked])}"
-            for name in MoreSampling.model_fields
-            if any(name in a for a in both_asked)
-        ),
-        f"prompt: {_both([_value(a, 'prompt') for a in both_asked])}",
-        f"grader: {_both([_value(a, 'grader') for a in both_asked])}",
-        f"K = {pair.reach:,}",
-    ]
-    return "; ".join(parts) + "."
+    more = [name for name in MoreSampling.model_fields if any(name in a for a in both_asked)]
+    labels = {"temperature": "temperature", "top_p": "top-p"}
+    labels |= {name: name.replace("_", " ") for name in (*more, "prompt", "grader")}
+    settings = "; ".join(
+        f"{label}: {_both([_value(values, name) for values in both_asked])}"
+        for name, label in labels.items()
+    )
+    steps = _both([f"step {side.step:,}" for side in sides])
+    return f"Checkpoint: {steps}; {settings}; K = {pair.reach:,}."
 
 
 def asked_of(report: Report, side: Measured) -> dict[str, Any]:
@@ -84,24 +80,14 @@ def conclusions_frame(report: Report) -> pd.DataFrame:
 
 def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
     answer, crossing = pair.answer, pair.crossing
-    findings = {
-        f"{name}{end}": value
-        for name, finding in (("lost", answer.lost), ("gained", answer.gained))
-        for end, value in (
-            ("", str(finding.verdict)), ("_share", finding.estimate), ("_low", finding.low),
-            ("_high", finding.high), ("_count", finding.count),
-        )
-    }  # fmt: skip
     further = {
         f"{name}{end}": value
         for name, contrast in zip(("fit", "fit_10k", "fit_limit"), answer.contrasts, strict=True)
         for end, value in (("", contrast.fit), ("_low", contrast.low), ("_high", contrast.high))
     }
-    support = {
-        f"{name}{end}": float(getattr(value, field))
-        for name, value in (pair.support or {}).items()
-        for end, field in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper"))
-    }
+    support: dict[str, float] = {}
+    for name, interval in (pair.support or {}).items():
+        support |= bounded(name, interval, f"{name}_")
     cells = pair.solved.counts if pair.solved else {}
     return {
         "problem_set": pair.base.problem_set,
@@ -110,13 +96,14 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         "trained": pair.trained.arm,
         "step": pair.trained.step,
         "answer": str(answer.word),
-        **findings,
+        **found("lost", answer.lost),
+        "lost_count": answer.lost.count,
+        **found("gained", answer.gained),
+        "gained_count": answer.gained.count,
         "problems": len(pair.problems),
         "problems_left_out": len(pair.left_out),
         "k": pair.reach,
-        "difference": float(pair.net.estimate),
-        "lower": float(pair.net.lower),
-        "upper": float(pair.net.upper),
+        **bounded("difference", pair.net),
         **further,
         "crossings": ", ".join(str(k) for k in crossing.first_k.tolist()),
         "crossing_sets": " ".join(str(part) for part in crossing.sets),
@@ -128,6 +115,16 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         "p_mcnemar_holm": pair.p_solved_holm,
         **support,
         "words": " ".join((*pair.words, conditions(report, pair))),
+    }
+
+
+def found(name: str, finding: Finding) -> dict[str, object]:
+    """Columns of what was lost, or gained."""
+    return {
+        name: str(finding.verdict),
+        f"{name}_share": finding.estimate,
+        f"{name}_low": finding.low,
+        f"{name}_high": finding.high,
     }
 
 

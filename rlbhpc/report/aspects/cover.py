@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,22 +10,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.aspect import Aspect, Errand, Part, once
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis
-from rlbhpc.report.draw.chart import Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.axes import Axis, percent_axis, points_axis
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.priors import LEAST, posterior_above
 
 #: Thresholds of the curve, and those that the table shows.
@@ -59,22 +55,19 @@ def covered(report: Report) -> list[Covered]:
 
 
 def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
-    prob, weights = report.settings.prob, report.draws.of(arm.sampled_problems)
     counts = arm.counts[arm.rows]
-    cover = mean_interval(_above(report, arm)[arm.rows], weights, prob, "posterior Cover")
+    cover = report.mean(_above(report, arm)[arm.rows], arm.sampled_problems, "posterior Cover")
     area = None
     if counts.reach > 1:
-        values = log_area(counts, counts.reach)
-        area = mean_interval(values, weights, prob, "problem bootstrap")
+        area = report.mean(log_area(counts, counts.reach), arm.sampled_problems)
     if pair is None or pair.base.sampled.sum() < LEAST:
         return Covered(arm, cover, area)
-    weights = report.draws.of(pair.problems)
     apart = _above(report, arm)[pair.rows[1]] - _above(report, pair.base)[pair.rows[0]]
-    cover_difference = paired_interval(apart, weights, prob)
+    cover_difference = report.paired(apart, pair.problems)
     if pair.reach < 2:
         return Covered(arm, cover, area, pair, cover_difference)
     areas = log_area(pair.sides.trained, pair.reach) - log_area(pair.sides.base, pair.reach)
-    area_difference = paired_interval(areas[:, None], weights, prob)[0]
+    area_difference = report.paired(areas[:, None], pair.problems)[0]
     return Covered(arm, cover, area, pair, cover_difference, area_difference)
 
 
@@ -86,28 +79,23 @@ def _above(report: Report, arm: Measured) -> NDArray[np.float64]:
     return above
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Curves, differences and areas, problem set by problem set."""
-    nodes: list[Node] = []
     for set_name, arms in report.by_set(covered(report)):
         caption = (
             "Left: share of problems that are solved with a probability of at least τ. "
             "Right: trained minus base, paired over problems, with an interval at each τ."
         )
-        nodes += [
-            el("h3", f"{set_name}: rates and areas"),
-            figure(caption, cover_chart(arms, report.colours)),
-            _table(arms, set_name),
-            _areas(arms, set_name),
-        ]
-    if not nodes:
-        return []
-    words = (
-        "Cover@τ is the share of problems with a success rate of at least τ, from a fitted "
-        "distribution of rates. The area is that under pass@k over log k from 1 to K, as a share "
-        "of the largest possible: the mean of pass@k over all orders of magnitude."
-    )
-    return [*nodes, el("p", words, class_="soft")]
+        yield el("h3", f"{set_name}: rates and areas")
+        yield figure(caption, cover_chart(arms, report.colours))
+        yield _table(arms, set_name)
+        yield _areas(arms, set_name)
+    if covered(report):
+        yield note(
+            "Cover@τ is the share of problems with a success rate of at least τ, from a fitted "
+            "distribution of rates. The area is that under pass@k over log k from 1 to K, as a "
+            "share of the largest possible: the mean of pass@k over all orders of magnitude."
+        )
 
 
 def cover_chart(arms: Sequence[Covered], colours: Colours) -> Chart:
@@ -116,59 +104,45 @@ def cover_chart(arms: Sequence[Covered], colours: Colours) -> Chart:
     x = Axis(0, 1, "τ (success rate of a problem)", ticks)
     curves = Panel(x, percent_axis("Cover@τ, %"))
     apart = [arm.cover_difference for arm in arms if arm.cover_difference is not None]
-    limits = [100 * side for interval in apart for side in (interval.lower, interval.upper)]
-    differences = Panel(x, linear_axis(limits, "trained − base, points", zero=True))
+    differences = Panel(x, points_axis(apart, "trained − base, points"))
     differences.level(0)
     for arm in arms:
         name, colour = arm.of.arm, colours[arm.of.arm]
         value = 100 * arm.cover.estimate
         curves.line(LEVELS, value, colour, name=name, dash=colours.dash(name))
         curves.end(float(value[-1]), name, colour)
-        interval = arm.cover_difference
-        if interval is not None:
-            differences.band(LEVELS, 100 * interval.lower, 100 * interval.upper, colour, 0.1)
-            differences.line(LEVELS, 100 * interval.estimate, colour, name=name)
-    names = dict.fromkeys(arm.of.arm for arm in arms)
-    legend = tuple(Key(name, colours[name], colours.dash(name)) for name in names)
+        if arm.cover_difference is not None:
+            differences.curve(LEVELS, arm.cover_difference, colour, name, opacity=0.1)
     panels = [curves, differences] if apart else [curves]
+    legend = colours.legend(arm.of.arm for arm in arms)
     return Chart(panels, lambda: cover_frame(arms), legend)
 
 
 def cover_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     """Cover@τ and the difference to the base, one row per arm and τ."""
-    nothing = np.full(len(LEVELS), np.nan)
-    frames = []
-    for arm in arms:
-        apart = arm.cover_difference
-        columns = {
+    return stacked(
+        {
             **arm.of.key,
             "tau": LEVELS,
-            "cover": arm.cover.estimate,
-            "lower": arm.cover.lower,
-            "upper": arm.cover.upper,
+            **bounded("cover", arm.cover),
             "base": arm.pair.base.arm if arm.pair else "",
-            "difference": nothing if apart is None else apart.estimate,
-            "difference_lower": nothing if apart is None else apart.lower,
-            "difference_upper": nothing if apart is None else apart.upper,
+            **bounded("difference", arm.cover_difference, "difference_"),
         }
-        frames.append(columns)
-    return stacked(frames)
+        for arm in arms
+    )
 
 
 def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     """Area under pass@k over log k and the difference to the base, one row per arm."""
     rows = []
     for arm in arms:
-        values: dict[str, float] = {}
+        reach = arm.of.counts[arm.of.rows].reach
+        row = {**arm.of.key, "k": reach, "base": arm.pair.base.arm if arm.pair else ""}
+        # What no arm has is no column.
         for name, interval in (("area", arm.area), ("difference", arm.area_difference)):
             if interval is not None:
-                values |= {name: float(interval.estimate), f"{name}_lower": interval.low,
-                           f"{name}_upper": interval.high}  # fmt: skip
-        reach = arm.of.counts[arm.of.rows].reach
-        rows.append(
-            {"problem_set": arm.of.problem_set, "arm": arm.of.arm, "step": arm.of.step,
-             "k": reach, "base": arm.pair.base.arm if arm.pair else "", **values}
-        )  # fmt: skip
+                row |= bounded(name, interval, f"{name}_")
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -11,16 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Errand, Part
 from rlbhpc.report.aspects.evidence import case_links
 from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, row_axis
-from rlbhpc.report.draw.chart import INK, Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import INK, Chart, Colours, Panel
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.memo import Errand
 from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent
 from rlbhpc.stats.priors import flip_probability
 
@@ -42,10 +40,11 @@ _CHANCES: Final = Errand(
 )
 
 
-def comparison(report: Report, pair: Comparison) -> list[Node]:
+def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """The table of one comparison, McNemar's test, and what was kept and found."""
     if pair.solved is None:
-        return [el("p", "Coverage is not known: imported counts of unequal numbers of samples.")]
+        yield el("p", "Coverage is not known: imported counts of unequal numbers of samples.")
+        return
     links = case_links(report, pair)
     rows: list[list[Cell]] = []
     for name, words in CELLS.items():
@@ -54,24 +53,28 @@ def comparison(report: Report, pair: Comparison) -> list[Node]:
         rows.append([words, len(cell), percent(pair.solved.shares[name]), ids])
     caption = f"Solved at least once in {pair.solved_in:,} samples"
     differ, by_chance = churn(report, pair)
-    p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
-    return [
-        table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,)),
-        el(
-            "p",
-            f"McNemar's exact test, two-sided: p {p}. Sampled again, about "
-            f"{_cell_changes(report, pair):.1f} of these problems would change their cell. "
-            f"Only one of the two solves {differ:,} problems; a model sampled twice would differ "
-            f"from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn.",
-        ),
-        *_supported(pair),
-    ]
-
-
-def _cell_changes(report: Report, pair: Comparison) -> float:
-    """How many problems would be expected to change their cell if all were sampled again."""
     base, trained = _flips(report, pair)
-    return float((1 - (1 - base) * (1 - trained)).sum())
+    cell_changes = float((1 - (1 - base) * (1 - trained)).sum())
+    p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
+    yield table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,))
+    yield el(
+        "p",
+        f"McNemar's exact test, two-sided: p {p}. Sampled again, about "
+        f"{cell_changes:.1f} of these problems would change their cell. "
+        f"Only one of the two solves {differ:,} problems; a model sampled twice would differ "
+        f"from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn.",
+    )
+    # Nothing is retained or discovered where neither of the two solves anything.
+    if pair.support is None or math.isnan(float(pair.support["nscr"].estimate)):
+        return
+    metrics = pair.support
+    yield el(
+        "p",
+        f"Of what the base solves, {bounds(metrics['srr'])} % is retained; of what the trained "
+        f"model solves, {bounds(metrics['ndr'])} % is newly discovered; harmonic mean of the "
+        f"two {bounds(metrics['sds'])} %, net change {bounds(metrics['nscr'], sign=True)} "
+        "points.",
+    )
 
 
 def churn(report: Report, pair: Comparison) -> tuple[int, float]:
@@ -91,23 +94,6 @@ def _flips(report: Report, pair: Comparison) -> tuple[NDArray[np.float64], NDArr
     first = 2 * [id(other) for other in report.final].index(id(pair))
     base, trained = _CHANCES.results(report)[first : first + 2]
     return base, trained
-
-
-def _supported(pair: Comparison) -> list[Node]:
-    """Say what is kept of what the base solves, and what is new."""
-    # Nothing is retained or discovered where neither of the two solves anything.
-    if pair.support is None or math.isnan(float(pair.support["nscr"].estimate)):
-        return []
-    metrics = pair.support
-    return [
-        el(
-            "p",
-            f"Of what the base solves, {bounds(metrics['srr'])} % is retained; of what the trained "
-            f"model solves, {bounds(metrics['ndr'])} % is newly discovered; harmonic mean of the "
-            f"two {bounds(metrics['sds'])} %, net change {bounds(metrics['nscr'], sign=True)} "
-            "points.",
-        )
-    ]
 
 
 def _ids(problems: list[str], links: dict[str, str]) -> ET.Element:
@@ -146,14 +132,14 @@ def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
 
 def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """One row per compared problem: its cell, and right samples of both arms."""
-    frames = []
+    parts = []
     for pair in pairs:
         if pair.solved is None:
             continue
-        base, trained = pair.base.counts[pair.rows[0]], pair.trained.counts[pair.rows[1]]
+        base, trained = pair.sides.base, pair.sides.trained
         cells = [np.asarray(getattr(pair.solved, name), np.int64) for name in CELLS]
         order = np.concatenate(cells)
-        columns = {
+        columns: dict[str, object] = {
             **pair.key,
             "samples": pair.solved_in,
             "cell": np.repeat(list(CELLS), [len(cell) for cell in cells]),
@@ -163,8 +149,8 @@ def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "trained_n": trained.n[order],
             "trained_right": trained.c[order],
         }
-        frames.append(columns)
-    return stacked(frames)
+        parts.append(columns)
+    return stacked(parts)
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:

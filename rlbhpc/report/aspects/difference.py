@@ -7,44 +7,41 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.aspect import Aspect, Part, charts_by_set
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.axes import k_axis, linear_axis
-from rlbhpc.report.draw.chart import DOTTED, INK, Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.axes import k_axis, points_axis
+from rlbhpc.report.draw.chart import DOTTED, INK, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import adjusted_p, bounds, percent, several, share, signed
 
 
-def comparison(report: Report, pair: Comparison) -> list[Node]:
+def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """Figure, table and crossings of one comparison."""
     crossing = pair.crossing
     sets = " and ".join(str(part) for part in crossing.sets) or "none"
-    return [
-        figure(
-            "Trained minus base, paired over problems. The wide band holds the whole curve at "
-            "once; the narrow one is for a single k that was fixed beforehand. The bar at the "
-            "bottom: crossings that the data allow.",
-            difference_chart(pair, report.colours),
-        ),
-        _table(report, pair),
-        el(
-            "p",
-            f"Crossings that the data allow: {sets}; P(crossing ≤ {pair.reach:,}) "
-            f"{share(crossing.probability)}. Moved at any k: p "
-            f"{adjusted_p(pair.curve.p_moved, pair.p_moved_holm, len(report.final))}.",
-        ),
-    ]
+    yield figure(
+        "Trained minus base, paired over problems. The wide band holds the whole curve at "
+        "once; the narrow one is for a single k that was fixed beforehand. The bar at the "
+        "bottom: crossings that the data allow.",
+        difference_chart(pair, report.colours),
+    )
+    yield _table(report, pair)
+    yield el(
+        "p",
+        f"Crossings that the data allow: {sets}; P(crossing ≤ {pair.reach:,}) "
+        f"{share(crossing.probability)}. Moved at any k: p "
+        f"{adjusted_p(pair.curve.p_moved, pair.p_moved_holm, len(report.final))}.",
+    )
 
 
 def difference_chart(pair: Comparison, colours: Colours) -> Chart:
     """Draw trained − base: pointwise and simultaneous band, crossing sets as bars at the bottom."""
     curve, colour = pair.curve, colours[pair.trained.arm]
     band, pointwise = curve.band, curve.pointwise
-    y = linear_axis([100 * band.lower, 100 * band.upper], "trained − base, points", zero=True)
+    y = points_axis([band], "trained − base, points")
     panel = Panel(k_axis(pair.reach), y)
     panel.doubt(pair.reach)
     panel.band(curve.k, 100 * band.lower, 100 * band.upper, colour, 0.13)
@@ -58,21 +55,15 @@ def difference_chart(pair: Comparison, colours: Colours) -> Chart:
 
 def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     """Draw the pointwise differences of several arms to their base: algorithms, ablations."""
-    limits = [
-        100 * side
-        for pair in pairs
-        for side in (pair.curve.pointwise.lower, pair.curve.pointwise.upper)
-    ]
     bases = {pair.base.arm for pair in pairs}
     name = bases.pop() if len(bases) == 1 else "the base"
-    y = linear_axis(limits, f"difference to {name}, points", zero=True)
+    y = points_axis([pair.curve.pointwise for pair in pairs], f"difference to {name}, points")
     panel = Panel(k_axis(max(pair.reach for pair in pairs)), y, height=240)
     panel.level(0, dash=DOTTED)
     for pair in pairs:
-        pointwise, colour = pair.curve.pointwise, colours[pair.trained.arm]
-        panel.band(pair.curve.k, 100 * pointwise.lower, 100 * pointwise.upper, colour, 0.12)
-        panel.line(pair.curve.k, 100 * pointwise.estimate, colour, name=pair.trained.label)
-        panel.end(100 * float(pointwise.estimate[-1]), pair.trained.label, colour)
+        name, colour = pair.trained.label, colours[pair.trained.arm]
+        panel.curve(pair.curve.k, pair.curve.pointwise, colour, name, opacity=0.12)
+        panel.end(100 * float(pair.net.estimate), name, colour)
     return Chart([panel], lambda: difference_frame(pairs))
 
 
@@ -88,9 +79,7 @@ def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "k": pair.curve.k,
             "base_pass_at_k": pair.rates[0],
             "trained_pass_at_k": pair.rates[1],
-            "difference": pair.curve.pointwise.estimate,
-            "lower": pair.curve.pointwise.lower,
-            "upper": pair.curve.pointwise.upper,
+            **bounded("difference", pair.curve.pointwise),
             "band_lower": pair.curve.band.lower,
             "band_upper": pair.curve.band.upper,
             "sound": pair.curve.pointwise.sound,
@@ -129,11 +118,7 @@ def charts(report: Report) -> Iterator[tuple[str, Chart]]:
         yield f"difference-{pair.slug}", difference_chart(pair, report.colours)
 
 
-def ablations(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: all comparisons of a problem set in one."""
-    for set_name, pairs in report.by_set(report.final):
-        yield f"ablations-{set_name}", differences_chart(pairs, report.colours)
-
+ablations = charts_by_set("ablations", lambda report: report.final, differences_chart)
 
 ASPECT = Aspect(
     Part.COMPARISONS,

@@ -8,18 +8,18 @@ report shows it, the rarest first: on the page, or on a second one beside it whe
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Node, el
+from rlbhpc.report.markup import Node, el, note
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import several
 from rlbhpc.report.stored import has_samples, problems_of
 from rlbhpc.stats.coverage_table import rarest_first
@@ -186,15 +186,9 @@ def _responses(
 @once
 def beside(report: Report) -> bool:
     """Whether the evidence is so long that it has a page of its own."""
-    return (
-        sum(
-            len(response.text)
-            for part in evidence(report)
-            for case in part.cases
-            for response in (*case.responses, *case.other)
-        )
-        > _INLINE
-    )
+    every = [case for part in evidence(report) for case in part.cases]
+    texts = [shown.text for case in every for shown in (*case.responses, *case.other)]
+    return sum(map(len, texts)) > _INLINE
 
 
 def case_links(report: Report, pair: Comparison) -> dict[str, str]:
@@ -208,59 +202,46 @@ def case_links(report: Report, pair: Comparison) -> dict[str, str]:
     }
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """The cases, or where they stand."""
     if not beside(report):
-        return cases(report, evidence(report))
+        yield from cases(report, evidence(report))
+        return
     number = sum(len(part.cases) for part in evidence(report))
-    return [
-        el(
-            "p",
-            f"{several(number, 'problem')} with the responses that were right, and what the other "
-            "side wrote: ",
-            el("a", EVIDENCE_PAGE, href=EVIDENCE_PAGE),
-            ", beside this page.",
-        )
-    ]
+    yield el(
+        "p",
+        f"{several(number, 'problem')} with the responses that were right, and what the other "
+        "side wrote: ",
+        el("a", EVIDENCE_PAGE, href=EVIDENCE_PAGE),
+        ", beside this page.",
+    )
 
 
-def cases(report: Report, parts: list[Evidence]) -> list[Node]:
+def cases(report: Report, parts: list[Evidence]) -> Iterator[Node]:
     """Cases, rarest first."""
     if not parts:
-        return [el("p", "No problem with stored responses is solved by one side only.")]
-    command = f"rlbhpc show {report.folder.name} --problem ID"
-    nodes: list[Node] = [
-        el(
-            "p",
-            "What a moved boundary consists of: right responses to problems that the other side "
-            "never solves, the rarest first, beside a response of that side. The text is a "
-            "model's, shown as it is. Every other sample of a problem: ",
-            el("code", command),
-            ".",
-        )
-    ]
+        yield el("p", "No problem with stored responses is solved by one side only.")
+        return
+    yield el(
+        "p",
+        "What a moved boundary consists of: right responses to problems that the other side "
+        "never solves, the rarest first, beside a response of that side. The text is a "
+        "model's, shown as it is. Every other sample of a problem: ",
+        el("code", f"rlbhpc show {report.folder.name} --problem ID"),
+        ".",
+    )
     for part in parts:
-        nodes.append(el("h3", part.title))
+        yield el("h3", part.title)
         for case in part.cases:
             head = f"{case.problem}: {case.right:,} right of {case.n:,}"
-            nodes.append(
-                el(
-                    "details",
-                    el("summary", head),
-                    *([el("pre", case.question, class_="question")] if case.question else []),
-                    el(
-                        "div",
-                        _side(f"{part.solver.label}, right", case.responses),
-                        _side(f"{part.other.label}, wrong", case.other),
-                        class_="pair",
-                        # Inside: a browser opens what is around the target of a link.
-                        id=case.anchor,
-                    ),
-                )
-            )
+            question = [el("pre", case.question, class_="question")] if case.question else []
+            right = _side(f"{part.solver.label}, right", case.responses)
+            wrong = _side(f"{part.other.label}, wrong", case.other)
+            # The anchor is inside: a browser opens what is around the target of a link.
+            both = el("div", right, wrong, class_="pair", id=case.anchor)
+            yield el("details", el("summary", head), *question, both)
         if part.left_out:
-            nodes.append(el("p", f"Not shown: {several(part.left_out, 'problem')}.", class_="soft"))
-    return nodes
+            yield note(f"Not shown: {several(part.left_out, 'problem')}.")
 
 
 def _side(head: str, responses: tuple[Response, ...]) -> ET.Element:
@@ -269,7 +250,7 @@ def _side(head: str, responses: tuple[Response, ...]) -> ET.Element:
         cut = f", {response.cut:,} characters left out at the end" if response.cut else ""
         answer = response.answer or "(none)"
         about = f"Sample {response.sample}, answer {answer}, {response.origin}{cut}"
-        nodes += [el("p", about, class_="soft"), el("pre", response.text)]
+        nodes += [note(about), el("pre", response.text)]
     return el("div", el("h4", head), *(nodes or [el("p", "No response is stored.")]))
 
 

@@ -7,31 +7,28 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.axes import linear_axis, row_axis
-from rlbhpc.report.draw.chart import Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.axes import points_axis, row_axis
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.phrases import bounds
 
 
-def comparison(_: Report, pair: Comparison) -> list[Node]:
+def comparison(_: Report, pair: Comparison) -> Iterator[Node]:
     """The gap of one comparison in words."""
-    return [
-        el(
-            "p",
-            f"Sampling-efficiency gap, base pass@{pair.gap_k:,} − trained pass@1: "
-            f"{bounds(pair.gap, sign=True)} points; smaller is better.",
-        )
-    ]
+    yield el(
+        "p",
+        f"Sampling-efficiency gap, base pass@{pair.gap_k:,} − trained pass@1: "
+        f"{bounds(pair.gap, sign=True)} points; smaller is better.",
+    )
 
 
 def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     """Draw base pass@K − trained pass@1 with intervals, the smallest at the top."""
     order = sorted(pairs, key=lambda pair: float(pair.gap.estimate))
-    limits = [100 * side for pair in order for side in (pair.gap.lower, pair.gap.upper)]
-    x = linear_axis(limits, "base pass@K − trained pass@1, points", zero=True)
+    x = points_axis([pair.gap for pair in order], "base pass@K − trained pass@1, points")
     panel = Panel(x, row_axis(max(len(order), 1)), height=34 * max(len(order), 1))
     for number, pair in enumerate(order):
         name = f"{pair.trained.label}, {pair.base.problem_set} (K = {pair.gap_k:,})"
@@ -48,9 +45,7 @@ def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
         {
             **pair.key,
             "k": pair.gap_k,
-            "delta_se": float(pair.gap.estimate),
-            "lower": float(pair.gap.lower),
-            "upper": float(pair.gap.upper),
+            **bounded("delta_se", pair.gap),
             "sound": bool(pair.gap.sound),
             "problems": len(pair.problems),
         }

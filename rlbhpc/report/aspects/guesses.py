@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_chart, pass_at_k_table
 from rlbhpc.report.aspects.prompts import NO_REASONING
 from rlbhpc.report.draw.chart import Chart
@@ -16,7 +15,6 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.verify.audit.guess import guessable
@@ -62,17 +60,16 @@ def _without(report: Report, arm: Measured, guessed: set[str]) -> Measured:
     if not len(rows):
         return replace(arm, curve=None)
     counts = arm.counts[rows]
-    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
+    weights = report.weights(tuple(arm.problems[i] for i in rows))
     curve = pass_curve(counts, weights, k_grid(counts.reach), report.settings.prob)
     return replace(arm, curve=curve)
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Curves without the problems that are answered now and then without reasoning."""
-    nodes: list[Node] = []
     for filtered in unguessed(report):
         arms = [arm for arm in filtered.arms if arm.curve]
-        nodes.append(el("h3", f"{filtered.problem_set}: without guessable problems"))
+        yield el("h3", f"{filtered.problem_set}: without guessable problems")
         if arms:
             caption = (
                 f"pass@k without the {several(len(filtered.guessed), 'problem')} that "
@@ -81,22 +78,22 @@ def section(report: Report) -> list[Node]:
             )
             words = f"pass@k on {filtered.problem_set} without guessable problems, percent"
             chart = pass_at_k_chart({filtered.problem_set: arms}, report.colours)
-            nodes += [figure(caption, chart), pass_at_k_table(report, words, arms)]
-    return nodes
+            yield figure(caption, chart)
+            yield pass_at_k_table(report, words, arms)
 
 
-def _tables(report: Report) -> dict[str, pd.DataFrame]:
-    frames = [curves_frame(filtered.arms) for filtered in unguessed(report)]
-    return {"without_guessable": pd.concat(frames, ignore_index=True)} if frames else {}
+def _arms(report: Report) -> list[Measured]:
+    return [arm for filtered in unguessed(report) for arm in filtered.arms]
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for filtered in unguessed(report):
-        arms = [arm for arm in filtered.arms if arm.curve]
-        if arms:
-            chart = pass_at_k_chart({filtered.problem_set: arms}, report.colours)
-            yield f"guess_filtered-{filtered.problem_set}", chart
+    for set_name, arms in report.by_set([arm for arm in _arms(report) if arm.curve]):
+        yield f"guess_filtered-{set_name}", pass_at_k_chart({set_name: arms}, report.colours)
 
 
-ASPECT = Aspect(Part.SAMPLES, section, tables=_tables)
+ASPECT = Aspect(
+    Part.SAMPLES,
+    section,
+    tables=lambda report: {"without_guessable": curves_frame(_arms(report))},
+)

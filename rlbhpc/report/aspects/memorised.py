@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,15 +11,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.problems.probe import ANSWERED, BOTH
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
-from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.sweep.remember import PROBE
 
@@ -62,23 +62,21 @@ def _memorised(report: Report, arm: Measured, ids: NDArray[np.int64]) -> Memoris
     completed = counts.c / counts.n
     right_answers = np.isin(ids[rows], [answer_id(BOTH), answer_id(ANSWERED)])
     answered = right_answers.sum(axis=1) / counts.n
-    weights = report.draws.of(arm.sampled_problems)
-    prob = report.settings.prob
     return Memorised(
         arm,
         float(report.provenance[arm.group][PROBE]),
         completed,
         answered,
-        mean_interval(completed, weights, prob, "problem bootstrap"),
-        mean_interval(answered, weights, prob, "problem bootstrap"),
+        report.mean(completed, arm.sampled_problems),
+        report.mean(answered, arm.sampled_problems),
     )
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Show how much of each probed set a model completes, and which problems."""
     results = memorised(report)
     if not results:
-        return []
+        return
     rows: list[list[Cell]] = [
         [
             result.of.problem_set,
@@ -92,36 +90,29 @@ def section(report: Report) -> list[Node]:
         for result in results
     ]
     heads = ["set", "arm", "shown", "problems", "completed, %", "answered, %", "completed problems"]
-    return [
-        el("h3", "Contamination"),
-        table("Partial-prompt probes", heads, rows, wide=(6,)),
-        el(
-            "p",
-            "A probe shows the beginning of a question. Completed: the response goes on as the "
-            "question does, word for word, which a model that has never read the set hardly ever "
-            "does. Answered: it also gives the right answer, though part of the question is "
-            "missing. `rlbhpc select RUN ARM SET 0-0` lists the problems that were never "
-            "completed, for the key `ids` of a problem set.",
-            class_="soft",
-        ),
-    ]
+    yield el("h3", "Contamination")
+    yield table("Partial-prompt probes", heads, rows, wide=(6,))
+    yield note(
+        "A probe shows the beginning of a question. Completed: the response goes on as the "
+        "question does, word for word, which a model that has never read the set hardly ever "
+        "does. Answered: it also gives the right answer, though part of the question is "
+        "missing. `rlbhpc select RUN ARM SET 0-0` lists the problems that were never "
+        "completed, for the key `ids` of a problem set."
+    )
 
 
 def memorised_frame(results: list[Memorised]) -> pd.DataFrame:
     """One row per arm, probe and problem."""
-    parts = [
-        pd.DataFrame(
-            {
-                **result.of.key,
-                "shown": result.share,
-                "problem": result.of.sampled_problems,
-                "completed": result.completed,
-                "answered": result.answered,
-            }
-        )
+    return stacked(
+        {
+            **result.of.key,
+            "shown": result.share,
+            "problem": result.of.sampled_problems,
+            "completed": result.completed,
+            "answered": result.answered,
+        }
         for result in results
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    )
 
 
 ASPECT = Aspect(

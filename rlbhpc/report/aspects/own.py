@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import percent
 from rlbhpc.stats import Interval
-from rlbhpc.stats.mean_interval import mean_interval
 
 
 @once
 def own_statistics(report: Report) -> list[tuple[Measured, str, Interval]]:
     """Each statistic of the study for each compared arm."""
-    return [
-        (arm, plugins.label(name), _mean(report, arm, name))
-        for name in report.settings.statistics
-        for arm in report.compared
-        if arm.sampled.any()
-    ]
-
-
-def _mean(report: Report, arm: Measured, name: str) -> Interval:
-    rows = np.flatnonzero(arm.sampled)
-    counts = arm.equal_counts(rows)
-    values = _values(name, counts.n, counts.c)
-    weights = report.draws.of(tuple(arm.problems[i] for i in rows))
-    return mean_interval(values, weights, report.settings.prob, "problem bootstrap")
+    values = []
+    for name in report.settings.statistics:
+        for arm in report.compared:
+            if arm.sampled.any():
+                counts = arm.equal_counts(arm.rows)
+                mean = report.mean(_values(name, counts.n, counts.c), arm.sampled_problems)
+                values.append((arm, plugins.label(name), mean))
+    return values
 
 
 def _values(name: str, n: NDArray[np.int64], c: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -58,29 +53,24 @@ def own_frame(report: Report) -> pd.DataFrame:
         {
             **arm.key,
             "statistic": name,
-            "value": float(value.estimate),
-            "lower": float(value.lower),
-            "upper": float(value.upper),
+            **bounded("value", value),
             "sound": bool(value.sound),
         }
         for arm, name, value in own_statistics(report)
     )
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """One table over all of them."""
     rows = [
         [name, arm.problem_set, arm.label, percent(float(value.estimate)),
-         f"{percent(float(value.lower))} to {percent(float(value.upper))}"]
+         f"{percent(value.low)} to {percent(value.high)}"]
         for arm, name, value in own_statistics(report)
     ]  # fmt: skip
-    if not rows:
-        return []
-    heads = ["statistic", "problem set", "arm", "mean", "interval"]
-    return [
-        el("h3", "Statistics of this study"),
-        table("Means over problems, percent", heads, rows),
-    ]
+    if rows:
+        heads = ["statistic", "problem set", "arm", "mean", "interval"]
+        yield el("h3", "Statistics of this study")
+        yield table("Means over problems, percent", heads, rows)
 
 
 ASPECT = Aspect(

@@ -9,15 +9,14 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.draw.axes import k_axis, percent_axis
-from rlbhpc.report.draw.chart import Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import UNSOUND, bounds
+from rlbhpc.report.phrases import UNSOUND, bounds_at
 
 # Columns of k in a table, the largest among them.
 _COLUMNS = 6
@@ -51,9 +50,7 @@ def pass_at_k_chart(sets: dict[str, list[Measured]], colours: Colours) -> Chart:
     every = [arm for arms in sets.values() for arm in arms]
     reach = max(int(arm.curve.k[-1]) for arm in every if arm.curve)
     panels = [_panel(name, arms, reach, colours) for name, arms in sets.items()]
-    names = dict.fromkeys(arm.arm for arm in every)
-    legend = tuple(Key(name, colours[name], colours.dash(name)) for name in names)
-    return Chart(panels, lambda: curves_frame(every), legend)
+    return Chart(panels, lambda: curves_frame(every), colours.legend(arm.arm for arm in every))
 
 
 def _panel(set_name: str, arms: list[Measured], reach: int, colours: Colours) -> Panel:
@@ -62,14 +59,13 @@ def _panel(set_name: str, arms: list[Measured], reach: int, colours: Colours) ->
     for arm in arms:
         if arm.curve is None:
             continue
-        k, interval, colour = arm.curve.k, arm.curve.interval, colours[arm.arm]
-        values = 100 * interval.estimate
-        panel.band(k, 100 * interval.lower, 100 * interval.upper, colour, 0.12)
-        panel.line(k, values, colour, name=arm.arm, dash=colours.dash(arm.arm))
-        panel.end(float(values[-1]), arm.arm, colour)
+        name, colour = arm.arm, colours[arm.arm]
+        k, values = arm.curve.k, 100 * arm.curve.interval.estimate
+        panel.curve(k, arm.curve.interval, colour, name, dash=colours.dash(name), opacity=0.12)
+        panel.end(float(values[-1]), name, colour)
         if 4 < k[-1] < reach:
             quarter = k[-1] / 4
-            panel.points(quarter, np.interp(quarter, k, values), colour, name=f"{arm.arm}, n/4")
+            panel.points(quarter, np.interp(quarter, k, values), colour, name=f"{name}, n/4")
     return panel
 
 
@@ -79,9 +75,7 @@ def curves_frame(measured: Sequence[Measured]) -> pd.DataFrame:
         {
             **arm.key,
             "k": arm.curve.k,
-            "pass_at_k": arm.curve.interval.estimate,
-            "lower": arm.curve.interval.lower,
-            "upper": arm.curve.interval.upper,
+            **bounded("pass_at_k", arm.curve.interval),
             "sound": arm.curve.interval.sound,
             "problems": arm.curve.support,
             "at_most_quarter_n": arm.curve.informative,
@@ -91,25 +85,27 @@ def curves_frame(measured: Sequence[Measured]) -> pd.DataFrame:
     )
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """The curves in numbers, problem set by problem set."""
-    nodes: list[Node] = [
-        pass_at_k_table(report, f"pass@k on {set_name}, percent", arms)
-        for set_name, arms in report.by_set([m for m in report.measured if m.curve])
-    ]
-    return [*nodes, el("p", UNSOUND, class_="soft")] if nodes else []
+    for set_name, arms in report.by_set(_with_curves(report)):
+        yield pass_at_k_table(report, f"pass@k on {set_name}, percent", arms)
+    if _with_curves(report):
+        yield note(UNSOUND)
+
+
+def _with_curves(report: Report) -> list[Measured]:
+    return [arm for arm in report.measured if arm.curve]
 
 
 def pass_at_k_table(report: Report, caption: str, arms: Sequence[Measured]) -> ET.Element:
     """Show pass@k of some arms with intervals, the largest k always in sight."""
     reach = max(int(arm.curve.k[-1]) for arm in arms if arm.curve)
     sizes = thinned(report.k(reach))
-    rows: list[list[Cell]] = []
-    for arm in arms:
-        assert arm.curve is not None
-        place = {k: i for i, k in enumerate(arm.curve.k.tolist())}
-        cells = [bounds(arm.curve.interval, place[k]) if k in place else "–" for k in sizes]
-        rows.append([arm.label, int(arm.sampled.sum()), *cells])
+    rows: list[list[Cell]] = [
+        [arm.label, len(arm.rows), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
+        for arm in arms
+        if arm.curve
+    ]
     return table(caption, ["arm", "problems", *(f"k = {k:,}" for k in sizes)], rows, last=True)
 
 
@@ -121,7 +117,7 @@ def thinned(sizes: Sequence[int], most: int = _COLUMNS) -> list[int]:
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, arms in report.by_set([m for m in report.measured if m.curve]):
+    for set_name, arms in report.by_set(_with_curves(report)):
         yield f"pass_at_k-{set_name}", pass_at_k_chart({set_name: arms}, report.colours)
 
 

@@ -12,14 +12,13 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, charts_by_set, once
+from rlbhpc.report.columns import stacked
 from rlbhpc.report.draw.axes import log_axis, row_axis, step_axis
-from rlbhpc.report.draw.chart import INK, Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.memo import once
 from rlbhpc.stats.perplexities import Spread, perplexity, perplexity_over_steps, spread
 from rlbhpc.store.cube_schema import SCORES
 from rlbhpc.verify.verdict import Status
@@ -87,32 +86,28 @@ class Evolution:
 def scored(report: Report) -> list[Scored]:
     """Read every combination of texts and model that was scored."""
     combinations = []
-    for node in report.tree.subtree:
-        if node.attrs.get("kind") != SCORES:
-            continue
-        group = node.to_dataset().transpose("problem", "sample", "step", "scorer_step")
+    for group in report.groups(SCORES):
+        group = group.transpose("problem", "sample", "step", "scorer_step")
         values = perplexity(group["logprob_sum"].values, group["n_tokens"].values)
-        names = [str(group[name].item()) for name in ("problem_set", "source", "scorer")]
+        set_name, source, scorer = (
+            str(group[name].item()) for name in ("problem_set", "source", "scorer")
+        )
         for i, step in enumerate(group["step"].values.tolist()):
             for j, scorer_step in enumerate(group["scorer_step"].values.tolist()):
                 part = values[:, :, i, j]
                 if not np.isnan(part).all():
-                    right = _right(report, group, names[0], names[1], step)
-                    combinations.append(
-                        Scored(names[0], names[1], step, names[2], scorer_step, part, right)
-                    )
+                    right = _right(report, group, (source, set_name, step))
+                    scores = Scored(set_name, source, step, scorer, scorer_step, part, right)
+                    combinations.append(scores)
     return combinations
 
 
-def _right(
-    report: Report, group: xr.Dataset, problem_set: str, source: str, step: int
-) -> NDArray[np.bool_]:
+def _right(report: Report, group: xr.Dataset, source: tuple[str, str, int]) -> NDArray[np.bool_]:
     """Which texts of a group of scores are right answers of their arm."""
     problems, places = group["problem"].values.tolist(), group["sample"].values
     right = np.zeros((len(problems), len(places)), bool)
     for arm in report.measured:
-        same = (arm.arm, arm.problem_set, arm.step) == (source, problem_set, step)
-        if same and arm.verdicts is not None:
+        if (arm.arm, arm.problem_set, arm.step) == source and arm.verdicts is not None:
             rows, deep = arm.rows_of(problems), places < arm.verdicts.shape[1]
             verdicts = arm.verdicts[np.ix_(rows, places[deep])]
             right[:, deep] = (verdicts == Status.RIGHT) & (rows >= 0)[:, None]
@@ -159,9 +154,8 @@ def _name(name: str, step: int) -> str:
     return f"{name}, step {step}" if step else name
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Texts under the models that scored them, then over training, set by set."""
-    nodes: list[Node] = []
     for set_name in report.problem_sets:
         scores = [s for s in scored(report) if s.problem_set == set_name]
         if scores:
@@ -169,24 +163,18 @@ def section(report: Report) -> list[Node]:
                 "Perplexity of stored responses under the models that scored them, at temperature "
                 "1, prompt excluded, end-of-text included. Dot: median; line: quartiles."
             )
-            chart = perplexity_chart(scores, report.colours)
-            nodes += [
-                el("h3", f"{set_name}: perplexity"),
-                figure(caption, chart),
-                _spreads(scores, set_name),
-            ]
+            yield el("h3", f"{set_name}: perplexity")
+            yield figure(caption, perplexity_chart(scores, report.colours))
+            yield _spreads(scores, set_name)
         lines = [line for line in evolutions(report) if line.problem_set == set_name]
         if lines:
             caption = (
                 "Perplexity over training: median of the first 32 responses of a problem, mean "
                 "over problems that have responses at every step; thin lines are single problems."
             )
-            nodes += [
-                el("h3", f"{set_name}: perplexity over training"),
-                figure(caption, perplexity_steps_chart(lines, report.colours)),
-                _ends(lines, set_name),
-            ]
-    return nodes
+            yield el("h3", f"{set_name}: perplexity over training")
+            yield figure(caption, perplexity_steps_chart(lines, report.colours))
+            yield _ends(lines, set_name)
 
 
 def perplexity_chart(scores: Sequence[Scored], colours: Colours) -> Chart:
@@ -243,20 +231,18 @@ def perplexity_steps_chart(lines: Sequence[Evolution], colours: Colours) -> Char
 
 def perplexity_steps_frame(lines: Sequence[Evolution]) -> pd.DataFrame:
     """Mean over problems of median perplexity, one row per pair and step."""
-    rows = [
+    return stacked(
         {
             "problem_set": line.problem_set,
             "source": line.source,
             "scorer": line.scorer,
             "over": line.over,
-            "step": step,
-            "perplexity": value,
-            "problems": int((~np.isnan(each)).sum()),
+            "step": line.steps,
+            "perplexity": line.values,
+            "problems": (~np.isnan(line.each)).sum(axis=1),
         }
         for line in lines
-        for step, value, each in zip(line.steps, line.values.tolist(), line.each, strict=True)
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def _spreads(scores: list[Scored], set_name: str) -> Node:
@@ -293,17 +279,8 @@ def _ends(lines: list[Evolution], set_name: str) -> Node:
     return table(f"Perplexity on {set_name} from the first to the last step", heads, rows)
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, parts in report.by_set(scored(report)):
-        yield f"perplexity-{set_name}", perplexity_chart(parts, report.colours)
-
-
-def step_charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, parts in report.by_set(evolutions(report)):
-        yield f"perplexity_over_steps-{set_name}", perplexity_steps_chart(parts, report.colours)
-
+charts = charts_by_set("perplexity", scored, perplexity_chart)
+step_charts = charts_by_set("perplexity_over_steps", evolutions, perplexity_steps_chart)
 
 ASPECT = Aspect(
     Part.RESPONSES,

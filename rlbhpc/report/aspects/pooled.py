@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspects.conclusions import found
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds
 from rlbhpc.stats import Answer, Interval
 from rlbhpc.stats.decision import decide, supporting
-from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.seeds import seeds_curve
 
 
@@ -138,19 +138,17 @@ def _mean(report: Report, names: tuple[str, str, str], pairs: list[Comparison]) 
 
 
 def _at(report: Report, pair: Comparison, k: int) -> Interval:
-    base, trained = pair.base.counts[pair.rows[0]], pair.trained.counts[pair.rows[1]]
-    difference = trained.pass_at_k([1, k]) - base.pass_at_k([1, k])
-    return paired_interval(difference, report.draws.of(pair.problems), report.settings.prob)
+    sides = pair.sides
+    difference = sides.trained.pass_at_k([1, k]) - sides.base.pass_at_k([1, k])
+    return report.paired(difference, pair.problems)
 
 
 def answers(report: Report) -> list[Node]:
     """What stands below the matrix."""
     nodes: list[Node] = []
     for recipe in recipes(report):
-        sentences = " ".join(recipe.words)
-        nodes.append(
-            el("p", el("strong", f"{recipe.title}: {recipe.answer.word}."), f" {sentences}")
-        )
+        head = el("strong", f"{recipe.title}: {recipe.answer.word}.")
+        nodes.append(el("p", head, f" {' '.join(recipe.words)}"))
     rows: list[list[Cell]] = [
         [mean.name, mean.trained, mean.base, len(mean.sets), mean.k,
          bounds(mean.first, sign=True), bounds(mean.last, sign=True)]
@@ -180,7 +178,7 @@ def lines(report: Report) -> list[str]:
 
 def recipes_frame(pooled: list[Recipe]) -> pd.DataFrame:
     """One row per recipe and problem set."""
-    return pd.DataFrame([_row(recipe) for recipe in pooled])
+    return pd.DataFrame(_row(recipe) for recipe in pooled)
 
 
 def _row(recipe: Recipe) -> dict[str, object]:
@@ -192,18 +190,10 @@ def _row(recipe: Recipe) -> dict[str, object]:
         "recipe": recipe.name,
         "arms": " ".join(recipe.arms),
         "answer": str(answer.word),
-        "lost": str(answer.lost.verdict),
-        "lost_share": answer.lost.estimate,
-        "lost_low": answer.lost.low,
-        "lost_high": answer.lost.high,
-        "gained": str(answer.gained.verdict),
-        "gained_share": answer.gained.estimate,
-        "gained_low": answer.gained.low,
-        "gained_high": answer.gained.high,
+        **found("lost", answer.lost),
+        **found("gained", answer.gained),
         "k": answer.k,
-        "difference": float(answer.net.estimate),
-        "lower": answer.net.low,
-        "upper": answer.net.high,
+        **bounded("difference", answer.net),
         "sd_seeds": spread.seeds if spread else math.nan,
         "sd_problems": spread.problems if spread else math.nan,
         "sd_rest": spread.rest if spread else math.nan,
@@ -213,20 +203,16 @@ def _row(recipe: Recipe) -> dict[str, object]:
 def means_frame(pooled: list[Mean]) -> pd.DataFrame:
     """One row per mean and pair of arms."""
     return pd.DataFrame(
-        [
-            {
-                "mean": mean.name,
-                "problem_sets": " ".join(mean.sets),
-                "base": mean.base,
-                "trained": mean.trained,
-                "k": k,
-                "difference": float(interval.estimate),
-                "lower": interval.low,
-                "upper": interval.high,
-            }
-            for mean in pooled
-            for k, interval in ((1, mean.first), (mean.k, mean.last))
-        ]
+        {
+            "mean": mean.name,
+            "problem_sets": " ".join(mean.sets),
+            "base": mean.base,
+            "trained": mean.trained,
+            "k": k,
+            **bounded("difference", interval),
+        }
+        for mean in pooled
+        for k, interval in ((1, mean.first), (mean.k, mean.last))
     )
 
 

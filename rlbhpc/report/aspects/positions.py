@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.draw.axes import Axis, log_axis
-from rlbhpc.report.draw.chart import Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report, read_study
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import ends
 from rlbhpc.report.stored import TOKENS, has_samples, read, some_problems
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position
-from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.store.tokens import ONE_IN, in_lot
 
 #: Tokens of each part.
@@ -87,11 +85,9 @@ def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Positions | None:
     if long["problem"].nunique() < 2:
         return None
     groups = long.groupby("problem", sort=False)
-    weights = report.draws.of(tuple(groups.groups))
     sizes = groups.size().to_numpy()
     parts = {
-        name: _exp(ratio_interval(groups[name].sum(), sizes, weights, report.settings.prob))
-        for name in PARTS
+        name: _exp(report.ratio(groups[name].sum(), sizes, tuple(groups.groups))) for name in PARTS
     }
     return Positions(arm, parts, len(long), len(sizes), len(logs) - len(long))
 
@@ -102,9 +98,8 @@ def _exp(log: Interval) -> Interval:
     return replace(log, estimate=estimate, lower=lower, upper=upper)
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Perplexity by position, problem set by problem set."""
-    nodes: list[Node] = []
     for set_name, arms in report.by_set(positions(report)):
         caption = (
             f"Perplexity of the first, the middle and the last {WINDOW} tokens of a response "
@@ -117,27 +112,22 @@ def section(report: Report) -> list[Node]:
             for arm in arms
         ]  # fmt: skip
         heads = ["arm", "problems", "responses", "too short", *PARTS]
-        nodes += [
-            el("h3", f"{set_name}: perplexity by position"),
-            *(el("p", _where(arm)) for arm in arms),
-            figure(caption, positions_chart(arms, report.colours)),
-            table(f"Perplexity on {set_name} by position, geometric mean", heads, rows),
-            el(
-                "p",
-                "Where two models differ tells whether training changed how a response starts or "
-                f"how it is carried out. Responses of fewer than {3 * WINDOW} tokens are too short "
-                "for three parts and are left out.",
-                class_="soft",
-            ),
-        ]
-    return nodes
+        yield el("h3", f"{set_name}: perplexity by position")
+        yield from (el("p", _where(arm)) for arm in arms)
+        yield figure(caption, positions_chart(arms, report.colours))
+        yield table(f"Perplexity on {set_name} by position, geometric mean", heads, rows)
+        yield note(
+            "Where two models differ tells whether training changed how a response starts or "
+            f"how it is carried out. Responses of fewer than {3 * WINDOW} tokens are too short "
+            "for three parts and are left out."
+        )
 
 
 def _where(arm: Positions) -> str:
     """Say in words where a model is surest."""
     by_value = sorted(arm.parts, key=lambda name: float(arm.parts[name].estimate))
     surest, least = by_value[0], by_value[-1]
-    clear = float(arm.parts[surest].upper) < float(arm.parts[least].lower)
+    clear = arm.parts[surest].high < arm.parts[least].low
     if not clear:
         return f"{arm.of.label} is about as sure of itself at all three places."
     return (
@@ -164,7 +154,7 @@ def positions_chart(arms: Sequence[Positions], colours: Colours) -> Chart:
         panel.line(place, middle, colour, dash=colours.dash(name), width=1.2)
         panel.points(place, middle, colour, low, high, name=name)
         panel.end(middle[-1], name, colour)
-    legend = tuple(Key(arm.of.arm, colours[arm.of.arm], colours.dash(arm.of.arm)) for arm in arms)
+    legend = colours.legend(arm.of.arm for arm in arms)
     return Chart([panel], lambda: positions_frame(arms), legend)
 
 
@@ -174,9 +164,7 @@ def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:
         {
             **arm.of.key,
             "part": name,
-            "perplexity": float(value.estimate),
-            "lower": float(value.lower),
-            "upper": float(value.upper),
+            **bounded("perplexity", value),
             "responses": arm.responses,
             "too_short": arm.short,
         }

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.draw.axes import k_axis, percent_axis
-from rlbhpc.report.draw.chart import Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Interval, Word, k_grid
 from rlbhpc.stats.prompts import PromptSpread, prompt_spread
@@ -95,7 +93,7 @@ def _spread(report: Report, by_prompt: dict[str, Measured]) -> Prompts | None:
         return None
     counts = {name: arm.counts[arm.rows_of(problems)] for name, arm in by_prompt.items()}
     reach = min(arm.reach for arm in counts.values())
-    spread = prompt_spread(counts, report.draws.of(problems), k_grid(reach), report.settings.prob)
+    spread = prompt_spread(counts, report.weights(problems), k_grid(reach), report.settings.prob)
     return Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
 
 
@@ -118,35 +116,25 @@ def under_prompts(report: Report) -> list[UnderPrompt]:
     return [answer for group in several for answer in group]
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Show how far the template reaches, and whether the answer hangs on it."""
-    nodes: list[Node] = []
-    for set_name in report.problem_sets:
-        models = [model for model in prompts(report) if model.problem_set == set_name]
-        if models:
-            caption = (
-                "pass@k of each model under all its prompts, each with its name at the right; the "
-                "rest of the sampling setting is the same. Dashed: a base."
-            )
-            nodes += [
-                el("h3", f"{set_name}: prompt sensitivity"),
-                *(el("p", _reach(model)) for model in models),
-                figure(caption, prompts_chart(models, report.colours)),
-                _spreads(models, set_name),
-            ]
-        answers = [answer for answer in under_prompts(report) if answer.problem_set == set_name]
-        if models and answers:
-            nodes.append(_under_prompts(answers, set_name))
-    if nodes:
-        nodes.append(
-            el(
-                "p",
-                "Best minus worst is the largest of several differences and so a little too "
-                "large; its interval holds for the two prompts that came out best and worst.",
-                class_="soft",
-            )
+    for set_name, models in report.by_set(prompts(report)):
+        caption = (
+            "pass@k of each model under all its prompts, each with its name at the right; the "
+            "rest of the sampling setting is the same. Dashed: a base."
         )
-    return nodes
+        yield el("h3", f"{set_name}: prompt sensitivity")
+        yield from (el("p", _reach(model)) for model in models)
+        yield figure(caption, prompts_chart(models, report.colours))
+        yield _spreads(models, set_name)
+        answers = [answer for answer in under_prompts(report) if answer.problem_set == set_name]
+        if answers:
+            yield _under_prompts(answers, set_name)
+    if prompts(report):
+        yield note(
+            "Best minus worst is the largest of several differences and so a little too "
+            "large; its interval holds for the two prompts that came out best and worst."
+        )
 
 
 def prompts_chart(models: Sequence[Prompts], colours: Colours) -> Chart:
@@ -173,9 +161,7 @@ def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:
             "prompt": name,
             "k": model.spread.k,
             "pass_at_k": values,
-            "best_minus_worst": model.spread.spread.estimate,
-            "lower": model.spread.spread.lower,
-            "upper": model.spread.spread.upper,
+            **bounded("best_minus_worst", model.spread.spread),
             "sound": model.spread.spread.sound,
         }
         for model in models

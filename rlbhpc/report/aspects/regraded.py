@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis
-from rlbhpc.report.draw.chart import DOTTED, Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.axes import k_axis, percent_axis, points_axis
+from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Pair, Report, gather
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent, several
 from rlbhpc.report.stored import has_samples, read
 from rlbhpc.stats import Counts, Interval, difference_curve
@@ -109,7 +107,7 @@ def _regraded(report: Report, other: Report, own: Measured, new: Measured) -> Re
         return None
     n = both.sum(axis=1)[rows]
     counts = [Counts.of(n, r.sum(axis=1)[rows]) for r in right]
-    weights = report.draws.of(tuple(own.problems[i] for i in rows))
+    weights = report.weights(tuple(own.problems[i] for i in rows))
     curve = difference_curve(counts[0], counts[1], weights, prob=report.settings.prob)
     solved = [side.solved for side in counts]
     return Regraded(
@@ -134,49 +132,42 @@ def _grader(report: Report, arm: Measured) -> str:
     return ", ".join(sorted(name for name in names if name))
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Compare two graders, sample by sample and in what they say; nothing without a second."""
     arms = verdicts(report).arms
     if not arms:
-        return []
-    nodes: list[Node] = [
-        el("h3", "Another grader"),
-        el("p", _graders(arms)),
-        *(el("p", _answer(own, other)) for own, other in verdicts(report).answers),
-    ]
+        return
+    yield el("h3", "Another grader")
+    yield el("p", _graders(arms))
+    yield from (el("p", _answer(own, other)) for own, other in verdicts(report).answers)
     changed = [arm for arm in arms if arm.gained or arm.lost]
     if len(changed) < len(arms):
         same = ", ".join(arm.of.label for arm in arms if not (arm.gained or arm.lost))
-        nodes.append(el("p", f"Of {same} they judge every sample alike.", class_="soft"))
+        yield note(f"Of {same} they judge every sample alike.")
     for set_name, set_arms in report.by_set(changed):
         caption = (
             "Left: pass@k of the same samples under the run's grader (solid) and the other "
             "(dotted). Right: other minus own, paired over problems, with intervals. What a "
             "lenient grader accepts by mistake grows with k."
         )
-        nodes += [
-            figure(caption, regraded_chart(set_arms, report.colours)),
-            _table(set_arms, set_name),
-        ]
-    return nodes
+        yield figure(caption, regraded_chart(set_arms, report.colours))
+        yield _table(set_arms, set_name)
 
 
 def regraded_chart(arms: Sequence[Regraded], colours: Colours) -> Chart:
     """Draw both curves of each arm on the left, and other minus own grader on the right."""
     x = k_axis(max(int(arm.k[-1]) for arm in arms))
-    limits = [100 * side for arm in arms for side in (arm.difference.lower, arm.difference.upper)]
     curves = Panel(x, percent_axis("pass@k, % (dotted: other grader)"))
-    difference = Panel(x, linear_axis(limits, "other − own grader, points", zero=True))
+    y = points_axis([arm.difference for arm in arms], "other − own grader, points")
+    difference = Panel(x, y)
     difference.level(0)
     for arm in arms:
         name, colour, (own, other) = arm.of.arm, colours[arm.of.arm], arm.rates
         curves.line(arm.k, 100 * own, colour, name=name)
         curves.line(arm.k, 100 * other, colour, name=f"{name}, other grader", dash=DOTTED)
         curves.end(100 * float(own[-1]), name, colour)
-        change = arm.difference
-        difference.band(arm.k, 100 * change.lower, 100 * change.upper, colour)
-        difference.line(arm.k, 100 * change.estimate, colour, name=name)
-        difference.end(100 * float(change.estimate[-1]), name, colour)
+        difference.curve(arm.k, arm.difference, colour, name)
+        difference.end(100 * float(arm.difference.estimate[-1]), name, colour)
     return Chart([curves, difference], lambda: regraded_frame(arms))
 
 
@@ -188,9 +179,7 @@ def regraded_frame(arms: Sequence[Regraded]) -> pd.DataFrame:
             "k": arm.k,
             "own": arm.rates[0],
             "other": arm.rates[1],
-            "difference": arm.difference.estimate,
-            "lower": arm.difference.lower,
-            "upper": arm.difference.upper,
+            **bounded("difference", arm.difference),
             "own_grader": arm.graders[0],
             "other_grader": arm.graders[1],
         }

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Errand, Part, once
 from rlbhpc.report.aspects.pass_at_k import thinned
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import Errand, once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import (
     Interval,
@@ -26,7 +25,6 @@ from rlbhpc.stats import (
     pass_hat_k,
 )
 from rlbhpc.stats.fixed import FixedCurve, fixed_curve
-from rlbhpc.stats.mean_interval import mean_interval
 
 #: Draws of the metrics that ask for all or most of them to be right.
 DRAWS: Final = 8
@@ -73,7 +71,6 @@ def reliability(report: Report) -> list[Reliability]:
 def _of(report: Report, arm: Measured, k: int, fixed: FixedCurve) -> Reliability:
     prob = report.settings.prob
     counts = arm.counts[arm.rows]
-    weights = report.draws.of(arm.sampled_problems)
     equal = arm.equal_counts(arm.rows)
     alike, row, _ = equal.alike()
     n, c = alike.n, alike.c
@@ -83,49 +80,35 @@ def _of(report: Report, arm: Measured, k: int, fixed: FixedCurve) -> Reliability
         f"G-Pass@{k}, τ = .5": g_pass_at_k(n, c, k, 0.5)[row],
         f"mG-Pass@{k}": mg_pass_at_k(n, c, k)[row],
     }
-    values = {
-        name: mean_interval(value, weights, prob, "problem bootstrap")
-        for name, value in means.items()
-    }
-    outcomes = _outcomes(arm, arm.rows)
-    if outcomes is not None:
-        values["Bayes@N"] = bayes_at_n(outcomes).interval(prob=prob)
+    values = {name: report.mean(each, arm.sampled_problems) for name, each in means.items()}
+    # Every sample of every problem has to be known, and of all problems equally many.
+    if arm.verdicts is not None and len({*equal.n.tolist()}) == 1:
+        right = arm.right[arm.rows][arm.judged[arm.rows]].reshape(len(arm.rows), -1)
+        values["Bayes@N"] = bayes_at_n(right.astype(np.int64)).interval(prob=prob)
     threshold = float(detection_threshold([counts.reach], prob)[0])
     return Reliability(arm, k, values, fixed, threshold)
 
 
-def _outcomes(arm: Measured, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Right or not of every sample; None unless all problems have equally many, each known."""
-    if arm.verdicts is None or len({*arm.equal_counts(rows).n.tolist()}) != 1:
-        return None
-    right = arm.right[rows][arm.judged[rows]]
-    return np.asarray(right.reshape(len(rows), -1), np.int64)
-
-
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Metrics, then pass@k of exactly these problems, set by set."""
-    nodes: list[Node] = []
     for set_name, arms in report.by_set(reliability(report)):
         names = list(dict.fromkeys(name for arm in arms for name in arm.values))
         rows: list[list[Cell]] = [
             [arm.of.label, *(bounds(arm.values[n]) if n in arm.values else None for n in names)]
             for arm in arms
         ]
-        nodes += [
-            el("h3", f"{set_name}: reliability"),
-            table(f"Reliability on {set_name}, percent", ["arm", *names], rows),
-            _exactly_these(report, arms, set_name),
-        ]
-    if not nodes:
-        return []
-    words = (
-        "pass^k: all of k right. G-Pass: at least half of them. mG-Pass: the mean over shares "
-        "above a half. Bayes@N: pass@1 of exactly these problems under a flat prior on each rate. "
-        "Intervals of exactly these problems hold the noise of sampling alone, not the choice of "
-        "problems. *: from fitted distributions, since no unbiased variance exists for k above "
-        "n/2. Problems with a success rate below the one under “hidden below” may look unsolvable."
-    )
-    return [*nodes, el("p", words, class_="soft")]
+        yield el("h3", f"{set_name}: reliability")
+        yield table(f"Reliability on {set_name}, percent", ["arm", *names], rows)
+        yield _exactly_these(report, arms, set_name)
+    if reliability(report):
+        yield note(
+            "pass^k: all of k right. G-Pass: at least half of them. mG-Pass: the mean over shares "
+            "above a half. Bayes@N: pass@1 of exactly these problems under a flat prior on each "
+            "rate. Intervals of exactly these problems hold the noise of sampling alone, not the "
+            "choice of problems. *: from fitted distributions, since no unbiased variance exists "
+            "for k above n/2. Problems with a success rate below the one under “hidden below” may "
+            "look unsolvable."
+        )
 
 
 def _exactly_these(report: Report, arms: list[Reliability], set_name: str) -> Node:
@@ -152,9 +135,7 @@ def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:
         {
             **arm.of.key,
             "metric": name,
-            "value": float(value.estimate),
-            "lower": float(value.lower),
-            "upper": float(value.upper),
+            **bounded("value", value),
             "sound": bool(value.sound),
         }
         for arm in arms

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.report.stored import has_samples, read, some_problems
 from rlbhpc.stats import Interval
 from rlbhpc.stats.diversity import collisions, duplicates
-from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.verify.verdict import Status
 
 
@@ -74,11 +73,10 @@ def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
     each = [duplicates(group["text"].to_numpy()) for _, group in groups]
     twice = frame[frame.duplicated(["problem", "text"])]
     # A subset of the problems has weights of its own.
-    weights = report.draws.of(tuple(groups.groups))
+    ids = tuple(groups.groups)
     n = np.array([problem.n for problem in each])
-    prob, how = report.settings.prob, "problem bootstrap"
-    distinct = mean_interval(np.array([p.distinct for p in each]) / n, weights, prob, how)
-    effective = mean_interval(np.array([p.effective_n for p in each]) / n, weights, prob, how)
+    distinct = report.mean(np.array([p.distinct for p in each]) / n, ids)
+    effective = report.mean(np.array([p.effective_n for p in each]) / n, ids)
     longest = int(twice["n_tokens"].max()) if len(twice) else 0
     repeated = [
         collisions(group["text"].to_numpy(), group["logprob_sum"].to_numpy(), len(each))
@@ -100,9 +98,8 @@ def as_stored(report: Report, arm: Measured) -> bool:
     return entry is not None and entry.sampling.temperature == 1 and entry.sampling.top_p == 1
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Show whether samples that should be independent are."""
-    nodes: list[Node] = []
     for set_name, arms in report.by_set(repeats(report)):
         rows: list[list[Cell]] = [
             [arm.of.label, arm.problems, arm.responses, bounds(arm.distinct),
@@ -112,23 +109,16 @@ def section(report: Report) -> list[Node]:
         heads = ["arm", "problems read", "responses", "distinct, %", "effective n, % of n",
                  "longest repeated, tokens"]  # fmt: skip
         caption = f"Responses on {set_name} that repeat another letter by letter"
-        nodes += [
-            el("h3", f"{set_name}: repeated responses"),
-            el("p", _independent(arms)),
-            table(caption, heads, rows),
-        ]
-    if nodes:
-        nodes.append(
-            el(
-                "p",
-                "Effective n is n² / Σ m² for responses that occur m times: how varied they are. "
-                "Independent draws from a model that is sure of itself repeat legitimately, and "
-                "pass@k is right for them. Only responses too improbable to come up twice mean "
-                "that seeds were used twice, and pass@k then claims more samples than there are.",
-                class_="soft",
-            )
+        yield el("h3", f"{set_name}: repeated responses")
+        yield el("p", _independent(arms))
+        yield table(caption, heads, rows)
+    if repeats(report):
+        yield note(
+            "Effective n is n² / Σ m² for responses that occur m times: how varied they are. "
+            "Independent draws from a model that is sure of itself repeat legitimately, and "
+            "pass@k is right for them. Only responses too improbable to come up twice mean "
+            "that seeds were used twice, and pass@k then claims more samples than there are."
         )
-    return nodes
 
 
 def _independent(arms: list[Repeats]) -> str:
@@ -170,11 +160,8 @@ def repeats_frame(arms: Sequence[Repeats]) -> pd.DataFrame:
             "equal_pairs": arm.pairs,
             "expected_pairs": arm.expected,
             "copies": arm.copies,
-        }
-        | {
-            f"{name}{end}": float(getattr(value, field))
-            for name, value in (("distinct", arm.distinct), ("effective", arm.effective))
-            for end, field in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper"))
+            **bounded("distinct", arm.distinct, "distinct_"),
+            **bounded("effective", arm.effective, "effective_"),
         }
         for arm in arms
     )

@@ -10,19 +10,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, charts_by_set, once
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis, step_axis
-from rlbhpc.report.draw.chart import Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import ends
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
-from rlbhpc.stats.ratio import ratio_interval
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Responses:
 def responses(report: Report) -> list[Responses]:
     """Measure lengths and entropies of every arm and step that has samples."""
     measures = []
-    prob = report.settings.prob
     for arm, (tokens, entropy) in cells(report, report.measured, ("n_tokens", "entropy_sum")):
         counted = arm.judged & (tokens > 0)
         has_entropy = counted & ~np.isnan(entropy)
@@ -53,17 +50,11 @@ def responses(report: Report) -> list[Responses]:
         lengths = _sums(tokens, counted)[arm.rows]
         lengths_known = lengths if every_known else _sums(tokens, has_entropy)[arm.rows]
         entropies = _sums(entropy, has_entropy)[arm.rows]
-        weights = report.draws.of(arm.sampled_problems)
         with np.errstate(invalid="ignore"):
             cost = lengths / responses
-        measures.append(
-            Responses(
-                arm,
-                ratio_interval(entropies, lengths_known, weights, prob),
-                ratio_interval(lengths, responses, weights, prob),
-                cost,
-            )
-        )
+        per_token = report.ratio(entropies, lengths_known, arm.sampled_problems)
+        per_response = report.ratio(lengths, responses, arm.sampled_problems)
+        measures.append(Responses(arm, per_token, per_response, cost))
     return measures
 
 
@@ -80,9 +71,8 @@ def of_compared(report: Report) -> list[Responses]:
     return [measure for measure in responses(report) if id(measure.of) in compared]
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Entropy and length, problem set by problem set."""
-    nodes: list[Node] = []
     for set_name, measures in report.by_set(responses(report)):
         caption = (
             "Entropy of the next token over all response tokens, at the sampling temperature "
@@ -93,12 +83,9 @@ def section(report: Report) -> list[Node]:
             [m.of.arm, m.of.step, ends(m.entropy, 3), ends(m.tokens, 0)] for m in measures
         ]
         heads = ["arm", "step", "entropy, nat per token", "tokens per response"]
-        nodes += [
-            el("h3", f"{set_name}: entropy and length"),
-            figure(caption, entropy_chart(measures, report.colours)),
-            table(f"Entropy and length on {set_name}", heads, rows),
-        ]
-    return nodes
+        yield el("h3", f"{set_name}: entropy and length")
+        yield figure(caption, entropy_chart(measures, report.colours))
+        yield table(f"Entropy and length on {set_name}", heads, rows)
 
 
 def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
@@ -108,22 +95,17 @@ def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
         lines.setdefault(measure.of.arm, []).append(measure)
     k = min((int(m.of.curve.k[-1]) for m in measures if m.of.curve), default=1)
     x = step_axis([m.of.step for m in measures])
-    panels = [
-        _over_steps(lines, name, label, colours, x)
-        for name, label in (
-            ("entropy", "entropy, nat per token"),
-            ("tokens", "tokens per response"),
-        )
-    ]
+    entropies = _over_steps(lines, "entropy", "entropy, nat per token", colours, x)
+    lengths = _over_steps(lines, "tokens", "tokens per response", colours, x)
     across = linear_axis([m.entropy.estimate for m in measures], "entropy, nat per token")
     against = Panel(across, percent_axis(f"pass@{k:,}, %"))
     for arm, line in lines.items():
         entropy = [float(m.entropy.estimate) for m in line]
-        solved = [100 * _pass_at(m, k) for m in line]
+        solved = [100 * float(m.of.pass_at(k).estimate) for m in line]
         against.line(entropy, solved, colours[arm], width=1)
         against.points(entropy[-1:], solved[-1:], colours[arm], name=arm)
-    legend = tuple(Key(arm, colours[arm], colours.dash(arm)) for arm in lines)
-    return Chart([*panels, against], lambda: responses_frame(measures), legend)
+    panels = [entropies, lengths, against]
+    return Chart(panels, lambda: responses_frame(measures), colours.legend(lines))
 
 
 def _over_steps(
@@ -147,42 +129,23 @@ def _over_steps(
     return panel
 
 
-def _pass_at(measure: Responses, k: int) -> float:
-    if measure.of.curve is None:
-        return float("nan")
-    place = int(np.searchsorted(measure.of.curve.k, k, "right")) - 1
-    return float(measure.of.curve.interval.estimate[place])
-
-
 def responses_frame(measures: Sequence[Responses]) -> pd.DataFrame:
     """Entropy and length with intervals, pass@1 and pass@K, one row per arm, step and set."""
-    rows = []
-    for measure in measures:
-        arm = measure.of
-        curve = arm.curve.interval.estimate if arm.curve else np.array([np.nan])
-        row: dict[str, object] = {
-            **arm.key,
+    return pd.DataFrame(
+        {
+            **measure.of.key,
+            **bounded("entropy", measure.entropy, "entropy_"),
+            **bounded("tokens", measure.tokens, "tokens_"),
+            "pass_at_1": measure.of.curve.interval.estimate[0],
+            "k": measure.of.curve.k[-1],
+            "pass_at_k": measure.of.curve.interval.estimate[-1],
         }
-        for name, interval in (("entropy", measure.entropy), ("tokens", measure.tokens)):
-            row |= {
-                name: float(interval.estimate),
-                f"{name}_lower": float(interval.lower),
-                f"{name}_upper": float(interval.upper),
-            }
-        row |= {
-            "pass_at_1": float(curve[0]),
-            "k": int(arm.curve.k[-1]) if arm.curve else 0,
-            "pass_at_k": float(curve[-1]),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
+        for measure in measures
+        if measure.of.curve
+    )
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, parts in report.by_set(responses(report)):
-        yield f"entropy-{set_name}", entropy_chart(parts, report.colours)
-
+charts = charts_by_set("entropy", responses, entropy_chart)
 
 ASPECT = Aspect(
     Part.TRAINING,

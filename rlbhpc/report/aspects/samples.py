@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import percent
 from rlbhpc.stats.verifier_floor import verifier_floor
@@ -19,7 +19,7 @@ from rlbhpc.stats.verifier_floor import verifier_floor
 RATES: Final = (1e-5, 1e-4, 1e-3)
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Count what was asked for, what came, and how it was judged."""
     rows: list[list[Cell]] = []
     for arm in report.measured:
@@ -30,21 +30,18 @@ def section(report: Report) -> list[Node]:
         )  # fmt: skip
     heads = ["arm", "set", "problems", "asked", "missing", "judged", "right", "no answer",
              "timeouts", "truncated", "failed", "verifier errors"]  # fmt: skip
-    words = (
+    yield table("What became of the samples", heads, rows)
+    yield note(
         "Judged samples are the n of every rate; no answer, timeouts of the verifier and truncated "
         "responses are among them and count as not right, unless they are. Missing and failed "
         "samples and verifier errors are left out, never counted as wrong. A dash: not known."
     )
-    notes = [el("ul", *(el("li", note) for note in report.notes))] if report.notes else []
-    return [
-        table("What became of the samples", heads, rows),
-        el("p", words, class_="soft"),
-        *notes,
-        *_verifier(report),
-    ]
+    if report.notes:
+        yield el("ul", *(el("li", text) for text in report.notes))
+    yield from _verifier(report)
 
 
-def _verifier(report: Report) -> list[Node]:
+def _verifier(report: Report) -> Iterator[Node]:
     """Shares that the verifier decides, and what its errors would make of large k."""
     rows: list[list[Cell]] = []
     for arm in report.measured:
@@ -58,21 +55,22 @@ def _verifier(report: Report) -> list[Node]:
              *(percent(float(floor)) for floor in floors)]
         )  # fmt: skip
     if not rows:
-        return []
+        return
     heads = ["arm", "set", "no answer, %", "timeouts, %", "truncated, %",
              *(f"f = {rate:g}" for rate in RATES)]  # fmt: skip
     caption = "Shares of judged samples; floor in percent that false positives at a rate f make"
-    words = (
+    yield el("h3", "The verifier")
+    yield table(caption, heads, rows)
+    yield note(
         "The floor is the pass@K, at the largest K that all problems have, of problems that are "
         "never solved, if the verifier accepts a wrong answer with probability f: 1 − (1 − f)^K. "
         "A curve that does not rise above the floor of the audited f shows nothing."
     )
-    return [el("h3", "The verifier"), table(caption, heads, rows), el("p", words, class_="soft")]
 
 
 def samples_frame(measured: Sequence[Measured]) -> pd.DataFrame:
     """What became of the samples, one row per arm, step and set; empty where it is not known."""
-    rows = [
+    return pd.DataFrame(
         {
             **arm.key,
             "problems": len(arm.problems),
@@ -82,8 +80,7 @@ def samples_frame(measured: Sequence[Measured]) -> pd.DataFrame:
             **asdict(arm.tally),
         }
         for arm in measured
-    ]
-    return pd.DataFrame(rows).convert_dtypes()
+    ).convert_dtypes()
 
 
 ASPECT = Aspect(

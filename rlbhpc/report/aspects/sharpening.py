@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,18 +10,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.repeats import as_stored
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, percent, signed
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
-from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.sharpening import sharpened
 
 #: Powers of the probability, and samples of a problem that must still count for one to be chosen.
@@ -92,63 +91,49 @@ def _against(report: Report, pair: Comparison, halves: _Halves) -> Sharpening | 
     if len(has_value) < 2:
         return None
     problems = tuple(pair.problems[i] for i in has_value.tolist())
-    weights, prob = report.draws.of(problems), report.settings.prob
     trained = pair.sides.trained.pass_at_k(1)[has_value]
     still = np.median(halves.effective_n[rows][has_value], axis=0)
     enough = np.median(halves.effective_even[rows][has_value], axis=0) >= LEAST_EFFECTIVE
     enough[0] = True
     scores = np.where(enough, even[has_value].mean(axis=0), -np.inf)
     chosen = int(scores.argmax())
-    how = "problem bootstrap"
     values, of_odd = every[has_value], odd[has_value][:, chosen]
     return Sharpening(
         pair,
-        mean_interval(values, weights, prob, how),
-        paired_interval(trained - values, weights, prob),
+        report.mean(values, problems),
+        report.paired(trained - values, problems),
         still,
         chosen,
-        mean_interval(of_odd, weights, prob, how),
-        paired_interval(trained - of_odd[:, None], weights, prob)[0],
+        report.mean(of_odd, problems),
+        report.paired(trained - of_odd[:, None], problems)[0],
     )
 
 
-def comparison(report: Report, pair: Comparison) -> list[Node]:
+def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """What sharpening the base reaches beside what training reached."""
-    for sharpening in sharpenings(report):
-        if sharpening.of is pair:
-            return _nodes(report, sharpening)
-    return []
-
-
-def _nodes(report: Report, sharpening: Sharpening) -> list[Node]:
-    base = sharpening.of.base
+    sharpening = next((each for each in sharpenings(report) if each.of is pair), None)
+    if sharpening is None:
+        return
     rows: list[list[Cell]] = [
-        [power, round(still), bounds(sharpening.value, i),
+        [power, round(float(sharpening.effective_n[i])), bounds(sharpening.value, i),
          bounds(sharpening.rest, i, sign=True)]
-        for i, (power, still) in enumerate(
-            zip(POWERS, sharpening.effective_n.tolist(), strict=True)
-        )
+        for i, power in enumerate(POWERS)
     ]  # fmt: skip
     heads = ["power", "samples that still count", "pass@1 of the base, %", "trained − that, points"]
-    exact = as_stored(report, base)
     drawn = (
         ""
-        if exact
+        if as_stored(report, pair.base)
         else " These samples were not drawn at temperature 1 from all tokens, so what is sharpened "
         "is the distribution that they were drawn from."
     )
-    return [
-        el("h4", "How much is sharpening"),
-        el("p", _words(sharpening)),
-        table("The base reweighted to powers of its probability", heads, rows),
-        el(
-            "p",
-            "The stored samples of the base, weighted by a power of their own probability: no "
-            "new sample, no training. Where few samples still count, a value is little more than "
-            f"that of the likeliest one.{drawn}",
-            class_="soft",
-        ),
-    ]
+    yield el("h4", "How much is sharpening")
+    yield el("p", _words(sharpening))
+    yield table("The base reweighted to powers of its probability", heads, rows)
+    yield note(
+        "The stored samples of the base, weighted by a power of their own probability: no "
+        "new sample, no training. Where few samples still count, a value is little more than "
+        f"that of the likeliest one.{drawn}"
+    )
 
 
 def _words(sharpening: Sharpening) -> str:
@@ -177,19 +162,12 @@ def sharpening_frame(sharpenings: list[Sharpening]) -> pd.DataFrame:
         parts = [("all", i, sharpening.value[i], sharpening.rest[i]) for i in range(len(POWERS))]
         parts.append(("odd", sharpening.chosen, sharpening.on_odd, sharpening.rest_on_odd))
         for which, i, value, rest in parts:
+            row = {**pair.key, "samples": which, "power": POWERS[i],
+                   "effective_n": float(sharpening.effective_n[i])}  # fmt: skip
             rows.append(
-                {
-                    **pair.key,
-                    "samples": which,
-                    "power": POWERS[i],
-                    "effective_n": float(sharpening.effective_n[i]),
-                    "base_pass_at_1": float(value.estimate),
-                    "lower": value.low,
-                    "upper": value.high,
-                    "trained_minus_that": float(rest.estimate),
-                    "rest_lower": rest.low,
-                    "rest_upper": rest.high,
-                }
+                row
+                | bounded("base_pass_at_1", value)
+                | bounded("trained_minus_that", rest, "rest_")
             )
     return pd.DataFrame(rows)
 

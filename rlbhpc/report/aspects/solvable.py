@@ -21,9 +21,8 @@ from rlbhpc.stats import solvable_sets
 _GROUPS: Final = 12
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """The groups of each problem set with several arms."""
-    nodes: list[Node] = []
     for set_name, arms in _several(report):
         chart = solvable_chart(arms)
         reach = int(chart.frame["samples"].iloc[0]) if len(chart.frame) else 0
@@ -31,8 +30,8 @@ def section(report: Report) -> list[Node]:
             f"Problems of {set_name} by the exact set of arms that solve them at least once in "
             f"{reach:,} samples, the largest groups; the ids are in solvable.csv."
         )
-        nodes += [el("h3", f"{set_name}: who solves what"), figure(caption, chart)]
-    return nodes
+        yield el("h3", f"{set_name}: who solves what")
+        yield figure(caption, chart)
 
 
 def _several(report: Report) -> list[tuple[str, list[Measured]]]:

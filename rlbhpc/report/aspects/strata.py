@@ -11,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.problems.problem import STRATA
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.checkpoints import halves
+from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.memo import once
+from rlbhpc.report.markup import Cell, Node, note, table
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Counts, Interval, ProblemWeights
 from rlbhpc.stats.difference import difference_curve
@@ -71,11 +71,9 @@ def _by_value(report: Report, pair: Comparison) -> Iterator[Stratum]:
         values = np.array([words[problem] for problem in pair.problems])
         names = np.unique(values[values != ""]).tolist()
         if 1 < len(names) <= _MOST:
-            sides = pair.sides
+            sides = pair.sides.base, pair.sides.trained
             for name in names:
-                yield from _stratum(
-                    report, pair, (by, name), values == name, (sides.base, sides.trained)
-                )
+                yield from _stratum(report, pair, (by, name), values == name, sides)
 
 
 def _by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:
@@ -129,7 +127,7 @@ def _stratum(
     )
 
 
-def comparison(report: Report, pair: Comparison) -> list[Node]:
+def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """The strata of one comparison."""
     rows: list[list[Cell]] = [
         [f"{stratum.by}: {stratum.name}", stratum.problems, percent(stratum.base),
@@ -139,18 +137,15 @@ def comparison(report: Report, pair: Comparison) -> list[Node]:
         if stratum.of is pair
     ]  # fmt: skip
     if not rows:
-        return []
+        return
     heads = ["stratum", "problems", "base pass@1, %", "− base at k = 1, points", "lost", "gained",
              "K", "− base at K, points"]  # fmt: skip
-    words = (
-        "Quarters of the base's success rate: even samples of the base sort the problems, odd "
-        "samples of both arms are compared, so that luck in the one is not seen in the other."
-    )
-    by_rate = any(str(row[0]).startswith(BY_RATE) for row in rows)
-    return [
-        table("Where it moved", heads, rows, last=True),
-        *([el("p", words, class_="soft")] if by_rate else []),
-    ]
+    yield table("Where it moved", heads, rows, last=True)
+    if any(str(row[0]).startswith(BY_RATE) for row in rows):
+        yield note(
+            "Quarters of the base's success rate: even samples of the base sort the problems, odd "
+            "samples of both arms are compared, so that luck in the one is not seen in the other."
+        )
 
 
 def strata_frame(parts: list[Stratum]) -> pd.DataFrame:
@@ -165,9 +160,7 @@ def strata_frame(parts: list[Stratum]) -> pd.DataFrame:
             "lost": part.lost,
             "gained": part.gained,
             "k": k,
-            "difference": float(interval.estimate),
-            "lower": interval.low,
-            "upper": interval.high,
+            **bounded("difference", interval),
             "sound": bool(interval.sound),
         }
         for part in parts

@@ -10,18 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.aspects.responses import responses
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import common_problems
-from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis
-from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.axes import k_axis, percent_axis, points_axis
+from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import once
 from rlbhpc.report.phrases import bounds, several
 from rlbhpc.stats import Interval, Target, k_grid
 from rlbhpc.stats.temperature import (
@@ -59,7 +57,7 @@ class Matched:
     how uncertain the two entropies are.
     """
 
-    base: Measured
+    of: Measured
     trained: str
     entropy: float
     temperature: float
@@ -106,7 +104,7 @@ def _compare(
     problems = common_problems(every)
     if len(problems) < 2:
         return None
-    weights = report.draws.of(problems)
+    weights = report.weights(problems)
     reach = min(arm.counts[arm.rows_of(problems)].reach for arm in every)
     k, prob = k_grid(reach), report.settings.prob
     envelopes = [
@@ -130,20 +128,20 @@ def matched(report: Report) -> list[Matched]:
     if not temperatures(report):
         return []
     entropy = {id(m.of): float(m.entropy.estimate) for m in responses(report)}
-    matches = [
-        _match(report, comparison, base, entropy)
+    return [
+        match
         for comparison in temperatures(report)
         for _, base in comparison.arms[0]
+        for match in _match(report, comparison, base, entropy)
     ]
-    return [match for match in matches if match is not None]
 
 
 def _match(
     report: Report, comparison: Temperatures, base: Measured, entropy: dict[int, float]
-) -> Matched | None:
+) -> Iterator[Matched]:
     arms = [arm for _, arm in comparison.arms[1]]
     if any(id(arm) not in entropy for arm in (base, *arms)):
-        return None
+        return
     problems = common_problems([base, *arms])
     k = comparison.envelopes[0].k
     sampled, level = [t for t, _ in comparison.arms[1]], entropy[id(base)]
@@ -153,37 +151,31 @@ def _match(
         temperature = matched_temperature(sampled, heights, level)
         values = matched_pass_at_k(sampled, heights, curves, level)
     except UserError:
-        return None  # none of its temperatures makes the trained model as random
+        return  # none of its temperatures makes the trained model as random
     each = values - base.counts[base.rows_of(problems)].pass_at_k(k)
-    weights, prob = report.draws.of(problems), report.settings.prob
+    weights, prob = report.weights(problems), report.settings.prob
     lower, upper = np.quantile(weights.means(each), [(1 - prob) / 2, (1 + prob) / 2], axis=0)
     difference = Interval(
         each.mean(axis=0), lower, upper, Target.POPULATION,
         "paired problem bootstrap, percentile", prob,
         np.broadcast_to(weights.units >= 50, k.shape),
     )  # fmt: skip
-    return Matched(base, comparison.trained, level, temperature, k, difference)
+    yield Matched(base, comparison.trained, level, temperature, k, difference)
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Best temperatures, then what is left of a difference at equal entropy."""
-    nodes: list[Node] = []
     for comparison in temperatures(report):
         caption = (
             "Each model at the temperature that is best for it at each k (bold, with intervals), "
             "all temperatures thin; on the right the difference of the two, paired over problems."
         )
         head = f"{comparison.problem_set}: {comparison.trained} and {comparison.base}"
-        nodes += [
-            el("h3", f"{head}, best temperature"),
-            figure(caption, temperature_chart(comparison, report.colours)),
-            _best(comparison),
-        ]
-    for set_name in report.problem_sets:
-        matches = [match for match in matched(report) if match.base.problem_set == set_name]
-        if matches:
-            nodes += _matched(matches, set_name)
-    return nodes
+        yield el("h3", f"{head}, best temperature")
+        yield figure(caption, temperature_chart(comparison, report.colours))
+        yield _best(comparison)
+    for set_name, matches in report.by_set(matched(report)):
+        yield from _matched(matches, set_name)
 
 
 def temperature_chart(comparison: Temperatures, colours: Colours) -> Chart:
@@ -202,43 +194,36 @@ def temperature_chart(comparison: Temperatures, colours: Colours) -> Chart:
                 value = 100 * arm.curve.interval.estimate[inside]
                 thin = f"{name}, T = {temperature:g}"
                 curves.line(arm.curve.k[inside], value, ink, name=thin, dash=dash, width=0.7)
-        curves.band(best.k, 100 * best.interval.lower, 100 * best.interval.upper, ink)
-        value = 100 * best.interval.estimate
-        curves.line(best.k, value, ink, name=f"{name}, best temperature", dash=dash)
-        curves.end(float(value[-1]), name, ink)
+        curves.curve(best.k, best.interval, ink, f"{name}, best temperature", dash=dash)
+        curves.end(100 * float(best.interval.estimate[-1]), name, ink)
     low, high = 100 * comparison.difference.lower, 100 * comparison.difference.upper
-    y = linear_axis([low, high], "best trained − best base, points", zero=True)
+    y = points_axis([comparison.difference], "best trained − best base, points")
     difference = Panel(k_axis(reach), y)
     difference.band(k, low, high, colour, 0.2)
     difference.level(0)
     difference.line(k, 100 * comparison.difference.estimate, colour, name=comparison.trained)
     legend = tuple(Key(name, ink, dash) for dash, ink, name in sides)
-    return Chart([curves, difference], lambda: temperature_frame(comparison), legend)
+    return Chart([curves, difference], lambda: temperature_frame([comparison]), legend)
 
 
-def temperature_frame(comparison: Temperatures) -> pd.DataFrame:
-    """Both envelopes with their temperatures and the difference, one row per k."""
-    (base, trained), difference = comparison.envelopes, comparison.difference
-    return pd.DataFrame(
+def temperature_frame(comparisons: Sequence[Temperatures]) -> pd.DataFrame:
+    """Both envelopes with their temperatures and the difference, one row per pair and k."""
+    return stacked(
         {
             "problem_set": comparison.problem_set,
             "base": comparison.base,
             "trained": comparison.trained,
             "k": base.k,
-            "base_pass_at_k": base.interval.estimate,
-            "base_lower": base.interval.lower,
-            "base_upper": base.interval.upper,
+            **bounded("base_pass_at_k", base.interval, "base_"),
             "base_temperature": base.temperature,
-            "trained_pass_at_k": trained.interval.estimate,
-            "trained_lower": trained.interval.lower,
-            "trained_upper": trained.interval.upper,
+            **bounded("trained_pass_at_k", trained.interval, "trained_"),
             "trained_temperature": trained.temperature,
-            "difference": difference.estimate,
-            "lower": difference.lower,
-            "upper": difference.upper,
-            "sound": difference.sound,
+            **bounded("difference", comparison.difference),
+            "sound": comparison.difference.sound,
             "problems": comparison.problems,
         }
+        for comparison in comparisons
+        for base, trained in [comparison.envelopes]
     )
 
 
@@ -246,15 +231,13 @@ def matched_frame(matches: Sequence[Matched]) -> pd.DataFrame:
     """Differences at equal entropy, one row per base arm, trained model and k."""
     return stacked(
         {
-            "problem_set": match.base.problem_set,
-            "base": match.base.arm,
+            "problem_set": match.of.problem_set,
+            "base": match.of.arm,
             "trained": match.trained,
             "entropy": match.entropy,
             "temperature": match.temperature,
             "k": match.k,
-            "difference": match.difference.estimate,
-            "lower": match.difference.lower,
-            "upper": match.difference.upper,
+            **bounded("difference", match.difference),
         }
         for match in matches
     )
@@ -274,26 +257,22 @@ def _best(comparison: Temperatures) -> Node:
     return table(caption, heads, rows)
 
 
-def _matched(matches: list[Matched], set_name: str) -> list[Node]:
+def _matched(matches: list[Matched], set_name: str) -> Iterator[Node]:
     rows: list[list[Cell]] = [
-        [match.trained, match.base.label, f"{match.entropy:.3f}", f"{match.temperature:.2f}",
+        [match.trained, match.of.label, f"{match.entropy:.3f}", f"{match.temperature:.2f}",
          int(match.k[i]), bounds(match.difference, i, sign=True)]
         for match in matches
         for i in _ends(len(match.k))
     ]  # fmt: skip
     heads = ["trained", "base", "entropy of the base", "T of the trained", "k",
              "trained − base, points"]  # fmt: skip
-    return [
-        el("h3", f"{set_name}: at equal entropy"),
-        *(el("p", _left(match)) for match in matches),
-        table(f"The trained model on {set_name}, as random as its base", heads, rows),
-        el(
-            "p",
-            "pass@k between two sampled temperatures is interpolated. The interval does not hold "
-            "the uncertainty of the entropies themselves.",
-            class_="soft",
-        ),
-    ]
+    yield el("h3", f"{set_name}: at equal entropy")
+    yield from (el("p", _left(match)) for match in matches)
+    yield table(f"The trained model on {set_name}, as random as its base", heads, rows)
+    yield note(
+        "pass@k between two sampled temperatures is interpolated. The interval does not hold "
+        "the uncertainty of the entropies themselves."
+    )
 
 
 def _left(match: Matched) -> str:
@@ -301,7 +280,7 @@ def _left(match: Matched) -> str:
     leads = {1: "the trained model leads", -1: "the base leads", 0: "neither leads for certain"}
     return (
         f"With {match.trained} at a temperature of {match.temperature:.2f}, where it is as random "
-        f"as {match.base.label} ({match.entropy:.3f} nat per token), {leads[int(last.sign)]} at "
+        f"as {match.of.label} ({match.entropy:.3f} nat per token), {leads[int(last.sign)]} at "
         f"k = {int(match.k[-1]):,}: {bounds(last, sign=True)} points."
     )
 
@@ -311,12 +290,6 @@ def _ends(number: int) -> list[int]:
     return sorted({0, number // 2, number - 1}, reverse=True)
 
 
-def _tables(report: Report) -> dict[str, pd.DataFrame]:
-    frames = [temperature_frame(comparison) for comparison in temperatures(report)]
-    envelopes = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    return {"temperature": envelopes, "equal_entropy": matched_frame(matched(report))}
-
-
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a pair of models."""
     for comparison in temperatures(report):
@@ -324,4 +297,11 @@ def charts(report: Report) -> Iterator[tuple[str, Chart]]:
         yield f"temperature-{models}", temperature_chart(comparison, report.colours)
 
 
-ASPECT = Aspect(Part.RESPONSES, section, tables=_tables)
+ASPECT = Aspect(
+    Part.RESPONSES,
+    section,
+    tables=lambda report: {
+        "temperature": temperature_frame(temperatures(report)),
+        "equal_entropy": matched_frame(matched(report)),
+    },
+)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, once
 from rlbhpc.report.draw.axes import linear_axis
-from rlbhpc.report.draw.chart import Chart, Key, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.memo import once
 from rlbhpc.store.cube_schema import TRAINING
 from rlbhpc.store.step_log import lines
 from rlbhpc.study.layout import Layout
@@ -57,12 +54,10 @@ def training(report: Report) -> list[Training]:
     """
     frames: dict[str, pd.DataFrame] = {}
     written: dict[str, tuple[dict[str, Any], ...]] = {}
-    for node in report.tree.subtree:
-        if node.attrs.get("kind") == TRAINING:
-            group = node.to_dataset()
-            names = [str(name) for name in group.data_vars]
-            frame = group[["train_step", *names]].to_dataframe().reset_index()
-            frames[str(group["model"].item())] = frame
+    for group in report.groups(TRAINING):
+        names = [str(name) for name in group.data_vars]
+        frame = group[["train_step", *names]].to_dataframe().reset_index()
+        frames[str(group["model"].item())] = frame
     for model, path in sorted(Layout(report.folder).dynamics().items()):
         frame = pd.DataFrame(lines(path)).rename(columns={"step": "train_step"})
         frames[model] = frame.rename(columns=lambda name: str(name).replace("/", "."))
@@ -85,39 +80,42 @@ def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Curves, their first and last tenth, and what models wrote."""
     models = training(report)
     if not models:
-        return []
+        return
     caption = "Training curves as the trainer logged them, all models."
-    return [
-        el("h3", "Training"),
-        figure(caption, training_chart(models, report.colours)),
-        _tenths(models),
-        *_written(models),
-    ]
+    yield el("h3", "Training")
+    yield figure(caption, training_chart(models, report.colours))
+    yield _tenths(models)
+    yield from _written(models)
 
 
 def training_chart(models: Sequence[Training], colours: Colours) -> Chart:
     """Draw one panel per metric that any model has, one line per model."""
-    names = [name for name in METRICS if any(name in model.frame for model in models)]
     panels = []
-    for name in names:
-        curves = [
-            (model, model.frame[["train_step", name]].dropna())
-            for model in models
-            if name in model.frame
-        ]
-        x = linear_axis([curve["train_step"] for _, curve in curves], "optimizer step")
-        panel = Panel(x, linear_axis([curve[name] for _, curve in curves], ""), name, 140)
-        for model, curve in curves:
-            thin = curve.iloc[:: max(1, len(curve) // _POINTS)]
-            colour = colours[model.model]
-            panel.line(thin["train_step"], thin[name], colour, name=model.model, width=1.2)
-        panels.append(panel)
+    for name in METRICS:
+        frames = {model.model: model.frame for model in models if name in model.frame}
+        if frames:
+            panels.append(over_steps(frames, name, name, colours))
     legend = tuple(Key(model.model, colours[model.model]) for model in models)
     return Chart(panels, lambda: training_frame(models), legend)
+
+
+def over_steps(
+    frames: Mapping[str, pd.DataFrame], name: str, title: str, colours: Colours, *,
+    zero: bool = False,
+) -> Panel:  # fmt: skip
+    """Draw one column of the frames of some models over optimizer steps."""
+    curves = {model: frame[["train_step", name]].dropna() for model, frame in frames.items()}
+    x = linear_axis([curve["train_step"] for curve in curves.values()], "optimizer step")
+    y = linear_axis([curve[name] for curve in curves.values()], "", zero=zero)
+    panel = Panel(x, y, title, 140)
+    for model, curve in curves.items():
+        thin = curve.iloc[:: max(1, len(curve) // _POINTS)]
+        panel.line(thin["train_step"], thin[name], colours[model], name=model, width=1.2)
+    return panel
 
 
 def training_frame(models: Sequence[Training]) -> pd.DataFrame:
@@ -135,17 +133,23 @@ def training_frame(models: Sequence[Training]) -> pd.DataFrame:
 
 
 def _tenths(models: Sequence[Training]) -> Node:
-    """First and last tenth of every curve: one step alone is noise."""
     rows: list[list[Cell]] = []
     for model in models:
         for name in METRICS:
-            values = model.frame[name].dropna().to_numpy() if name in model.frame else np.empty(0)
-            if len(values):
-                part = max(1, len(values) // 10)
-                first, last = float(values[:part].mean()), float(values[-part:].mean())
-                rows.append([model.model, name, len(values), first, last])
+            ends = tenths(model.frame[name]) if name in model.frame else None
+            if ends is not None:
+                rows.append([model.model, name, int(model.frame[name].count()), *ends])
     heads = ["model", "metric", "steps", "first tenth, mean", "last tenth, mean"]
     return table("Training curves from their first to their last tenth", heads, rows)
+
+
+def tenths(column: pd.Series) -> tuple[float, float] | None:
+    """Means of the first and the last tenth of a curve: one step alone is noise."""
+    values = column.dropna().to_numpy()
+    if not len(values):
+        return None
+    part = max(1, len(values) // 10)
+    return float(values[:part].mean()), float(values[-part:].mean())
 
 
 def _written(models: Sequence[Training]) -> list[Node]:

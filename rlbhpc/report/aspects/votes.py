@@ -10,23 +10,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.columns import stacked
+from rlbhpc.report.aspect import Aspect, Errand, Part, charts_by_set, once
+from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.draw.axes import k_axis, percent_axis
-from rlbhpc.report.draw.chart import Chart, Panel
-from rlbhpc.report.draw.palette import Colours
+from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.memo import Errand, once
-from rlbhpc.report.phrases import bounds, ends, percent
+from rlbhpc.report.phrases import bounds_at, ends, percent
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
 from rlbhpc.stats.entropy import entropy_by_problem
 from rlbhpc.stats.majority import maj_at_k_by_votes
-from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.ratio import ratio_interval
 
 #: The most samples that vote together; above, votes change little and take long.
 LARGEST_VOTE: Final = 64
@@ -93,25 +89,17 @@ _MAJORITIES: Final = Errand(
 @once
 def votes(report: Report) -> list[Votes]:
     """Hold majority votes of the compared arms."""
-    held = zip(_ballots(report), _MAJORITIES.results(report), strict=True)
-    return [_votes(report, arm, majorities) for arm, majorities in held]
-
-
-def _votes(report: Report, arm: _Ballots, majorities: NDArray[np.float64]) -> Votes:
-    counts = arm.of.counts[arm.of.rows]
-    majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
-    weights = report.draws.of(arm.of.sampled_problems)
-    prob = report.settings.prob
-    ones = np.ones(len(arm.entropies))
-    return Votes(
-        arm.of,
-        arm.k,
-        mean_interval(majorities, weights, prob, "problem bootstrap of votes held"),
-        mean_interval(counts.pass_at_k(arm.k), weights, prob, "problem bootstrap"),
-        ratio_interval(arm.entropies, ones, weights, prob),
-        ratio_interval(arm.distinct, ones, weights, prob),
-        arm.samples,
-    )
+    measures = []
+    for arm, majorities in zip(_ballots(report), _MAJORITIES.results(report), strict=True):
+        counts, problems = arm.of.counts[arm.of.rows], arm.of.sampled_problems
+        majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
+        majority = report.mean(majorities, problems, "problem bootstrap of votes held")
+        any_right = report.mean(counts.pass_at_k(arm.k), problems)
+        ones = np.ones(len(problems))
+        entropy = report.ratio(arm.entropies, ones, problems)
+        distinct = report.ratio(arm.distinct, ones, problems)
+        measures.append(Votes(arm.of, arm.k, majority, any_right, entropy, distinct, arm.samples))
+    return measures
 
 
 def first_judged(
@@ -126,22 +114,22 @@ def first_judged(
     return ids, np.take_along_axis(right, order, axis=1)
 
 
-def section(report: Report) -> list[Node]:
+def section(report: Report) -> Iterator[Node]:
     """Votes and answers, problem set by problem set."""
-    nodes: list[Node] = []
     for set_name, arms in report.by_set(votes(report)):
         caption = (
             "Bold with dots: chance that the most frequent answer of k samples is right, ties "
             "split, with its interval. Thin: chance that any of them is right. What lies "
             "between is there but not found by a vote."
         )
-        nodes += [
-            el("h3", f"{set_name}: majority votes"),
-            figure(caption, majority_chart(arms, report.colours)),
-            _majorities(arms, set_name),
-            _answers(arms, set_name),
+        yield el("h3", f"{set_name}: majority votes")
+        yield figure(caption, majority_chart(arms, report.colours))
+        yield _majorities(arms, set_name)
+        rows: list[list[Cell]] = [
+            [arm.of.label, arm.samples, ends(arm.entropy), ends(arm.distinct)] for arm in arms
         ]
-    return nodes
+        heads = ["arm", "samples", "answer entropy, nat", "distinct answers"]
+        yield table(f"Answers on {set_name}, per problem", heads, rows)
 
 
 def majority_chart(arms: Sequence[Votes], colours: Colours) -> Chart:
@@ -166,9 +154,7 @@ def majority_frame(arms: Sequence[Votes]) -> pd.DataFrame:
         {
             **arm.of.key,
             "k": arm.k,
-            "maj_at_k": arm.majority.estimate,
-            "lower": arm.majority.lower,
-            "upper": arm.majority.upper,
+            **bounded("maj_at_k", arm.majority),
             "pass_at_k": arm.any_right.estimate,
         }
         for arm in arms
@@ -181,11 +167,8 @@ def answers_frame(arms: Sequence[Votes]) -> pd.DataFrame:
         {
             **arm.of.key,
             "samples": arm.samples,
-        }
-        | {
-            f"{name}{end}": float(getattr(value, side))
-            for name, value in (("answer_entropy", arm.entropy), ("distinct", arm.distinct))
-            for end, side in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper"))
+            **bounded("answer_entropy", arm.entropy, "answer_entropy_"),
+            **bounded("distinct", arm.distinct, "distinct_"),
         }
         for arm in arms
     )
@@ -195,27 +178,14 @@ def _majorities(arms: list[Votes], set_name: str) -> Node:
     sizes = sorted({int(k) for arm in arms for k in arm.k.tolist()})
     rows: list[list[Cell]] = []
     for arm in arms:
-        place = {int(k): i for i, k in enumerate(arm.k.tolist())}
-        intervals = [bounds(arm.majority, place[k]) if k in place else "–" for k in sizes]
         unfound = float(arm.any_right.estimate[-1] - arm.majority.estimate[-1])
+        intervals = bounds_at(sizes, arm.k, arm.majority)
         rows.append([arm.of.label, percent(unfound), *intervals])
     heads = ["arm", "right but not found, last k", *(f"k = {k:,}" for k in sizes)]
     return table(f"maj@k on {set_name}, percent", heads, rows, last=True)
 
 
-def _answers(arms: list[Votes], set_name: str) -> Node:
-    rows: list[list[Cell]] = [
-        [arm.of.label, arm.samples, ends(arm.entropy), ends(arm.distinct)] for arm in arms
-    ]
-    heads = ["arm", "samples", "answer entropy, nat", "distinct answers"]
-    return table(f"Answers on {set_name}, per problem", heads, rows)
-
-
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, parts in report.by_set(votes(report)):
-        yield f"majority-{set_name}", majority_chart(parts, report.colours)
-
+charts = charts_by_set("majority", votes, majority_chart)
 
 ASPECT = Aspect(
     Part.RESPONSES,

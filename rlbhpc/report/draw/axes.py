@@ -10,6 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rlbhpc.stats import Interval
+
 # Labels that fit beside each other on a telephone.
 _LABELS: Final = 6
 _STEPS: Final = (1, 2, 2.5, 5, 10)
@@ -65,6 +67,12 @@ def linear_axis(values: Iterable[ArrayLike], label: str, *, zero: bool = False) 
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple((i * step, _text(i * step)) for i in range(first, last + 1))
     return Axis(first * step, last * step, label, ticks)
+
+
+def points_axis(intervals: Iterable[Interval], label: str) -> Axis:
+    """A range in points or percent that holds 0 and all these intervals of rates."""
+    limits = [100 * side for value in intervals for side in (value.lower, value.upper)]
+    return linear_axis(limits, label, zero=True)
 
 
 def log_axis(values: Iterable[ArrayLike], label: str) -> Axis:

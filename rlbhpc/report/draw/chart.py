@@ -6,7 +6,7 @@ its letters at any width, the others with matplotlib.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -16,10 +16,14 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.report.draw.axes import Axis
+from rlbhpc.stats import Interval
 
 #: The colour of text and axes: on the page, that of the text around the figure.
 INK: Final = "currentColor"
 BASE_COLOUR: Final = "#767676"
+# Okabe and Ito (2008): colours that stay apart for all kinds of colour vision, without their
+# yellow, which is too light for a line, and without black, which is the ink.
+_PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHED: Final = "5 3"
 DOTTED: Final = "1.5 2.5"
 
@@ -132,6 +136,14 @@ class Panel:
         """Fill what lies between two lines."""
         self.marks.append(Area(_floats(x), _floats(low), _floats(high), colour, opacity))
 
+    def curve(
+        self, x: ArrayLike, rates: Interval, colour: str, name: str, *, dash: str = "",
+        opacity: float = 0.16,
+    ) -> None:  # fmt: skip
+        """Draw rates in percent with their band."""
+        self.band(x, 100 * rates.lower, 100 * rates.upper, colour, opacity)
+        self.line(x, 100 * rates.estimate, colour, name=name, dash=dash)
+
     def points(
         self, x: ArrayLike, y: ArrayLike, colour: str, low: ArrayLike | None = None,
         high: ArrayLike | None = None, *, name: str = "", hollow: bool = False,
@@ -204,6 +216,35 @@ class Panel:
             values = [f"{up} {y[i]:.4g}" if up else "", f"{across} {x[i]:,.5g}" if across else ""]
             text = ", ".join(value for value in values if value)
             self.spots.append(Spot(float(x[i]), float(y[i]), f"{name}: {text}" if name else text))
+
+
+class Colours:
+    """One colour per arm, the same in every figure of a report.
+
+    ``models`` are from model to arm: a model is drawn as the arm that it is known by.
+    """
+
+    def __init__(
+        self, arms: Iterable[str], bases: Iterable[str], models: Mapping[str, str] | None = None
+    ) -> None:
+        self._bases = set(bases)
+        trained = [arm for arm in dict.fromkeys(arms) if arm not in self._bases]
+        self._of = dict.fromkeys(self._bases, BASE_COLOUR) | {
+            arm: _PALETTE[i % len(_PALETTE)] for i, arm in enumerate(trained)
+        }
+        self._models = dict(models or {})
+
+    def __getitem__(self, arm: str) -> str:
+        """Give the colour of an arm, or of a model by its arm."""
+        return self._of.get(arm) or self._of.get(self._models.get(arm, ""), BASE_COLOUR)
+
+    def dash(self, arm: str) -> str:
+        """Give the dashes of an arm's line: a base is dashed, a trained arm solid."""
+        return DASHED if arm in self._bases else ""
+
+    def legend(self, arms: Iterable[str]) -> tuple[Key, ...]:
+        """Give the legend of some arms, each once."""
+        return tuple(Key(arm, self[arm], self.dash(arm)) for arm in dict.fromkeys(arms))
 
 
 @dataclass(frozen=True)
