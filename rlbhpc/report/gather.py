@@ -183,7 +183,14 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     settings = _settings(study)
     arms = [_with_curve(arm, settings) for arm in arms]
     names = list(dict.fromkeys(arm.arm for arm in arms))
-    notes = _notes(arms)
+    notes = [note for arm in arms for note in _notes(arm)]
+    if any(arm.stop_after for arm in arms):
+        notes.append(
+            "Where samples end at the r-th right one, what needs equally many of each problem "
+            "(votes, G-Pass@k, repeats, entropy, lengths, the choice of a checkpoint) takes the "
+            "first r, which all have; for more, raise `stop_after`. Chains of thought and "
+            "forecasts have no value there."
+        )
     if study is None and not pairs and len(names) > 1:
         notes.append(
             "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
@@ -310,10 +317,6 @@ def _lines(arms: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Li
     return lines
 
 
-def _set_of(part: Any) -> str:
-    return str(getattr(part, "of", part).problem_set)
-
-
 def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, list[Measured]]:
     """Say which step of the base arm is the base, and which steps of the other are compared."""
     if base is trained:
@@ -324,65 +327,54 @@ def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, lis
     return base[-1], later or trained
 
 
-def _notes(arms: list[Measured]) -> list[str]:
-    notes = []
-    for arm in arms:
-        name, tally = f"{arm.label} on {arm.problem_set}", arm.tally
-        if not arm.sampled.any():
-            notes.append(f"{name}: no judged samples yet.")
-        elif tally.missing:
-            notes.append(
-                f"{name}: {tally.missing:,} of {tally.asked:,} samples are missing; "
-                f"{int((~arm.sampled).sum()):,} of {several(len(arm.problems), 'problem')} without "
-                "any."
-            )
-        excluded = (tally.failed or 0) + (tally.verifier_errors or 0)
-        if excluded:
-            notes.append(
-                f"{name}: {several(excluded, 'sample')} neither right nor wrong: "
-                f"{several(tally.failed or 0, 'generation')} and "
-                f"{several(tally.verifier_errors or 0, 'verification')} failed."
-            )
-        if arm.stop_after:
-            stopped = int(arm.counts.stopped.sum())
-            notes.append(
-                f"{name}: the samples of a problem end at {several(arm.stop_after, 'right one')}; "
-                f"those of {stopped:,} of {several(len(arm.problems), 'problem')} did."
-            )
-        if arm.topped_up:
-            notes.append(
-                f"{name}: {several(arm.topped_up, 'problem')} with more samples, which looks or "
-                f"another grader asked for; curves take the first {arm.depth:,} of each."
-            )
-    if any(arm.stop_after for arm in arms):
-        notes.append(
-            "Where samples end at the r-th right one, what needs equally many of each problem "
-            "(votes, G-Pass@k, repeats, entropy, lengths, the choice of a checkpoint) takes the "
-            "first r, which all have; for more, raise `stop_after`. Chains of thought and "
-            "forecasts have no value there."
+def _notes(arm: Measured) -> Iterator[str]:
+    name, tally, problems = f"{arm.label} on {arm.problem_set}", arm.tally, len(arm.problems)
+    if not arm.sampled.any():
+        yield f"{name}: no judged samples yet."
+    elif tally.missing:
+        yield (
+            f"{name}: {tally.missing:,} of {tally.asked:,} samples are missing; "
+            f"{problems - len(arm.rows):,} of {several(problems, 'problem')} without any."
         )
-    return notes
+    failed, errors = tally.failed or 0, tally.verifier_errors or 0
+    if failed + errors:
+        yield (
+            f"{name}: {several(failed + errors, 'sample')} neither right nor wrong: "
+            f"{several(failed, 'generation')} and {several(errors, 'verification')} failed."
+        )
+    if arm.stop_after:
+        yield (
+            f"{name}: the samples of a problem end at {several(arm.stop_after, 'right one')}; "
+            f"those of {int(arm.counts.stopped.sum()):,} of {several(problems, 'problem')} did."
+        )
+    if arm.topped_up:
+        yield (
+            f"{name}: {several(arm.topped_up, 'problem')} with more samples, which looks or "
+            f"another grader asked for; curves take the first {arm.depth:,} of each."
+        )
 
 
-def _comparison_notes(pair: Comparison) -> list[str]:
-    notes = []
+def _comparison_notes(pair: Comparison) -> Iterator[str]:
     if pair.left_out:
-        notes.append(
+        yield (
             f"{pair.title}: left out {several(len(pair.left_out), 'problem')} that one of the two "
             "has no samples of, or fewer than 98 % of the others have."
         )
     depth = min(pair.base.depth, pair.trained.depth)
     if pair.reach < depth:
-        notes.append(
+        yield (
             f"{pair.title}: k ends at {pair.reach:,} and not at {depth:,}, because some problem "
             "has no more judged samples."
         )
     if pair.solved is None:
-        notes.append(
+        yield (
             f"{pair.title}: no coverage table, since counts were imported of unequal numbers of "
             "samples."
         )
-    return notes
+
+
+def _set_of(part: Any) -> str:
+    return str(getattr(part, "of", part).problem_set)
 
 
 def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:

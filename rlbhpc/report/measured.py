@@ -135,6 +135,10 @@ class Measured:
         """Positions of some problems."""
         return rows_at(problems, self.problems)
 
+    def counts_of(self, problems: Sequence[str]) -> Counts:
+        """Counts of some problems."""
+        return self.counts[self.rows_of(problems)]
+
     def right_in_first(self, m: int, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Right samples among the first ``m`` judged ones of some problems.
 

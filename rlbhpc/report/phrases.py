@@ -21,8 +21,10 @@ def signed(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:+.1f}"
 
 
-def bounds(interval: Interval, index: int | None = None, *, sign: bool = False) -> str:
+def bounds(interval: Interval | None, index: int | None = None, *, sign: bool = False) -> str:
     """``31.2 [18.0, 45.0]``, with ``?`` behind bounds that simulation does not support."""
+    if interval is None:
+        return "–"
     single = interval if index is None else interval[index]
     show = signed if sign else percent
     mark = "" if bool(single.sound) else " ?"

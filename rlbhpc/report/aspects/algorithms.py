@@ -30,7 +30,18 @@ def section(report: Report) -> Iterator[Node]:
     )
     yield el("h3", "Algorithms")
     yield figure(caption, algorithms_chart(report.final, report.colours))
-    yield _table(report)
+    frame = algorithms_frame(report.final)
+    rows: list[list[Cell]] = []
+    for (set_name, label), part in frame.groupby(["problem_set", "label"], sort=False):
+        cells: dict[str, Cell] = {}
+        for row in part.itertuples():
+            mark = "" if row.sound else " ?"
+            low, high = (f"{100 * value:.1f}" for value in (row.lower, row.upper))
+            cells[str(row.metric)] = f"{100 * row.value:.1f} [{low}, {high}]{mark}"
+        rows.append([str(set_name), str(label), *(cells.get(m) for m in _METRICS)])
+    k = ", ".join(dict.fromkeys(f"{int(v):,}" for v in frame.loc[frame["metric"] == "gap", "k"]))
+    heads = ["set", "arm", "pass@1, %", "pass@K, %", "gap, points"]
+    yield table(f"Algorithms on every problem set, K = {k}", heads, rows)
 
 
 def algorithms_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
@@ -96,21 +107,6 @@ def _row(
         **bounded("value", value),
         "sound": bool(value.sound),
     }
-
-
-def _table(report: Report) -> Node:
-    frame = algorithms_frame(report.final)
-    rows: list[list[Cell]] = []
-    for (set_name, label), part in frame.groupby(["problem_set", "label"], sort=False):
-        cells: dict[str, Cell] = {}
-        for row in part.itertuples():
-            mark = "" if row.sound else " ?"
-            low, high = (f"{100 * value:.1f}" for value in (row.lower, row.upper))
-            cells[str(row.metric)] = f"{100 * row.value:.1f} [{low}, {high}]{mark}"
-        rows.append([str(set_name), str(label), *(cells.get(m) for m in _METRICS)])
-    k = ", ".join(dict.fromkeys(f"{int(v):,}" for v in frame.loc[frame["metric"] == "gap", "k"]))
-    heads = ["set", "arm", "pass@1, %", "pass@K, %", "gap, points"]
-    return table(f"Algorithms on every problem set, K = {k}", heads, rows)
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:

@@ -55,13 +55,13 @@ def best_prompts(report: Report) -> list[Best]:
 def _best(report: Report, model: Prompts, rival: Measured | None) -> Best | None:
     problems = common_problems((*model.arms, *([rival] if rival else [])))
     counts = {
-        name: arm.counts[arm.rows_of(problems)]
+        name: arm.counts_of(problems)
         for name, arm in zip(model.spread.prompts, model.arms, strict=True)
     }
     first = next(iter(counts.values()))
     alike = all((c.n == first.n).all() and not c.stop_after.any() for c in counts.values())
     reach = int((first.n - first.n // 2).min()) if len(problems) > 1 else 0
-    rival_counts = rival.counts[rival.rows_of(problems)] if rival else None
+    rival_counts = rival.counts_of(problems) if rival else None
     if rival_counts is not None:
         reach = min(reach, rival_counts.reach)
     if not alike or reach < 1:
@@ -81,7 +81,19 @@ def section(report: Report) -> Iterator[Node]:
     """Show what the best prompt makes of a model, and what that leaves of a difference."""
     for set_name, results in report.by_set(best_prompts(report)):
         yield el("h3", f"{set_name}: under the best prompt")
-        yield table(f"Best prompt on {set_name}", HEADS, _rows(results))
+        rows: list[list[Cell]] = [
+            [
+                result.of.label,
+                int(result.best.k[i]),
+                *(bounds(curve, i) for curve in result.curves.values()),
+                percent(float(result.best.highest[:, i].mean())),
+                result.trained or "–",
+                bounds(result.trained_minus, i, sign=True),
+            ]
+            for result in results
+            for i in sorted({0, len(result.best.k) - 1}, reverse=True)
+        ]
+        yield table(f"Best prompt on {set_name}", HEADS, rows)
     if best_prompts(report):
         yield note(
             "Chosen per problem: half of a problem's samples choose its prompt and the other "
@@ -91,20 +103,6 @@ def section(report: Report) -> Iterator[Node]:
             "of all problems but the one that is scored. Trained minus base takes the base "
             "under its prompt chosen per problem."
         )
-
-
-def _rows(results: list[Best]) -> Iterator[list[Cell]]:
-    for result in results:
-        k, minus = result.best.k, result.trained_minus
-        for i in sorted({0, len(k) - 1}, reverse=True):
-            yield [
-                result.of.label,
-                int(k[i]),
-                *(bounds(curve, i) for curve in result.curves.values()),
-                percent(float(result.best.highest[:, i].mean())),
-                result.trained or "–",
-                "–" if minus is None else bounds(minus, i, sign=True),
-            ]
 
 
 def best_prompt_frame(results: list[Best]) -> pd.DataFrame:

@@ -126,7 +126,16 @@ def section(report: Report) -> Iterator[Node]:
             "Rings: what a tenth of the samples predicted for n.",
             extrapolation_chart(arms, report.colours),
         )
-        yield _checks(arms, set_name)
+        rows: list[list[Cell]] = []
+        for arm in arms:
+            check: list[Cell] = ["–", "–", None]
+            if arm.check is not None:
+                held = arm.check
+                check = [bounds(held.predicted), percent(held.observed), held.passed]
+            prediction = arm.prediction
+            rows.append([arm.of.label, int(prediction.k[-1]), bounds(prediction.band[-1]), *check])
+        heads = ["arm", "K", "predicted pass@K, %", "check: predicted", "observed", "held"]
+        yield table(f"Predictions on {set_name}; 10 n at the most", heads, rows)
 
 
 def extrapolation_chart(arms: Sequence[Beyond], colours: Colours) -> Chart:
@@ -175,18 +184,6 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
         }
         parts.append(columns)
     return stacked(parts)
-
-
-def _checks(arms: list[Beyond], set_name: str) -> Node:
-    rows: list[list[Cell]] = []
-    for arm in arms:
-        row: list[Cell] = ["–", "–", None]
-        if (check := arm.check) is not None:
-            row = [bounds(check.predicted), percent(check.observed), check.passed]
-        prediction = arm.prediction
-        rows.append([arm.of.label, int(prediction.k[-1]), bounds(prediction.band[-1]), *row])
-    heads = ["arm", "K", "predicted pass@K, %", "check: predicted", "observed", "held"]
-    return table(f"Predictions on {set_name}; 10 n at the most", heads, rows)
 
 
 def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:

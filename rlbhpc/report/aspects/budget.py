@@ -118,7 +118,17 @@ def section(report: Report) -> Iterator[Node]:
         )
         yield el("h3", f"{set_name}: for a budget of {'tokens' if tokens else 'device-hours'}")
         yield figure(caption, budget_chart(curves, report.colours))
-        yield _bought(curves, set_name)
+        spent = curves[0].spent
+        # From the first budget up to the last that all arms can use.
+        usable = ~np.isnan([curve.interval.estimate for curve in curves]).any(axis=0)
+        last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
+        columns = thinned(range(last + 1), _COLUMNS)
+        rows: list[list[Cell]] = [
+            [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
+        ]
+        heads = ["arm", *(f"{spent[i]:,.3g}" for i in columns)]
+        caption = f"pass@budget on {set_name}, percent, by {curves[0].unit}"
+        yield table(caption, heads, rows, last=True)
 
 
 def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
@@ -145,20 +155,6 @@ def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
         }
         for curve in curves
     )
-
-
-def _bought(curves: list[Budget], set_name: str) -> Node:
-    spent = curves[0].spent
-    # From the first budget up to the last that all arms can use.
-    usable = ~np.isnan([curve.interval.estimate for curve in curves]).any(axis=0)
-    last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
-    columns = thinned(range(last + 1), _COLUMNS)
-    rows: list[list[Cell]] = [
-        [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
-    ]
-    heads = ["arm", *(f"{spent[i]:,.3g}" for i in columns)]
-    caption = f"pass@budget on {set_name}, percent, by {curves[0].unit}"
-    return table(caption, heads, rows, last=True)
 
 
 def _cell(interval: Interval, place: int) -> str:

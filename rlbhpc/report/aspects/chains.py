@@ -91,7 +91,7 @@ def section(report: Report) -> Iterator[Node]:
     sheets = reviewed(report)
     if not sheets:
         return
-    rows = reviewed_frame(sheets).values.tolist()
+    rows: list[list[Cell]] = reviewed_frame(sheets).values.tolist()
     heads = ["of", "readers", "hard problems solved", "with a valid chain", "open"]
     yield el("h3", "Chains that people read")
     yield table("Hard problems by what readers hold of their chains", heads, rows)
@@ -100,23 +100,20 @@ def section(report: Report) -> Iterator[Node]:
         "but one is unclear or unread."
     )
     for sheet in sheets:
-        if sheet.chains:
-            yield from _cot(sheet, sheet.chains)
-
-
-def _cot(sheet: Reviewed, chains: Chains) -> Iterator[Node]:
-    """Say what is left of pass@k when a right answer needs a valid chain."""
-    rows: list[list[Cell]] = [
-        [k, bounds(chains.any_right, i), bounds(chains.valid, i)]
-        for i, k in enumerate(chains.k.tolist())
-    ][::-1]
-    yield el(
-        "p",
-        f"{sheet.of}: on {several(chains.problems, 'hard problem')} with a chain that was "
-        f"read, pass@{chains.k[-1]:,} is {bounds(chains.any_right, -1)} %, and "
-        f"{bounds(chains.valid, -1)} % if the chain has to be valid too.",
-    )
-    yield table(f"CoT-pass@k of {sheet.of}, percent", ["k", "pass@k", "CoT-pass@k"], rows)
+        chains = sheet.chains
+        if chains is None:
+            continue
+        rows = [
+            [k, bounds(chains.any_right, i), bounds(chains.valid, i)]
+            for i, k in enumerate(chains.k.tolist())
+        ][::-1]
+        yield el(
+            "p",
+            f"{sheet.of}: on {several(chains.problems, 'hard problem')} with a chain that was "
+            f"read, pass@{chains.k[-1]:,} is {bounds(chains.any_right, -1)} %, and "
+            f"{bounds(chains.valid, -1)} % if the chain has to be valid too.",
+        )
+        yield table(f"CoT-pass@k of {sheet.of}, percent", ["k", "pass@k", "CoT-pass@k"], rows)
 
 
 def reviewed_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:

@@ -88,8 +88,25 @@ def section(report: Report) -> Iterator[Node]:
         )
         yield el("h3", f"{set_name}: rates and areas")
         yield figure(caption, cover_chart(arms, report.colours))
-        yield _table(arms, set_name)
-        yield _areas(arms, set_name)
+        places = [int(np.argmin(np.abs(LEVELS - level))) for level in _COLUMNS]
+        rows: list[list[Cell]] = []
+        for arm in arms:
+            apart = arm.cover_difference
+            row: list[Cell] = [arm.of.label]
+            for place in places:
+                row += [bounds(arm.cover, place), bounds(apart, place, sign=True)]
+            rows.append(row)
+        heads = ["arm"]
+        for level in _COLUMNS:
+            heads += [f"Cover@{level:g}", "− base"]
+        yield table(f"Cover@τ on {set_name}, percent", heads, rows)
+        rows = [
+            [arm.of.label, arm.of.counts[arm.of.rows].reach, bounds(arm.area),
+             bounds(arm.area_difference, sign=True)]
+            for arm in arms
+        ]  # fmt: skip
+        caption = f"Area under pass@k over log k on {set_name}, percent"
+        yield table(caption, ["arm", "K", "area", "− base"], rows)
     if covered(report):
         yield note(
             "Cover@τ is the share of problems with a success rate of at least τ, from a fitted "
@@ -144,35 +161,6 @@ def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
                 row |= bounded(name, interval, f"{name}_")
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _table(arms: Sequence[Covered], set_name: str) -> Node:
-    places = [int(np.argmin(np.abs(LEVELS - level))) for level in _COLUMNS]
-    rows: list[list[Cell]] = []
-    for arm in arms:
-        apart = arm.cover_difference
-        cells: list[Cell] = []
-        for place in places:
-            cells += [bounds(arm.cover, place), bounds(apart, place, sign=True) if apart else "–"]
-        rows.append([arm.of.label, *cells])
-    heads = ["arm"]
-    for level in _COLUMNS:
-        heads += [f"Cover@{level:g}", "− base"]
-    return table(f"Cover@τ on {set_name}, percent", heads, rows)
-
-
-def _areas(arms: Sequence[Covered], set_name: str) -> Node:
-    rows: list[list[Cell]] = [
-        [
-            arm.of.label,
-            arm.of.counts[arm.of.rows].reach,
-            bounds(arm.area) if arm.area else "–",
-            bounds(arm.area_difference, sign=True) if arm.area_difference else "–",
-        ]
-        for arm in arms
-    ]
-    caption = f"Area under pass@k over log k on {set_name}, percent"
-    return table(caption, ["arm", "K", "area", "− base"], rows)
 
 
 ASPECT = Aspect(

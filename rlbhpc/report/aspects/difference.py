@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -28,7 +27,25 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
         "bottom: crossings that the data allow.",
         difference_chart(pair, report.colours),
     )
-    yield _table(report, pair)
+    sizes = {*report.k(pair.reach), pair.reach}
+    rows: list[list[Cell]] = [
+        [
+            k,
+            percent(float(pair.rates[0][i])),
+            percent(float(pair.rates[1][i])),
+            signed(float(pair.curve.pointwise.estimate[i])),
+            bounds(pair.curve.pointwise, i, sign=True).partition(" ")[2],
+            bounds(pair.curve.band, i, sign=True).partition(" ")[2],
+            bool(pair.curve.informative[i]),
+        ]
+        for i, k in enumerate(pair.curve.k.tolist())
+        if k in sizes
+    ][::-1]
+    level = f"{100 * report.settings.prob:g} %"
+    heads = ["k", "base", "trained", "difference", f"{level} at this k", f"{level} for all k",
+             "k ≤ n/4"]  # fmt: skip
+    caption = f"Difference in pass@k, points, {several(len(pair.problems), 'problem')}"
+    yield table(caption, heads, rows)
     yield el(
         "p",
         f"Crossings that the data allow: {sets}; P(crossing ≤ {pair.reach:,}) "
@@ -88,28 +105,6 @@ def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
         }
         for pair in pairs
     )
-
-
-def _table(report: Report, pair: Comparison) -> ET.Element:
-    sizes = {*report.k(pair.reach), pair.reach}
-    rows: list[list[Cell]] = [
-        [
-            k,
-            percent(float(pair.rates[0][i])),
-            percent(float(pair.rates[1][i])),
-            signed(float(pair.curve.pointwise.estimate[i])),
-            bounds(pair.curve.pointwise, i, sign=True).partition(" ")[2],
-            bounds(pair.curve.band, i, sign=True).partition(" ")[2],
-            bool(pair.curve.informative[i]),
-        ]
-        for i, k in enumerate(pair.curve.k.tolist())
-        if k in sizes
-    ][::-1]
-    level = f"{100 * report.settings.prob:g} %"
-    heads = ["k", "base", "trained", "difference", f"{level} at this k", f"{level} for all k",
-             "k ≤ n/4"]  # fmt: skip
-    caption = f"Difference in pass@k, points, {several(len(pair.problems), 'problem')}"
-    return table(caption, heads, rows)
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:

@@ -57,18 +57,6 @@ def section(report: Report) -> Iterator[Node]:
     )
     yield el("h3", "Problems over training")
     yield figure(caption, learning_chart(frame, report.colours))
-    yield _table(report, frame)
-
-
-def learning_chart(frame: pd.DataFrame, colours: Colours) -> Chart:
-    """Draw one panel per count, one line per model."""
-    frames = {str(model): part for model, part in frame.groupby("model", sort=False)}
-    panels = [over_steps(frames, name, title, colours, zero=True) for name, title in SHOWN.items()]
-    return Chart(panels, frame, tuple(Key(model, colours[model]) for model in frames))
-
-
-def _table(report: Report, frame: pd.DataFrame) -> Node:
-    """Counts at the last step, and first to last tenth of what stands beside them."""
     curves = {one.model: one.frame for one in training(report)}
     rows: list[list[Cell]] = []
     for model, part in frame.groupby("model", sort=False):
@@ -80,8 +68,15 @@ def _table(report: Report, frame: pd.DataFrame) -> Node:
         rows.append([str(model), int(last["train_step"]), *counts, *changes])
     heads = ["model", "steps", "learnt", "corrupted", "extinct", "pass@1", "pass@n", "flips",
              "reward", "length", "entropy"]  # fmt: skip
-    return table("Problems at the last step; curves from their first to their last tenth",
+    yield table("Problems at the last step; curves from their first to their last tenth",
                  heads, rows)  # fmt: skip
+
+
+def learning_chart(frame: pd.DataFrame, colours: Colours) -> Chart:
+    """Draw one panel per count, one line per model."""
+    frames = {str(model): part for model, part in frame.groupby("model", sort=False)}
+    panels = [over_steps(frames, name, title, colours, zero=True) for name, title in SHOWN.items()]
+    return Chart(panels, frame, tuple(Key(model, colours[model]) for model in frames))
 
 
 def _change(column: pd.Series) -> str | None:

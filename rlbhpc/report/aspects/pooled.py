@@ -86,8 +86,8 @@ def recipes(report: Report) -> list[Recipe]:
 def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
     base, runs = pairs[0].base, [pair.trained for pair in pairs]
     problems = common_problems([base, *runs])
-    ours = base.counts[base.rows_of(problems)]
-    theirs = [run.counts[run.rows_of(problems)] for run in runs]
+    ours = base.counts_of(problems)
+    theirs = [run.counts_of(problems) for run in runs]
     enough = supporting(ours, theirs)
     settings = report.settings
     curve = seeds_curve(

@@ -91,7 +91,7 @@ def _spread(report: Report, by_prompt: dict[str, Measured]) -> Prompts | None:
     problems = common_problems(arms)
     if len(problems) < 2:
         return None
-    counts = {name: arm.counts[arm.rows_of(problems)] for name, arm in by_prompt.items()}
+    counts = {name: arm.counts_of(problems) for name, arm in by_prompt.items()}
     reach = min(arm.reach for arm in counts.values())
     spread = prompt_spread(counts, report.weights(problems), k_grid(reach), report.settings.prob)
     return Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
@@ -126,10 +126,27 @@ def section(report: Report) -> Iterator[Node]:
         yield el("h3", f"{set_name}: prompt sensitivity")
         yield from (el("p", _reach(model)) for model in models)
         yield figure(caption, prompts_chart(models, report.colours))
-        yield _spreads(models, set_name)
+        rows: list[list[Cell]] = []
+        for model in models:
+            k = model.spread.k
+            for i in sorted({0, len(k) // 2, len(k) - 1}, reverse=True):
+                values = ", ".join(
+                    f"{name} {percent(float(model.spread.values[j, i]))}"
+                    for j, name in enumerate(model.spread.prompts)
+                )
+                rows.append([model.label, int(k[i]), values, bounds(model.spread.spread, i)])
+        heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
+        yield table(f"Prompts on {set_name}", heads, rows, wide=(2,))
         answers = [answer for answer in under_prompts(report) if answer.problem_set == set_name]
         if answers:
-            yield _under_prompts(answers, set_name)
+            rows = [
+                [answer.trained, answer.base, answer.prompt, str(answer.word),
+                 bounds(answer.quick, sign=True), answer.reach, bounds(answer.wide, sign=True)]
+                for answer in answers
+            ]  # fmt: skip
+            heads = ["trained", "base", "prompt", "answer", "pass@1 − base, points", "K",
+                     "pass@K − base, points"]  # fmt: skip
+            yield table(f"The answer on {set_name} under each prompt", heads, rows, last=True)
     if prompts(report):
         yield note(
             "Best minus worst is the largest of several differences and so a little too "
@@ -185,31 +202,6 @@ def _reach(model: Prompts) -> str:
             f"worst{clear})"
         )
     return f"The template alone moves {model.label} {' and '.join(dict.fromkeys(phrases))}."
-
-
-def _spreads(models: list[Prompts], set_name: str) -> Node:
-    rows: list[list[Cell]] = []
-    for model in models:
-        k = model.spread.k
-        for i in sorted({0, len(k) // 2, len(k) - 1}, reverse=True):
-            values = ", ".join(
-                f"{name} {percent(float(model.spread.values[j, i]))}"
-                for j, name in enumerate(model.spread.prompts)
-            )
-            rows.append([model.label, int(k[i]), values, bounds(model.spread.spread, i)])
-    heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
-    return table(f"Prompts on {set_name}", heads, rows, wide=(2,))
-
-
-def _under_prompts(answers: list[UnderPrompt], set_name: str) -> Node:
-    rows: list[list[Cell]] = [
-        [answer.trained, answer.base, answer.prompt, str(answer.word),
-         bounds(answer.quick, sign=True), answer.reach, bounds(answer.wide, sign=True)]
-        for answer in answers
-    ]  # fmt: skip
-    heads = ["trained", "base", "prompt", "answer", "pass@1 − base, points", "K",
-             "pass@K − base, points"]  # fmt: skip
-    return table(f"The answer on {set_name} under each prompt", heads, rows, last=True)
 
 
 ASPECT = Aspect(

@@ -151,7 +151,19 @@ def section(report: Report) -> Iterator[Node]:
             "lenient grader accepts by mistake grows with k."
         )
         yield figure(caption, regraded_chart(set_arms, report.colours))
-        yield _table(set_arms, set_name)
+        rows: list[list[Cell]] = []
+        for arm in set_arms:
+            last = len(arm.k) - 1
+            for i in sorted({0, int(np.searchsorted(arm.k, arm.k[-1] // 4)), last}, reverse=True):
+                counts = (arm.gained, arm.lost, arm.solved[1], arm.solved[0])
+                rows.append(
+                    [arm.of.label, int(arm.k[i]), percent(float(arm.rates[0][i])),
+                     percent(float(arm.rates[1][i])), bounds(arm.difference, i, sign=True),
+                     *(count if i == last else None for count in counts)]
+                )  # fmt: skip
+        heads = ["arm", "k", "own, %", "other, %", "other − own, points", "samples gained", "lost",
+                 "problems gained", "lost"]  # fmt: skip
+        yield table(f"The same samples of {set_name} under two graders", heads, rows)
 
 
 def regraded_chart(arms: Sequence[Regraded], colours: Colours) -> Chart:
@@ -210,22 +222,6 @@ def _answer(own: Comparison, other: Comparison) -> str:
         f"{own.title}: the answer hangs on the grader. It is {first}, and "
         f"{second} under the other; {differences}."
     )
-
-
-def _table(arms: list[Regraded], set_name: str) -> Node:
-    rows: list[list[Cell]] = []
-    for arm in arms:
-        last = len(arm.k) - 1
-        for i in sorted({0, int(np.searchsorted(arm.k, arm.k[-1] // 4)), last}, reverse=True):
-            counts = (arm.gained, arm.lost, arm.solved[1], arm.solved[0])
-            rows.append(
-                [arm.of.label, int(arm.k[i]), percent(float(arm.rates[0][i])),
-                 percent(float(arm.rates[1][i])), bounds(arm.difference, i, sign=True),
-                 *(count if i == last else None for count in counts)]
-            )  # fmt: skip
-    heads = ["arm", "k", "own, %", "other, %", "other − own, points", "samples gained", "lost",
-             "problems gained", "lost"]  # fmt: skip
-    return table(f"The same samples of {set_name} under two graders", heads, rows)
 
 
 ASPECT = Aspect(

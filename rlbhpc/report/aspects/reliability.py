@@ -15,7 +15,7 @@ from rlbhpc.report.columns import bounded
 from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.report.phrases import bounds, bounds_at, percent
 from rlbhpc.stats import (
     Interval,
     bayes_at_n,
@@ -99,7 +99,16 @@ def section(report: Report) -> Iterator[Node]:
         ]
         yield el("h3", f"{set_name}: reliability")
         yield table(f"Reliability on {set_name}, percent", ["arm", *names], rows)
-        yield _exactly_these(report, arms, set_name)
+        sizes = thinned(report.k(max(int(arm.fixed.k[-1]) for arm in arms)))
+        rows = []
+        for arm in arms:
+            fitted = arm.fixed.k[arm.fixed.model_based].tolist()
+            cells = bounds_at(sizes, arm.fixed.k, arm.fixed.interval)
+            starred = [c + "*" if k in fitted else c for k, c in zip(sizes, cells, strict=True)]
+            rows.append([arm.of.label, percent(arm.threshold), *starred])
+        heads = ["arm", "hidden below", *(f"k = {k:,}" for k in sizes)]
+        caption = f"pass@k of exactly these problems of {set_name}, percent"
+        yield table(caption, heads, rows, last=True)
     if reliability(report):
         yield note(
             "pass^k: all of k right. G-Pass: at least half of them. mG-Pass: the mean over shares "
@@ -109,24 +118,6 @@ def section(report: Report) -> Iterator[Node]:
             "for k above n/2. Problems with a success rate below the one under “hidden below” may "
             "look unsolvable."
         )
-
-
-def _exactly_these(report: Report, arms: list[Reliability], set_name: str) -> Node:
-    """Show the same curves for exactly these problems, and what n samples cannot see."""
-    sizes = thinned(report.k(max(int(arm.fixed.k[-1]) for arm in arms)))
-    rows: list[list[Cell]] = []
-    for arm in arms:
-        place = {k: i for i, k in enumerate(arm.fixed.k.tolist())}
-        cells = [
-            bounds(arm.fixed.interval, place[k]) + ("*" if arm.fixed.model_based[place[k]] else "")
-            if k in place
-            else "–"
-            for k in sizes
-        ]
-        rows.append([arm.of.label, percent(arm.threshold), *cells])
-    heads = ["arm", "hidden below", *(f"k = {k:,}" for k in sizes)]
-    caption = f"pass@k of exactly these problems of {set_name}, percent"
-    return table(caption, heads, rows, last=True)
 
 
 def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:

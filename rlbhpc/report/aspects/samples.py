@@ -38,12 +38,7 @@ def section(report: Report) -> Iterator[Node]:
     )
     if report.notes:
         yield el("ul", *(el("li", text) for text in report.notes))
-    yield from _verifier(report)
-
-
-def _verifier(report: Report) -> Iterator[Node]:
-    """Shares that the verifier decides, and what its errors would make of large k."""
-    rows: list[list[Cell]] = []
+    rows = []
     for arm in report.measured:
         t = arm.tally
         if not t.judged or t.timeouts is None:

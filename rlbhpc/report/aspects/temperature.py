@@ -77,9 +77,24 @@ def temperatures(report: Report) -> list[Temperatures]:
         key = (pair.base.problem_set, pair.base.model, pair.trained.model, prompt)
         if min(len(side) for side in sides) < 2 or key in by_pair:
             continue
-        comparison = _compare(report, *sides)
-        if comparison is not None:
-            by_pair[key] = comparison
+        every = [*sides[0].values(), *sides[1].values()]
+        problems = common_problems(every)
+        if len(problems) > 1:
+            reach = min(arm.counts_of(problems).reach for arm in every)
+            weights, k, prob = report.weights(problems), k_grid(reach), report.settings.prob
+            base, trained = (
+                envelope({t: m.counts_of(problems) for t, m in side.items()}, weights, k, prob)
+                for side in sides
+            )
+            by_pair[key] = Temperatures(
+                pair.base.problem_set,
+                pair.base.model,
+                pair.trained.model,
+                (tuple(sorted(sides[0].items())), tuple(sorted(sides[1].items()))),
+                (base, trained),
+                envelope_difference(base, trained, prob),
+                len(problems),
+            )
     return list(by_pair.values())
 
 
@@ -95,31 +110,6 @@ def _alike(report: Report, arm: Measured) -> dict[float, Measured]:
         and (study_arm.model, study_arm.prompt) == (own.model, own.prompt)
         and replace(study_arm.sampling, temperature=0) == replace(own.sampling, temperature=0)
     }  # fmt: skip
-
-
-def _compare(
-    report: Report, base: dict[float, Measured], trained: dict[float, Measured]
-) -> Temperatures | None:
-    every = [*base.values(), *trained.values()]
-    problems = common_problems(every)
-    if len(problems) < 2:
-        return None
-    weights = report.weights(problems)
-    reach = min(arm.counts[arm.rows_of(problems)].reach for arm in every)
-    k, prob = k_grid(reach), report.settings.prob
-    envelopes = [
-        envelope({t: m.counts[m.rows_of(problems)] for t, m in side.items()}, weights, k, prob)
-        for side in (base, trained)
-    ]
-    return Temperatures(
-        every[0].problem_set,
-        every[0].model,
-        next(iter(trained.values())).model,
-        (tuple(sorted(base.items())), tuple(sorted(trained.items()))),
-        (envelopes[0], envelopes[1]),
-        envelope_difference(envelopes[0], envelopes[1], prob),
-        len(problems),
-    )
 
 
 @once
@@ -146,13 +136,13 @@ def _match(
     k = comparison.envelopes[0].k
     sampled, level = [t for t, _ in comparison.arms[1]], entropy[id(base)]
     heights = [entropy[id(arm)] for arm in arms]
-    curves = [arm.counts[arm.rows_of(problems)].pass_at_k(k) for arm in arms]
+    curves = [arm.counts_of(problems).pass_at_k(k) for arm in arms]
     try:
         temperature = matched_temperature(sampled, heights, level)
         values = matched_pass_at_k(sampled, heights, curves, level)
     except UserError:
         return  # none of its temperatures makes the trained model as random
-    each = values - base.counts[base.rows_of(problems)].pass_at_k(k)
+    each = values - base.counts_of(problems).pass_at_k(k)
     weights, prob = report.weights(problems), report.settings.prob
     lower, upper = np.quantile(weights.means(each), [(1 - prob) / 2, (1 + prob) / 2], axis=0)
     difference = Interval(
@@ -173,9 +163,33 @@ def section(report: Report) -> Iterator[Node]:
         head = f"{comparison.problem_set}: {comparison.trained} and {comparison.base}"
         yield el("h3", f"{head}, best temperature")
         yield figure(caption, temperature_chart(comparison, report.colours))
-        yield _best(comparison)
+        k = comparison.envelopes[0].k
+        rows: list[list[Cell]] = []
+        for i in _ends(len(k)):
+            row: list[Cell] = [int(k[i])]
+            for side in comparison.envelopes:
+                row += [float(side.temperature[i]), bounds(side.interval, i)]
+            rows.append([*row, bounds(comparison.difference, i, sign=True)])
+        heads = ["k", f"best T of {comparison.base}", "pass@k, %"]
+        heads += [f"best T of {comparison.trained}", "pass@k, %", "trained − base, points"]
+        caption = f"Each model at its best temperature, {several(comparison.problems, 'problem')}"
+        yield table(caption, heads, rows)
     for set_name, matches in report.by_set(matched(report)):
-        yield from _matched(matches, set_name)
+        rows = [
+            [match.trained, match.of.label, f"{match.entropy:.3f}", f"{match.temperature:.2f}",
+             int(match.k[i]), bounds(match.difference, i, sign=True)]
+            for match in matches
+            for i in _ends(len(match.k))
+        ]  # fmt: skip
+        heads = ["trained", "base", "entropy of the base", "T of the trained", "k",
+                 "trained − base, points"]  # fmt: skip
+        yield el("h3", f"{set_name}: at equal entropy")
+        yield from (el("p", _left(match)) for match in matches)
+        yield table(f"The trained model on {set_name}, as random as its base", heads, rows)
+        yield note(
+            "pass@k between two sampled temperatures is interpolated. The interval does not hold "
+            "the uncertainty of the entropies themselves."
+        )
 
 
 def temperature_chart(comparison: Temperatures, colours: Colours) -> Chart:
@@ -240,38 +254,6 @@ def matched_frame(matches: Sequence[Matched]) -> pd.DataFrame:
             **bounded("difference", match.difference),
         }
         for match in matches
-    )
-
-
-def _best(comparison: Temperatures) -> Node:
-    k = comparison.envelopes[0].k
-    rows: list[list[Cell]] = []
-    for i in _ends(len(k)):
-        row: list[Cell] = [int(k[i])]
-        for side in comparison.envelopes:
-            row += [float(side.temperature[i]), bounds(side.interval, i)]
-        rows.append([*row, bounds(comparison.difference, i, sign=True)])
-    heads = ["k", f"best T of {comparison.base}", "pass@k, %", f"best T of {comparison.trained}",
-             "pass@k, %", "trained − base, points"]  # fmt: skip
-    caption = f"Each model at its best temperature, {several(comparison.problems, 'problem')}"
-    return table(caption, heads, rows)
-
-
-def _matched(matches: list[Matched], set_name: str) -> Iterator[Node]:
-    rows: list[list[Cell]] = [
-        [match.trained, match.of.label, f"{match.entropy:.3f}", f"{match.temperature:.2f}",
-         int(match.k[i]), bounds(match.difference, i, sign=True)]
-        for match in matches
-        for i in _ends(len(match.k))
-    ]  # fmt: skip
-    heads = ["trained", "base", "entropy of the base", "T of the trained", "k",
-             "trained − base, points"]  # fmt: skip
-    yield el("h3", f"{set_name}: at equal entropy")
-    yield from (el("p", _left(match)) for match in matches)
-    yield table(f"The trained model on {set_name}, as random as its base", heads, rows)
-    yield note(
-        "pass@k between two sampled temperatures is interpolated. The interval does not hold "
-        "the uncertainty of the entropies themselves."
     )
 
 

@@ -88,8 +88,23 @@ def section(report: Report) -> Iterator[Node]:
     caption = "Training curves as the trainer logged them, all models."
     yield el("h3", "Training")
     yield figure(caption, training_chart(models, report.colours))
-    yield _tenths(models)
-    yield from _written(models)
+    rows: list[list[Cell]] = []
+    for model in models:
+        for name in METRICS:
+            ends = tenths(model.frame[name]) if name in model.frame else None
+            if ends is not None:
+                rows.append([model.model, name, int(model.frame[name].count()), *ends])
+    heads = ["model", "metric", "steps", "first tenth, mean", "last tenth, mean"]
+    yield table("Training curves from their first to their last tenth", heads, rows)
+    rows = [
+        [model.model, row["step"], row["problem"], _cut(row["text"]), row["tokens"],
+         "right" if row["correct"] else "wrong", row["reward"]]
+        for model in models
+        for row in model.written
+    ]  # fmt: skip
+    heads = ["model", "step", "problem", "response", "tokens", "verdict", "reward"]
+    if rows:
+        yield table("Responses of the first and the last step", heads, rows, wide=(3,))
 
 
 def training_chart(models: Sequence[Training], colours: Colours) -> Chart:
@@ -132,17 +147,6 @@ def training_frame(models: Sequence[Training]) -> pd.DataFrame:
     return whole[["model", "metric", "train_step", "value"]]
 
 
-def _tenths(models: Sequence[Training]) -> Node:
-    rows: list[list[Cell]] = []
-    for model in models:
-        for name in METRICS:
-            ends = tenths(model.frame[name]) if name in model.frame else None
-            if ends is not None:
-                rows.append([model.model, name, int(model.frame[name].count()), *ends])
-    heads = ["model", "metric", "steps", "first tenth, mean", "last tenth, mean"]
-    return table("Training curves from their first to their last tenth", heads, rows)
-
-
 def tenths(column: pd.Series) -> tuple[float, float] | None:
     """Means of the first and the last tenth of a curve: one step alone is noise."""
     values = column.dropna().to_numpy()
@@ -150,19 +154,6 @@ def tenths(column: pd.Series) -> tuple[float, float] | None:
         return None
     part = max(1, len(values) // 10)
     return float(values[:part].mean()), float(values[-part:].mean())
-
-
-def _written(models: Sequence[Training]) -> list[Node]:
-    """What models wrote while they were trained, first and last: a reward is not all to look at."""
-    rows: list[list[Cell]] = [
-        [model.model, row["step"], row["problem"], _cut(row["text"]), row["tokens"],
-         "right" if row["correct"] else "wrong", row["reward"]]
-        for model in models
-        for row in model.written
-    ]  # fmt: skip
-    heads = ["model", "step", "problem", "response", "tokens", "verdict", "reward"]
-    caption = "Responses of the first and the last step"
-    return [table(caption, heads, rows, wide=(3,))] if rows else []
 
 
 def _cut(text: str) -> str:

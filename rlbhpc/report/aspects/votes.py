@@ -124,10 +124,15 @@ def section(report: Report) -> Iterator[Node]:
         )
         yield el("h3", f"{set_name}: majority votes")
         yield figure(caption, majority_chart(arms, report.colours))
-        yield _majorities(arms, set_name)
-        rows: list[list[Cell]] = [
-            [arm.of.label, arm.samples, ends(arm.entropy), ends(arm.distinct)] for arm in arms
-        ]
+        sizes = sorted({int(k) for arm in arms for k in arm.k.tolist()})
+        rows: list[list[Cell]] = []
+        for arm in arms:
+            unfound = float(arm.any_right.estimate[-1] - arm.majority.estimate[-1])
+            intervals = bounds_at(sizes, arm.k, arm.majority)
+            rows.append([arm.of.label, percent(unfound), *intervals])
+        heads = ["arm", "right but not found, last k", *(f"k = {k:,}" for k in sizes)]
+        yield table(f"maj@k on {set_name}, percent", heads, rows, last=True)
+        rows = [[arm.of.label, arm.samples, ends(arm.entropy), ends(arm.distinct)] for arm in arms]
         heads = ["arm", "samples", "answer entropy, nat", "distinct answers"]
         yield table(f"Answers on {set_name}, per problem", heads, rows)
 
@@ -172,17 +177,6 @@ def answers_frame(arms: Sequence[Votes]) -> pd.DataFrame:
         }
         for arm in arms
     )
-
-
-def _majorities(arms: list[Votes], set_name: str) -> Node:
-    sizes = sorted({int(k) for arm in arms for k in arm.k.tolist()})
-    rows: list[list[Cell]] = []
-    for arm in arms:
-        unfound = float(arm.any_right.estimate[-1] - arm.majority.estimate[-1])
-        intervals = bounds_at(sizes, arm.k, arm.majority)
-        rows.append([arm.of.label, percent(unfound), *intervals])
-    heads = ["arm", "right but not found, last k", *(f"k = {k:,}" for k in sizes)]
-    return table(f"maj@k on {set_name}, percent", heads, rows, last=True)
 
 
 charts = charts_by_set("majority", votes, majority_chart)
