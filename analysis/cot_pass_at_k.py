@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
 from rlbhpc.report.draw.chart import Chart
-from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.script import arguments, draw_runs
 from rlbhpc.stats import PassCurve, k_grid

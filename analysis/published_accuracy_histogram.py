@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.accuracy import bars_panel
 from rlbhpc.report.draw.chart import Chart, Colours
-from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 
 TABLE = Path(__file__).parent / "published" / "accuracy_histogram.csv"

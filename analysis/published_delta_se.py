@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.draw.axes import linear_axis, row_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
-from rlbhpc.report.gather import Report
 from rlbhpc.report.script import main_published
 from rlbhpc.stats import delta_se
 

@@ -12,8 +12,9 @@ from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.terminal import visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.audit import audited, survival
-from rlbhpc.report.gather import Report, gather, read_pair
+from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.audit import Side, audit_run

@@ -15,7 +15,7 @@ from rlbhpc.report.second import second_process
 from rlbhpc.study.layout import Layout
 
 if TYPE_CHECKING:
-    from rlbhpc.report.gather import Report
+    from rlbhpc.report.aspect import Report
 
 
 @click.command(

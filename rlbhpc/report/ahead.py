@@ -6,10 +6,9 @@ from concurrent.futures import Executor
 from typing import Final
 
 from rlbhpc.report.apart import answer_of
-from rlbhpc.report.aspect import Errand, Helper
+from rlbhpc.report.aspect import Errand, Helper, Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.beyond import FORECASTS
-from rlbhpc.report.gather import Report
 
 _ANSWERS: Final = Errand(
     answer_of, lambda report: [(pair.sides, report.settings) for pair in report.final]

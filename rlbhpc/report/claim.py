@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rlbhpc import __version__
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.conclusions import asked_of
 from rlbhpc.report.aspects.memorised import Memorised, memorised
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.gather import Report
 from rlbhpc.report.measured import Measured
 from rlbhpc.stats import Interval
 from rlbhpc.stats.finding import Finding

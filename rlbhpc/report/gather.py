@@ -1,38 +1,27 @@
-"""Everything that a report shows, worked out once: from a run folder to plain frozen values.
-
-Terminal, page, tables and figures read a :class:`Report` and compute nothing themselves, so they
-cannot disagree.
-"""
+"""From the folder of a run to its report."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
+from rlbhpc.report.aspect import Line, Report, groups_of
 from rlbhpc.report.compare import Comparison, adjusted, compare
 from rlbhpc.report.compare import pair as pair_up
-from rlbhpc.report.draw.chart import Colours
 from rlbhpc.report.draws import Settings
-from rlbhpc.report.measured import Measured, by_line, measured, powers_of_two
+from rlbhpc.report.measured import Measured, by_line, measured
 from rlbhpc.report.origins import other_verdicts, same_files
 from rlbhpc.report.phrases import several
-from rlbhpc.stats import Interval, ProblemWeights, k_grid, pass_curve
+from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
-from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.paired import paired_interval
-from rlbhpc.stats.priors import LEAST
-from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.store.reader import open_cube
-from rlbhpc.study.arm import Arm
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
@@ -43,117 +32,8 @@ from rlbhpc.sweep.remember import PROBE
 REPLICATES: Final = 1000
 #: Kinds of groups in a cube that hold samples, or the counts of imported ones.
 SAMPLED: Final = frozenset({"samples", "counts"})
-P = TypeVar("P")
 #: Base arm and trained arm.
 Pair = tuple[str, str]
-
-
-class Line(NamedTuple):
-    """A base and the checkpoints that are compared with it on one problem set."""
-
-    base: Measured
-    steps: tuple[Measured, ...]
-
-
-@dataclass(frozen=True)
-class Report:
-    """All that is known about a run.
-
-    ``name, question``: of the study, or the folder's name. ``settings``: how the intervals were
-    made. ``arms``: what each arm is, by name; empty without a study. ``measured``: every arm, step
-    and problem set. ``lines``: of each pair and problem set the base and, steps rising, what is
-    compared with it. ``final``: one comparison per line, at its last step that has samples.
-    ``notes``: what a reader must know: what is missing, left out or not comparable. ``provenance``:
-    what the samples stand on, by ``<arm>/<problem set>``. ``study_hash``: hash of what the study
-    asks for; empty without a study. ``tree``: the run's results, opened once: values are read on
-    demand. ``memo``: what aspects worked out, see :func:`rlbhpc.report.aspect.once`.
-    """
-
-    name: str
-    question: str
-    folder: Path
-    settings: Settings
-    arms: Mapping[str, Arm]
-    measured: tuple[Measured, ...]
-    lines: tuple[Line, ...]
-    final: tuple[Comparison, ...]
-    notes: tuple[str, ...]
-    provenance: Mapping[str, Mapping[str, Any]]
-    study_hash: str
-    tree: xr.DataTree = field(repr=False)
-    memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
-
-    @cached_property
-    def line_ups(self) -> list[list[Comparison]]:
-        """Comparisons of each line, steps rising; the earlier ones are made on demand."""
-        return [
-            [*(compare(line.base, arm, self.settings) for arm in line.steps[:-1]), last]
-            for line, last in zip(self.lines, self.final, strict=True)
-        ]
-
-    @property
-    def every_comparison(self) -> list[Comparison]:
-        """Comparisons of all lines at all steps."""
-        return [pair for line_up in self.line_ups for pair in line_up]
-
-    @cached_property
-    def compared(self) -> list[Measured]:
-        """The arms of the last comparisons, each once; without any the last of each line."""
-        sides = [side for pair in self.final for side in (pair.base, pair.trained)]
-        arms = sides or [arm for arm in self.measured if arm.sampled.any()]
-        return list({id(arm): arm for arm in arms}.values())
-
-    @cached_property
-    def fitted(self) -> list[Measured]:
-        """The compared arms that have problems enough for a distribution of rates."""
-        return [arm for arm in self.compared if arm.sampled.sum() >= LEAST]
-
-    def groups(self, kind: str) -> Iterator[xr.Dataset]:
-        """Groups of one kind in the run's results."""
-        return groups_of(self.tree, {kind})
-
-    @cached_property
-    def problem_sets(self) -> list[str]:
-        """Problem sets in the order of the study."""
-        return list(dict.fromkeys(arm.problem_set for arm in self.measured))
-
-    def by_set(self, parts: Sequence[P]) -> Iterator[tuple[str, list[P]]]:
-        """Problem sets that have any of these: arms, comparisons, or what is ``of`` one of them."""
-        for name in self.problem_sets:
-            chosen = [part for part in parts if _set_of(part) == name]
-            if chosen:
-                yield name, chosen
-
-    @cached_property
-    def colours(self) -> Colours:
-        """One colour per arm; an arm that is compared as a trained one is no base."""
-        trained = {pair.trained.arm for pair in self.final}
-        bases = {pair.base.arm for pair in self.final} - trained
-        # The first arm of a model stands for it; an arm that has a model's name goes before.
-        models = {arm.model: arm.arm for arm in reversed(self.measured)}
-        return Colours((arm.arm for arm in self.measured), bases, models)
-
-    def k(self, reach: int) -> list[int]:
-        """The k that tables show: the study's, or the powers of two, up to what there is."""
-        return [k for k in self.settings.k if k <= reach] or powers_of_two(reach)
-
-    def weights(self, problems: Sequence[str]) -> ProblemWeights:
-        """The bootstrap weights that all intervals over these problems share."""
-        return self.settings.weights(problems)
-
-    def mean(
-        self, values: NDArray[np.float64], problems: Sequence[str], how: str = "problem bootstrap"
-    ) -> Interval:
-        """Interval of the mean over problems of values in [0, 1]."""
-        return mean_interval(values, self.weights(problems), self.settings.prob, how)
-
-    def paired(self, differences: NDArray[np.float64], problems: Sequence[str]) -> Interval:
-        """Intervals of the mean over problems of differences, ``[problem, k]``."""
-        return paired_interval(differences, self.weights(problems), self.settings.prob)
-
-    def ratio(self, sums: ArrayLike, totals: ArrayLike, problems: Sequence[str]) -> Interval:
-        """Interval of a ratio of sums over problems."""
-        return ratio_interval(sums, totals, self.weights(problems), self.settings.prob)
 
 
 def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
@@ -371,17 +251,6 @@ def _comparison_notes(pair: Comparison) -> Iterator[str]:
             f"{pair.title}: no coverage table, since counts were imported of unequal numbers of "
             "samples."
         )
-
-
-def _set_of(part: Any) -> str:
-    return str(getattr(part, "of", part).problem_set)
-
-
-def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:
-    """Groups of some kinds in a cube."""
-    for node in tree.subtree:
-        if node.attrs.get("kind") in kinds:
-            yield node.to_dataset()
 
 
 def _provenance(tree: xr.DataTree) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rlbhpc.report.gather import Report
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, bounds_at, p_value, percent, plain, signed
 

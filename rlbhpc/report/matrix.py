@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import Final
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.phrases import signed
 from rlbhpc.stats import Word

@@ -11,7 +11,7 @@ from typing import Final
 
 from rlbhpc import __version__
 from rlbhpc.launch.efficiency import efficiency
-from rlbhpc.report.gather import Report
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.stats.metrics import Better, metric
 from rlbhpc.study.layout import Layout

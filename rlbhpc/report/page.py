@@ -5,11 +5,10 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.aspects import aspects_of, pooled, ready_and_waiting
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
 from rlbhpc.report.aspects.pass_at_k import curve_grid
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, document, el
 from rlbhpc.report.matrix import line, matrix
 from rlbhpc.report.methods import methods

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.conclusions import conclusions_frame
 from rlbhpc.report.aspects.samples import samples_frame
-from rlbhpc.report.gather import Report
 
 
 def as_records(report: Report) -> str:

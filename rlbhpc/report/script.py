@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
-from rlbhpc.report.aspect import Draw
+from rlbhpc.report.aspect import Draw, Report
 from rlbhpc.report.draw.chart import Chart
 from rlbhpc.report.draw.paper import save
-from rlbhpc.report.gather import Report, gather, read_pair
+from rlbhpc.report.gather import gather, read_pair
 
 
 def main(about: str, draw: Draw) -> None:

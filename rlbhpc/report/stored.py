@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.report.aspect import once
-from rlbhpc.report.gather import Report, read_study
+from rlbhpc.report.aspect import Report, once
+from rlbhpc.report.gather import read_study
 from rlbhpc.report.measured import Measured, at_step, rows_at, take_rows
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group

@@ -7,13 +7,12 @@ from typing import Final
 
 from rich.console import Console
 
-from rlbhpc.report.aspect import Part
+from rlbhpc.report.aspect import Part, Report
 from rlbhpc.report.aspects import aspects_of, pooled
 from rlbhpc.report.aspects.conclusions import conditions
 from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.console import Printer
-from rlbhpc.report.gather import Report
 from rlbhpc.report.matrix import line, net, several_bases, verdict
 from rlbhpc.report.phrases import plain, several, signed
 

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect
+from rlbhpc.report.aspect import Aspect, Report
 from rlbhpc.report.aspects import aspects_of, ready_and_waiting
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
 from rlbhpc.report.claim import CLAIM, claim_card
-from rlbhpc.report.gather import Report
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import pages
 from rlbhpc.store import files

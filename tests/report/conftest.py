@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.aspect import Report
+from rlbhpc.report.gather import gather
 from rlbhpc.verify.verdict import Status
 from tests.report.made import make_study, put_samples, rates
 

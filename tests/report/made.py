@@ -11,8 +11,8 @@ import pandas as pd
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.problems.prompts import Prompt
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of
-from rlbhpc.report.gather import Report
 from rlbhpc.store import tables
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample

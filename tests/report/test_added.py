@@ -15,6 +15,7 @@ from rich.console import Console
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import LeftOutWarning, UserError
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.beyond import more
 from rlbhpc.report.aspects.budget import HOURS, TOKENS, budgets
 from rlbhpc.report.aspects.checkpoints import chosen
@@ -24,7 +25,7 @@ from rlbhpc.report.aspects.regraded import lay_beside, verdicts
 from rlbhpc.report.aspects.repeats import repeats
 from rlbhpc.report.aspects.responses import responses
 from rlbhpc.report.aspects.temperature import matched
-from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.speeds import speeds
 from rlbhpc.report.terminal import print_report

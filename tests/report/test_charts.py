@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.accuracy import histogram_chart
 from rlbhpc.report.aspects.coverage import coverage_chart
 from rlbhpc.report.aspects.difference import difference_chart
@@ -31,7 +32,6 @@ from rlbhpc.report.draw.chart import (
 )
 from rlbhpc.report.draw.paper import paper, save
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report
 from tests.report.made import SET
 
 

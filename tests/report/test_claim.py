@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.claim import claim_card, claim_schema
-from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.gather import gather
 from rlbhpc.study.schema import StudyFile
 from tests.report.made import SET, make_study, put_samples
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
-from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.aspect import Report
+from rlbhpc.report.gather import gather
 from rlbhpc.stats import Word, coverage, delta_se, pass_at_k
 from rlbhpc.verify.verdict import Status
 from tests.report.conftest import PROBLEMS, N

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlbhpc.report.gather import Report
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.latex import escaped, latex
 from rlbhpc.report.phrases import bounds
 

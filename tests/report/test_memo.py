@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from rlbhpc.report.aspect import Errand, Helper
-from rlbhpc.report.gather import Report
+from rlbhpc.report.aspect import Errand, Helper, Report
 
 
 def a_report() -> Report:

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
 from rlbhpc.report import ahead, aspects, second
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.aspects import evidence as shown
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence
-from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.gather import gather
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.page import page
 from rlbhpc.report.write import write_report

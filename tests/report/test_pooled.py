@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.coverage import churn
 from rlbhpc.report.aspects.pooled import answers, lines, means, means_frame, recipes, recipes_frame
-from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.gather import gather
 from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study

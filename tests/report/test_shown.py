@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.beyond import beyond, more
 from rlbhpc.report.aspects.budget import TOKENS, budgets
 from rlbhpc.report.aspects.chains import reviewed
@@ -20,7 +21,7 @@ from rlbhpc.report.aspects.responses import responses
 from rlbhpc.report.aspects.temperature import temperatures
 from rlbhpc.report.aspects.training import training
 from rlbhpc.report.aspects.votes import first_judged, votes
-from rlbhpc.report.gather import Report, gather
+from rlbhpc.report.gather import gather
 from rlbhpc.stats import pass_at_k, pass_hat_k
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout

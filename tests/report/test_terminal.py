@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rlbhpc.cli.report import report as command
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
-from rlbhpc.report.gather import Report
 from rlbhpc.report.terminal import print_report
 
 

@@ -45,7 +45,7 @@ from rlbhpc.report.aspects import (
 )
 
 if TYPE_CHECKING:
-    from rlbhpc.report.gather import Report
+    from rlbhpc.report.aspect import Report
 
 ASPECTS: Final[tuple[Aspect, ...]] = (
     conclusions.ASPECT,

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import linear_axis, row_axis
 from rlbhpc.report.draw.chart import DASHED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.stats import Interval

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent

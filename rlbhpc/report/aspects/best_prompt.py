@@ -8,11 +8,10 @@ from typing import Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.prompts import Prompts, prompts
 from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import common_problems
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent

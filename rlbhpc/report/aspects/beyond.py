@@ -16,14 +16,13 @@ from rlbhpc.report.apart import (
     prediction,
     studies_of_each,
 )
-from rlbhpc.report.aspect import Aspect, Errand, Part, charts_by_set, once
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once
 from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.draws import Settings
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent, several

@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
 from rlbhpc.stats.finding import Finding

@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Errand, Part
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report
 from rlbhpc.report.aspects.evidence import case_links
 from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, row_axis
 from rlbhpc.report.draw.chart import INK, Chart, Colours, Panel
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent
 from rlbhpc.stats.priors import flip_probability

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import points_axis, row_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.phrases import bounds
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_chart, pass_at_k_table
 from rlbhpc.report.aspects.prompts import NO_REASONING
 from rlbhpc.report.draw.chart import Chart
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import several

@@ -7,11 +7,10 @@ from typing import Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.training import over_steps, tenths, training
 from rlbhpc.report.draw.chart import Chart, Colours, Key
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import powers_of_two
 from rlbhpc.stats.learning import histories, least_rollouts, rollout_pass_at_k

@@ -11,9 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.problems.probe import ANSWERED, BOTH
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.columns import stacked
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds

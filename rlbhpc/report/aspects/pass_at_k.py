@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import UNSOUND, bounds_at

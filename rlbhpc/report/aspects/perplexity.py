@@ -12,12 +12,11 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, charts_by_set, once
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once
 from rlbhpc.report.columns import stacked
 from rlbhpc.report.draw.axes import log_axis, row_axis, step_axis
 from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.stats.perplexities import Spread, perplexity, perplexity_over_steps, spread
 from rlbhpc.store.cube_schema import SCORES

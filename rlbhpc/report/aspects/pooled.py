@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.conclusions import found
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison, common_problems
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import bounds
 from rlbhpc.stats import Answer, Interval

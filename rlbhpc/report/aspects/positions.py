@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.draw.axes import Axis, log_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report, read_study
+from rlbhpc.report.gather import read_study
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import ends

@@ -9,10 +9,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, once
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.columns import bounded
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, bounds_at, percent

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.columns import bounded
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent

@@ -8,8 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
-from rlbhpc.report.gather import Report
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import percent

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.repeats import as_stored
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent, signed

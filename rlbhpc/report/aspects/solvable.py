@@ -7,12 +7,11 @@ from typing import Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part
+from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.draw.axes import linear_axis, row_axis
 from rlbhpc.report.draw.chart import BASE_COLOUR, Chart, Panel
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
 from rlbhpc.stats import solvable_sets

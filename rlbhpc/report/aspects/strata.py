@@ -11,11 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.problems.problem import STRATA
-from rlbhpc.report.aspect import Aspect, Part, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.checkpoints import halves
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.gather import Report
 from rlbhpc.report.markup import Cell, Node, note, table
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Counts, Interval, ProblemWeights
