@@ -71,8 +71,8 @@ def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
 
 def test_the_answer_under_each_prompt(rich: Report) -> None:
     said = under_prompts(rich)
-    assert {one.prompt for one in said} == {"plain", "boxed"}
-    assert {one.trained for one in said} == {"grpo, step 150", "grpo-boxed, step 150"}
+    assert {prompt for prompt, _ in said} == {"plain", "boxed"}
+    assert {pair.trained.label for _, pair in said} == {"grpo, step 150", "grpo-boxed, step 150"}
 
 
 def test_odd_samples_report_what_even_ones_chose(rich: Report) -> None:

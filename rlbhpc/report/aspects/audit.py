@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
+
+_WORDS: Final = {1: "higher", -1: "lower", 0: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -79,63 +81,52 @@ def audited(report: Report) -> list[Audited]:
 
 def _cell(record: Mapping[str, Any], arm: Measured) -> Mapping[str, Any] | None:
     place = (arm.arm, arm.problem_set, arm.step)
-    for cell in record["cells"]:
-        if (cell["arm"], cell["problem_set"], cell["step"]) == place:
-            return dict(cell)
-    return None
+    cells = (
+        cell
+        for cell in record["cells"]
+        if (cell["arm"], cell["problem_set"], cell["step"]) == place
+    )
+    return next(cells, None)
 
 
 def _audited(
     report: Report, comparison: Comparison, base: Mapping[str, Any], trained: Mapping[str, Any]
-) -> list[Audited]:
+) -> Iterator[Audited]:
     shared = sorted(set(base["problems"]) & set(trained["problems"]))
     if len(shared) < 2:
-        return []
+        return
     from rlbhpc.verify.audit.style import JUDGINGS
 
-    weights = report.weights(tuple(shared))
+    weights = report.weights(shared)
     judged: list[Judged] = []
-    reach = 1
     for judging in JUDGINGS:
         ours, theirs = (_counts(cell, judging, shared) for cell in (base, trained))
         reach = min(ours.reach, theirs.reach)
         sizes = np.unique([1, reach])
         curve = difference_curve(ours, theirs, weights, k=sizes, prob=report.settings.prob)
-        interval = curve.pointwise
-        words = (_word(interval, 0), _word(interval, -1))
+        first, last = (_WORDS[int(curve.pointwise.sign[place])] for place in (0, -1))
         judged.append(
             Judged(
                 judging,
-                (_rate(ours), _rate(theirs)),
+                (float(ours.pass_at_k(1).mean()), float(theirs.pass_at_k(1).mean())),
                 (_share(base, judging), _share(trained, judging)),
-                interval,
-                words,
-                not judged or words == judged[0].words,
+                curve.pointwise,
+                (first, last),
+                not judged or (first, last) == judged[0].words,
             )
         )
     responses = (base["responses"], trained["responses"])
-    return [Audited(comparison.title, responses, reach, tuple(judged))]
+    yield Audited(comparison.title, responses, reach, tuple(judged))
 
 
 def _counts(cell: Mapping[str, Any], judging: str, problems: Sequence[str]) -> Counts:
-    place = {problem: row for row, problem in enumerate(cell["problems"])}
-    rows = [place[problem] for problem in problems]
+    rows = [cell["problems"].index(problem) for problem in problems]
     right = cell["right"][judging]
     return Counts.of([cell["n"][row] for row in rows], [right[row] for row in rows])
 
 
-def _rate(counts: Counts) -> float:
-    return float(counts.pass_at_k(np.array([1])).mean())
-
-
 def _share(cell: Mapping[str, Any], judging: str) -> float:
     return float(cell["differing"][judging] / cell["responses"])
-
-
-def _word(interval: Interval, place: int) -> str:
-    if interval.lower[place] > 0:
-        return "higher"
-    return "lower" if interval.upper[place] < 0 else "undecided"
 
 
 def survival(audit: Audited) -> str:
@@ -171,20 +162,18 @@ def section(report: Report) -> Iterator[Node]:
         heads = ["reader, grader", "base, %", "trained, %", "trained − base at k = 1, points",
                  f"at k = {audit.k:,}", "base otherwise, %", "trained otherwise, %",
                  "survives"]  # fmt: skip
-        rows = [audit_row(judged) for judged in audit.judged]
+        rows: list[list[Cell]] = [
+            [
+                judged.judging,
+                *(percent(rate) for rate in judged.rates),
+                bounds(judged.difference, 0, sign=True),
+                bounds(judged.difference, -1, sign=True),
+                *(percent(share) for share in judged.differing),
+                "yes" if judged.survives else "no",
+            ]
+            for judged in audit.judged
+        ]
         yield table(f"{audit.title}: readers and graders", heads, rows)
-
-
-def audit_row(judged: Judged) -> list[Cell]:
-    """One judging: rates, differences, shares of responses that it sees otherwise."""
-    return [
-        judged.judging,
-        *(percent(rate) for rate in judged.rates),
-        bounds(judged.difference, 0, sign=True),
-        bounds(judged.difference, -1, sign=True),
-        *(percent(share) for share in judged.differing),
-        "yes" if judged.survives else "no",
-    ]
 
 
 ASPECT = Aspect(Part.SAMPLES, section)

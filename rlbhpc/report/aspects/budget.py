@@ -45,19 +45,6 @@ class Budget:
     interval: Interval
 
 
-@dataclass(frozen=True)
-class _Priced:
-    """An arm with what one response to each of its sampled problems costs."""
-
-    of: Measured
-    cost: NDArray[np.float64]
-
-    @property
-    def most(self) -> float:
-        rows = self.of.rows
-        return float((self.cost * self.of.counts[rows].n).min())
-
-
 @once
 def budgets(report: Report) -> list[Budget]:
     """Work out the curves of the compared arms, from one response to all that there are.
@@ -65,36 +52,40 @@ def budgets(report: Report) -> list[Budget]:
     Hours are those of the devices that made the responses, without loading the model; they are
     known where the run sampled all compared arms itself.
     """
-    priced = [m for m in of_compared(report) if not np.isnan(m.cost).any()]
+    priced = [written for written in of_compared(report) if not np.isnan(written.cost).any()]
     rates = speeds(report.folder)
     curves: list[Budget] = []
-    for set_name in report.problem_sets:
-        arms = [m for m in priced if m.of.problem_set == set_name]
-        curves += _curves(report, TOKENS, [_Priced(arm.of, arm.cost) for arm in arms])
-        if all((arm.of.model, arm.of.step) in rates for arm in arms):
-            hours = []
-            for arm in arms:
-                seconds = arm.cost * len(arm.cost) / rates[arm.of.model, arm.of.step]
-                hours.append(_Priced(arm.of, seconds / 3600))
-            curves += _curves(report, HOURS, hours)
+    for _, of_set in report.by_set(priced):
+        arms = [arm.of for arm in of_set]
+        costs = [arm.cost for arm in of_set]
+        curves += _curves(report, TOKENS, arms, costs)
+        if all((arm.model, arm.step) in rates for arm in arms):
+            hours = [
+                cost * len(cost) / rates[arm.model, arm.step] / 3600
+                for arm, cost in zip(arms, costs, strict=True)
+            ]
+            curves += _curves(report, HOURS, arms, hours)
     return curves
 
 
-def _curves(report: Report, unit: str, arms: list[_Priced]) -> list[Budget]:
-    arms = [arm for arm in arms if arm.most > arm.cost.max()]
-    if not arms:
-        return []
+def _curves(
+    report: Report, unit: str, arms: list[Measured], costs: list[NDArray[np.float64]]
+) -> Iterator[Budget]:
+    """``costs``: of one response to each sampled problem of an arm."""
+    priced = []
+    for arm, cost in zip(arms, costs, strict=True):
+        most = float((cost * arm.counts[arm.rows].n).min())
+        if most > cost.max():
+            priced.append((arm, cost, most))
+    if not priced:
+        return
     # From what buys every arm a response to each problem.
-    least = max(float(arm.cost.max()) for arm in arms)
-    spent = np.geomspace(least, max(arm.most for arm in arms), _POINTS)
-    curves = []
-    for arm in arms:
-        rows = arm.of.rows
-        weights = report.weights(arm.of.sampled_problems)
-        counts, prob = arm.of.counts[rows], report.settings.prob
-        bought = budget_curve(counts, arm.cost, spent, weights, prob)
-        curves.append(Budget(arm.of, unit, spent, bought))
-    return curves
+    least = max(float(cost.max()) for _, cost, _ in priced)
+    spent = np.geomspace(least, max(most for _, _, most in priced), _POINTS)
+    for arm, cost, _ in priced:
+        weights, prob = report.weights(arm.sampled_problems), report.settings.prob
+        bought = budget_curve(arm.counts[arm.rows], cost, spent, weights, prob)
+        yield Budget(arm, unit, spent, bought)
 
 
 def _by_set_and_unit(report: Report) -> Iterator[tuple[str, str, list[Budget]]]:

@@ -8,12 +8,12 @@ report shows it, the rarest first: on the page, or on a second one beside it whe
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.compare import Comparison
@@ -91,50 +91,50 @@ class Evidence:
         return f"{set_name}: solved by {self.solver.label}, never by {self.other.label}"
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The problems that one side of a comparison solves and the other does not, rarest first."""
+class _Side(NamedTuple):
+    """The problems that one side of a comparison solves and the other does not, rarest first.
+
+    ``rows`` are their positions among the problems of the solver.
+    """
 
     pair: Comparison
     solver: Measured
     other: Measured
-    rarest: tuple[int, ...]
-    right: NDArray[np.int64]
+    problems: list[str]
+    rows: list[int]
     left_out: int
 
 
 @once
 def evidence(report: Report) -> list[Evidence]:
     """Read the responses that a report shows; nothing where only counts were imported."""
-    sides = _sides(report)
+    sides = list(_sides(report))
     texts = _responses(report, sides)
     parts: list[Evidence] = []
     number = 0
     for side in sides:
-        cases: list[Case] = []
         questions = {
             p.id: p.fields["question"] for p in problems_of(report)[side.solver.problem_set]
         }
-        for i in side.rarest:
-            problem = side.pair.problems[i]
-            case = Case(
-                number + len(cases) + 1,
+        cases = tuple(
+            Case(
+                number + place,
                 problem,
                 questions.get(problem, "")[:CHARACTERS],
-                int(side.right[i]),
-                int(side.solver.counts.n[side.solver.problems.index(problem)]),
-                tuple(texts.get((id(side.solver), problem), {}).get(Status.RIGHT, ())[:RESPONSES]),
-                tuple(texts.get((id(side.other), problem), {}).get(Status.WRONG, ())[:1]),
+                int(side.solver.counts.c[row]),
+                int(side.solver.counts.n[row]),
+                tuple(texts[id(side.solver), problem, Status.RIGHT][:RESPONSES]),
+                tuple(texts[id(side.other), problem, Status.WRONG][:1]),
             )
-            cases.append(case)
+            for place, (problem, row) in enumerate(zip(side.problems, side.rows, strict=True), 1)
+        )
         if any(case.responses or case.other for case in cases):
-            parts.append(Evidence(side.pair, side.solver, side.other, tuple(cases), side.left_out))
+            parts.append(Evidence(side.pair, side.solver, side.other, cases, side.left_out))
             number += len(cases)
     return parts
 
 
-def _sides(report: Report) -> list[_Side]:
-    sides = []
+def _sides(report: Report) -> Iterator[_Side]:
     for pair in report.final:
         if pair.solved is None:
             continue
@@ -143,21 +143,20 @@ def _sides(report: Report) -> list[_Side]:
             (pair.trained, pair.base, pair.solved.trained_only, pair.rows[1]),
         ):
             if has_samples(report, solver):
-                right = solver.counts[rows].c
-                rarest = tuple(rarest_first(cell, right)[:PROBLEMS].tolist())
-                sides.append(_Side(pair, solver, other, rarest, right, len(cell) - len(rarest)))
-    return sides
+                rarest = rarest_first(cell, solver.counts[rows].c)[:PROBLEMS]
+                problems = [pair.problems[i] for i in rarest.tolist()]
+                left_out = len(cell) - len(problems)
+                yield _Side(pair, solver, other, problems, rows[rarest].tolist(), left_out)
 
 
 def _responses(
     report: Report, sides: list[_Side]
-) -> dict[tuple[int, str], dict[Status, list[Response]]]:
+) -> Mapping[tuple[int, str, Status], list[Response]]:
     """Read what the cases show, each arm and step in one pass, by arm, problem and verdict."""
     arms: dict[int, Measured] = {}
     numbers: dict[int, dict[str, list[int]]] = {}
     for side in sides:
-        for i in side.rarest:
-            problem = side.pair.problems[i]
+        for problem in side.problems:
             for arm, status, most in (
                 (side.solver, Status.RIGHT, RESPONSES), (side.other, Status.WRONG, 1)
             ):  # fmt: skip
@@ -167,7 +166,7 @@ def _responses(
                     chosen = np.flatnonzero(row == status)[:most].tolist()
                     arms[id(arm)] = arm
                     numbers.setdefault(id(arm), {}).setdefault(problem, []).extend(chosen)
-    texts: dict[tuple[int, str], dict[Status, list[Response]]] = {}
+    texts: defaultdict[tuple[int, str, Status], list[Response]] = defaultdict(list)
     layout = Layout(report.folder)
     for key, arm in arms.items():
         if not has_samples(report, arm):
@@ -177,8 +176,7 @@ def _responses(
             cut = max(0, len(sample.text) - CHARACTERS)
             text = sample.text[:CHARACTERS]
             response = Response(sample.key.sample, sample.answer, text, cut, origin)
-            by_verdict = texts.setdefault((key, sample.key.problem), {})
-            by_verdict.setdefault(Status(sample.verdict), []).append(response)
+            texts[key, sample.key.problem, Status(sample.verdict)].append(response)
     return texts
 
 

@@ -9,14 +9,14 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.columns import bounded, stacked
-from rlbhpc.report.compare import common_problems
+from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent
-from rlbhpc.stats import Interval, Word, k_grid
+from rlbhpc.stats import k_grid
 from rlbhpc.stats.prompts import PromptSpread, prompt_spread
 
 #: The prompt that asks for an answer and no reasoning.
@@ -42,24 +42,6 @@ class Prompts:
     def label(self) -> str:
         """Model and step in one name."""
         return self.model if self.step == 0 else f"{self.model}, step {self.step}"
-
-
-@dataclass(frozen=True)
-class UnderPrompt:
-    """What a comparison says under one prompt: the answer must not hang on the template.
-
-    ``base`` and ``trained`` name arms; ``quick`` and ``wide`` are trained minus base at k = 1 and
-    at the largest k.
-    """
-
-    problem_set: str
-    base: str
-    trained: str
-    prompt: str
-    word: Word
-    quick: Interval
-    wide: Interval
-    reach: int
 
 
 @once
@@ -97,21 +79,20 @@ def _spread(report: Report, by_prompt: dict[str, Measured]) -> Prompts | None:
 
 
 @once
-def under_prompts(report: Report) -> list[UnderPrompt]:
-    """Last comparisons of two models that were made under two prompts or more."""
-    groups: dict[tuple[object, ...], list[UnderPrompt]] = {}
+def under_prompts(report: Report) -> list[tuple[str, Comparison]]:
+    """Last comparisons of two models under two prompts or more, each with its prompt.
+
+    The answer must not hang on the template.
+    """
+    groups: dict[tuple[object, ...], list[tuple[str, Comparison]]] = {}
     for pair in report.final:
         base, trained = (report.arms.get(side.arm) for side in (pair.base, pair.trained))
         if base is None or trained is None or base.prompt != trained.prompt:
             continue
         alike = (base.sampling, trained.sampling)
         key = (pair.base.problem_set, pair.base.model, pair.trained.model, alike)
-        answer = UnderPrompt(
-            pair.base.problem_set, pair.base.label, pair.trained.label, base.prompt,
-            pair.answer.word, pair.curve.pointwise[0], pair.net, pair.reach,
-        )  # fmt: skip
-        groups.setdefault(key, []).append(answer)
-    several = [group for group in groups.values() if len({a.prompt for a in group}) > 1]
+        groups.setdefault(key, []).append((base.prompt, pair))
+    several = [group for group in groups.values() if len({prompt for prompt, _ in group}) > 1]
     return [answer for group in several for answer in group]
 
 
@@ -136,13 +117,13 @@ def section(report: Report) -> Iterator[Node]:
                 rows.append([model.label, int(k[i]), values, bounds(model.spread.spread, i)])
         heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
         yield table(f"Prompts on {set_name}", heads, rows, wide=(2,))
-        answers = [answer for answer in under_prompts(report) if answer.problem_set == set_name]
-        if answers:
-            rows = [
-                [answer.trained, answer.base, answer.prompt, str(answer.word),
-                 bounds(answer.quick, sign=True), answer.reach, bounds(answer.wide, sign=True)]
-                for answer in answers
-            ]  # fmt: skip
+        rows = [
+            [pair.trained.label, pair.base.label, prompt, str(pair.answer.word),
+             bounds(pair.curve.pointwise, 0, sign=True), pair.reach, bounds(pair.net, sign=True)]
+            for prompt, pair in under_prompts(report)
+            if pair.problem_set == set_name
+        ]  # fmt: skip
+        if rows:
             heads = ["trained", "base", "prompt", "answer", "pass@1 − base, points", "K",
                      "pass@K − base, points"]  # fmt: skip
             yield table(f"The answer on {set_name} under each prompt", heads, rows, last=True)

@@ -15,11 +15,10 @@ from rlbhpc.report.aspects.repeats import as_stored
 from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent, signed
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
-from rlbhpc.stats.sharpening import sharpened
+from rlbhpc.stats.sharpening import Sharpened, sharpened
 
 #: Powers of the probability, and samples of a problem that must still count for one to be chosen.
 POWERS: Final = (1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
@@ -46,58 +45,42 @@ class Sharpening:
     rest_on_odd: Interval
 
 
-@dataclass(frozen=True)
-class _Halves:
-    """Per problem of an arm and power: all samples, even ones, odd ones; and samples that count."""
-
-    every: NDArray[np.float64]
-    even: NDArray[np.float64]
-    odd: NDArray[np.float64]
-    effective_n: NDArray[np.float64]
-    effective_even: NDArray[np.float64]
-
-
 @once
 def sharpenings(report: Report) -> list[Sharpening]:
     """Reweight the base of every last comparison; nothing where no log-probabilities are stored."""
     bases = {id(pair.base): pair.base for pair in report.final}
-    halves = {}
+    reweighted = {}
     for arm, (logprob,) in cells(report, list(bases.values()), ("logprob_sum",)):
-        if np.isfinite(logprob[arm.judged]).any():
-            halves[id(arm)] = _reweighted(arm, logprob)
-    found = (
-        _against(report, pair, halves[id(pair.base)])
+        right, judged = arm.right, arm.judged
+        if np.isfinite(logprob[judged]).any():
+            # All samples, even ones and odd ones.
+            reweighted[id(arm)] = [
+                sharpened(right[:, part], logprob[:, part], judged[:, part], POWERS)
+                for part in (slice(None), slice(0, None, 2), slice(1, None, 2))
+            ]
+    return [
+        sharpening
         for pair in report.final
-        if id(pair.base) in halves
-    )
-    return [each for each in found if each is not None]
+        if id(pair.base) in reweighted
+        for sharpening in _against(report, pair, reweighted[id(pair.base)])
+    ]
 
 
-def _reweighted(arm: Measured, logprob: NDArray[np.float32]) -> _Halves:
-    right, judged = arm.right, arm.judged
-    every = sharpened(right, logprob, judged, POWERS)
-    even, odd = (
-        sharpened(right[:, start::2], logprob[:, start::2], judged[:, start::2], POWERS)
-        for start in (0, 1)
-    )
-    return _Halves(every.value, even.value, odd.value, every.effective_n, even.effective_n)
-
-
-def _against(report: Report, pair: Comparison, halves: _Halves) -> Sharpening | None:
+def _against(report: Report, pair: Comparison, parts: list[Sharpened]) -> Iterator[Sharpening]:
     rows = pair.rows[0]
-    every, even, odd = halves.every[rows], halves.even[rows], halves.odd[rows]
+    every, even, odd = (part.value[rows] for part in parts)
     has_value = np.flatnonzero(np.isfinite(every + even + odd).all(axis=1))
     if len(has_value) < 2:
-        return None
+        return
     problems = tuple(pair.problems[i] for i in has_value.tolist())
     trained = pair.sides.trained.pass_at_k(1)[has_value]
-    still = np.median(halves.effective_n[rows][has_value], axis=0)
-    enough = np.median(halves.effective_even[rows][has_value], axis=0) >= LEAST_EFFECTIVE
+    still, even_still, _ = (np.median(part.effective_n[rows][has_value], axis=0) for part in parts)
+    enough = even_still >= LEAST_EFFECTIVE
     enough[0] = True
     scores = np.where(enough, even[has_value].mean(axis=0), -np.inf)
     chosen = int(scores.argmax())
     values, of_odd = every[has_value], odd[has_value][:, chosen]
-    return Sharpening(
+    yield Sharpening(
         pair,
         report.mean(values, problems),
         report.paired(trained - values, problems),
