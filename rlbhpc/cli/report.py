@@ -68,9 +68,8 @@ def report(
     from rlbhpc.report.aspects.regraded import lay_beside
     from rlbhpc.report.gather import gather, read_pair
     from rlbhpc.report.phrases import several
-    from rlbhpc.report.records import as_records
     from rlbhpc.report.terminal import print_answer, print_notes, print_report
-    from rlbhpc.report.write import write_report
+    from rlbhpc.report.write import as_records, write_report
 
     pairs = [read_pair(text) for text in compare]
     gathered = gather(folder, pairs)

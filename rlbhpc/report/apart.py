@@ -5,14 +5,15 @@ Nothing here reads a run or draws, so that the other process starts in little ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from rlbhpc.report.draws import Settings
-from rlbhpc.stats import Answer, Counts, Crossing, extrapolate
-from rlbhpc.stats.decision import decide
+from rlbhpc.stats import Answer, Counts, Crossing, ProblemWeights, extrapolate
+from rlbhpc.stats.decision import MARGIN, decide
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.finding import Finding
@@ -26,6 +27,37 @@ STUDIES: Final = (5, 20)
 _STUDIES_IN_ALL: Final = 60
 # Fewer samples than this are no part to check a prediction with.
 _LEAST_SAMPLES: Final = 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the intervals were made, and what is pooled.
+
+    ``trainings``: arms by the name of the recipe's arm that they are seeds of. ``averages``:
+    problem sets by the name of their mean.
+    """
+
+    prob: float
+    replicates: int
+    seed: int
+    k: tuple[int, ...]
+    margin: float = MARGIN
+    trainings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    statistics: tuple[str, ...] = ()
+    aspects: tuple[str, ...] = ()
+
+    def weights(self, problems: Sequence[str]) -> ProblemWeights:
+        """Bootstrap weights of some problems, so that all that is said of them is paired.
+
+        They depend on how many these are alone.
+        """
+        return _drawn(len(problems), self.replicates, self.seed)
+
+
+@lru_cache(maxsize=32)
+def _drawn(problems: int, replicates: int, seed: int) -> ProblemWeights:
+    return ProblemWeights.draw(problems, np.random.default_rng(seed), replicates)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from rlbhpc.report.apart import Settings
 from rlbhpc.report.compare import Comparison, compare
 from rlbhpc.report.draw.chart import Chart, Colours
-from rlbhpc.report.draws import Settings
 from rlbhpc.report.markup import Node
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import Interval, ProblemWeights

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.report.apart import Sides
-from rlbhpc.report.draws import Settings
+from rlbhpc.report.apart import Settings, Sides
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import (
     Answer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,17 +11,19 @@ from typing import Any, Final
 import numpy as np
 import xarray as xr
 
+from rlbhpc import plugins
 from rlbhpc.errors import NOTHING_TO_DO, UserError
+from rlbhpc.report.apart import Settings
 from rlbhpc.report.aspect import Line, Report, groups_of
 from rlbhpc.report.compare import Comparison, adjusted, compare
 from rlbhpc.report.compare import pair as pair_up
-from rlbhpc.report.draws import Settings
 from rlbhpc.report.measured import Measured, by_line, measured
-from rlbhpc.report.origins import other_verdicts, same_files
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
+from rlbhpc.store import samples
 from rlbhpc.store.reader import open_cube
+from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
@@ -34,6 +36,49 @@ REPLICATES: Final = 1000
 SAMPLED: Final = frozenset({"samples", "counts"})
 #: Base arm and trained arm.
 Pair = tuple[str, str]
+
+
+def same_files(
+    provenance: Mapping[str, Mapping[str, Any]], pairs: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Tell of pairs of different arms that hold samples of one imported file."""
+    notes = []
+    for base, trained in pairs:
+        files = [provenance[group].get("imported", {}) for group in (base, trained)]
+        digests = {origin["sha256"] for origin in files[0].values()}
+        shared = [name for name, origin in files[1].items() if origin["sha256"] in digests]
+        if shared and base != trained:
+            notes.append(
+                f"{trained} and {base} hold samples of the same file, {', '.join(shared)}: what "
+                "they are compared on cannot differ there."
+            )
+    return notes
+
+
+def other_verdicts(
+    study: Study, layout: Layout, provenance: dict[str, dict[str, Any]]
+) -> list[str]:
+    """Tell of verdicts that the study's own verifier of today did not give.
+
+    Adds the graders of each such set to the provenance.
+    """
+    notes = []
+    for name, stored in provenance.items():
+        group = Group(*name.split("/", 1))
+        entry = study.problem_sets.get(group.problem_set)
+        own = plugins.of(study.plugins, "verifiers", (entry and entry.verifier) or "")
+        if own is None or group not in layout.groups():
+            continue
+        graders = samples.graders(layout, group)
+        stored["graders"] = sorted(graders)
+        if others := sorted({*graders} - {own}):
+            notes.append(
+                f"{group.arm} on {group.problem_set}: {graders.total() - graders[own]:,} of "
+                f"{graders.total():,} verdicts are of {', '.join(others)} and not of {own}, the "
+                "study's verifier; `rlbhpc verify RUN --again --into NEW` judges all of them with "
+                "it."
+            )
+    return notes
 
 
 def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:

@@ -3,21 +3,175 @@
 from __future__ import annotations
 
 import shlex
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from rlbhpc.report.aspect import Part, Report
 from rlbhpc.report.aspects import aspects_of, pooled
 from rlbhpc.report.aspects.conclusions import conditions
-from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.console import Printer
+from rlbhpc.report.markup import Node
 from rlbhpc.report.matrix import line, net, several_bases, verdict
 from rlbhpc.report.phrases import plain, several, signed
 
+#: Who is drawn with what: base, trained, and both in one cell.
+BASE: Final = "░"
+TRAINED: Final = "█"
+BOTH: Final = "▓"
+
+_LABELS: Final = 7  # columns before the plot: "100 % ┤"
+
+
+#: Prose and plots wider than this are hard to read, however wide the terminal is.
+WIDEST: Final = 100
+# Space between two columns, as the table draws it.
+_GAP: Final = 2
 # Notes that are printed before it is said how many more there are.
 _NOTES: Final = 6
+
+
+def block_curves(
+    k: ArrayLike, base: ArrayLike, trained: ArrayLike, width: int, height: int = 11
+) -> list[str]:
+    """Draw two curves over log2 k.
+
+    ``k``: draw sizes, rising. ``base, trained``: rates at each of them. ``width, height``: columns
+    in all, labels included, and rows of the plot without its axis. Gives lines, none wider than
+    ``width``.
+    """
+    sizes, base_rates, trained_rates = (np.asarray(v, np.float64) for v in (k, base, trained))
+    columns = max(width - _LABELS, 2)
+    octaves = np.log2(sizes)
+    grid = np.linspace(0, max(octaves[-1], 1e-9), columns)
+    top = _round_up(float(np.nanmax([base_rates, trained_rates])))
+    rows = [
+        _rows(np.interp(grid, octaves, curve), top, height) for curve in (base_rates, trained_rates)
+    ]
+    lines = []
+    for row in range(height):
+        cells = (_cell(a == row, b == row) for a, b in zip(*rows, strict=True))
+        edge = top * (height - 1 - row) / (height - 1)
+        label = f"{100 * edge:3.0f} % " if row % ((height - 1) // 2) == 0 else " " * 6
+        lines.append(f"{label}{'┤' if label.strip() else '│'}{''.join(cells)}".rstrip())
+    ruler, labels = _axis(float(octaves[-1]), columns)
+    return [*lines, " " * 6 + "└" + ruler, " " * _LABELS + labels]
+
+
+def _rows(curve: NDArray[np.float64], top: float, height: int) -> list[int]:
+    """Row of a curve in each column, 0 at the top."""
+    return [height - 1 - round(float(v) / top * (height - 1)) for v in curve]
+
+
+def _cell(base: bool, trained: bool) -> str:
+    if base and trained:
+        return BOTH
+    return BASE if base else TRAINED if trained else " "
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 5, 10, 20, … 100 percent."""
+    return next((s for s in (0.01, 0.05, *np.arange(1, 11) / 10) if value <= s + 1e-12), 1.0)
+
+
+def _axis(octaves: float, columns: int) -> tuple[str, str]:
+    """Ticks at powers of two, and as many of their labels as fit."""
+    ruler, labels = ["─"] * columns, [" "] * columns
+    free = 0
+    for octave in range(int(octaves) + 1):
+        place = round(octave / octaves * (columns - 1)) if octaves else 0
+        ruler[place] = "┴"
+        text = str(1 << octave)
+        start = min(max(place - len(text) // 2, 0), columns - len(text))
+        if start >= free and start >= 0:
+            labels[start : start + len(text)] = text
+            free = start + len(text) + 1
+    return "".join(ruler), "".join(labels).rstrip()
+
+
+class Printer:
+    """Prints headings, prose, lines and tables no wider than the console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.width = min(console.width, WIDEST)
+
+    def head(self, text: str) -> None:
+        """Print the heading of a part."""
+        self._console.print(Text(text, style="bold underline"), width=self.width)
+
+    def prose(self, text: str, style: str = "") -> None:
+        """Print a paragraph."""
+        self._console.print(Text(text, style=style), width=self.width)
+
+    def blank(self) -> None:
+        """Leave a line free."""
+        self._console.print()
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines as they are, cut at the edge."""
+        for text in lines:
+            self._console.print(Text(text), no_wrap=True, crop=True)
+
+    def table(
+        self, heads: Sequence[str], rows: Iterable[Sequence[str]], left_columns: int = 1
+    ) -> None:
+        """Print a table whose first ``left`` columns are text."""
+        table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+        for i, head in enumerate(heads):
+            side = "left" if i < left_columns else "right"
+            table.add_column(Text(head), justify=side, overflow="fold")  # type: ignore[arg-type]
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        self._console.print(table)
+        self._console.print()
+
+    def fits(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+        """Whether a table is no wider than the console with every cell on one line."""
+        columns = zip(heads, *rows, strict=True)
+        widths = [max(map(cell_len, column)) for column in columns]
+        return sum(widths) + _GAP * (len(widths) - 1) <= self._console.width
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        """Print what a section of the page says, but for figures, lists and what is folded there.
+
+        A table that is too wide becomes a list: each row by its first cell, then head by head.
+        """
+        for node in nodes:
+            if isinstance(node, str):
+                self.prose(node)
+            elif node.tag in {"h3", "h4"}:
+                self.blank()
+                self.prose(_text(node), style="bold")
+            elif node.tag == "p":
+                self.prose(_text(node), style="dim" if node.get("class") == "soft" else "")
+            elif (table := node.find("table")) is not None:
+                self._page_table(table)
+
+    def _page_table(self, table: ET.Element) -> None:
+        caption = table.find("caption")
+        heads = [_text(head) for head in table.iter("th")]
+        rows = [[_text(cell) for cell in row.iter("td")] for row in table.iterfind("tbody/tr")]
+        if caption is not None:
+            self.blank()
+            self.prose(_text(caption), style="dim")
+        if self.fits(heads, rows):
+            self.table(heads, rows)
+            return
+        for row in rows:
+            self.prose(row[0], style="bold")
+            self.table(["", ""], list(zip(heads[1:], row[1:], strict=True)))
+
+
+def _text(node: ET.Element) -> str:
+    return "".join(node.itertext())
 
 
 def print_report(report: Report, console: Console, *, verbose: bool = False) -> None:
@@ -110,19 +264,17 @@ def _row(report: Report, pair: Comparison) -> list[str]:
 
 def _matrix(printer: Printer, report: Report) -> None:
     """Arms × problem sets, a sign and the net in each cell."""
-    cells = {(_name(report, pair), pair.base.problem_set): pair for pair in report.final}
+    cells = {
+        (_name(report, pair), pair.problem_set): f"{verdict(pair).sign} "
+        f"{signed(float(pair.net.estimate))}"
+        for pair in report.final
+    }
     arms = list(dict.fromkeys(arm for arm, _ in cells))
     sets = [name for name in report.problem_sets if any(s == name for _, s in cells)]
     heads = ["", *map(plain, sets)]
-    rows = [[arm, *(_cell(cells.get((arm, set_name))) for set_name in sets)] for arm in arms]
+    rows = [[arm, *(cells.get((arm, set_name), "–") for set_name in sets)] for arm in arms]
     if len(rows) * len(sets) > 1 and printer.fits(heads, rows):
         printer.table(heads, rows)
-
-
-def _cell(pair: Comparison | None) -> str:
-    if pair is None:
-        return "–"
-    return f"{verdict(pair).sign} {signed(float(pair.net.estimate))}"
 
 
 def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Report
 from rlbhpc.report.aspects import aspects_of, ready_and_waiting
+from rlbhpc.report.aspects.conclusions import conclusions_frame
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
+from rlbhpc.report.aspects.samples import samples_frame
 from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import pages
@@ -19,6 +22,19 @@ from rlbhpc.study.layout import Layout
 LATEX = "tables.tex"
 # Files that are written at the same time.
 _AT_ONCE = 4
+
+
+def as_records(report: Report) -> str:
+    """Conclusions, samples and notes as JSON, missing numbers as null."""
+    frames = {
+        "conclusions": conclusions_frame(report),
+        "samples": samples_frame(report.measured),
+    }
+    records = {
+        name: json.loads(frame.to_json(orient="records", double_precision=15))
+        for name, frame in frames.items()
+    }
+    return json.dumps({"name": report.name, **records, "notes": report.notes}, indent=2)
 
 
 def write_report(report: Report, folder: Path | None = None) -> list[Path]:

@@ -17,7 +17,7 @@ from rlbhpc.cli.report import report as command
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.beyond import more
-from rlbhpc.report.aspects.budget import HOURS, TOKENS, budgets
+from rlbhpc.report.aspects.budget import HOURS, TOKENS, budgets, speeds
 from rlbhpc.report.aspects.checkpoints import chosen
 from rlbhpc.report.aspects.positions import positions
 from rlbhpc.report.aspects.prompts import prompts, under_prompts
@@ -27,7 +27,6 @@ from rlbhpc.report.aspects.responses import responses
 from rlbhpc.report.aspects.temperature import matched
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
-from rlbhpc.report.speeds import speeds
 from rlbhpc.report.terminal import print_report
 from tests.report.made import frames_of
 from tests.report.rich import PROBLEMS, SPEEDS, STEPS, N, make_regraded, make_rich

@@ -11,9 +11,9 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import cover, sharpening, strata
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import gather
-from rlbhpc.stats.area import log_area
-from rlbhpc.stats.cover import posterior_above
+from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.paired import paired_interval
+from rlbhpc.stats.priors import posterior_above
 from rlbhpc.verify.verdict import Status
 from tests.report.made import frames_of
 from tests.report.rich import make_rich

@@ -14,8 +14,7 @@ from rich.console import Console
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.blocks import BASE, BOTH, TRAINED, block_curves
-from rlbhpc.report.terminal import print_report
+from rlbhpc.report.terminal import BASE, BOTH, TRAINED, block_curves, print_report
 
 
 def text_of(report: Report, width: int, *, verbose: bool = True) -> str:

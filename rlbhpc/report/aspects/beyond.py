@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.apart import (
+    Settings,
     Sides,
     forecasts_of,
     may_be_forecast,
@@ -22,7 +23,6 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.draws import Settings
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, percent, several
