@@ -12,11 +12,16 @@ from itertools import product
 from typing import Any, Final
 
 from rlbhpc.verify.answer.compare_forms import (
+    alike,
+    base_dropped,
+    compare_based,
     compare_clocks,
     compare_ratios,
     compare_residues,
-    quotient_and_ratio,
+    compare_words,
     ratio_and_quotient,
+    several_options,
+    words_and_letters,
 )
 from rlbhpc.verify.answer.compare_letters import with_axes
 from rlbhpc.verify.answer.compare_region import compare_regions, compare_relations
@@ -27,15 +32,6 @@ from rlbhpc.verify.answer.compare_scalar import (
     Unread,
     compare_numbers,
     compare_quantities,
-)
-from rlbhpc.verify.answer.compare_text import (
-    alike,
-    base_dropped,
-    compare_based,
-    compare_words,
-    letters_and_words,
-    several_options,
-    words_and_letters,
 )
 from rlbhpc.verify.answer.tree import Node, is_label, num, rename, symbols
 from rlbhpc.verify.answer.value import (
@@ -318,21 +314,17 @@ def _matrices(gold: Matrix, answer: Matrix, _: Tolerance) -> str:
     return "entry by entry" if all(cells) else NO
 
 
-def _matrix_items(gold: Matrix, answer: Items, tolerance: Tolerance) -> str:
-    vector = _vector(gold) if answer.kind in _ORDERED else None
-    return _in_order(vector, answer.items, tolerance) and "vector" if vector else NO
+def _vectors(gold: Matrix | Items, answer: Matrix | Items, tolerance: Tolerance) -> str:
+    ours, theirs = _coordinates(gold), _coordinates(answer)
+    return _in_order(ours, theirs, tolerance) and "vector" if ours and theirs else NO
 
 
-def _items_matrix(gold: Items, answer: Matrix, tolerance: Tolerance) -> str:
-    vector = _vector(answer) if gold.kind in _ORDERED else None
-    return _in_order(gold.items, vector, tolerance) and "vector" if vector else NO
-
-
-def _vector(matrix: Matrix) -> tuple[Quantity, ...] | None:
-    """Read a column or a row as coordinates."""
-    if 1 not in (len(matrix.rows), len(matrix.rows[0])):
-        return None
-    return tuple(Quantity(cell) for row in matrix.rows for cell in row)
+def _coordinates(value: Matrix | Items) -> Sequence[Value]:
+    """Return the cells of a column or a row, and the items that have an order; else nothing."""
+    if isinstance(value, Items):
+        return value.items if value.kind in _ORDERED else ()
+    in_line = 1 in (len(value.rows), len(value.rows[0]))
+    return [Quantity(cell) for row in value.rows for cell in row] if in_line else ()
 
 
 def _choice(gold: Value, answer: Value, tolerance: Tolerance) -> str:
@@ -375,18 +367,18 @@ _RULES_OF_KINDS: Final[tuple[tuple[Any, Any, _Rule], ...]] = (
     (Quantity, Relation, _labelled),
     (Relation, Relation, lambda gold, answer, _: compare_relations(gold, answer)),
     (Matrix, Matrix, _matrices),
-    (Matrix, Items, _matrix_items),
-    (Items, Matrix, _items_matrix),
+    (Matrix, Items, _vectors),
+    (Items, Matrix, _vectors),
     (Based, Based, compare_based),
     (Based, Quantity, base_dropped),
     (Clock, Clock, compare_clocks),
     (Residue, (Residue, Quantity), compare_residues),
     (Ratio, Ratio, compare_ratios),
     (Ratio, Quantity, ratio_and_quotient),
-    (Quantity, Ratio, quotient_and_ratio),
+    (Quantity, Ratio, ratio_and_quotient),
     (Words, Words, compare_words),
     (Words, Quantity, words_and_letters),
-    (Quantity, Words, letters_and_words),
+    (Quantity, Words, words_and_letters),
 )
 # By the two types of a gold value and an answer; of two rules the first one above.
 _RULES: Final[dict[tuple[type, type], _Rule]] = {

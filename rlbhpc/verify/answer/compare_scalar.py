@@ -16,7 +16,7 @@ from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.numerals import number
 from rlbhpc.verify.answer.numeric import constant
 from rlbhpc.verify.answer.tree import Node, has, has_const, num, rename, symbols
-from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, RADIAN, Unit, unit_named
+from rlbhpc.verify.answer.units import DEGREE, PERCENT, RADIAN, Unit, unit_named
 from rlbhpc.verify.answer.value import Quantity
 from rlbhpc.verify.answer.witness import claim_equal, claim_near
 

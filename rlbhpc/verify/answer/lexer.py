@@ -14,10 +14,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from rlbhpc.verify.answer.foreign import Token as Token
-from rlbhpc.verify.answer.foreign import foreign_tokens
-from rlbhpc.verify.answer.glyphs import to_latex
-from rlbhpc.verify.answer.unit_table import unit_named
+from rlbhpc.verify.answer.glyphs import Token as Token
+from rlbhpc.verify.answer.glyphs import foreign_tokens, to_latex
+from rlbhpc.verify.answer.units import unit_named
 
 # Beyond this an answer is compared as text and not read at all.
 MAX_CHARS: Final = 4000
@@ -55,9 +54,6 @@ _UNIT_TAIL: Final = re.compile(
     r"(?:(?<=[\d}])|(?<=\\pi))((?:\s|\\[,;:! ]|~)+)"
     r"([A-Za-z]{1,4}(?:\^\{?-?\d\}?)?(?:[\s/*]{1,3}[A-Za-z]{1,4}(?:\^\{?-?\d\}?)?){0,3})\s*\.?\s*$"
 )
-_WRITTEN: Final = (
-    ("{:}", ":"), ("{}^\\circ", "^\\circ"), ("per cent", "percent"), ("US\\$", "\\$"),
-)  # fmt: skip
 _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 # 135^{\text{o}}: a degree sign that was typed as a letter.
@@ -244,7 +240,7 @@ def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
         elif kind == "macro":
             position = _macro(piece[1:], text, position, prose, out, depth)
         elif kind == "rel":
-            out.append(("r", {"==": "=", "!=": "!="}.get(piece, piece)))
+            out.append(("r", "=" if piece == "==" else piece))
         elif kind == "op" or piece == '"':
             _operator(piece, prose, out)
         elif piece in "£€¥₹":

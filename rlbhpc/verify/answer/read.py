@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from rlbhpc.verify.answer.exact import Undecided, exact
+from rlbhpc.verify.answer.grammar import parse
 from rlbhpc.verify.answer.intervals import (
     difference,
     integers_within,
@@ -41,7 +42,6 @@ from rlbhpc.verify.answer.read_scalar import (
     read_clock,
     read_compound,
     read_quantity,
-    read_ratio,
     split_choice,
 )
 from rlbhpc.verify.answer.tokens import Tokens, closes_at_end, cut, settle_commas, trim
@@ -55,6 +55,7 @@ from rlbhpc.verify.answer.value import (
     Named,
     Opaque,
     Quantity,
+    Ratio,
     Region,
     Value,
     Words,
@@ -189,10 +190,10 @@ class _Reader:
             if value is not None:
                 return value
         pieces, _ = cut(tokens, ("o", ":"), ("w", "to"))
-        if len(pieces) > 1:
-            ratio = read_ratio(tokens, pieces)
-            if ratio is not None:
-                return ratio
+        if len(pieces) > 1 and all(pieces):
+            terms = tuple(map(parse, pieces))
+            if not any(has(term, "pm") for term in terms):
+                return Ratio(terms)
         matrix = read_scaled_matrix(tokens)
         if matrix is not None:
             return matrix
@@ -351,7 +352,8 @@ class _Reader:
         if either and all(map(option_letter, values)):
             return Words(" or ".join(sorted(map(option_letter, values))))
         joined = None if either else (meet_all(values) or add_up(values))
-        if isinstance(joined, Interval) and is_empty(joined) and not _met(separators):
+        met = any(text.lower() == "and" for _, text in separators)
+        if isinstance(joined, Interval) and is_empty(joined) and not met:
             return union(values)  # "x < -2, x > 3": nobody means both at once
         if joined is not None:
             return joined
@@ -375,10 +377,6 @@ class _Reader:
         if whole is None or part is None or whole.denominator != 1 or not 0 < part < 1 <= whole:
             return None
         return Quantity(num(whole + part))
-
-
-def _met(separators: Sequence[Token]) -> bool:
-    return any(text.lower() == "and" for _, text in separators)
 
 
 def _both_points(items: Sequence[Value]) -> Items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -11,10 +12,9 @@ from rlbhpc.verify.answer.grammar import parse
 from rlbhpc.verify.answer.lexer import Token
 from rlbhpc.verify.answer.numerals import Unreadable, number
 from rlbhpc.verify.answer.tokens import Tokens
-from rlbhpc.verify.answer.tree import Node, has, num
-from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit, unit_named
-from rlbhpc.verify.answer.units import NO_WORDS, read_unit
-from rlbhpc.verify.answer.value import Based, Clock, Quantity, Ratio, Value
+from rlbhpc.verify.answer.tree import Node, num
+from rlbhpc.verify.answer.units import DEGREE, NO_WORDS, PERCENT, Unit, read_unit, unit_named
+from rlbhpc.verify.answer.value import Based, Clock, Quantity, Value
 from rlbhpc.verify.answer.words import HEDGES, spelled_base
 
 _MAX_UNIT_WORDS: Final = 5
@@ -24,7 +24,7 @@ def read_quantity(tokens: Tokens) -> Quantity:
     """Read an expression and its unit; :class:`Unreadable` if some token has no place."""
     tokens = _merged_units(_flat_units(tokens))
     if ("o", "'") in tokens:
-        angle = _degrees_minutes(tokens) or _feet_inches(tokens)
+        angle = _angle_or_length(tokens)
         if angle is not None:
             return angle
     tokens, unit = _split_currency(tokens)
@@ -204,24 +204,17 @@ def _flat_units(tokens: Tokens) -> Tokens:
     return [*tokens[:start], *tokens[start + 2 : middle], ("o", "/"), *tokens[middle + 2 : -1]]
 
 
-def _degrees_minutes(tokens: Tokens) -> Quantity | None:
-    r"""``22^\circ 30' 15''`` as degrees."""
+def _angle_or_length(tokens: Tokens) -> Quantity | None:
+    r"""``22^\circ 30' 15''`` as degrees, ``5'10"`` as feet."""
     flat = [token for token in tokens if token[1] not in ("{", "}", "^")]
-    shape = "".join("n" if kind == "n" else text for kind, text in flat)
-    if shape not in ("ndegn'", "ndegn'n''"):
-        return None
     parts = [number(text) for kind, text in flat if kind == "n"]
-    total = sum((part / 60**index for index, part in enumerate(parts)), Fraction(0))
-    return Quantity(num(total), DEGREE)
-
-
-def _feet_inches(tokens: Tokens) -> Quantity | None:
-    """``5'10"`` as feet."""
-    shape = "".join("n" if kind == "n" else text for kind, text in tokens)
-    if shape != "n'n''":
-        return None
-    feet, inches = (number(text) for kind, text in tokens if kind == "n")
-    return Quantity(num(feet + inches / 12), unit_named("ft"))
+    shape = "".join("n" if kind == "n" else text for kind, text in flat)
+    if shape in ("ndegn'", "ndegn'n''"):
+        total = sum((part / 60**index for index, part in enumerate(parts)), Fraction(0))
+        return Quantity(num(total), DEGREE)
+    if shape == "n'n''" and len(flat) == len(tokens):
+        return Quantity(num(parts[0] + parts[1] / 12), unit_named("ft"))
+    return None
 
 
 def read_compound(tokens: Tokens) -> Quantity | None:
@@ -292,43 +285,25 @@ _HALVES: Final = {
 
 # Hours that are before midnight where they are called night.
 _AT_NIGHT: Final = ("6", "7", "8", "9", "10", "11", "06", "07", "08", "09")
+_CLOCK: Final = re.compile(
+    r"(?P<hour>\d\d?)(?:(?: : |(?P<point>\.))(?P<minute>[0-5]\d))?(?: : (?P<second>[0-5]\d))?"
+    r"(?P<name>(?: [A-Za-z].*)?)"
+)
 
 
 def read_clock(tokens: Tokens) -> Clock | None:
-    """``12:00``, ``3:30 p.m.``, ``15:30``, ``3 PM``."""
-    if tokens[0][0] != "n":
+    """``12:00``, ``3:30 p.m.``, ``15:30``, ``3 PM``, ``3.30 pm``."""
+    time = _CLOCK.fullmatch(" ".join(text for _, text in tokens))
+    if time is None:
         return None
-    end = next((position for position, (kind, t) in enumerate(tokens) if kind in "ws"), len(tokens))
-    if end > 5:
-        return None
-    name = "".join(text for _, text in tokens[end:] if text != ".").lower()
+    hour, minute, second, name = time["hour"], time["minute"], time["second"], time["name"]
+    name = "".join(word for word in name.split() if word != ".").lower()
     half = _HALVES.get(name)
-    if half is None or (name == "atnight" and tokens[0][1].partition(".")[0] not in _AT_NIGHT):
+    if half is None or (name == "atnight" and hour not in _AT_NIGHT):
         return None
-    named = bool(name)
-    texts = [text for _, text in tokens[:end]]
-    if named and len(texts) == 1 and texts[0].count(".") == 1:
-        hour_text, _, minute_text = texts[0].partition(".")
-        texts = [hour_text, ":", minute_text]
-    numbers, colons = texts[0::2], texts[1::2]
-    if not numbers or any(colon != ":" for colon in colons) or len(texts) % 2 == 0:
+    if int(hour) > 24 or (time["point"] and second) or (not name and (not minute or time["point"])):
         return None
-    if not all(n.isdigit() and len(n) <= 2 for n in numbers) or len(numbers) > 3:
-        return None
-    if len(numbers) == 1 and not named:
-        return None
-    if any(len(n) != 2 or int(n) > 59 for n in numbers[1:]) or int(numbers[0]) > 24:
-        return None
-    hour, minute, second = (*map(int, numbers), 0, 0)[:3]
-    return Clock(hour, minute, second, half)
-
-
-def read_ratio(tokens: Tokens, cut: Sequence[Tokens]) -> Ratio | None:
-    """``3:4``; ``cut`` is the list of terms."""
-    if len(cut) < 2 or not all(cut):
-        return None
-    terms = tuple(parse(term) for term in cut)
-    return None if any(has(term, "pm") for term in terms) else Ratio(terms)
+    return Clock(int(hour), int(minute or 0), int(second or 0), half)
 
 
 def split_choice(tokens: Tokens) -> tuple[str, Tokens] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rlbhpc.verify.answer.tree import Node
-from rlbhpc.verify.answer.unit_table import Unit
+from rlbhpc.verify.answer.units import Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from rlbhpc.verify.answer.lexer import Token
 from rlbhpc.verify.answer.tree import Node, num
-from rlbhpc.verify.answer.unit_table import SCALES
+from rlbhpc.verify.answer.units import SCALES
 from rlbhpc.verify.answer.value import Choice, Clock, Interval, Quantity, Region, Value, Words
 
 _ARTICLES: Final = frozenset(("a", "an", "the", "on"))

@@ -21,8 +21,7 @@ from rlbhpc.verify.answer.extract import Extracted, extract
 from rlbhpc.verify.answer.intervals import interval
 from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.unit_table import DEGREE, PERCENT, Unit
-from rlbhpc.verify.answer.units import read_unit
+from rlbhpc.verify.answer.units import DEGREE, PERCENT, Unit, read_unit
 from rlbhpc.verify.answer.value import Items, Quantity, Value
 from rlbhpc.verify.answer.witness import joined, quoted, with_claims
 from rlbhpc.verify.registry import NO_ANSWER

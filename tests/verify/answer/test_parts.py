@@ -14,8 +14,7 @@ from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.lexer import canonical, tokenize
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.unit_table import unit_named
-from rlbhpc.verify.answer.units import read_unit
+from rlbhpc.verify.answer.units import read_unit, unit_named
 from rlbhpc.verify.answer.value import Based, Clock, Interval, Items, Opaque, Quantity, Region
 
 
