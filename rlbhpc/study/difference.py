@@ -101,7 +101,9 @@ def judged_otherwise(old: Study, new: Study) -> list[str]:
 def _changes(old: Study, new: Study) -> Iterator[Change]:
     """Differences of what is written, then of the contents of what is named."""
     before, after = dict(_flat("", _written(old))), dict(_flat("", _written(new)))
-    yield from _mapping_changes("", before, after)
+    for key in {**before, **after}:
+        if before.get(key) != after.get(key):
+            yield Change(key, before.get(key), after.get(key))
     for model, steps in new.digests.items():
         digests = old.digests.get(model, {})
         moved = [step for step, digest in steps.items() if digests.get(step, digest) != digest]
@@ -132,14 +134,6 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _flat(f"{prefix}.{key}" if prefix else key, inner)
     elif value not in (None, {}, []):
         yield prefix, value
-
-
-def _mapping_changes(
-    what: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> Iterator[Change]:
-    for key in {**before, **after}:
-        if before.get(key) != after.get(key):
-            yield Change(what + key, before.get(key), after.get(key))
 
 
 def _problem_changes(

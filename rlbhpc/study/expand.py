@@ -235,14 +235,12 @@ def _axes(
             for name, option in sorted(child.entries.items()):
                 swept = option.entries.get("sweep")
                 if swept is not None and len(option.entries) == 1:
-                    free = Shape(Any)
-                    yield (
-                        False,
-                        [
-                            Choice(_ending(name, free, value), {(*here, name): value})
-                            for value in _filled(swept)
-                        ],
-                    )
+                    place = (*here, name)
+                    choices = [
+                        Choice(_ending(name, _FREE, value), {place: value})
+                        for value in _filled(swept)
+                    ]
+                    yield False, choices
         elif shape.is_scalar:
             members = _members(child, shape, families)
             if isinstance(child.value, list):

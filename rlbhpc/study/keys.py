@@ -1,4 +1,4 @@
-"""The nouns *SampleKey* and *Cell*, and the seed and fingerprint that follow from a key.
+"""The nouns *SampleKey*, *Cell* and *Block*, and the seed and fingerprint that follow from a key.
 
 A key says *which* sample is meant and never changes when work is cut differently. Its fingerprint
 says *what was asked for*: when the prompt, the model's content, the sampling setting or the
@@ -10,7 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class SampleKey(NamedTuple):
@@ -38,6 +42,28 @@ class Cell(NamedTuple):
     step: int
     problem: str
     fingerprint: int
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """All samples of one arm, problem set and step: the grain in which keys are handled.
+
+    ``fingerprints`` has one entry per problem; the samples 0 … n−1 of a problem share it. Where
+    ``stop_after`` is not 0, a problem needs no samples behind that many right ones.
+    """
+
+    arm: str
+    set_name: str
+    step: int
+    problems: tuple[str, ...]
+    n: int
+    fingerprints: NDArray[np.int64]
+    stop_after: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return len(self.problems) * self.n
 
 
 def sample_seed(study_seed: int, key: SampleKey) -> int:

@@ -81,7 +81,9 @@ def stranger(study: Study, model: str) -> str | None:
             complaint = strange_checkpoint(study, model, step)
             if complaint is not None:
                 return complaint
-            runs[step] = _origin(study, model, step).run
+            origin = read_origin(study.folder(model, step))
+            assert origin is not None
+            runs[step] = origin.run
     folder = study.layout.training(model)
     training, digest = read_origin(folder), Digests(study).training(model)
     if is_older(study, model):
@@ -209,9 +211,3 @@ def _retire(study: Study, model: str) -> Path:
             layout.retired(name).mkdir(parents=True, exist_ok=True)
             place.rename(layout.retired(name) / part)
     return layout.retired(name)
-
-
-def _origin(study: Study, model: str, step: int) -> Origin:
-    origin = read_origin(study.folder(model, step))
-    assert origin is not None
-    return origin

@@ -9,6 +9,7 @@ import logging
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
@@ -189,14 +190,14 @@ def _prompts(tree: Node, file: StudyFile) -> dict[str, Prompt]:
         node = tree.entries["prompts"].entries[name]
         if name in prompt_names():
             node.fail(f"{name} is a registered prompt; name yours differently")
-        with _Place(node):
+        with _placed(node):
             prompts[name] = made_prompt(name, file)
     for node, section in references(tree, Shape(StudyFile)):
         if section == "prompts" and node.value not in prompts:
             path = Path(str(node.value))
             if path.suffix == ".txt" and not is_file(path):
                 _missing(node, path, "prompt file")
-            with _Place(node):
+            with _placed(node):
                 prompts[str(node.value)] = get_prompt(str(node.value))
     return prompts
 
@@ -213,7 +214,7 @@ def _problem_hashes(
             _missing(
                 path, Path(entry.path), "file or folder", _stage(entry.set or name, entry.path)
             )
-        with _Place(node):
+        with _placed(node):
             dropped: list[str] = []
             problems = load_problems(name, entry, dropped)
             hashes[name] = {problem.id: problem.content_hash for problem in problems}
@@ -228,7 +229,7 @@ def _digests(tree: Node, study: Study) -> dict[str, dict[int, str]]:
     """Content digest of every model at every step that can be asked for."""
     digests, digest_of = Digests(study), {}
     for name, node in tree.entries["models"].entries.items():
-        with _Place(node):
+        with _placed(node):
             digest_of[name] = {step: digests.digest(name, step) for step in study.steps(name)}
     return digest_of
 
@@ -243,7 +244,7 @@ def _text_digests(tree: Node) -> dict[str, str]:
                 file = Path(str(node.value))
                 if not is_file(file):
                     _missing(node, file, "file")
-                with _Place(node):
+                with _placed(node):
                     digests[str(file)] = file_digest(file)
     return digests
 
@@ -290,7 +291,7 @@ def _check_folders(tree: Node, study: Study) -> None:
                 if entry.steps is not None:
                     _missing_step(node.entries["path"], entry.path, step)
                 _missing(node.entries["path"], folder, "folder", _download(entry.hub, folder))
-            with _Place(node):
+            with _placed(node):
                 config = model_config(folder)
             if study.base(name) is None and not config:
                 node.fail(
@@ -373,17 +374,12 @@ def _missing_step(node: Node, pattern: str, step: int) -> NoReturn:
     node.fail(f"no checkpoint of step {step} at {shown(pattern, 200)}; steps there: {listed}")
 
 
-class _Place:
-    """Puts the place of a node before whatever goes wrong inside the block."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, UserError):
-            raise UserError(f"{self.node.place()}: {error}") from None
-        if isinstance(error, OSError | ValueError):
-            raise UserError(f"{self.node.place()}: cannot be read: {error}") from None
+@contextmanager
+def _placed(node: Node) -> Iterator[None]:
+    """Put the place of a node before whatever goes wrong inside the block."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{node.place()}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{node.place()}: cannot be read: {error}") from None

@@ -27,8 +27,7 @@ from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.subset import listed
 from rlbhpc.study.arm import Arm, common_name
-from rlbhpc.study.block import Block
-from rlbhpc.study.keys import SampleKey, fingerprint
+from rlbhpc.study.keys import Block, fingerprint
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import ModelEntry, MoreSampling, ProblemSet, StudyFile
 
@@ -276,11 +275,6 @@ class Study:
             for set_name in self.sets(arm.name):
                 for step in arm.steps:
                     yield self.block(arm.name, set_name, step)
-
-    def keys(self) -> Iterator[SampleKey]:
-        """Every key one by one; for more than a look use `blocks`."""
-        for block in self.blocks():
-            yield from block.keys()
 
     def to_json(self) -> str:
         """Return the whole study as JSON text, for `from_json`."""

@@ -16,7 +16,6 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import left_out
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.reader import purged
 from rlbhpc.store.rewrite import cells, rewrite
 from rlbhpc.store.sources import Group, Sources, of_run
@@ -83,12 +82,7 @@ class Stored:
         def verdicts(table: pa.Table) -> list[Verdict]:
             return judge(self._records(group, table))
 
-        return rewrite(self.layout, into, group, verdicts, self.tokens)
-
-    @property
-    def tokens(self) -> TokenPolicy:
-        """Whose per-token values the study keeps."""
-        return self.study.file.storage.tokens
+        return rewrite(self.layout, into, group, verdicts, self.study.file.storage.tokens)
 
     @cached_property
     def study(self) -> Study:

@@ -62,9 +62,14 @@ class Judge:
         by_kind: dict[str, list[int]] = {}
         for index, (request, done) in enumerate(finished):
             if done.finish is not Finish.ERROR:
-                by_kind.setdefault(self._kind(request), []).append(index)
+                kind = kind_of(self._problems[request.key.problem], self._verification)
+                by_kind.setdefault(kind, []).append(index)
         for kind, places in by_kind.items():
-            items = [self._item(*finished[index]) for index in places]
+            items: list[Item] = []
+            for index in places:
+                request, done = finished[index]
+                problem = self._problems[request.key.problem]
+                items.append((problem.gold, done.text, problem))
             self._judge(kind, places, items, verdicts)
             if kind in PAPER and self._verification.paper:
                 self._judge(PAPER[kind], places, items, papers)
@@ -86,13 +91,6 @@ class Judge:
             if used.cache is not None:
                 used.cache.close()
         return {kind: str(used.tally) for kind, used in self._verifiers.items()}
-
-    def _kind(self, request: Asked) -> str:
-        return kind_of(self._problems[request.key.problem], self._verification)
-
-    def _item(self, request: Asked, done: Completion) -> Item:
-        problem = self._problems[request.key.problem]
-        return problem.gold, done.text, problem
 
     def _verifier(self, kind: str) -> BatchVerifier:
         if kind not in self._verifiers:

@@ -16,15 +16,9 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.study.complaints import nearest
 from rlbhpc.study.lineage import check_weights
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import Shard
 from rlbhpc.verify.registry import KINDS
 
 log = logging.getLogger(__name__)
-
-
-def engine_for(study: Study, shard: Shard) -> Engine:
-    """Make the engine of one shard, with the study's engine settings."""
-    return load_engine(study, shard.engine, shard.model, shard.step)
 
 
 def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:

@@ -13,7 +13,7 @@ from rlbhpc.errors import DONE, TRY_AGAIN
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.load import engine_for
+from rlbhpc.sweep.load import load_engine
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.worker import Work, load_all_problems, work
@@ -28,7 +28,7 @@ def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) ->
         study=study,
         plan=plan,
         problems=load_all_problems(study, tuple(shards)),
-        make_engine=lambda shard: engine_for(study, shard),
+        make_engine=lambda shard: load_engine(study, shard.engine, shard.model, shard.step),
         drain=drain,
         progress=progress,
     )

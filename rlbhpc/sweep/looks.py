@@ -8,13 +8,17 @@ first n samples of every problem, and only the looks themselves take all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rlbhpc.errors import UserError
 from rlbhpc.store import checked
+from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
 
 if TYPE_CHECKING:  # every task reads what looks ask for, and needs no SciPy for that
@@ -132,9 +136,7 @@ def as_row(look: LookRecord) -> dict[str, Any]:
     return row
 
 
-def latest(
-    looks: Sequence[LookRecord],
-) -> dict[tuple[tuple[str, int], tuple[str, int], str], LookRecord]:
+def latest(looks: Sequence[LookRecord]) -> dict[Subject, LookRecord]:
     """The last look at each comparison."""
     return {look.subject: look for look in looks}
 
@@ -156,11 +158,14 @@ def _finding(row: dict[str, Any]) -> Finding:
     return Finding(**values)
 
 
-def raised(looks: Sequence[LookRecord], arm: str, set_name: str, step: int) -> dict[str, int]:
-    """Samples that looks ask for, by problem of one arm, set and step."""
-    n: dict[str, int] = {}
-    for look in looks:
-        for more in look.more:
-            if (more.arm, more.set_name, more.step) == (arm, set_name, step):
-                n |= {problem: max(more.n, n.get(problem, 0)) for problem in more.problems}
-    return n
+def requested(layout: Layout, blocks: Iterable[Block]) -> list[NDArray[np.int64]]:
+    """Samples that each problem of some blocks should have: looks only ever raise the study's n."""
+    wishes = [more for look in read(layout) for more in look.more]
+    requests = []
+    for block in blocks:
+        n = dict.fromkeys(block.problems, block.n)
+        for more in wishes:
+            if (more.arm, more.set_name, more.step) == (block.arm, block.set_name, block.step):
+                n |= {problem: max(more.n, n[problem]) for problem in more.problems if problem in n}
+        requests.append(np.array(list(n.values()), np.int64))
+    return requests

@@ -14,9 +14,9 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.store import inventory, left_out
 from rlbhpc.store.bitmap import Holding
 from rlbhpc.store.left_out import Note
-from rlbhpc.study.block import Block
+from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.requested import requested
+from rlbhpc.sweep.looks import requested
 
 # Samples whose bits are unpacked together.
 _CELLS: Final = 1 << 23
@@ -79,11 +79,6 @@ class Presence:
             return Counts.of(self.count, self.right)
         n = np.minimum(self.count, self.n)
         return Counts.of(n, np.minimum(self.right, np.minimum(n, stop_after)), stop_after, self.n)
-
-    @property
-    def there(self) -> NDArray[np.bool_]:
-        """Which samples exist, one value each: shape (problems, largest n)."""
-        return self._unpacked(np.arange(len(self.n)))
 
     def lacking(self, problem: int, start: int, stop: int) -> int:
         """How many samples of a problem, from ``start`` to before ``stop``, do not exist."""
@@ -162,7 +157,7 @@ def presence(
         for i in of_group:
             block = blocks[i]
             holding = stock.of(block.step, block.problems, block.fingerprints)
-            comparisons[i] = _compare(block, requests[i].n, holding)
+            comparisons[i] = _compare(block, requests[i], holding)
     left_out.tell(layout.root, notes)
     return [comparisons[i] for i in range(len(blocks))]
 

@@ -22,7 +22,6 @@ from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.plan import Plan
-from rlbhpc.sweep.requested import requested
 from rlbhpc.verify.registry import verifier
 
 # What the entropies of an arm are; log-probs and entropies belong to the same distribution.
@@ -58,12 +57,12 @@ def _plan_grids(study: Study) -> None:
     strata = {set_name: _strata(study, set_name) for set_name in study.problem_sets}
     for arm in study.arms.values():
         for set_name in study.sets(arm.name):
-            requests = requested(layout, (study.block(arm.name, set_name, s) for s in arm.steps))
+            blocks = [study.block(arm.name, set_name, step) for step in arm.steps]
             cells = {
-                Cell(arm.name, request.block.step, problem, int(fingerprint)): int(n)
-                for request in requests
+                Cell(arm.name, block.step, problem, int(fingerprint)): int(n)
+                for block, requests in zip(blocks, looks.requested(layout, blocks), strict=True)
                 for problem, fingerprint, n in zip(
-                    request.block.problems, request.block.fingerprints, request.n, strict=True
+                    block.problems, block.fingerprints, requests, strict=True
                 )
             }
             provenance = _provenance(study, arm.name)

@@ -30,7 +30,6 @@ def run() -> list[Row]:
         rows = [
             ("load and check", lambda: load_study(file)),
             ("fingerprints of all keys, as blocks", lambda: list(study.blocks())),
-            ("the same keys, one object each", lambda: list(study.keys())),
             ("read the stored study", lambda: Study.from_json(text)),
         ]
         return [

@@ -14,6 +14,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.verify.verdict import Status
 from tests.launch.made import ROOT, SAMPLED, Stubs, study_in
 from tests.launch.test_status import call, stubs
+from tests.sweep.conftest import keys_of
 from tests.sweep.test_plan import row, store
 
 __all__ = ["stubs"]
@@ -70,7 +71,7 @@ def test_a_command_of_a_page_does_what_it_says(
     monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "clusters"))
     assert call("launch", path, "--submit")[0] == DONE
     study = load_study(path)
-    keys = list(study.keys())
+    keys = keys_of(study)
     store(study, [row(study, key, Status.RIGHT) for key in keys])
     stubs.add("sbatch", REHEARSED)
     code, result = call(*words_of(command, keys[0].problem))

@@ -25,6 +25,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt, read_attempts
 from rlbhpc.sweep.plan import Plan
 from tests.launch.made import TRAINED, Stubs, study_in
+from tests.sweep.conftest import keys_of
 from tests.sweep.test_plan import row, store
 
 ME = getpass.getuser()
@@ -278,7 +279,7 @@ def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"plan": "p", "shard": 0, "started": 1.0}'])
 def test_a_damaged_record_of_an_attempt_is_told(run: tuple[Path, Study], content: bytes) -> None:
     path, study = run
-    store(study, [row(study, key) for key in study.keys()], "whole")
+    store(study, [row(study, key) for key in keys_of(study)], "whole")
     attempt = Attempt(study.layout.attempts, plan_of(study).name, 0)
     attempt.loaded()
     attempt.end("done", tokens=99)

@@ -16,12 +16,13 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+from tests.sweep.conftest import keys_of
 
 
 def test_blocks_cover_every_key_once(study_file: Path) -> None:
     study = load_study(study_file)
     blocks = list(study.blocks())
-    keys = list(study.keys())
+    keys = keys_of(study)
     assert len(keys) == len(set(keys)) == sum(block.size for block in blocks) == 128
     assert len({sample_seed(study.seed, key) for key in keys}) == len(keys)
     assert SampleKey("rl", 150, study.problem_ids("math500")[0], 7) in keys

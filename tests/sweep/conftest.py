@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.study import Study
+
 STUDY = """
 name: tiny
 models:
@@ -33,3 +36,13 @@ def write_study(
     text = STUDY.replace("MODEL", str(model)).replace("PROBLEMS", str(problems))
     path.write_text(text.replace("ENGINE", engine))
     return path
+
+
+def keys_of(study: Study) -> list[SampleKey]:
+    """Every key that a study asks for."""
+    return [
+        SampleKey(block.arm, block.step, problem, sample)
+        for block in study.blocks()
+        for problem in block.problems
+        for sample in range(block.n)
+    ]

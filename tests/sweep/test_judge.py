@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from rlbhpc.engines.completion import Completion, Finish
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.requests import Verification
-from rlbhpc.sweep.judge import Asked, Judge
+from rlbhpc.sweep.judge import Asked, Judge, kind_of
 from rlbhpc.sweep.recorder import Recorder
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
@@ -81,13 +80,10 @@ def test_rows_are_what_the_verifier_says_of_each_alone(tmp_path: Path) -> None:
             assert alone.rule.endswith(row[3])
 
 
-def test_the_harness_for_programs_is_the_one_that_the_study_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = {"c/1": Problem("c/1", {"question": "?"}, "", "code")}
-    asked = Asked(SampleKey("a", 0, "c/1", 0), 1, 1)
+def test_the_harness_for_programs_is_the_one_that_the_study_names() -> None:
+    problem = Problem("c/1", {"question": "?"}, "", "code")
     for code, kind in (("sound", "code"), ("compat", "code-compat")):
-        assert Judge(problem, Verification(code=code), tmp_path)._kind(asked) == kind  # type: ignore[arg-type]
+        assert kind_of(problem, Verification(code=code)) == kind  # type: ignore[arg-type]
 
 
 def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:

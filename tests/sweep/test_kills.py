@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rlbhpc
@@ -20,7 +21,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.presence import presence
 from tests.children import Child
 from tests.store import reading
-from tests.sweep.conftest import write_study
+from tests.sweep.conftest import keys_of, write_study
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 # Before the first sample there is nothing to seal, which is refused.
@@ -137,7 +138,7 @@ def test_killed_sweeps_of_an_engine_that_never_repeats_itself_keep_every_sample(
             seen = now
             if code in (DONE, NOTHING_TO_DO):
                 break
-        asked = [(key.arm, *key[1:]) for key in study.keys()]
+        asked = [(key.arm, *key[1:]) for key in keys_of(study)]
         assert sorted(seen) == sorted(asked)  # type: ignore[type-var]
         for arm in study.arms:
             counts = rlbhpc.open_cube(study.layout.root)[f"{arm}/countdown"]
@@ -172,7 +173,7 @@ def stored(study: Study) -> set[tuple[str, str, int]]:
     return {
         (p.block.arm, p.block.problems[i], s)
         for p in presence(study.layout, list(study.blocks()))
-        for i, s in zip(*p.there.nonzero(), strict=True)
+        for i, s in np.argwhere(np.unpackbits(p.bits, axis=1, bitorder="little")).tolist()
     }
 
 

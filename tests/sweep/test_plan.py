@@ -27,7 +27,7 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import plan as plan_module
-from rlbhpc.sweep.load import engine_for
+from rlbhpc.sweep.load import load_engine
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import remember
@@ -35,7 +35,7 @@ from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
-from tests.sweep.conftest import write_study
+from tests.sweep.conftest import keys_of, write_study
 
 CONFIG = {"model_type": "qwen2", "max_position_embeddings": 512}
 
@@ -89,10 +89,10 @@ def test_a_plan_is_what_is_asked_minus_what_is_there(
     (folder / "model" / "model.safetensors").write_bytes(b"weights")
     study = load_study(write_study(folder, problems=3))
     rng = np.random.default_rng(seed)
-    there = [key for key in study.keys() if rng.random() < share]
+    there = [key for key in keys_of(study) if rng.random() < share]
     store(study, [row(study, key) for key in there])
     got = planned(plan_of(study, shard_tokens))
-    assert got == Counter(study.keys()) - Counter(there)
+    assert got == Counter(keys_of(study)) - Counter(there)
 
 
 def test_shards_cost_about_the_same_and_hold_one_model(study: Study) -> None:
@@ -105,13 +105,13 @@ def test_shards_cost_about_the_same_and_hold_one_model(study: Study) -> None:
 def test_lengths_are_learnt_from_what_is_there(study: Study) -> None:
     before = plan_of(study)
     assert before.tokens == (8 + 4) * 6 * 12
-    keys = [key for key in study.keys() if key.sample == 0]
+    keys = [key for key in keys_of(study) if key.sample == 0]
     store(study, [row(study, key, tokens=3) for key in keys])
     assert plan_of(study).tokens == (7 + 3) * 6 * 3
 
 
 def test_a_sample_of_another_request_does_not_count(study: Study) -> None:
-    key = next(study.keys())
+    key = keys_of(study)[0]
     store(study, [replace(row(study, key), fingerprint=1)])
     assert planned(plan_of(study))[key] == 1
     (block,) = [p for p in presence(study.layout, list(study.blocks())) if p.block.arm == key.arm]
@@ -119,14 +119,14 @@ def test_a_sample_of_another_request_does_not_count(study: Study) -> None:
 
 
 def test_failed_samples_are_set_aside_until_they_are_asked_for(study: Study) -> None:
-    first, *rest = list(study.keys())
+    first, *rest = keys_of(study)
     store(study, [row(study, first, Status.FAILED), *(row(study, key) for key in rest)])
     assert plan_of(study).samples == 0
     assert planned(plan_of(study, retry=True)) == Counter([first])
 
 
 def test_raising_n_only_adds_and_lowering_it_deletes_nothing(study: Study) -> None:
-    store(study, [row(study, key) for key in study.keys()])
+    store(study, [row(study, key) for key in keys_of(study)])
     file = study.file
     for n, missing in [(10, 6 * 2), (2, 0), (8, 0)]:
         arms = {**file.arms, "base": file.arms["base"].model_copy(update={"n": n})}
@@ -179,7 +179,8 @@ def test_an_endpoint_is_loaded_as_the_study_says_and_its_entropy_is_marked(
     path.write_text(path.read_text().replace("path: model", served))
     study = load_study(path)
     plan = plan_of(study)
-    engine = engine_for(study, plan.shards[0])
+    shard = plan.shards[0]
+    engine = load_engine(study, shard.engine, shard.model, shard.step)
     assert len(engine._clients) == 3  # type: ignore[attr-defined]
     remember(study)
     written = "".join(p.read_text() for p in study.layout.root.rglob("*.json"))
