@@ -233,8 +233,9 @@ def derive(
         derivation = Derivation(sources.rows[group], base)
         derivation.write(cube.create_samples(root, *group, derivation.grid), partial(keep, group))
         derivations[group] = derivation
-    _refuse_purged(base, sources, derivations)
-    _refuse_planless(base, sources)
+    if base is not None:
+        _refuse_purged(base, sources, derivations)
+        _refuse_planless(base, sources)
     return derivations
 
 
@@ -246,12 +247,12 @@ class PurgedError(UserError):
         self.samples = samples
 
 
-def _refuse_planless(base: Base | None, sources: Sources) -> None:
+def _refuse_planless(base: Base, sources: Sources) -> None:
     """Refuse a cube of all that is there in place of one of what was asked for.
 
     Raises :class:`PurgedError` naming a plan that the cube was made by and that is gone.
     """
-    plans: Mapping[str, str] = base.sources["inputs"]["plans"] if base else {}
+    plans: Mapping[str, str] = base.sources["inputs"]["plans"]
     for group in sources.groups:
         if plans.get(str(group)) and not sources.inputs["plans"][str(group)]:
             raise PurgedError(
@@ -262,16 +263,12 @@ def _refuse_planless(base: Base | None, sources: Sources) -> None:
             )
 
 
-def _refuse_purged(
-    base: Base | None, sources: Sources, derivations: Mapping[Group, Derivation]
-) -> None:
+def _refuse_purged(base: Base, sources: Sources, derivations: Mapping[Group, Derivation]) -> None:
     """Refuse a cube with fewer samples than the one before, because files were removed.
 
     Raises :class:`PurgedError` naming the files and what they held. A problem that is asked in
     another way now, or a file whose samples others hold too, is no reason.
     """
-    if base is None:
-        return
     lost: dict[str, int] = {}
     gone: list[str] = []
     for name, files in base.sources["inputs"]["groups"].items():

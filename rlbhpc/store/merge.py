@@ -105,7 +105,7 @@ def merge(into: Layout, source: Layout) -> Merging:
             ours.skipped + theirs.skipped,
         )
         both = View(joined, ["seed", "n_tokens", "logprob_sum", "text"])
-        _no_contradiction(both, into, source)
+        _no_contradiction(both, into)
         added += both.count - View(pair.ours).count
         twins.extend(_twins(both))
         skipped.extend(both.skipped)
@@ -148,7 +148,7 @@ def _requests(now: Snapshot, grid: Grid | None) -> dict[tuple[int, str], set[int
     return requests
 
 
-def _no_contradiction(both: View, into: Layout, source: Layout) -> None:
+def _no_contradiction(both: View, into: Layout) -> None:
     """Refuse when the two stores have different samples of one key."""
     conflicts = [
         conflict

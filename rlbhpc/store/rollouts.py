@@ -79,8 +79,7 @@ def read(folder: Path) -> pa.Table:
     """All rows of a training, in the order of their steps."""
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):  # a training has just put one part in another's place
-            tables = [_read(path) for path in parts(folder)]
-            return pa.concat_tables(tables) if tables else ROWS.empty_table()
+            return pa.concat_tables([ROWS.empty_table(), *map(_read, parts(folder))])
     raise UserError(f"{folder}: keeps changing; try again", TRY_AGAIN)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 def rows(
     layout: Layout,
     group: Group,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str],
     *,
     problems: Collection[str] | None = None,
     steps: Collection[int] | None = None,
@@ -60,12 +60,7 @@ def answering(
     layout: Layout, group: Group, step: int, problems: Collection[str], columns: Sequence[str]
 ) -> pa.Table:
     """Read columns of the samples of some problems at one step that answer what is asked."""
-
-    def read(files: Rows) -> tuple[pa.Table, View]:
-        view = View(files.now, columns, problems=problems, steps={step}, verify=True)
-        return view.read(_joined(files.counted(view).values()), columns), view
-
-    return _steadily(layout, group, read)
+    return _answering(layout, group, columns, problems=problems, steps={step}, verify=True)
 
 
 def find(
@@ -111,17 +106,20 @@ def find(
 
 def graders(layout: Layout, group: Group) -> Counter[str]:
     """Count the verdicts of each grader among the samples that answer what is asked."""
-
-    def read(files: Rows) -> tuple[pa.Table, View]:
-        view = View(files.now, ["grader"])
-        return view.read(_joined(files.counted(view).values()), ["grader"]), view
-
-    counted = _steadily(layout, group, read)["grader"].value_counts().to_pylist()
+    counted = _answering(layout, group, ["grader"])["grader"].value_counts().to_pylist()
     # A generation that failed was not judged.
     return Counter({found["values"]: found["counts"] for found in counted if found["values"]})
 
 
 _PLACE = ("step", "problem", "sample")
+
+
+def _answering(layout: Layout, group: Group, columns: Sequence[str], **some: Any) -> pa.Table:
+    def read(files: Rows) -> tuple[pa.Table, View]:
+        view = View(files.now, columns, **some)
+        return view.read(_joined(files.counted(view).values()), columns), view
+
+    return _steadily(layout, group, read)
 
 
 def _steadily(layout: Layout, group: Group, read: Callable[[Rows], tuple[T, View]]) -> T:

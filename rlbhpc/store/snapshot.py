@@ -105,12 +105,17 @@ def part_of(
         every = range(len(listed.groups))
         read = parts.tables_of(path, listed, every, schema.ROWS, skipped)
         damaged |= frozenset(every).difference(*(groups for groups, _ in read))
-    return Sealed(path, listed, damaged, _foreign(path, listed, arm, set_name, skipped))
+    strange = _strange(listed.cells, arm, set_name)
+    foreign = frozenset(i for i, group in enumerate(listed.groups) if strange[group.cell])
+    if foreign:
+        samples = sum(len(listed.groups[i].samples) for i in foreign)
+        skipped.append(_foreign_note(path, listed.cells[strange.index(True)], samples))
+    return Sealed(path, listed, damaged, foreign)
 
 
 def own(index: Index, arm: str, set_name: str) -> Index:
     """Leave out the samples of a journal that belong to another arm or problem set."""
-    strange = np.array([not _belongs(cell, arm, set_name) for cell in index.cells], bool)
+    strange = np.array(_strange(index.cells, arm, set_name), bool)
     if not strange.any():
         return index
     foreign = strange[index.records["cell"]]
@@ -124,19 +129,9 @@ def own(index: Index, arm: str, set_name: str) -> Index:
     )
 
 
-def _foreign(
-    path: Path, listed: Listing, arm: str, set_name: str, skipped: list[Skipped]
-) -> frozenset[int]:
-    strange = [not _belongs(cell, arm, set_name) for cell in listed.cells]
-    foreign = [i for i, group in enumerate(listed.groups) if strange[group.cell]]
-    if foreign:
-        samples = sum(len(listed.groups[i].samples) for i in foreign)
-        skipped.append(_foreign_note(path, listed.cells[strange.index(True)], samples))
-    return frozenset(foreign)
-
-
-def _belongs(cell: Cell, arm: str, set_name: str) -> bool:
-    return cell.arm == arm and cell.problem.partition("/")[0] == set_name
+def _strange(cells: list[Cell], arm: str, set_name: str) -> list[bool]:
+    """Which cells belong to another arm or problem set."""
+    return [cell.arm != arm or cell.problem.partition("/")[0] != set_name for cell in cells]
 
 
 def _foreign_note(path: Path, cell: Cell, samples: int) -> Skipped:

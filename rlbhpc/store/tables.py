@@ -100,8 +100,7 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
 def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
     """Read all scores of one kind of text under one model, in no particular order."""
     folder = layout.tables(SCORES) / source / problem_set / scorer
-    score_tables = [_read_scores(path) for path in _files(folder)]
-    return pa.concat_tables(score_tables) if score_tables else SCORE_ROWS.empty_table()
+    return pa.concat_tables([SCORE_ROWS.empty_table(), *map(_read_scores, _files(folder))])
 
 
 def settle_scores(
@@ -113,9 +112,7 @@ def settle_scores(
     """
     folder = layout.tables(SCORES) / source / problem_set / scorer
     paths = _files(folder)
-    if not paths:
-        return
-    rows = pa.concat_tables([_read_scores(path) for path in paths])
+    rows = pa.concat_tables([SCORE_ROWS.empty_table(), *map(_read_scores, paths)])
     kept = rows.filter(pc.is_in(rows["request"], pa.array(list(wanted), pa.int64())))
     kept = kept.group_by(kept.column_names, use_threads=False).aggregate([])
     whole = add_scores(layout, source, problem_set, scorer, kept) if len(kept) else None

@@ -154,19 +154,19 @@ class View:
 
     def _read(self, which: NDArray[np.intp], wanted: pa.Schema) -> pa.Table:
         """Whole rows of some keys, from another copy where one is damaged."""
-        tables, order = [wanted.empty_table()], []
+        tables, order = [wanted.empty_table()], [np.empty(0, np.intp)]
         unread = np.arange(len(which))
         while len(unread):
             copies = self._chosen[which[unread]]
             good, rows = self._fetch(copies, wanted.names)
             tables.extend(rows)
             order.append(unread[good])
-            unread = unread[np.setdiff1d(np.arange(len(unread)), good)]
+            unread = np.delete(unread, good)
             self._chosen[which[unread]] += 1
             ended = self._chosen[which[unread]] >= self._starts[which[unread] + 1]
             self._chosen[which[unread][ended]] -= 1
             unread = unread[~ended]
-        back = np.argsort(np.concatenate(order)) if order else np.empty(0, np.intp)
+        back = np.argsort(np.concatenate(order))
         return pa.concat_tables(tables).unify_dictionaries().take(back)
 
     def _place(
@@ -182,7 +182,7 @@ class View:
             position = self._place_journal(file, np.array(wanted, bool))
             table = journal.rows(file, schema.select(self._light).names, position)
         else:
-            table, position = self._place_part(file, np.flatnonzero(wanted).tolist())
+            table, position = self._place_part(file, wanted)
         table = table.append_column("file", pa.array(np.full(table.num_rows, number), pa.int64()))
         return table.append_column("position", pa.array(position, pa.int64()))
 
@@ -196,15 +196,11 @@ class View:
         self.damaged[file.path].update(file.records["offset"][lost].tolist())
         return np.setdiff1d(position, lost)
 
-    def _place_part(self, part: Sealed, cells: list[int]) -> tuple[pa.Table, NDArray[np.int64]]:
+    def _place_part(self, part: Sealed, wanted: list[bool]) -> tuple[pa.Table, NDArray[np.int64]]:
         light = schema.select(self._light)
         starts = _starts(part)
-        wanted = set(cells)
-        groups = [
-            i
-            for i, group in enumerate(part.listing.groups)
-            if group.cell in wanted and i not in part.unusable
-        ]
+        groups = [i for i, group in enumerate(part.listing.groups) if wanted[group.cell]]
+        groups = [i for i in groups if i not in part.unusable]
         tables, positions = [light.empty_table()], [np.empty(0, np.int64)]
         for numbers, table in parts.tables_of(part.path, part.listing, groups, light, self.skipped):
             tables.append(table)
