@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import struct
@@ -151,7 +152,9 @@ class ArrivingSamples:
             digests[number] = digest
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
-            self._features.update(_features(response))
+            given = (response.seed, response.n_tokens, response.finish)
+            features = (response.text, *(value != -1 for value in given))
+            self._features.update(itertools.compress(_CHECKS, features))
         elif digests[number] == digest or failed:
             self.known += 1
         else:
@@ -201,17 +204,6 @@ _CHECKS: Final = {
     "token counts": "lengths",
     "endings": "truncation",
 }
-
-
-def _features(response: Imported) -> Iterator[str]:
-    if response.text:
-        yield "texts"
-    if response.seed != -1:
-        yield "seeds"
-    if response.n_tokens != -1:
-        yield "token counts"
-    if response.finish != -1:
-        yield "endings"
 
 
 def impossible_checks(absent: Sequence[str]) -> str:

@@ -14,9 +14,8 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
@@ -39,19 +38,12 @@ _VERSION: Final = "0.3.0"
 _ARGUMENTS: Final = ("temperature", "top_p", "top_k", "max_tokens")
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """An arm at a step, as the schema names it: a file below ``data/``."""
+class _Subject(NamedTuple):
+    """An arm at a step, as the schema names it: a file below ``data/``, without its ending."""
 
-    benchmark: str
+    path: str
     model: str
     evaluation: str
-    number: str
-
-    @property
-    def path(self) -> str:
-        developer, _, name = self.model.rpartition("/")
-        return f"data/{self.benchmark}/{developer or 'unknown'}/{name}/{self.number}"
 
 
 def write_every_eval_ever(layout: Layout, folder: Path) -> int:
@@ -65,15 +57,13 @@ def write_every_eval_ever(layout: Layout, folder: Path) -> int:
     of_arm: dict[str, list[Measurement]] = defaultdict(list)
     for measured in measurements(layout):
         of_arm[measured.name].append(measured)
-    subjects = {
-        name: _Subject(
-            benchmark, model_source(study, parts[0].model), f"{benchmark}/{name}/{now}",
-            str(uuid.uuid4()),
-        )
-        for name, parts in of_arm.items()
-    }  # fmt: skip
-    for subject in subjects.values():
-        (folder / subject.path).parent.mkdir(parents=True, exist_ok=True)
+    subjects = {}
+    for name, parts in of_arm.items():
+        model = model_source(study, parts[0].model)
+        developer, _, own_name = model.rpartition("/")
+        path = f"data/{benchmark}/{developer or 'unknown'}/{own_name}/{uuid.uuid4()}"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        subjects[name] = _Subject(path, model, f"{benchmark}/{name}/{now}")
     rows = _write_samples(layout, folder, study, subjects)
     for name, parts in of_arm.items():
         subject = subjects[name]
