@@ -129,7 +129,7 @@ def grade_again(
                 regrader.judge(records)
         else:
             stored.judged(group, partial(_as_stored, regrader), into)
-        comparisons[group] = regrader.result()
+        comparisons[group] = regrader.result
     if into is not None:
         _mark(stored, into, done=True)
     return comparisons

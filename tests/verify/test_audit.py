@@ -70,7 +70,7 @@ def test_the_second_path_disagrees_with_a_false_positive():
 def regraded(stored, kind=None):
     regrader = Regrader(kind)
     regrader.judge(stored)
-    return regrader.result()
+    return regrader.result
 
 
 def test_regrading_shows_what_changed_per_problem_and_for_the_curve():

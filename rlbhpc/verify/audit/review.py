@@ -112,18 +112,23 @@ def _chain(record: Record, index: int) -> Chain:
 
 def write_sheet(path: Path, sheet: Sheet, title: str) -> None:
     """Write the sheet as one HTML file that a browser opens from the disk."""
-    path.write_text(render(sheet.id, FORMAT, sheet.counts, sheet.chains, title), encoding="utf-8")
+    path.write_text(render(sheet, FORMAT, title), encoding="utf-8")
 
 
 # --- judgements ----------------------------------------------------------------------------------
 
 
-def read_judgements(path: Path, sheet: Sheet) -> Judgements:
-    """Read and check the file that the sheet saved."""
+def read_json(path: Path) -> Any:
+    """Read the file of somebody's judgements, unchecked."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: no judgements ({error}); save the sheet again") from None
+
+
+def read_judgements(path: Path, sheet: Sheet) -> Judgements:
+    """Read and check the file that the sheet saved."""
+    record = read_json(path)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise UserError(f"{path}: not a file of judgements; allowed is what the sheet saves")
     if record.get("sheet") != sheet.id:

@@ -17,6 +17,7 @@ from rlbhpc.verify.audit.review import (
     Chain,
     Judgements,
     Sheet,
+    read_json,
     read_judgements,
     write_sheet,
 )
@@ -74,10 +75,7 @@ def take(folder: Path, given: Path) -> tuple[Kept, Judgements]:
 
     The same reader again replaces what was said before.
     """
-    try:
-        record = json.loads(given.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{given}: no judgements ({error}); save the sheet again") from None
+    record = read_json(given)
     sheet_id = record.get("sheet") if isinstance(record, dict) else None
     sheets = {page.sheet.id: page for page in kept(folder)}
     if not isinstance(sheet_id, str) or sheet_id not in sheets:

@@ -10,10 +10,10 @@ All functions take an iterable of :class:`Record`, so that a store can stream th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.extract import extract
@@ -27,7 +27,6 @@ MATH_VERIFY: Final = "rlbhpc.verify.audit.second_grader:decide"
 _CHUNK: Final = 20_000
 # What no verifier had a say in.
 _UNJUDGED: Final = frozenset((Status.MISSING, Status.FAILED))
-_Row = TypeVar("_Row")
 
 
 class Record(NamedTuple):
@@ -146,31 +145,43 @@ class Comparison:
     """Two graders over the same samples.
 
     ``table``: number of samples by (status before, status after). ``problems``: one entry a
-    problem, in order of appearance: the counts that both curves are drawn from. ``disagreements``:
-    every distinct (problem, answer) on which right and not right differ.
+    problem, in order of appearance: the counts that both curves are drawn from.
     """
 
     table: Counter[tuple[Status, Status]] = field(default_factory=Counter)
     problems: dict[str, ProblemChange] = field(default_factory=dict)
-    disagreements: list[Disagreement] = field(default_factory=list)
+    _differing: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+
+    def note(self, problem: str, before: Verdict, after: Verdict) -> None:
+        """Count one sample."""
+        self.table[before.status, after.status] += 1
+        change = self.problems.setdefault(problem, ProblemChange(problem))
+        change.n += 1
+        change.right_before += before.right
+        change.right_after += after.right
+        if before.right != after.right:
+            answer = after.answer or before.answer or before.canonical
+            said = [f"{v.status.name.lower()} ({v.rule})" for v in (before, after)]
+            self._differing[problem, answer, said[0], said[1]] += 1
+
+    @property
+    def disagreements(self) -> list[Disagreement]:
+        """Every distinct answer on which right and not right differ, the most frequent first."""
+        return [Disagreement(*key, count) for key, count in self._differing.most_common()]
 
     @property
     def changed(self) -> list[ProblemChange]:
         """Problems whose number of right samples differs, the most different first."""
-        moved = [
-            problem
-            for problem in self.problems.values()
-            if problem.right_before != problem.right_after
-        ]
-        return sorted(moved, key=lambda problem: -abs(problem.right_after - problem.right_before))
+        moved = [p for p in self.problems.values() if p.right_before != p.right_after]
+        return sorted(moved, key=lambda p: -abs(p.right_after - p.right_before))
 
     def counts(self) -> tuple[list[int], list[int], list[int]]:
         """Samples, right before and right after for each problem: two curves of pass@k."""
-        ones = self.problems.values()
+        problems = self.problems.values()
         return (
-            [problem.n for problem in ones],
-            [problem.right_before for problem in ones],
-            [problem.right_after for problem in ones],
+            [p.n for p in problems],
+            [p.right_before for p in problems],
+            [p.right_after for p in problems],
         )
 
 
@@ -189,8 +200,7 @@ class Regrader:
         self._workers = workers
         self._seconds = seconds
         self._graders: dict[str, BatchVerifier] = {}
-        self._tally: Counter[tuple[str, str, str, str]] = Counter()
-        self._result = Comparison()
+        self.result = Comparison()
 
     def judge(self, records: Sequence[Record]) -> list[Verdict]:
         """Judge some records and note what changed; a failed generation stays what it is."""
@@ -207,12 +217,8 @@ class Regrader:
             for index, new in zip(places, self._grader(kind).verify_many(items), strict=True):
                 after[index] = new
         for record, new in zip(records, after, strict=True):
-            _note(self._result, self._tally, record.problem.id, record.verdict, new)
+            self.result.note(record.problem.id, record.verdict, new)
         return after
-
-    def result(self) -> Comparison:
-        """Everything that was judged so far."""
-        return _finish(self._result, self._tally)
 
     def _grader(self, kind: str) -> BatchVerifier:
         if kind not in self._graders:
@@ -225,39 +231,10 @@ def compare_graders(
 ) -> Comparison:
     """Put two graders side by side on (problem, response) pairs."""
     result = Comparison()
-    tally: Counter[tuple[str, str, str, str]] = Counter()
-    for chunk in _chunks(items):
+    remaining = iter(items)
+    while chunk := list(islice(remaining, _CHUNK)):
         calls = [(problem.gold, response, problem) for problem, response in chunk]
         pairs = zip(first.verify_many(calls), second.verify_many(calls), strict=True)
         for (problem, _), (before, after) in zip(chunk, pairs, strict=True):
-            _note(result, tally, problem.id, before, after)
-    return _finish(result, tally)
-
-
-def _chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk
-
-
-def _note(
-    result: Comparison,
-    tally: Counter[tuple[str, str, str, str]],
-    problem: str,
-    before: Verdict,
-    after: Verdict,
-) -> None:
-    result.table[before.status, after.status] += 1
-    change = result.problems.setdefault(problem, ProblemChange(problem))
-    change.n += 1
-    change.right_before += before.right
-    change.right_after += after.right
-    if before.right != after.right:
-        answer = after.answer or before.answer or before.canonical
-        said = [f"{v.status.name.lower()} ({v.rule})" for v in (before, after)]
-        tally[problem, answer, said[0], said[1]] += 1
-
-
-def _finish(result: Comparison, tally: Counter[tuple[str, str, str, str]]) -> Comparison:
-    result.disagreements = [Disagreement(*key, count) for key, count in tally.most_common()]
+            result.note(problem.id, before, after)
     return result

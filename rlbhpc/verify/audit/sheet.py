@@ -12,50 +12,31 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rlbhpc.verify.audit.review import Chain, Sheet
 
 _FOLDER: Final = resources.files("rlbhpc.verify.audit").joinpath("static")
 
 
-class ChainText(Protocol):
-    """What the sheet shows of a chain."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def problem(self) -> str: ...  # noqa: D102
-    @property
-    def question(self) -> str: ...  # noqa: D102
-    @property
-    def gold(self) -> str: ...  # noqa: D102
-    @property
-    def answer(self) -> str: ...  # noqa: D102
-    @property
-    def text(self) -> str: ...  # noqa: D102
-
-
-def render(
-    sheet: str,
-    format_name: str,
-    counts: Mapping[str, tuple[int, int]],
-    chains: Sequence[ChainText],
-    title: str,
-) -> str:
+def render(sheet: Sheet, format_name: str, title: str) -> str:
     """Return the whole page."""
     script, style = (
         _FOLDER.joinpath(f"review.{kind}").read_text("utf-8") for kind in ("js", "css")
     )
-    facts = {"format": format_name, "sheet": sheet, "chains": [chain.id for chain in chains]}
+    chain_ids = [chain.id for chain in sheet.chains]
+    facts = {"format": format_name, "sheet": sheet.id, "chains": chain_ids}
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
     problems = "\n".join(
-        _problem(name, *counts[name], list(group))
-        for name, group in groupby(chains, key=lambda chain: chain.problem)
+        _problem(name, *sheet.counts[name], list(group))
+        for name, group in groupby(sheet.chains, key=lambda chain: chain.problem)
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -76,17 +57,16 @@ told. Your work stays in this page until you save it.</p>
 <button id="save" type="button">Save judgements</button> <span id="state"></span></p>"""
 
 
-def _problem(name: str, n: int, right: int, chains: Sequence[ChainText]) -> str:
-    first = chains[0]
+def _problem(name: str, n: int, right: int, chains: Sequence[Chain]) -> str:
     body = "\n".join(_chain(chain, index, len(chains)) for index, chain in enumerate(chains, 1))
     return (
         f"<section><h2>{_text(name)}</h2>\n<p>{right} right of {n} samples</p>\n"
-        f"<pre class=question>{_text(first.question)}</pre>\n"
-        f"<p>Gold answer: <code>{_text(first.gold)}</code></p>\n{body}\n</section>"
+        f"<pre class=question>{_text(chains[0].question)}</pre>\n"
+        f"<p>Gold answer: <code>{_text(chains[0].gold)}</code></p>\n{body}\n</section>"
     )
 
 
-def _chain(chain: ChainText, index: int, of: int) -> str:
+def _chain(chain: Chain, index: int, of: int) -> str:
     name = _text(chain.id)
     words = " ".join(
         f'<label><input type="radio" name="{name}" value="{word}"> {word}</label>'
@@ -103,17 +83,16 @@ def _chain(chain: ChainText, index: int, of: int) -> str:
 def _text(text: str) -> str:
     """Escape text for an element or an attribute; control characters become visible."""
     characters = "".join(
-        char if char in "\n\t" or _is_plain(char) else f"\\u{ord(char):04x}" for char in text
+        char
+        if char in "\n\t" or (char.isprintable() and char not in _TURNS)
+        else f"\\u{ord(char):04x}"
+        for char in text
     )
     return html.escape(characters, quote=True)
 
 
 # Marks that turn the direction of writing can make a text read as what it is not.
 _TURNS: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
-
-
-def _is_plain(char: str) -> bool:
-    return char.isprintable() and char not in _TURNS
 
 
 def _json(value: Any) -> str:
