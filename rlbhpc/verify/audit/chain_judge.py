@@ -18,7 +18,7 @@ from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
-from rlbhpc.verify.audit.review import Chain, Judgements, Sheet, Word
+from rlbhpc.verify.audit.review import WORDS, Chain, Judgements, Sheet, Word
 
 SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=2048)
 #: How a note begins that says why there is no verdict.
@@ -26,7 +26,7 @@ NO_VERDICT: Final = "no verdict: "
 
 # What is shown of a chain: more than any chain of interest, less than any context.
 _CHARACTERS: Final = 60_000
-_VERDICT: Final = re.compile(r"\**verdict:?\**:?\s*\**(valid|invalid|unclear)\**\.?", re.IGNORECASE)
+_VERDICT: Final = re.compile(r"\**verdict:?\**:?\s*\**(\w+)\**\.?", re.IGNORECASE)
 
 _PROMPT: Final = """You check the reasoning of a solution whose final answer is known to be right.
 
@@ -90,11 +90,18 @@ def read_answer(done: Completion) -> tuple[Word, str]:
         return "unclear", NO_VERDICT + done.error[:200]
     if done.finish is Finish.LENGTH:
         return "unclear", NO_VERDICT + "the answer reached its longest length"
-    lines = done.text.strip().splitlines()
-    match = _VERDICT.fullmatch(lines[-1].strip()) if lines else None
-    if match is None:
+    word = last_word(done.text, WORDS)
+    if not word:
         return "unclear", NO_VERDICT + "the last line of the answer is none"
-    return cast(Word, match[1].lower()), ""
+    return cast(Word, word), ""
+
+
+def last_word(answer: str, words: Sequence[str]) -> str:
+    """Which of these words the last line of a judge's answer gives as verdict, or none."""
+    lines = answer.strip().splitlines()
+    match = _VERDICT.fullmatch(lines[-1].strip()) if lines else None
+    word = match[1].lower() if match else ""
+    return word if word in words else ""
 
 
 def without_verdict(judged: Judgements) -> list[str]:
@@ -113,9 +120,13 @@ def _answers(engine: EndpointEngine, chains: Sequence[Chain]) -> Iterator[tuple[
 
 
 def _prompt(chain: Chain) -> str:
-    """Put a chain between fences that stand nowhere in it."""
-    texts = (chain.question, chain.gold, chain.text[:_CHARACTERS])
+    text = chain.text[:_CHARACTERS]
+    return fenced(_PROMPT, question=chain.question, gold=chain.gold, text=text)
+
+
+def fenced(prompt: str, **texts: str) -> str:
+    """Put what a judge is to read between fences that stand nowhere in it."""
     fence = "=" * 12
-    while any(fence in text for text in texts):
+    while any(fence in text for text in texts.values()):
         fence += "="
-    return _PROMPT.format(fence=fence, question=texts[0], gold=texts[1], text=texts[2])
+    return prompt.format(fence=fence, **texts)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.audit.chain_judge import parse_judge
+from rlbhpc.verify.audit.chain_judge import fenced, last_word, parse_judge
 from rlbhpc.verify.verdict import Status, Verdict
 
 CONCURRENT: Final = True
@@ -32,7 +31,6 @@ KEY: Final = "RLBHPC_JUDGE_KEY_ENV"
 SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=512)
 MOST_ANSWER: Final = 2000
 
-_SAID: Final = re.compile(r"\**verdict:?\**:?\s*\**(right|wrong)\**\.?", re.IGNORECASE)
 _PROMPT: Final = """You compare an answer with the reference answer to a question.
 
 Right: it says the same as the reference, in whatever words, units or form, and nothing that
@@ -79,17 +77,15 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     url, model = _server()
     engine = _engine(url, model, os.environ.get(KEY))
     question = "" if problem is None else problem.fields["question"]
-    text = _prompt(question, gold, answer)
+    text = fenced(_PROMPT, question=question, gold=gold, answer=answer)
     request = Request(0, engine.tokens.encode_all([text])[0], seed=0)
     (done,) = engine.generate([request], SAMPLING)
     if done.finish is Finish.ERROR:
         return Verdict(Status.ERROR, answer, form, f"judge: {done.error}"[:200])
-    lines = done.text.strip().splitlines()
-    said = _SAID.fullmatch(lines[-1].strip()) if lines else None
-    if said is None or done.finish is Finish.LENGTH:
+    word = last_word(done.text, ("right", "wrong"))
+    if not word or done.finish is Finish.LENGTH:
         return Verdict(Status.ERROR, answer, form, "judge: no verdict in its last line")
-    right = said[1].lower() == "right"
-    return Verdict(Status.RIGHT if right else Status.WRONG, answer, form, "judge")
+    return Verdict(Status.RIGHT if word == "right" else Status.WRONG, answer, form, "judge")
 
 
 def _server() -> tuple[str, str]:
@@ -119,10 +115,3 @@ def _engine(url: str, model: str, key_env: str | None) -> EndpointEngine:
         _own.address = address
     engine: EndpointEngine = _own.engine
     return engine
-
-
-def _prompt(question: str, gold: str, answer: str) -> str:
-    fence = "=" * 12
-    while any(fence in text for text in (question, gold, answer)):
-        fence += "="
-    return _PROMPT.format(fence=fence, question=question, gold=gold, answer=answer)

@@ -38,14 +38,9 @@ _RETURN: Final = 0x06  # BPF_RET | BPF_K
 Code = list[Instruction]
 
 
-def load_number() -> Code:
-    """Load the number of the call."""
-    return [Instruction(_LOAD, 0, 0, 0)]
-
-
-def load_architecture() -> Code:
-    """Load the architecture the call was made for."""
-    return [Instruction(_LOAD, 0, 0, 4)]
+#: Load the number of the call, or the architecture it was made for.
+LOAD_NUMBER: Final = [Instruction(_LOAD, 0, 0, 0)]
+LOAD_ARCHITECTURE: Final = [Instruction(_LOAD, 0, 0, 4)]
 
 
 def load_argument(index: int, high: bool = False) -> Code:

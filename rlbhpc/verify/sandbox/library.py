@@ -8,6 +8,7 @@ program can't change what the next one imports.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.machinery
 import importlib.util
@@ -16,6 +17,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple, cast
@@ -123,6 +125,27 @@ class Library:
     def get_resource_reader(self, name: str) -> Any:
         """Offer no data files."""
         return None
+
+
+def join_mappings() -> None:
+    """Make the five mappings of a shared library two, so that each fork has fewer to copy.
+
+    A supervisor with every extension module and NumPy has 560, and a third of a run's time goes
+    into copying and removing them. The loader maps a file piece by piece, by what may be done to
+    each; the kernel joins neighbours that allow the same. So constants become executable, and what
+    is read-only after relocation becomes writable. A program gains nothing: its filter lets it
+    change this itself. To be done before any fork, after which data can't be joined.
+    """
+    libc = ctypes.CDLL(None)
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    for (span, rights, *_, file), following in pairwise(lines):
+        if rights == "r--p" and ".so" in file:
+            # Constants lie before or behind code, relocated data before variables.
+            relocated = following[1] == "rw-p" and following[-1] == file
+            start, end = (int(address, 16) for address in span.split("-"))
+            more = mmap.PROT_WRITE if relocated else mmap.PROT_EXEC
+            size = ctypes.c_size_t(end - start)
+            libc.mprotect(ctypes.c_void_p(start), size, mmap.PROT_READ | more)
 
 
 def preload_extensions() -> None:

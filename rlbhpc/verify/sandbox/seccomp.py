@@ -140,7 +140,7 @@ def _rules(files: bool) -> dict[str, bpf.Code]:
 
 def _judge(machine: str, rules: Iterable[tuple[str, bpf.Code]], otherwise: bpf.Code) -> bytes:
     """Compile a filter that applies rules by name and treats every other call alike."""
-    code = bpf.load_architecture() + bpf.when_equal(AUDIT_ARCH[machine], bpf.load_number())
+    code = bpf.LOAD_ARCHITECTURE + bpf.when_equal(AUDIT_ARCH[machine], bpf.LOAD_NUMBER)
     # After another architecture's call the architecture is still what is loaded; no call number
     # is that high, so the same comparison stops it and the x32 calls of x86-64 (bit 30).
     code += bpf.when_at_least(0x40000000, bpf.give(bpf.KILL_PROCESS))

@@ -25,14 +25,13 @@ from typing import Any, Final, NoReturn
 from rlbhpc.verify.sandbox import (
     control_group,
     landlock,
-    mappings,
     namespaces,
     preamble,
     privileges,
     scratch,
 )
 from rlbhpc.verify.sandbox import seccomp as seccomp_filter
-from rlbhpc.verify.sandbox.library import Library, preload_extensions, serve_only
+from rlbhpc.verify.sandbox.library import Library, join_mappings, preload_extensions, serve_only
 from rlbhpc.verify.sandbox.program import Confinement, name_descriptors, prepare_streams
 from rlbhpc.verify.sandbox.watch import Watch
 
@@ -74,7 +73,7 @@ def _load(wide: bool, packages: list[Path], preload: str, path: list[str]) -> No
     name_descriptors()
     prepare_streams()
     preamble.prepare()
-    mappings.join()
+    join_mappings()
 
 
 def _packages(modules: set[str]) -> list[Path]:

@@ -8,13 +8,13 @@ import sys
 _PROGRAM = """
 from pathlib import Path
 import numpy
-from rlbhpc.verify.sandbox import mappings
+from rlbhpc.verify.sandbox.library import join_mappings
 
 def count():
     return sum("numpy" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 before = count()
-mappings.join()
+join_mappings()
 assert numpy.linalg.det(numpy.eye(3)) == 1
 print(before, count())
 """

@@ -173,4 +173,4 @@ def test_paths_are_opened_only_where_something_judges_them(machine: str) -> None
 
 def test_jumps_fit_their_byte() -> None:
     with pytest.raises(struct.error):
-        bpf.assemble(bpf.when_equal(1, bpf.load_number() * 256))
+        bpf.assemble(bpf.when_equal(1, bpf.LOAD_NUMBER * 256))
