@@ -46,21 +46,6 @@ class Prompt:
     without: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def tail(self) -> str:
-        """What follows the question: the beginning of the model's turn."""
-        return self.text.rpartition(PLACEHOLDER)[2]
-
-    @property
-    def opens_think(self) -> bool:
-        """Whether the response begins inside ``<think>``, because the prompt has opened it."""
-        return self.tail.rfind("<think>") > self.tail.rfind("</think>")
-
-    @property
-    def opens_code(self) -> bool:
-        """Whether the response begins inside a code block, because the prompt has opened it."""
-        return bool(re.search(r"(?:^|\n)```[a-z]*\n\Z", self.tail))
-
-    @property
     def no_think(self) -> bool:
         """Whether it asks for the answer alone: ``no-think``, or a study's own of such a name."""
         return self.name.startswith("no-think")
@@ -122,9 +107,9 @@ def render(prompt: Prompt, problem: Problem) -> str:
             f"has {len(problem.images)}; take a prompt with as many image marks"
         )
     question = problem.fields["question"]
-    text = (
-        prompt.without.get(same_question(question), prompt.text) if prompt.without else prompt.text
-    )
+    text = prompt.text
+    if prompt.without:
+        text = prompt.without.get(same_question(question), text)
     return text.replace(PLACEHOLDER, question)
 
 

@@ -91,13 +91,6 @@ def test_a_question_is_never_formatted(question: str) -> None:
     assert render(get_prompt("completion"), problem(question)) == f"Question: {question}\nAnswer: "
 
 
-def test_where_a_response_begins(tmp_path: Path) -> None:
-    (tmp_path / "think.txt").write_text("<think>x</think> {question}\nAssistant: <think>\n")
-    assert get_prompt("think.txt", tmp_path).opens_think
-    assert not any(get_prompt(name).opens_think for name in prompt_names())
-    assert [n for n in prompt_names() if get_prompt(n).opens_code] == ["evalplus", "livecodebench"]
-
-
 def test_a_studys_own_file_is_read_byte_for_byte(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_bytes("a\r\n{question}\r\n é ".encode())
     prompt = get_prompt("mine.txt", tmp_path)

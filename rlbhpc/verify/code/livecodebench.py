@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -107,17 +107,18 @@ def _judge_main(
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
 
 
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().split("\n")]
+def _same_lines(output: str, expected: str, same: Callable[[str, str], bool]) -> bool:
+    lines, wanted = (
+        [line.strip() for line in text.strip().split("\n")] for text in (output, expected)
+    )
+    return len(lines) == len(wanted) and all(
+        line == other or same(line, other) for line, other in zip(lines, wanted, strict=True)
+    )
 
 
 def same_output_exactly(output: str, expected: str) -> bool:
     """Compare as the harness does: lines equal as text, or as lists of exact decimals."""
-    lines, wanted = _lines(output), _lines(expected)
-    return len(lines) == len(wanted) and all(
-        line == other or _same_decimals(line, other)
-        for line, other in zip(lines, wanted, strict=True)
-    )
+    return _same_lines(output, expected, _same_decimals)
 
 
 def _same_decimals(line: str, other: str) -> bool:
@@ -131,16 +132,13 @@ def _same_decimals(line: str, other: str) -> bool:
 
 def same_output(output: str, expected: str) -> bool:
     """Compare lines as text, or token by token where all tokens of a line are numbers."""
-    lines, wanted = _lines(output), _lines(expected)
-    return len(lines) == len(wanted) and all(
-        line == other or _same_numbers(line.split(), other.split())
-        for line, other in zip(lines, wanted, strict=True)
-    )
+    return _same_lines(output, expected, _same_numbers)
 
 
-def _same_numbers(tokens: list[str], wanted: list[str]) -> bool:
+def _same_numbers(line: str, other: str) -> bool:
+    tokens, wanted = line.split(), other.split()
     return len(tokens) == len(wanted) and all(
-        _same_number(token, other) for token, other in zip(tokens, wanted, strict=True)
+        _same_number(token, number) for token, number in zip(tokens, wanted, strict=True)
     )
 
 

@@ -47,11 +47,10 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     answer, place = _extract(response)
     if not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer")
-    form = canonical(answer)
-    verdict = Verdict(Status.WRONG, answer[:MAX_CHARS], form[:MAX_CHARS], place)
+    form = canonical(answer)[:MAX_CHARS]
     rule = _equal(gold, answer)
     status = Status.RIGHT if rule else Status.WRONG
-    return Verdict(status, verdict.answer, verdict.canonical, f"{place}/{rule or 'different'}")
+    return Verdict(status, answer[:MAX_CHARS], form, f"{place}/{rule or 'different'}")
 
 
 def distinct(response: str) -> str:

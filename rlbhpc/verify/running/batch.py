@@ -147,11 +147,7 @@ class BatchVerifier:
 
     def _settle(self, new: Sequence[_New]) -> None:
         """Find the verdicts of new pairs: in the cache, or by judging them."""
-        unjudged: list[_New] = []
-        for pair in new:
-            pair = self._keyed(pair)
-            if not self._from_cache(pair):
-                unjudged.append(pair)
+        unjudged = new if self.cache is None else self._not_in(self.cache, new)
         for pair, verdict in zip(unjudged, self._judge(unjudged), strict=True):
             self._verdicts[pair.slot] = verdict
             self.tally.judged += 1
@@ -163,23 +159,23 @@ class BatchVerifier:
             if self.cache is not None and verdict.canonical == self._form(pair):
                 self.cache.put(pair.key, verdict.status, verdict.rule)
 
-    def _keyed(self, pair: _New) -> _New:
-        if self.cache is None:
-            return pair
-        gold, _, problem = pair.item
-        return pair._replace(key=self.cache.key(gold, problem, self._canonical(pair.part)))
-
-    def _from_cache(self, pair: _New) -> bool:
-        entry = self.cache.get(pair.key) if self.cache is not None else None
-        if entry is None:
-            return False
-        status, rule = entry
-        answer = pair.part if status is not Status.NO_ANSWER else ""
-        self._verdicts[pair.slot] = Verdict(
-            status, answer, self._form(pair), rule, self.module.FINGERPRINT
-        )
-        self.tally.from_cache += 1
-        return True
+    def _not_in(self, cache: VerdictCache, new: Sequence[_New]) -> list[_New]:
+        """Take verdicts from the cache; the pairs that it lacks, with their keys."""
+        missing: list[_New] = []
+        for pair in new:
+            gold, _, problem = pair.item
+            key = cache.key(gold, problem, self._canonical(pair.part))
+            entry = cache.get(key)
+            if entry is None:
+                missing.append(pair._replace(key=key))
+                continue
+            status, rule = entry
+            answer = pair.part if status is not Status.NO_ANSWER else ""
+            self._verdicts[pair.slot] = Verdict(
+                status, answer, self._form(pair), rule, self.module.FINGERPRINT
+            )
+            self.tally.from_cache += 1
+        return missing
 
     def _form(self, pair: _New) -> str:
         """Canonical answer of a verdict from the cache."""

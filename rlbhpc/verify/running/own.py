@@ -61,9 +61,6 @@ class OwnProcess:
         self._in_a_row += 1
         if self._in_a_row >= HOPELESS:
             raise UserError(f"{line} ({self._in_a_row} times in a row)")
-        return self._error(line)
-
-    def _error(self, line: str) -> Verdict:
         return Verdict(Status.ERROR, rule=line, grader=self._grader)
 
 

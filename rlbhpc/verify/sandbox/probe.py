@@ -79,6 +79,7 @@ def self_test(at: Tier | None = None) -> Report:
     start = time.perf_counter()
     refusals: list[str] = []
     probes: tuple[Probe, ...] = ()
+    reached: Tier | None = None
     tiers = _tiers() if at is None else [at]
     for tier in tiers:
         tried: list[Probe] = []
@@ -93,18 +94,13 @@ def self_test(at: Tier | None = None) -> Report:
         failed = [probe for probe in probes if not probe.passed]
         if not failed and not broken:
             reached = Tier(tier.seccomp, tier.landlock, tier.namespaces, grouped)
-            return _report(reached, True, refusals, probes, start)
+            break
         refusals += [f"{tier.name}: {probe.name}: {probe.detail}" for probe in failed]
         refusals += [broken] if broken else []
-    return _report(tiers[-1], False, refusals, probes, start)
-
-
-def _report(
-    tier: Tier, passed: bool, refusals: list[str], probes: tuple[Probe, ...], start: float
-) -> Report:
-    machine = f"Linux {os.uname().release} {platform.machine()}"
     seconds = time.perf_counter() - start
-    return Report(tier, passed, "; ".join(refusals), probes, seconds, machine)
+    machine = f"Linux {os.uname().release} {platform.machine()}"
+    last = reached or tiers[-1]
+    return Report(last, reached is not None, "; ".join(refusals), probes, seconds, machine)
 
 
 def _tiers() -> list[Tier]:
@@ -124,15 +120,12 @@ def _probes(sandbox: Sandbox) -> Iterator[Probe]:
         for name, attempt in _ATTEMPTS.items():
             text = attempt.replace("CANARY", repr(str(canary))).replace("PORT", str(port))
             outcome = sandbox.run(Job(text.replace("VERIFIER", str(os.getpid()))), b"", _LIMITS)
-            held = b"out" not in outcome.stdout and _untouched(canary)
+            untouched = canary.is_file() and canary.read_bytes() == b"secret"
+            held = b"out" not in outcome.stdout and untouched
             yield Probe(name, held, _told(outcome))
     for name, text, ends in _ENDLESS:
         outcome = sandbox.run(Job(text), b"", _LIMITS)
         yield Probe(name, ends(outcome), _told(outcome))
-
-
-def _untouched(canary: Path) -> bool:
-    return canary.is_file() and canary.read_bytes() == b"secret"
 
 
 _ENDLESS: Final[tuple[tuple[str, str, Callable[[Outcome], bool]], ...]] = (
