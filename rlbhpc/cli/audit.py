@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import click
 
-from rlbhpc.cli.table import print_json, print_table
-from rlbhpc.cli.terminal import visible
+from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE
 from rlbhpc.report.aspect import Report

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import click
 
-from rlbhpc.cli.table import print_json, print_table
-from rlbhpc.cli.terminal import visible
+from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.stats.cot import cot_pass_at_k

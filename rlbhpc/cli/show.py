@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from rlbhpc.cli.table import print_table
-from rlbhpc.cli.terminal import visible
+from rlbhpc.cli.table import print_table, visible
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.report.browse import Browser, Choice, ProblemRow, SampleRow

@@ -1,11 +1,12 @@
-"""Tables for the terminal and for pipes."""
+"""Tables for the terminal and for pipes, and text of a model that may not act on a terminal."""
 
 from __future__ import annotations
 
 import errno
 import json
+import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -14,6 +15,10 @@ from rich.text import Text
 
 # A pipe has no width of its own; lines are left whole for grep rather than folded at 80.
 WIDTH_OF_A_PIPE = 240
+# Control, format (directions of writing, invisible marks), surrogates, line and paragraph
+# separators: whatever moves a cursor, hides or reorders text, or is no text at all.
+_HIDDEN: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_PICTURES: Final = 0x2400  # Unicode has a picture for each of the first 32 control characters
 
 
 class _Screen(Console):
@@ -62,3 +67,20 @@ def _cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(item) for item in value)
     return str(value)
+
+
+def visible(text: str, *, lines: bool = True) -> str:
+    """Replace characters that act on a terminal by ones that show them; ``lines`` may stay."""
+    kept = {"\n", "\t"} if lines else set()
+    if text.isprintable():
+        return text
+    return "".join(char if char in kept else _shown(char) for char in text)
+
+
+def _shown(char: str) -> str:
+    if unicodedata.category(char) not in _HIDDEN:
+        return char
+    code = ord(char)
+    if code < 0x20:
+        return chr(_PICTURES + code)
+    return "␡" if code == 0x7F else f"<U+{code:04X}>"

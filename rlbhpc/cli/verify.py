@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import click
 
-from rlbhpc.cli.table import print_json, print_table
-from rlbhpc.cli.terminal import visible
+from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.problems.problem import Problem

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 import rlbhpc
 from rlbhpc.cli.main import cli
-from rlbhpc.cli.terminal import visible
+from rlbhpc.cli.table import visible
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.inspect_log import InspectLog
 from rlbhpc.store.sample import Sample
