@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
-from rlbhpc.launch.cancel import cancel as end_all
+from rlbhpc.launch.launches import cancel as end_all
 from rlbhpc.launch.launches import layout_of
 
 

@@ -12,7 +12,7 @@ from rlbhpc.cli.table import print_table
 from rlbhpc.launch import predict
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.simulate import Outcome, Site, curve
+from rlbhpc.launch.predict import Outcome, Site, curve
 from rlbhpc.sweep.plan import Plan
 from rlbhpc.sweep.progress import duration
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rlbhpc.launch import status
 from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.predict import Rates, measured, predict
-from rlbhpc.launch.simulate import Site, simulate
+from rlbhpc.launch.predict import Rates, Site, measured, predict, simulate
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.predict import Rates, measured, predict, wall
-from rlbhpc.launch.simulate import Site, curve, simulate
+from rlbhpc.launch.predict import Rates, Site, curve, measured, predict, simulate, wall
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span

@@ -16,8 +16,8 @@ import pytest
 
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import send as sending
-from rlbhpc.launch.cancel import cancel
 from rlbhpc.launch.folder import write_launch
+from rlbhpc.launch.launches import cancel
 from rlbhpc.launch.launches import launch_in as found_in
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.study_executor import QueueWatcher, StudyJob
