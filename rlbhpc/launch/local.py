@@ -37,7 +37,7 @@ def run_here(
     """Run all jobs of a launch, each after those before it; returns when they have ended."""
     with alone(folder, "runs") as launch:
         (launch.path / "submitted").touch()
-        return _in_process(launch, say) if in_process else _Here(launch, width, say).run()
+        return _in_process(launch, say) if in_process else _as_processes(launch, width, say)
 
 
 def reject_missing(launch: LaunchFolder) -> None:
@@ -58,84 +58,68 @@ def reject_missing(launch: LaunchFolder) -> None:
     raise UserError(f"{what}; rlbhpc doctor {study.layout.root} says why", INCOMPLETE)
 
 
-class _Here:
-    """The jobs of one launch as processes of this host, some at once."""
-
-    def __init__(self, launch: LaunchFolder, width: int | None, say: Callable[[str], None]) -> None:
-        self.launch = launch
-        self.say = say
-        per_copy = stored_study(launch.path / SNAPSHOT).file.engine.tensor_parallel
-        self.slots: list[str | None] = [*_groups(devices(), per_copy)] or [None] * (width or 1)
-        if width is not None:
-            self.slots = self.slots[:width]
-        self.running: dict[tuple[str, int], tuple[LocalJob[str], str | None]] = {}
-        self.jobs: dict[str, list[Job[str]]] = {}
-
-    def run(self) -> dict[str, list[Job[str]]]:
-        """Start what may start until nothing is left; TERM lets what runs drain, and stops."""
-        waiting = [
-            (name, task)
-            for name, job in self.launch.jobs.items()
-            for task in range(len(job["tasks"]) or 1)
-        ]
-        was_told = False
-        with Drain() as drain:
-            while waiting or self.running:
-                if drain.requested and not was_told:
-                    was_told = True
-                    waiting = []
-                    # Each job has the time of a job that is preempted.
-                    for job, _ in self.running.values():
-                        assert job._process is not None
-                        job._process.terminate()
-                for key in [key for key in waiting if self._may_start(key[0], waiting)]:
-                    if not self.slots:
-                        break
-                    waiting.remove(key)
-                    self._start(*key)
-                self._collect()
-                try:
-                    time.sleep(LOOK)
-                except KeyboardInterrupt:
-                    drain.request()
-        return self.jobs
-
-    def _may_start(self, name: str, waiting: list[tuple[str, int]]) -> bool:
-        """Whether every job that this one waits for has ended."""
-        open_names = {other for other, _ in (*waiting, *self.running)}
-        return not open_names & set(self.launch.jobs[name]["after"])
-
-    def _start(self, name: str, task: int) -> None:
-        device = self.slots.pop(0)
-        executor = LocalExecutor(self.launch.path / "logs" / f"{name}-{task}")
-        executor.update_parameters(timeout_min=MINUTES, stderr_to_stdout=True)
-        script = str(self.launch.path / f"{name}.sbatch")
-        # submitit sets these, too, but knows no devices by a name, such as MIG-….
-        gpus = [] if device is None else [f"CUDA_VISIBLE_DEVICES={device}"]
-        with launching_environment():
-            job: LocalJob[str] = executor._submit_command(
-                shlex.join(["env", *gpus, f"SLURM_ARRAY_TASK_ID={task}", "bash", script])
-            )
-        self.running[name, task] = (job, device)
-        self.jobs.setdefault(name, []).append(job)
-        self.say(f"{name}: process {job.job_id}, log {job.paths.stdout}")
-
-    def _collect(self) -> None:
-        for key, (job, device) in list(self.running.items()):
-            if job.done():
-                del self.running[key]
-                self.slots.append(device)
+def _as_processes(
+    launch: LaunchFolder, width: int | None, say: Callable[[str], None]
+) -> dict[str, list[Job[str]]]:
+    """Run jobs as processes of this host, some at once; TERM lets what runs drain, and stops."""
+    slots = _slots(stored_study(launch.path / SNAPSHOT).file.engine.tensor_parallel, width)
+    waiting = [
+        (name, task) for name, job in launch.jobs.items() for task in range(len(job["tasks"]) or 1)
+    ]
+    running: dict[tuple[str, int], tuple[LocalJob[str], str | None]] = {}
+    jobs: dict[str, list[Job[str]]] = {}
+    was_told = False
+    with Drain() as drain:
+        while waiting or running:
+            if drain.requested and not was_told:
+                was_told = True
+                waiting = []
+                # Each job has the time of a job that is preempted.
+                for job, _ in running.values():
+                    assert job._process is not None
+                    job._process.terminate()
+            for name, task in list(waiting):
+                open_names = {other for other, _ in (*waiting, *running)}
+                if slots and not open_names & set(launch.jobs[name]["after"]):
+                    waiting.remove((name, task))
+                    device = slots.pop(0)
+                    job = _start(launch.path, name, task, device)
+                    running[name, task] = (job, device)
+                    jobs.setdefault(name, []).append(job)
+                    say(f"{name}: process {job.job_id}, log {job.paths.stdout}")
+            for key, (job, device) in list(running.items()):
+                if job.done():
+                    del running[key]
+                    slots.append(device)
+            try:
+                time.sleep(LOOK)
+            except KeyboardInterrupt:
+                drain.request()
+    return jobs
 
 
-def _groups(gpus: list[str], per_copy: int) -> list[str]:
-    """The devices of each task, which holds one copy of the model."""
-    if gpus and len(gpus) < per_copy:
+def _start(folder: Path, name: str, task: int, device: str | None) -> LocalJob[str]:
+    executor = LocalExecutor(folder / "logs" / f"{name}-{task}")
+    executor.update_parameters(timeout_min=MINUTES, stderr_to_stdout=True)
+    script = str(folder / f"{name}.sbatch")
+    # submitit sets these, too, but knows no devices by a name, such as MIG-….
+    gpus = [] if device is None else [f"CUDA_VISIBLE_DEVICES={device}"]
+    command = ["env", *gpus, f"SLURM_ARRAY_TASK_ID={task}", "bash", script]
+    with launching_environment():
+        return executor._submit_command(shlex.join(command))
+
+
+def _slots(gpus_per_copy: int, width: int | None) -> list[str | None]:
+    """The devices of each task, which holds one copy of the model; None where there are none."""
+    gpus = devices()
+    if gpus and len(gpus) < gpus_per_copy:
         raise UserError(
-            f"engine.tensor_parallel: found {per_copy}; allowed: 1 to {len(gpus)}, the GPUs of this"
-            " machine; lower it, or launch on a cluster"
+            f"engine.tensor_parallel: found {gpus_per_copy}; allowed: 1 to {len(gpus)}, the GPUs of"
+            " this machine; lower it, or launch on a cluster"
         )
-    count = len(gpus) // per_copy
-    return [",".join(gpus[i * per_copy : (i + 1) * per_copy]) for i in range(count)]
+    copies = range(0, len(gpus) - gpus_per_copy + 1, gpus_per_copy)
+    groups = [",".join(gpus[start : start + gpus_per_copy]) for start in copies]
+    return [*groups[:width]] or [None] * (width or 1)
 
 
 def _in_process(launch: LaunchFolder, say: Callable[[str], None]) -> dict[str, list[Job[str]]]:
