@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE
+from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, LocalJobEnvironment
 
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from .claims import Claims, started
-from .task import LocalTask, SlurmTask, call, say, this_task
+from .task import SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
 
 # Runs in a row that may end without anything new: a node with a broken GPU is left behind, and a
@@ -50,9 +50,12 @@ def main(words: list[str]) -> int:
     task = this_task()
     host = socket.gethostname()
     name = task.job_id if task is not None else str(os.getpid())
-    is_slurm = isinstance(task, SlurmTask)
-    holder = f"slurm {name}" if is_slurm else f"local {host} {name} {started(name)}"
-    say(f"job {name} on {host}, restart {task.restarts if task else 0}, {getpass.getuser()}")
+    restarts = 0
+    holder = f"local {host} {name} {started(name)}"
+    if isinstance(task, SlurmTask):
+        restarts = task.restarts
+        holder = f"slurm {name}"
+    say(f"job {name} on {host}, restart {restarts}, {getpass.getuser()}")
     record = Record(name)
     if Path("cancelled").exists():
         say("this launch was cancelled")
@@ -70,11 +73,11 @@ def main(words: list[str]) -> int:
             return DONE
         command = [",".join(ours) if word == "{}" else word for word in command]
         options.progress += [f"../../journals/*/*/{options.plan}-{int(s):05d}-*" for s in ours]
-    if isinstance(task, LocalTask):
-        # A training, too, is seen at work once its launcher is gone.
-        claims.claim(f"local-{name}")
     if isinstance(task, SlurmTask):
         command = [word.replace("{head}", task.hostnames[0]) for word in command]
+    elif task is not None:
+        # A training, too, is seen at work once its launcher is gone.
+        claims.claim(f"local-{name}")
     before = sizes(options.progress)
     code, warned = run(options, command, claims)
     after = sizes(options.progress)
@@ -107,8 +110,8 @@ def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tupl
 
 
 def outcome(
-    task: SlurmTask | LocalTask | None, record: Record, claims: Claims, code: int, warned: str,
-    progress: bool,
+    task: SlurmTask | LocalJobEnvironment | None, record: Record, claims: Claims, code: int,
+    warned: str, progress: bool,
 ) -> tuple[int, bool]:  # fmt: skip
     """Decide what becomes of the job: the exit code of the script, and whether it comes back."""
     if code in (DONE, NOTHING_TO_DO):
@@ -124,7 +127,8 @@ def outcome(
         record.add(code, cause, progress)
     elif progress:
         record.went_on(ended=False)
-    ended_by = task.came_to_its_end() if task is not None else ""
+    # Nothing ends a local job but its launcher, which sends it TERM.
+    ended_by = task.came_to_its_end() if isinstance(task, SlurmTask) else ""
     if Path("cancelled").exists() or ended_by == "cancelled":
         say("cancelled; it stays away, and the same launch again goes on from here")
         return TRY_AGAIN, False
@@ -136,17 +140,13 @@ def outcome(
     if code == USAGE or record.stalls >= STALLS or task is None:
         say("it does not come back")
         return (code if code > 0 else 128 - code), False
-    if isinstance(task, LocalTask) and not failed:
-        return TRY_AGAIN, False
+    if not isinstance(task, SlurmTask):
+        return (LOCAL_REQUEUE_RETURN_CODE, True) if failed else (TRY_AGAIN, False)
     return requeue(task, record, claims, failed)
 
 
-def requeue(
-    task: SlurmTask | LocalTask, record: Record, claims: Claims, failed: bool
-) -> tuple[int, bool]:
+def requeue(task: SlurmTask, record: Record, claims: Claims, failed: bool) -> tuple[int, bool]:
     """Put the job back into the queue, away from a node where it failed. Slurm then ends us."""
-    if isinstance(task, LocalTask):
-        return LOCAL_REQUEUE_RETURN_CODE, True
     say(f"requeue {task.job_id}")
     try:
         task._requeue(REQUEUE_TRIES)

@@ -113,24 +113,19 @@ def create(path: Path, holder: str) -> bool:
         partial.write_text(holder + "\n")
         # Whoever shares the folder may read it, whatever the umask.
         partial.chmod(0o644)
-        _publish(partial, path)
+        try:
+            # A link appears with its content.
+            os.link(partial, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links, where a claim is empty for a moment
+            path.open("x").close()
+            partial.replace(path)
     except FileExistsError:
         return False
     finally:
         partial.unlink(missing_ok=True)
     return True
-
-
-def _publish(partial: Path, path: Path) -> None:
-    """Give a claim its name; raises FileExistsError if somebody else was faster."""
-    try:
-        # A link appears with its content.
-        os.link(partial, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links, where a claim is empty for a moment
-        path.open("x").close()
-        partial.replace(path)
 
 
 def age(path: Path) -> float:

@@ -29,11 +29,6 @@ class SlurmTask(SlurmJobEnvironment):
     """The job as Slurm knows it; ``job_id`` names one task of an array, and no other."""
 
     @property
-    def partition(self) -> str:
-        """The partition that it runs in."""
-        return os.environ.get("SLURM_JOB_PARTITION", "")
-
-    @property
     def restarts(self) -> int:
         """How often Slurm had started it before."""
         return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
@@ -78,7 +73,8 @@ class SlurmTask(SlurmJobEnvironment):
 
     def avoid(self, node: str) -> None:
         """Keep this task, which is back in the queue, off a node while the partition has others."""
-        _, text = call("scontrol", "--oneliner", "show", "partition", self.partition)
+        partition = os.environ.get("SLURM_JOB_PARTITION", "")
+        _, text = call("scontrol", "--oneliner", "show", "partition", partition)
         nodes = fields_of(text).get("TotalNodes", "")
         _, text = call("scontrol", "--oneliner", "show", "job", self.job_id)
         excluded = fields_of(text).get("ExcNodeList", "(null)").replace("(null)", "")
@@ -124,20 +120,10 @@ class SlurmTask(SlurmJobEnvironment):
         return number if task is None else f"{number}_{task}"
 
 
-class LocalTask(LocalJobEnvironment):
-    """The job as a process of this host."""
-
-    restarts = 0
-
-    def came_to_its_end(self) -> str:
-        """Nothing ends a local job but its launcher, which sends it TERM."""
-        return ""
-
-
-def this_task() -> SlurmTask | LocalTask | None:
-    """What this job is; None where the script was started by hand."""
+def this_task() -> SlurmTask | LocalJobEnvironment | None:
+    """What this job is: a process of this host, or None where the script was started by hand."""
     if "SUBMITIT_LOCAL_JOB_ID" in os.environ:
-        return LocalTask()
+        return LocalJobEnvironment()
     return SlurmTask() if "SLURM_JOB_ID" in os.environ else None
 
 
