@@ -36,12 +36,9 @@ def verify(sif: Path, as_json: bool) -> int:
     """Check that rlbhpc starts in the image SIF; show its labels and digest."""
     record = images.verify(sif)
     if as_json:
-        print_json(
-            {"sif": str(sif), "sha256": record.sha256, "rlbhpc": record.rlbhpc,
-             "labels": record.labels}
-        )  # fmt: skip
+        print_json(record)
         return DONE
-    for name, value in sorted(record.labels.items()):
+    for name, value in sorted(record["labels"].items()):
         click.echo(f"{name}: {value}")
-    click.echo(f"{record.rlbhpc}\nsha256 {record.sha256}")
+    click.echo(f"{record['rlbhpc']}\nsha256 {record['sha256']}")
     return DONE

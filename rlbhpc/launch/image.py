@@ -7,34 +7,23 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
+from rlbhpc.launch import slurm
 
 ROOT: Final = Path(__file__).parents[2]
 KINDS: Final = ("gpu", "cpu", "verify")
-PROGRAMS: Final = ("apptainer", "singularity")
 DEBIAN: Final = "http://deb.debian.org/debian"
 # Apptainer colours its messages, and switches back on a line of its own.
 _COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
-@dataclass(frozen=True)
-class Image:
-    """A SIF file that was looked into."""
-
-    path: Path
-    sha256: str
-    labels: dict[str, str]
-    rlbhpc: str
-
-
 def program() -> str:
     """The program that builds and runs images here."""
-    for name in PROGRAMS:
+    for name in ("apptainer", "singularity"):
         if shutil.which(name):
             return name
     raise UserError(
@@ -75,29 +64,20 @@ def build(kind: str, target: Path) -> Path:
 def mirror() -> str:
     """The Debian mirror that this machine takes its own packages from, else Debian's."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return DEBIAN
-    mirrors = [line.rstrip("/") for line in done.stdout.splitlines()]
+    mirrors = [line.rstrip("/") for line in (slurm.ask(*command) or "").splitlines()]
     return next((line for line in mirrors if line.endswith("/debian")), DEBIAN)
 
 
 def revision() -> str:
     """The checkout's git revision, marked when files were changed since."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    head = git("rev-parse", "HEAD") or "unknown"
-    return f"{head}-changed" if git("status", "--porcelain", "--untracked-files=no") else head
+    git = ("git", "-C", str(ROOT))
+    head = (slurm.ask(*git, "rev-parse", "HEAD") or "unknown").strip()
+    changes = slurm.ask(*git, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}-changed" if changes else head
 
 
-def verify(path: Path) -> Image:
-    """Look into an image: its labels, its digest, and whether rlbhpc starts in it."""
+def verify(path: Path) -> dict[str, Any]:
+    """Labels and digest of an image, and the version of the rlbhpc that starts in it."""
     if not path.is_file():
         raise UserError(f"{path}: no such image; build it with `rlbhpc image build`")
     labels = _labels(path)
@@ -109,7 +89,12 @@ def verify(path: Path) -> Image:
         said = [line for line in _COLOUR.sub("", done.stderr).splitlines() if line.strip()]
         last = said[-1] if said else f"exit code {done.returncode}"
         raise UserError(f"{path}: rlbhpc does not start in it: {last}; see `rlbhpc doctor`")
-    return Image(path, digest(path), labels, done.stdout.strip())
+    return {
+        "sif": str(path),
+        "sha256": digest(path),
+        "rlbhpc": done.stdout.strip(),
+        "labels": labels,
+    }
 
 
 def digest(path: Path) -> str:
