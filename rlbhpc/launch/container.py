@@ -78,18 +78,14 @@ def _bound(inside: Container, folders: Iterable[Path]) -> list[Path]:
                     "a container; rename it, or link to it from a plain name"
                 )
             binds.append(folder)
-    return _topmost(binds)
+    kept: list[Path] = []
+    for path in sorted(set(binds)):
+        # What lies inside another one is bound with it.
+        if not any(path.is_relative_to(parent) for parent in kept):
+            kept.append(path)
+    return kept
 
 
 def expanded(text: str) -> Path:
     """A path of the cluster table with `$VARIABLE` and `~` filled in."""
     return Path(os.path.expandvars(text)).expanduser()
-
-
-def _topmost(paths: Iterable[Path]) -> list[Path]:
-    """Leave out what lies inside another one."""
-    kept: list[Path] = []
-    for path in sorted(set(paths)):
-        if not any(path.is_relative_to(parent) for parent in kept):
-            kept.append(path)
-    return kept

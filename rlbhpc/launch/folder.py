@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hashlib
+import itertools
 import json
 import shlex
 import sys
@@ -47,7 +49,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
     before = _unsent(draft.study.layout)
     if before is not None:
         _refuse_edited(before)
-        if texts_of(replace(draft, folder=before.path), jobs) == _texts_in(before.path):
+        if texts_of(replace(draft, folder=before.path), jobs) == _texts_in(before):
             # What was submitted meanwhile has been counted this time.
             _write_record(before.path, {**before.record, "counted": draft.counted})
             return before.path
@@ -110,9 +112,9 @@ def _digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _texts_in(folder: Path) -> dict[str, str]:
-    names = json.loads((folder / RECORD).read_text())["texts"]
-    return {name: (folder / name).read_text() for name in names if (folder / name).is_file()}
+def _texts_in(launch: LaunchFolder) -> dict[str, str]:
+    paths = [launch.path / name for name in launch.record["texts"]]
+    return {path.name: path.read_text() for path in paths if path.is_file()}
 
 
 def _unsent(layout: Layout) -> LaunchFolder | None:
@@ -126,9 +128,8 @@ def _unsent(layout: Layout) -> LaunchFolder | None:
 
 def _refuse_edited(launch: LaunchFolder) -> None:
     """What somebody wrote into a script is theirs: another launch would drop it without a word."""
-    digests = launch.record.get("texts", {})
-    for name, text in _texts_in(launch.path).items():
-        if _digest_of(text) != digests.get(name):
+    for name, text in _texts_in(launch).items():
+        if _digest_of(text) != launch.record["texts"][name]:
             raise UserError(
                 f"{launch.path / name} was edited and not submitted: submit it with"
                 f" {launch.path / 'submit.sh'}, or remove {launch.path} to write it anew"
@@ -184,14 +185,11 @@ def next_folder(layout: Layout) -> Path:
     try:
         layout.launches.mkdir(parents=True, exist_ok=True)
         names = [path.name for path in layout.launches.iterdir() if path.name.isdigit()]
-        number = max(map(int, names), default=0)
-        while True:
-            number += 1
+        for number in itertools.count(max(map(int, names), default=0) + 1):
             folder = layout.launches.absolute() / f"{number:04d}"
-            try:
+            with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-            except FileExistsError:
-                continue
-            return folder
+                break
     except OSError as error:
         raise UserError(f"{layout.launches}: {error.strerror}; choose another `output`") from None
+    return folder

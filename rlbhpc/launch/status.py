@@ -7,8 +7,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
@@ -212,7 +212,7 @@ def _by_cause(failures: Iterable[tuple[str, str]], trains: bool = True) -> list[
     by_cause: dict[str, list[str]] = {}
     for cause, job in failures:
         by_cause.setdefault(cause, []).append(job)
-    return [Failure(cause, tuple(jobs), action(cause, trains)) for cause, jobs in by_cause.items()]
+    return [Failure(cause, tuple(jobs), _action(cause, trains)) for cause, jobs in by_cause.items()]
 
 
 def _own_failures(
@@ -222,13 +222,13 @@ def _own_failures(
 
     What went on and ended well, or what another job has made since, is no failure any more.
     """
-    for launch, path in ((folder, path) for folder in folders for path in failure_files(folder)):
-        try:
-            record = json.loads(path.read_text())
-            if not record["recovered"] and not _is_made(study, launch, path.stem, measure):
-                yield record["runs"][-1]["cause"], path.stem
-        except (OSError, ValueError, LookupError):
-            continue
+    for folder in folders:
+        for path in sorted((folder.path / "failures").glob("*.json")):
+            # One of somebody else's may be unreadable, or half written.
+            with suppress(OSError, ValueError, LookupError):
+                record = json.loads(path.read_text())
+                if not record["recovered"] and not _is_made(study, folder, path.stem, measure):
+                    yield record["runs"][-1]["cause"], path.stem
 
 
 def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
@@ -248,15 +248,7 @@ def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> boo
     return name in (COMPACT, LAST) and name not in behind(study.layout)
 
 
-def failure_files(folder: LaunchFolder) -> list[Path]:
-    """Records of the failures of a launch, as far as they may be read."""
-    try:
-        return sorted((folder.path / "failures").glob("*.json"))
-    except OSError:
-        return []
-
-
-def action(cause: str, trains: bool = True) -> str:
+def _action(cause: str, trains: bool) -> str:
     """What to do about a failure, by a state of Slurm or by what a parent wrote down."""
     if "memory" in cause:
         return ACTIONS["OUT_OF_MEMORY"]
