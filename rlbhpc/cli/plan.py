@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from rlbhpc.cli.cost import Cost
 from rlbhpc.cli.power import power_rows, print_power
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.until import look_rows, print_looks, tell_next
 from rlbhpc.errors import DONE, NOTHING_TO_DO
-from rlbhpc.launch.cluster import choose
-from rlbhpc.launch.predict import Rates, measured
+from rlbhpc.launch.cluster import Cluster, choose
+from rlbhpc.launch.host.task import seconds
+from rlbhpc.launch.predict import (
+    Outcome,
+    Prediction,
+    Rates,
+    Site,
+    curve,
+    measured,
+    predict,
+    rows_in_flight,
+)
 from rlbhpc.launch.prepare import SHARD_TOKENS, reject_what_jobs_would
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.looks import LookRecord, Until, Waiting
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import Presence, presence
+from rlbhpc.sweep.progress import duration
 
 # Seconds in which an engine loads a model of some billion parameters.
-START = 60.0
+START: Final = 60.0
+# Slurm lets a requeued job wait for about so long before it looks at it again.
+PAUSE: Final = 120.0
 
 
 @click.command(epilog="Example: rlbhpc plan math.yaml --shard-tokens 20000000")
@@ -87,17 +100,18 @@ def plan(
     new_plan = make_plan(resolved, present, shard_tokens)
     rates = known_rates(resolved.layout, tokens_per_second, startup)
     decides = power_rows(resolved, present)
-    duplicates = dict(resolved.duplicates)
-    record = {
-        "duplicates_left_out": duplicates,
+    record: dict[str, Any] = {
+        "duplicates_left_out": dict(resolved.duplicates),
         "blocks": [block_row(p) for p in present],
-        **summary(new_plan),
+        "samples": new_plan.samples,
+        "expected_tokens": new_plan.tokens,
+        "shards": len(new_plan.shards),
         "decides": decides,
         **({"looks": look_rows(looks)} if until is not None else {}),
     }
     if not as_json:
         print_blocks(present)
-        for name, count in duplicates.items():
+        for name, count in resolved.duplicates.items():
             click.echo(f"{name}: {count:,} repeated records of its files are left out")
         print_summary(new_plan)
         print_power(decides)
@@ -105,12 +119,18 @@ def plan(
             print_looks(looks)
             tell_next(looks, str(study))
     if new_plan.samples and rates is not None:
-        cost = Cost(
-            new_plan, rates, site, width or len(new_plan.shards), resolved.file.engine.options
-        )
-        record |= cost.record(preemptions)
+        workers = width or len(new_plan.shards)
+        in_flight = rows_in_flight(resolved.file.engine.options)
+        prediction = predict(new_plan, rates, site, workers, in_flight)
+        record |= {"rates": asdict(rates), "width": workers, "prediction": asdict(prediction)}
         if not as_json:
-            cost.show(preemptions)
+            print_cost(rates, workers, prediction)
+        if preemptions is not None:
+            sizes, drains = _preempted(new_plan, rates, site, workers, in_flight, preemptions)
+            record["by_shards"] = [asdict(outcome) for outcome in sizes]
+            record["by_drain"] = [{"drain": drain, **asdict(outcome)} for drain, outcome in drains]
+            if not as_json:
+                print_outcomes(sizes, drains, f"{preemptions:g} preemptions of a worker per day")
     elif new_plan.samples and not as_json:
         click.echo("No rate was measured yet: give --tokens-per-second to see what that costs.")
     if as_json:
@@ -123,10 +143,26 @@ def known_rates(layout: Layout, tokens: float | None, start: float | None) -> Ra
     rates = measured(layout)
     if tokens is None and rates is None:
         return None
-    if rates is None:
-        return Rates(tokens or 0.0, START if start is None else start, "as given")
-    source = rates.source if tokens is None and start is None else "as given"
-    return Rates(tokens or rates.tokens, rates.start if start is None else start, source)
+    if tokens is None and start is None:
+        return rates
+    before = rates or Rates(0.0, START, "")
+    return Rates(tokens or before.tokens, before.start if start is None else start, "as given")
+
+
+def _preempted(
+    plan: Plan, rates: Rates, site: Cluster, width: int, in_flight: int, per_day: float
+) -> tuple[list[Outcome], list[tuple[float, Outcome]]]:
+    """Play the sweep through with preemptions, by shards and by drain time."""
+    mean = plan.tokens / plan.samples
+    met = Site(
+        preemptions=per_day / 24,
+        limit=seconds(site.sample.time),
+        drain=site.warning,
+        pause=PAUSE,
+        response=mean * in_flight / rates.tokens,
+        in_flight=mean * in_flight / 2,
+    )
+    return curve(plan.tokens, len(plan.shards), rates, met, width)
 
 
 def block_row(p: Presence) -> dict[str, Any]:
@@ -143,11 +179,6 @@ def block_row(p: Presence) -> dict[str, Any]:
         "solved": int((p.right > 0).sum()),
         "problems": len(p.block.problems),
     }
-
-
-def summary(plan: Plan) -> dict[str, Any]:
-    """What a plan amounts to, as JSON-ready values."""
-    return {"samples": plan.samples, "expected_tokens": plan.tokens, "shards": len(plan.shards)}
 
 
 def print_blocks(present: list[Presence]) -> None:
@@ -168,3 +199,34 @@ def print_summary(plan: Plan) -> None:
         f"{plan.samples:,} samples to make, about {plan.tokens:,} response tokens, "
         f"{len(plan.shards):,} shards"
     )
+
+
+def print_cost(rates: Rates, width: int, prediction: Prediction) -> None:
+    """Print what a plan costs without any disturbance."""
+    click.echo(
+        f"At {rates.tokens:,.0f} tokens/s and {rates.start:.0f} s to load ({rates.source}):\n"
+        f"  {prediction.gpu_hours:,.2f} hours of a device, "
+        f"{prediction.start_share:.0%} of them loading; "
+        f"{duration(prediction.wall_seconds)} on {width:,} workers\n"
+        f"  about {prediction.files:,} files, {prediction.megabytes:,.0f} MB, "
+        f"{prediction.sbatch_calls} sbatch calls\n"
+        f"  a preemption without warning loses about {prediction.loss_tokens:,.0f} tokens"
+    )
+
+
+def print_outcomes(sizes: list[Outcome], drains: list[tuple[float, Outcome]], title: str) -> None:
+    """Print how a sweep went that was played through with preemptions."""
+    names = ["wall time", "busy hours", "overhead", "attempts per shard", ""]
+    click.echo()
+    rows = [[outcome.shards, *_cells(outcome)] for outcome in sizes]
+    print_table(title, ["shards", *names], rows)
+    rows = [[f"{drain:g} s", *_cells(outcome)] for drain, outcome in drains]
+    print_table(f"With {drains[0][1].shards:,} shards", ["drain time", *names], rows)
+
+
+def _cells(outcome: Outcome) -> list[str]:
+    never = "" if outcome.finished else "never ends: the time limit is below the start"
+    return [
+        duration(outcome.wall_seconds), f"{outcome.busy_hours:,.1f}", f"{outcome.overhead:.1%}",
+        f"{outcome.attempts_per_shard:.2f}", never,
+    ]  # fmt: skip
