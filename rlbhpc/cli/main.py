@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import difflib
-import gc
 import importlib
 import keyword
 import logging
@@ -19,7 +18,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 import click
 
@@ -42,43 +41,37 @@ VERBOSE: Final = "RLBHPC_VERBOSE"
 EXTRAS: Final = {"torch": "train", "transformers": "train", "deepspeed": "train", "vllm": "vllm"}
 
 
-class Verb(NamedTuple):
-    """Where a verb lives, and the line that ``--help`` shows for it."""
-
-    module: str
-    summary: str
-
-
-# In the order of the work. A verb is listed when it works, not before.
-VERBS: dict[str, Verb] = {
-    "ask": Verb("rlbhpc.cli.ask", "From two models to an answer in one command."),
-    "init": Verb("rlbhpc.cli.init", "Write a commented study file to start from."),
-    "check": Verb("rlbhpc.cli.check", "Check a study file and show what it expands to."),
-    "stage": Verb("rlbhpc.cli.stage", "Fetch problem sets, or check those fetched before."),
-    "plan": Verb("rlbhpc.cli.plan", "Say which samples are missing."),
-    "train": Verb("rlbhpc.cli.train", "Train the models of a study."),
-    "sample": Verb("rlbhpc.cli.sample", "Make what is missing, on this machine."),
-    "run": Verb("rlbhpc.cli.run", "Work some shards of a stored plan."),
-    "select": Verb("rlbhpc.cli.select", "Print problems by how often an arm solves them."),
-    "score": Verb("rlbhpc.cli.score", "Score texts under models, for perplexity."),
-    "match-entropy": Verb("rlbhpc.cli.match_entropy", "Find the temperature of equal entropy."),
-    "verify": Verb("rlbhpc.cli.verify", "Look again at what was accepted, or judge it anew."),
-    "audit": Verb("rlbhpc.cli.audit", "Judge a sample with other readers and another grader."),
-    "seal": Verb("rlbhpc.cli.seal", "Seal journals into Parquet parts."),
-    "compact": Verb("rlbhpc.cli.compact", "Bring the cube up to date with all samples."),
-    "gc": Verb("rlbhpc.cli.gc", "Remove journals that are sealed."),
-    "merge": Verb("rlbhpc.cli.merge", "Take in samples of the same study drawn elsewhere."),
-    "launch": Verb("rlbhpc.cli.launch", "Write batch scripts for a cluster; submit them."),
-    "status": Verb("rlbhpc.cli.status", "Show how far a run is."),
-    "cancel": Verb("rlbhpc.cli.cancel", "End a run's jobs; nothing is lost."),
-    "doctor": Verb("rlbhpc.cli.doctor", "Look at this site: Slurm, containers, files."),
-    "review": Verb("rlbhpc.cli.review", "Have people read the reasoning of rare right answers."),
-    "show": Verb("rlbhpc.cli.show", "Look at problems, samples and responses."),
-    "report": Verb("rlbhpc.cli.report", "Say what a run shows: words, figures, tables."),
-    "curves": Verb("rlbhpc.cli.curves", "Copy training curves to TensorBoard or W&B."),
-    "export": Verb("rlbhpc.cli.export", "Write results as Parquet, CSV, JSON or netCDF."),
-    "import": Verb("rlbhpc.cli.import_results", "Take in results that other tools measured."),
-    "image": Verb("rlbhpc.cli.image", "Build and check Apptainer images."),
+# In the order of the work, with the line that ``--help`` shows for each. A verb is listed when it
+# works, not before.
+VERBS: Final = {
+    "ask": "From two models to an answer in one command.",
+    "init": "Write a commented study file to start from.",
+    "check": "Check a study file and show what it expands to.",
+    "stage": "Fetch problem sets, or check those fetched before.",
+    "plan": "Say which samples are missing.",
+    "train": "Train the models of a study.",
+    "sample": "Make what is missing, on this machine.",
+    "run": "Work some shards of a stored plan.",
+    "select": "Print problems by how often an arm solves them.",
+    "score": "Score texts under models, for perplexity.",
+    "match-entropy": "Find the temperature of equal entropy.",
+    "verify": "Look again at what was accepted, or judge it anew.",
+    "audit": "Judge a sample with other readers and another grader.",
+    "seal": "Seal journals into Parquet parts.",
+    "compact": "Bring the cube up to date with all samples.",
+    "gc": "Remove journals that are sealed.",
+    "merge": "Take in samples of the same study drawn elsewhere.",
+    "launch": "Write batch scripts for a cluster; submit them.",
+    "status": "Show how far a run is.",
+    "cancel": "End a run's jobs; nothing is lost.",
+    "doctor": "Look at this site: Slurm, containers, files.",
+    "review": "Have people read the reasoning of rare right answers.",
+    "show": "Look at problems, samples and responses.",
+    "report": "Say what a run shows: words, figures, tables.",
+    "curves": "Copy training curves to TensorBoard or W&B.",
+    "export": "Write results as Parquet, CSV, JSON or netCDF.",
+    "import": "Take in results that other tools measured.",
+    "image": "Build and check Apptainer images.",
 }
 
 
@@ -98,8 +91,8 @@ verbose_option: Final = click.option(
 class LazyGroup(click.Group):
     """A click group whose commands are imported on use.
 
-    A verb ``NAME`` is the click command ``NAME`` of its module, dashes as underscores, and with
-    an underscore behind it where Python keeps the word for itself (``import``).
+    A verb ``NAME`` is the click command ``NAME`` of the module ``NAME``, dashes as underscores, and
+    with an underscore behind it where Python keeps the word for itself (``import``).
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -148,14 +141,9 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(cmd_name, VERBS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
             ctx.fail(f"no verb {cmd_name!r}; {hint}")
-        # Imports leave no garbage, and the search for it takes a twentieth of their time.
-        gc.disable()
-        try:
-            module = importlib.import_module(VERBS[cmd_name].module)
-        finally:
-            gc.enable()
         name = cmd_name.replace("-", "_")
-        command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
+        name += "_" if keyword.iskeyword(name) else ""
+        command = getattr(importlib.import_module(f"rlbhpc.cli.{name}"), name)
         assert isinstance(command, click.Command)
         if not any("--verbose" in parameter.opts for parameter in command.params):
             verbose_option(command)
@@ -165,7 +153,7 @@ class LazyGroup(click.Group):
         """Print the verb table without importing any verb."""
         if VERBS:
             with formatter.section("Verbs"):
-                formatter.write_dl([(name, verb.summary) for name, verb in VERBS.items()])
+                formatter.write_dl(list(VERBS.items()))
 
 
 @click.group(
@@ -207,7 +195,10 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
         _say(error.format_message(), err=False)
         return USAGE
     except click.ClickException as error:
-        _say(_one_line(error))
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        path = context.command_path if context else "rlbhpc"
+        message = " ".join(error.format_message().split()).rstrip(".")
+        _say(f"{path}: {message}; see {path} --help")
         return USAGE
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -215,8 +206,12 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
         _say("rlbhpc: interrupted; the same command again goes on from here")
         return TRY_AGAIN
     except OSError as error:
+        # A file system that refuses something where no verb expected it.
         log.debug("refused", exc_info=True)
-        refused = _refused(error)
+        from rlbhpc.store.files import explain
+
+        path = error.filename2 or error.filename or "a file or the standard output"
+        refused = explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
         _say(f"rlbhpc: {refused}")
         return refused.code
     except ModuleNotFoundError as error:
@@ -255,19 +250,3 @@ def _leave(code: int) -> NoReturn:
         if stream is not None:  # as it is where the shell closed it
             stream.flush()
     os._exit(code)
-
-
-def _refused(error: OSError) -> UserError:
-    """One line for a file system that refuses something where no verb expected it."""
-    from rlbhpc.store.files import explain
-
-    path = error.filename2 or error.filename or "a file or the standard output"
-    return explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
-
-
-def _one_line(error: click.ClickException) -> str:
-    """What is wrong with a command line, and where its help is."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    path = context.command_path if context else "rlbhpc"
-    message = " ".join(error.format_message().split()).rstrip(".")
-    return f"{path}: {message}; see {path} --help"
