@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from rlbhpc.cli.table import print_json, print_table, visible
+from rlbhpc.cli.table import print_json, print_rows, print_table, visible
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.stats.cot import cot_pass_at_k
@@ -21,7 +21,6 @@ from rlbhpc.verify.audit.review import (
     HIGHEST_RATE,
     WORDS,
     ChainCounts,
-    ModelCounts,
     agreement,
     chain_counts,
     make_sheet,
@@ -138,7 +137,7 @@ def _judge(sheets: list[Kept], judge_at: str, key_env: str | None, as_json: bool
     if as_json:
         print_json(rows)
     else:
-        print_table(f"What {model} says", list(rows[0]), [list(row.values()) for row in rows])
+        print_rows(f"What {model} says", rows)
         for reason, count in reasons.most_common():
             click.echo(f"{count} without a verdict: {visible(reason, lines=False)}", err=True)
     return INCOMPLETE if reasons else DONE
@@ -150,17 +149,9 @@ def _results(sheets: list[Kept], as_json: bool) -> int:
         print_json(results)
         return DONE if results else NOTHING_TO_DO
     for result in results:
-        columns = list(ChainCounts._fields)
-        rows = [[row[name] for name in columns] for row in result["problems"]]
-        print_table(f"{result['of']}: chains", columns, rows)
-        if result["models"]:
-            print_table(
-                "What models say, beside it", list(ModelCounts._fields),
-                [list(row.values()) for row in result["models"]],
-            )  # fmt: skip
-        rows = [list(pair.values()) for pair in result["agreement"]]
-        if rows:
-            print_table("Agreement of readers", list(result["agreement"][0]), rows)
+        print_rows(f"{result['of']}: chains", result["problems"])
+        print_rows("What models say, beside it", result["models"])
+        print_rows("Agreement of readers", result["agreement"])
         if result["pass_at_k"]:
             print_table(
                 "pass@k of these problems", ["k", "right answers", "valid chains"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.table import print_json, print_rows
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.stats.perplexities import perplexity, spread
@@ -61,8 +61,8 @@ def score(
     rows = [row(resolved, s) for s in after]
     if as_json:
         print_json(rows)
-    elif rows:
-        print_table("Scores", list(rows[0]), [list(r.values()) for r in rows])
+    else:
+        print_rows("Scores", rows)
     if too_long:
         click.echo(f"{too_long:,} texts are longer than the model holds", err=True)
     if stopped and any(s.missing for s in after):

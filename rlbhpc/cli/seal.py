@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.table import print_json, print_rows
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.store import left_out
@@ -53,7 +53,7 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
     if as_json:
         print_json({"groups": rows, "notes": [note.text for note in notes]})
     else:
-        print_table("Ranges of problems", list(rows[0]), [list(row.values()) for row in rows])
+        print_rows("Ranges of problems", rows)
     if any(sealed.open for sealed in done.values()):
         return INCOMPLETE
     return DONE if any(sealed.made for sealed in done.values()) else NOTHING_TO_DO

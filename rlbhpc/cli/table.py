@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -51,6 +51,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
         table.add_row(*(Text(_cell(value)) for value in row))
     console.print(table)
     console.print()
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows that have the same keys as a table, and nothing where there are none."""
+    if rows:
+        print_table(title, list(rows[0]), [list(row.values()) for row in rows])
 
 
 def print_json(value: Any) -> None:

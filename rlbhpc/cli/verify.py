@@ -113,9 +113,6 @@ def _benchmark(kind: str, as_json: bool) -> int:
     return DONE
 
 
-# --- the thin list -------------------------------------------------------------------------------
-
-
 def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
     seconds = stored.study.file.verification.timeout
@@ -149,9 +146,6 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
         if rows:
             click.echo("Read them: rlbhpc show RUN --problem … --sample …, or rlbhpc review RUN.")
     return DONE if rows else NOTHING_TO_DO
-
-
-# --- another grader ------------------------------------------------------------------------------
 
 
 def _again(
