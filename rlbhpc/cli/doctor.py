@@ -70,16 +70,18 @@ def doctor(
 def _of_run(layout: Layout, as_json: bool) -> int:
     """Print why jobs of a run ended, and what mends it."""
     causes, now = diagnose(layout)
+    code = INCOMPLETE if causes else DONE
     if as_json:
         print_json([asdict(cause) for cause in causes])
-    for cause in causes if not as_json else []:
+        return code
+    for cause in causes:
         click.echo(f"{cause.cause} ({few(cause.jobs)})")
         if cause.evidence:
             click.echo(f"    {cause.evidence}")
         click.echo(f"    next: {cause.action}")
-    if not causes and not as_json:
+    if not causes:
         jobs = sum((now.queue or {}).values())
         text = f"{jobs} jobs are in the queue." if jobs else "rlbhpc status says what is missing."
         text = f"At work: {now.at_work}." if now.at_work else text
         click.echo(f"No job of {layout.root} ended badly. {text}")
-    return INCOMPLETE if causes else DONE
+    return code

@@ -16,6 +16,8 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import is_older, set_aside, training_order, untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.drain import Drain
 
 
 @click.command(
@@ -74,8 +76,6 @@ def train(
     if dry_run:
         _choose_accelerator()
         return _forecast(resolved, waiting, ranks, memory, as_json)
-    from rlbhpc.sweep.drain import Drain
-
     keep(resolved.layout.logs, "train")
     _choose_accelerator()
     with Drain(limit=None if minutes is None else minutes * 60) as drain:
@@ -100,7 +100,8 @@ def _settle_older(study: Study, models: Sequence[str], retrain: bool) -> None:
 
 
 def _choose_accelerator() -> None:
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if _has_gpu() else "cpu")
+    has_gpu = bool(devices()) and sys.platform == "linux"
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu else "cpu")
 
 
 def _forecast(
@@ -130,8 +131,7 @@ def _forecast(
     return DONE
 
 
-def _train_one(study: Study, model: str, drain: object) -> int:
-    from rlbhpc.sweep.drain import Drain
+def _train_one(study: Study, model: str, drain: Drain) -> int:
     from rlbhpc.train.loop import train as train_rl
     from rlbhpc.train.prepare import prepare
     from rlbhpc.train.progress import TrainingLine
@@ -139,7 +139,6 @@ def _train_one(study: Study, model: str, drain: object) -> int:
     from rlbhpc.train.sampler import rollout_engine
     from rlbhpc.train.sft import Distillation, fine_tune
 
-    assert isinstance(drain, Drain)
     run = prepare(study, model)
     line = TrainingLine(model, run.settings.steps)
     if isinstance(run, Distillation):
@@ -149,9 +148,3 @@ def _train_one(study: Study, model: str, drain: object) -> int:
         code = train_rl(run, lambda: rollout_engine(run, rows), drain, line.show)
     line.finish()
     return code
-
-
-def _has_gpu() -> bool:
-    from rlbhpc.sweep.devices import devices
-
-    return bool(devices()) and sys.platform == "linux"
