@@ -11,11 +11,11 @@ from rlbhpc.cli.status import few
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose, folders
-from rlbhpc.launch.diagnosis import diagnose
 from rlbhpc.launch.doctor import examine, write_entry
 from rlbhpc.launch.launches import layout_of
 from rlbhpc.launch.options import read_options
 from rlbhpc.launch.rehearse import rehearse as run_rehearsal
+from rlbhpc.launch.status import diagnose
 from rlbhpc.study.layout import Layout
 
 

@@ -29,7 +29,6 @@ class _Size(NamedTuple):
 
 def power_rows(study: Study, present: Sequence[Presence]) -> list[dict[str, Any]]:
     """One row per problem set, number of samples and stopping rule that is compared."""
-    pairs = study.comparisons()
     by_arm = {(p.block.arm, p.block.set_name): p for p in present}
     shared = [
         _Size(
@@ -38,41 +37,33 @@ def power_rows(study: Study, present: Sequence[Presence]) -> list[dict[str, Any]
             min(study.n(base, set_name), study.n(trained, set_name)),
             (study.stop_after(base, set_name), study.stop_after(trained, set_name)),
         )
-        for base, trained in pairs
+        for base, trained in study.comparisons()
         for set_name in study.sets(base)
         if set_name in study.sets(trained)
     ]
-    return [
-        _row(
-            by_arm.get((size.base, size.set_name)),
-            size,
-            len(study.problem_ids(size.set_name)),
-            len(shared),
-        )
-        for size in dict.fromkeys(shared)
-    ]
+    rows = []
+    for size in dict.fromkeys(shared):
+        problems = len(study.problem_ids(size.set_name))
+        rates = _rates(by_arm.get((size.base, size.set_name)))
+        rng = np.random.default_rng(0)
+        power = smallest_loss(problems, size.n, rng, len(shared), rates, size.stop_after)
+        decided = not math.isnan(power.share)
+        rows.append({
+            "base": size.base,
+            "problem_set": size.set_name,
+            "problems": problems,
+            "n": size.n,
+            "comparisons": len(shared),
+            "smallest_share": power.share if decided else None,
+            "smallest_count": int(power.count) if decided else None,
+            "rates": "its first samples" if rates is not None else "a typical base",
+        })  # fmt: skip
+    return rows
 
 
-def _row(present: Presence | None, size: _Size, problems: int, comparisons: int) -> dict[str, Any]:
-    rates = None if present is None else _rates(present)
-    rng = np.random.default_rng(0)
-    power = smallest_loss(problems, size.n, rng, comparisons, rates, size.stop_after)
-    decided = not math.isnan(power.share)
-    return {
-        "base": size.base,
-        "problem_set": size.set_name,
-        "problems": problems,
-        "n": size.n,
-        "comparisons": comparisons,
-        "smallest_share": power.share if decided else None,
-        "smallest_count": int(power.count) if decided else None,
-        "rates": "its first samples" if rates is not None else "a typical base",
-    }
-
-
-def _rates(present: Presence) -> NDArray[np.float64] | None:
+def _rates(present: Presence | None) -> NDArray[np.float64] | None:
     """Success rates of a base that has enough samples of every problem."""
-    if not len(present.count) or present.count.min() < _ENOUGH:
+    if present is None or not len(present.count) or present.count.min() < _ENOUGH:
         return None
     if 0 < present.block.stop_after < _ENOUGH:
         return None  # a rate from fewer right samples is mostly noise
