@@ -151,7 +151,14 @@ def find(kind: str, name: str) -> Plugin | None:
         What stands in the study.
     """
     if is_file(name):
-        return _load(kind, name)
+        path, named = _taken_apart(name)
+        module = _module(Path(path))
+        expected = named or EXPECTED[kind]
+        if not hasattr(module, expected):
+            own = ", ".join(names(Path(path))) or "nothing"
+            hint = "" if named else "; name another one as ./file.py:name"
+            raise UserError(f"{path}: no `{expected}` in it, only {own}{hint}")
+        return Plugin(getattr(module, expected), module, identity(name))
     entry = _entry(kind, name)
     if entry is None:
         return None
@@ -271,17 +278,6 @@ def _read(path: Path) -> bytes:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _load(kind: str, reference: str) -> Plugin:
-    path, name = _taken_apart(reference)
-    module = _module(Path(path))
-    expected = name or EXPECTED[kind]
-    if not hasattr(module, expected):
-        own = ", ".join(names(Path(path))) or "nothing"
-        hint = "" if name else "; name another one as ./file.py:name"
-        raise UserError(f"{path}: no `{expected}` in it, only {own}{hint}")
-    return Plugin(getattr(module, expected), module, identity(reference))
 
 
 def _module(path: Path) -> ModuleType:

@@ -13,7 +13,7 @@ from submitit.local.local import LocalExecutor
 from submitit.slurm.slurm import SlurmExecutor
 
 from rlbhpc.errors import UserError
-from rlbhpc.launch.cluster import HERE, Cluster, Resources, choose
+from rlbhpc.launch.cluster import HERE, Resources, choose
 from rlbhpc.launch.folder import write_launch
 from rlbhpc.launch.launches import launch_in, launches, layout_of
 from rlbhpc.launch.local import run_here
@@ -92,19 +92,14 @@ def executor(
         return LocalExecutor(folder)
     resources: Resources = getattr(entry, kind)
     plain = SlurmExecutor(folder)
-    plain.update_parameters(**_parameters(entry, resources))
-    return plain
-
-
-def _parameters(cluster: Cluster, resources: Resources) -> dict[str, Any]:
-    """What submitit is told of the site. By their long names, its options rival nothing else."""
-    variables = sorted(cluster.environment.items())
+    variables = sorted(entry.environment.items())
+    exports = [f"export {name}={shlex.quote(text)}" for name, text in variables]
     parameters = {
-        "additional_parameters": merged(resource_options(cluster, resources), resources.options),
-        "signal_delay_s": cluster.warning,
-        "setup": [
-            *cluster.setup, *(f"export {name}={shlex.quote(text)}" for name, text in variables)
-        ],
-        "array_parallelism": cluster.throttle,
-    }  # fmt: skip
-    return {name: value for name, value in parameters.items() if value}
+        # By their long names, options of the site rival nothing else.
+        "additional_parameters": merged(resource_options(entry, resources), resources.options),
+        "signal_delay_s": entry.warning,
+        "setup": [*entry.setup, *exports],
+        "array_parallelism": entry.throttle,
+    }
+    plain.update_parameters(**{name: value for name, value in parameters.items() if value})
+    return plain

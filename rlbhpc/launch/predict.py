@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.jobs import SEALED_TOGETHER
@@ -158,8 +157,10 @@ def simulate(
     for _ in range(MOST_ATTEMPTS):
         if not len(open_):
             break
-        preempted = _next(rng, site.preemptions, len(open_))
-        until = np.minimum(preempted, usable)
+        until = np.full(len(open_), usable)
+        if site.preemptions > 0:
+            preempted = rng.exponential(3600.0 / site.preemptions, len(open_))
+            until = np.minimum(preempted, usable)
         wanted = rates.start + need[open_]
         done = wanted <= until
         spent = np.where(done, wanted, until)
@@ -178,13 +179,6 @@ def simulate(
         attempts_per_shard=float(attempts.mean()),
         finished=not len(open_),
     )
-
-
-def _next(rng: np.random.Generator, per_hour: float, count: int) -> NDArray[np.float64]:
-    """Seconds until the next preemption of each worker."""
-    if per_hour <= 0:
-        return np.full(count, np.inf)
-    return rng.exponential(3600.0 / per_hour, count)
 
 
 def curve(

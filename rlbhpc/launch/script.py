@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,10 +188,16 @@ def set_up(draft: Draft, job: Job) -> list[str]:
     if cluster.container is not None:
         # Attempts record in which image they ran.
         lines.append(f"export {IMAGE}={draft.image or 'unknown'}")
-        lines.append(container.exports([*names, *_keys(draft.study), IMAGE]))
+        # Endpoints find their keys in variables; the scripts themselves hold no secret.
+        endpoints = [entry.endpoint for entry in draft.study.models.values() if entry.endpoint]
+        names += [endpoint.key_env for endpoint in endpoints if endpoint.key_env]
+        lines.append(container.exports([*names, IMAGE]))
     lines += check_python(cluster)
     if job.tasks:
-        lines += ["", *_table(job.tasks)]
+        words = " ".join(",".join(map(str, task)) for task in job.tasks)
+        table = textwrap.wrap(words, 95, break_long_words=False, break_on_hyphens=False)
+        lines += ["", "# Shards of the plan, one word per array task.", "shards=("]
+        lines += [*(f"    {line}" for line in table), ")"]
     return lines
 
 
@@ -220,20 +225,6 @@ def check_python(cluster: Cluster, before: str = "") -> list[str]:
 def _drain(cluster: Cluster) -> int:
     """Seconds that the work has after a warning."""
     return max(1, cluster.warning - RESERVE)
-
-
-def _keys(study: Study) -> list[str]:
-    """Variables in which endpoints find their keys; the scripts themselves hold no secret."""
-    endpoints = [entry.endpoint for entry in study.models.values() if entry.endpoint is not None]
-    return [endpoint.key_env for endpoint in endpoints if endpoint.key_env]
-
-
-def _table(tasks: Sequence[Sequence[int]]) -> list[str]:
-    """Shards of each array task, as an array of the shell."""
-    words = " ".join(",".join(map(str, task)) for task in tasks)
-    lines = textwrap.wrap(words, 95, break_long_words=False, break_on_hyphens=False)
-    table = [f"    {line}" for line in lines]
-    return ["# Shards of the plan, one word per array task.", "shards=(", *table, ")"]
 
 
 def call(draft: Draft, job: Job) -> str:
