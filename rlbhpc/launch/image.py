@@ -71,9 +71,12 @@ def mirror() -> str:
 def revision() -> str:
     """The checkout's git revision, marked when files were changed since."""
     git = ("git", "-C", str(ROOT))
-    head = (slurm.ask(*git, "rev-parse", "HEAD") or "unknown").strip()
+    head = slurm.ask(*git, "rev-parse", "HEAD")
+    if head is None:
+        return "unknown"
+    # Where git does not answer in time, nobody knows that nothing was changed.
     changes = slurm.ask(*git, "status", "--porcelain", "--untracked-files=no")
-    return f"{head}-changed" if changes else head
+    return head.strip() if changes == "" else f"{head.strip()}-changed"
 
 
 def verify(path: Path) -> dict[str, Any]:
