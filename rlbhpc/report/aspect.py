@@ -293,6 +293,20 @@ def charts_by_set(
     return charts
 
 
+def single_chart(
+    name: str,
+    gathered: Callable[[Report], Sequence[T]],
+    draw: Callable[[Sequence[T], Colours], Chart],
+) -> Draw:
+    """What a script of ``analysis/`` draws: one chart of all that there is."""
+
+    def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+        if gathered(report):
+            yield name, draw(gathered(report), report.colours)
+
+    return charts
+
+
 def _no_tables(_: Report) -> dict[str, pd.DataFrame]:
     return {}
 

@@ -12,28 +12,15 @@ import hashlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.store.step_log import lines
 from rlbhpc.study.layout import Layout
 
 Row = Mapping[str, float]
-
-
-class Board(Protocol):
-    """Takes the numbers of one model's training steps, in order."""
-
-    def show(self, step: int, row: Row) -> None:
-        """Add a point to each curve."""
-
-    def flush(self) -> None:
-        """Let readers see what was added."""
-
-    def close(self) -> None:
-        """Write what is held back."""
 
 
 class TensorBoard:
@@ -103,10 +90,8 @@ class Wandb:
         self._run.finish()
 
 
-BOARDS: Final[Mapping[str, Callable[[Path, str], Board]]] = {
-    "tensorboard": TensorBoard,
-    "wandb": Wandb,
-}
+Board = TensorBoard | Wandb
+BOARDS: Final[Mapping[str, type[Board]]] = {"tensorboard": TensorBoard, "wandb": Wandb}
 
 
 class Copy:

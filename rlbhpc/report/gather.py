@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 
 from rlbhpc import plugins
 from rlbhpc.errors import NOTHING_TO_DO, UserError
@@ -40,29 +39,26 @@ Pair = tuple[str, str]
 
 def same_files(
     provenance: Mapping[str, Mapping[str, Any]], pairs: Sequence[tuple[str, str]]
-) -> list[str]:
+) -> Iterator[str]:
     """Tell of pairs of different arms that hold samples of one imported file."""
-    notes = []
     for base, trained in pairs:
         files = [provenance[group].get("imported", {}) for group in (base, trained)]
         digests = {origin["sha256"] for origin in files[0].values()}
         shared = [name for name, origin in files[1].items() if origin["sha256"] in digests]
         if shared and base != trained:
-            notes.append(
+            yield (
                 f"{trained} and {base} hold samples of the same file, {', '.join(shared)}: what "
                 "they are compared on cannot differ there."
             )
-    return notes
 
 
 def other_verdicts(
     study: Study, layout: Layout, provenance: dict[str, dict[str, Any]]
-) -> list[str]:
+) -> Iterator[str]:
     """Tell of verdicts that the study's own verifier of today did not give.
 
     Adds the graders of each such set to the provenance.
     """
-    notes = []
     for name, stored in provenance.items():
         group = Group(*name.split("/", 1))
         entry = study.problem_sets.get(group.problem_set)
@@ -72,13 +68,12 @@ def other_verdicts(
         graders = samples.graders(layout, group)
         stored["graders"] = sorted(graders)
         if others := sorted({*graders} - {own}):
-            notes.append(
+            yield (
                 f"{group.arm} on {group.problem_set}: {graders.total() - graders[own]:,} of "
                 f"{graders.total():,} verdicts are of {', '.join(others)} and not of {own}, the "
                 "study's verifier; `rlbhpc verify RUN --again --into NEW` judges all of them with "
                 "it."
             )
-    return notes
 
 
 def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
@@ -121,7 +116,11 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
             "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
             "--compare BASE:TRAINED."
         )
-    provenance = _provenance(tree)
+    provenance: dict[str, dict[str, Any]] = {
+        node.path.strip("/"): json.loads(node.attrs["provenance"])
+        for node in tree.subtree
+        if node.attrs.get("kind") in SAMPLED
+    }
     if study is not None and not regraded:
         notes[:0] = other_verdicts(study, layout, provenance)
     # Whether one model remembers more of a set than another is no boundary of reasoning.
@@ -296,11 +295,3 @@ def _comparison_notes(pair: Comparison) -> Iterator[str]:
             f"{pair.title}: no coverage table, since counts were imported of unequal numbers of "
             "samples."
         )
-
-
-def _provenance(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
-    return {
-        node.path.strip("/"): json.loads(node.attrs["provenance"])
-        for node in tree.subtree
-        if node.attrs.get("kind") in SAMPLED
-    }

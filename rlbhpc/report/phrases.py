@@ -1,11 +1,13 @@
-"""Numbers as every part of a report prints them."""
+"""Numbers as every part of a report gives them: in words, and in the columns of its tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.stats import Interval
@@ -103,3 +105,42 @@ UNSOUND = (
     "? marks intervals that may be too short: few problems carry the value, or it lies close to "
     "0 or 1."
 )
+
+
+def stacked(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Lay parts under each other; all have the same columns, and single values are repeated.
+
+    Examples
+    --------
+    >>> stacked([{"arm": "base", "k": [1, 2]}, {"arm": "rl", "k": [1]}]).values.tolist()
+    [['base', 1], ['base', 2], ['rl', 1]]
+    """
+    arrays = [{name: _array(value) for name, value in part.items()} for part in parts]
+    if not arrays:
+        return pd.DataFrame()
+    lengths = [max(len(a) for a in part.values() if a.ndim) for part in arrays]
+    return pd.DataFrame(
+        {
+            name: np.concatenate(
+                [
+                    part[name] if part[name].ndim else np.repeat(part[name], length)
+                    for part, length in zip(arrays, lengths, strict=True)
+                ]
+            )
+            for name in arrays[0]
+        }
+    )
+
+
+def bounded(name: str, interval: Interval | None, prefix: str = "") -> dict[str, Any]:
+    """Columns of an interval: the estimate, and its bounds under names behind ``prefix``."""
+    names = {name: "estimate", f"{prefix}lower": "lower", f"{prefix}upper": "upper"}
+    if interval is None:
+        return dict.fromkeys(names, np.nan)
+    # An index of nothing makes a plain number of an array without dimensions.
+    return {column: getattr(interval, side)[()] for column, side in names.items()}
+
+
+def _array(value: Any) -> NDArray[Any]:
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind == "U" else array

@@ -34,6 +34,7 @@ _LABELS: Final = 7  # columns before the plot: "100 % ┤"
 WIDEST: Final = 100
 # Space between two columns, as the table draws it.
 _GAP: Final = 2
+_HEAD: Final = "bold underline"
 # Notes that are printed before it is said how many more there are.
 _NOTES: Final = 6
 
@@ -103,10 +104,6 @@ class Printer:
         self._console = console
         self.width = min(console.width, WIDEST)
 
-    def head(self, text: str) -> None:
-        """Print the heading of a part."""
-        self._console.print(Text(text, style="bold underline"), width=self.width)
-
     def prose(self, text: str, style: str = "") -> None:
         """Print a paragraph."""
         self._console.print(Text(text, style=style), width=self.width)
@@ -115,10 +112,9 @@ class Printer:
         """Leave a line free."""
         self._console.print()
 
-    def lines(self, lines: Iterable[str]) -> None:
-        """Print lines as they are, cut at the edge."""
-        for text in lines:
-            self._console.print(Text(text), no_wrap=True, crop=True)
+    def line(self, text: str) -> None:
+        """Print a line as it is, cut at the edge."""
+        self._console.print(Text(text), no_wrap=True, crop=True)
 
     def table(
         self, heads: Sequence[str], rows: Iterable[Sequence[str]], left_columns: int = 1
@@ -180,7 +176,7 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     Width, colours and pipes are the console's affair.
     """
     printer = Printer(console)
-    printer.head(plain(report.name))
+    printer.prose(plain(report.name), style=_HEAD)
     if report.question:
         printer.prose(plain(report.question))
     print_answer(report, console)
@@ -279,9 +275,10 @@ def _matrix(printer: Printer, report: Report) -> None:
 
 def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:
     printer.blank()
-    printer.head(plain(pair.title))
+    printer.prose(plain(pair.title), style=_HEAD)
     printer.prose(f"Answer: {verdict(pair).word}.", style="bold")
-    printer.lines(block_curves(pair.curve.k, *pair.rates, printer.width))
+    for text in block_curves(pair.curve.k, *pair.rates, printer.width):
+        printer.line(text)
     printer.prose(f"pass@k over k.  {BASE} base   {TRAINED} trained   {BOTH} both", style="dim")
     for aspect in aspects_of(report):
         if aspect.comparison is not None:
@@ -299,5 +296,5 @@ def _part(printer: Printer, report: Report, part: Part) -> None:
     ]
     if nodes:
         printer.blank()
-        printer.head(part.value)
+        printer.prose(part.value, style=_HEAD)
         printer.nodes(nodes)

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report
-from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, linear_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Node
-from rlbhpc.report.phrases import bounds
+from rlbhpc.report.phrases import bounds, stacked
 from rlbhpc.stats import accuracy_histogram
 from rlbhpc.stats.histogram import BINS
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report
-from rlbhpc.report.columns import bounded
+from rlbhpc.report.aspect import Aspect, Part, Report, single_chart
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import linear_axis, row_axis
 from rlbhpc.report.draw.chart import DASHED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
+from rlbhpc.report.phrases import bounded
 from rlbhpc.stats import Interval
 
 _METRICS = ("pass@1", "pass@K", "gap")
@@ -108,10 +108,5 @@ def _row(
     }
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart."""
-    if report.final:
-        yield "algorithms", algorithms_chart(report.final, report.colours)
-
-
+charts = single_chart("algorithms", lambda report: report.final, algorithms_chart)
 ASPECT = Aspect(Part.TRAINING, section)

@@ -10,11 +10,10 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.prompts import Prompts, prompts
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.report.phrases import bounded, bounds, percent, stacked
 from rlbhpc.stats import Interval, k_grid
 from rlbhpc.stats.prompts import BestPrompt, best_prompt
 

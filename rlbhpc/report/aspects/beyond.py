@@ -18,14 +18,13 @@ from rlbhpc.report.apart import (
     studies_of_each,
 )
 from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, percent, several
+from rlbhpc.report.phrases import bounded, bounds, percent, several, stacked
 from rlbhpc.stats.extrapolation import Extrapolation, HeldOut
 from rlbhpc.stats.sequential import Forecast, samples_until_decided
 

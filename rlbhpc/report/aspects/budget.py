@@ -17,13 +17,12 @@ from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.aspects.responses import of_compared
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.draw.axes import log_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds
+from rlbhpc.report.phrases import bounded, bounds, stacked
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import budget_curve
 from rlbhpc.store import left_out

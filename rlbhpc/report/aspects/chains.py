@@ -10,10 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import powers_of_two
-from rlbhpc.report.phrases import bounds, several
+from rlbhpc.report.phrases import bounded, bounds, several, stacked
 from rlbhpc.stats import Counts, Interval
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.study.layout import Layout

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
+from rlbhpc.report.phrases import bounded
 from rlbhpc.stats.finding import Finding
 from rlbhpc.study.schema import MoreSampling
 

@@ -11,14 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, percent_axis, points_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds
+from rlbhpc.report.phrases import bounded, bounds, stacked
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.priors import LEAST, posterior_above

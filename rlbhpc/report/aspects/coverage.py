@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, single_chart
 from rlbhpc.report.aspects.evidence import case_links
-from rlbhpc.report.columns import stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, row_axis
 from rlbhpc.report.draw.chart import INK, Chart, Colours, Panel
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent
+from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent, stacked
 from rlbhpc.stats.priors import flip_probability
 
 #: The cells of the 2 × 2 table, as they are named in words.
@@ -110,11 +109,10 @@ def _ids(problems: list[str], links: dict[str, str]) -> ET.Element:
 
 def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     """Draw one bar per comparison, split into both, base only, trained only and neither."""
-    counted = [pair for pair in pairs if pair.solved is not None]
     x = Axis(0, 100, "share of problems solved at least once, %",
              tuple((float(v), str(v)) for v in (0, 25, 50, 75, 100)))  # fmt: skip
-    panel = Panel(x, row_axis(max(len(counted), 1)), height=40 * max(len(counted), 1))
-    for number, pair in enumerate(counted):
+    panel = Panel(x, row_axis(len(pairs)), height=40 * len(pairs))
+    for number, pair in enumerate(pairs):
         assert pair.solved is not None
         cells = ", ".join(f"{CELLS[name]} {count}" for name, count in pair.solved.counts.items())
         middle = panel.row(number, f"{pair.title}: {cells}; p {equals_p(pair.solved.p_value)}")
@@ -152,11 +150,11 @@ def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     return stacked(parts)
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart."""
-    if any(pair.solved for pair in report.final):
-        yield "coverage", coverage_chart(report.final, report.colours)
+def _counted(report: Report) -> list[Comparison]:
+    return [pair for pair in report.final if pair.solved is not None]
 
+
+charts = single_chart("coverage", _counted, coverage_chart)
 
 ASPECT = Aspect(
     Part.COMPARISONS,

@@ -7,13 +7,21 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, points_axis
 from rlbhpc.report.draw.chart import DOTTED, INK, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import adjusted_p, bounds, percent, several, share, signed
+from rlbhpc.report.phrases import (
+    adjusted_p,
+    bounded,
+    bounds,
+    percent,
+    several,
+    share,
+    signed,
+    stacked,
+)
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:

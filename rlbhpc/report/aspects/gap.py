@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report
-from rlbhpc.report.columns import bounded
+from rlbhpc.report.aspect import Aspect, Part, Report, single_chart
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import points_axis, row_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.markup import Node, el
-from rlbhpc.report.phrases import bounds
+from rlbhpc.report.phrases import bounded, bounds
 
 
 def comparison(_: Report, pair: Comparison) -> Iterator[Node]:
@@ -52,11 +51,7 @@ def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     )
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart."""
-    if report.final:
-        yield "delta_se", delta_se_chart(report.final, report.colours)
-
+charts = single_chart("delta_se", lambda report: report.final, delta_se_chart)
 
 ASPECT = Aspect(
     Part.COMPARISONS,

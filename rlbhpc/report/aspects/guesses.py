@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_chart, pass_at_k_table
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once
+from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_table, set_chart
 from rlbhpc.report.aspects.prompts import NO_REASONING
-from rlbhpc.report.draw.chart import Chart
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
@@ -76,20 +75,15 @@ def section(report: Report) -> Iterator[Node]:
                 "large k these are guessed."
             )
             words = f"pass@k on {filtered.problem_set} without guessable problems, percent"
-            chart = pass_at_k_chart({filtered.problem_set: arms}, report.colours)
-            yield figure(caption, chart)
+            yield figure(caption, set_chart(arms, report.colours))
             yield pass_at_k_table(report, words, arms)
 
 
 def _arms(report: Report) -> list[Measured]:
-    return [arm for filtered in unguessed(report) for arm in filtered.arms]
+    return [arm for filtered in unguessed(report) for arm in filtered.arms if arm.curve]
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, arms in report.by_set([arm for arm in _arms(report) if arm.curve]):
-        yield f"guess_filtered-{set_name}", pass_at_k_chart({set_name: arms}, report.colours)
-
+charts = charts_by_set("guess_filtered", _arms, set_chart)
 
 ASPECT = Aspect(
     Part.SAMPLES,

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.problems.probe import ANSWERED, BOTH
 from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.columns import stacked
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds
+from rlbhpc.report.phrases import bounds, stacked
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
 from rlbhpc.store.cube_schema import answer_id

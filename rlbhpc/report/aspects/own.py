@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.markup import Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import percent
+from rlbhpc.report.phrases import bounded, percent
 from rlbhpc.stats import Interval
 
 

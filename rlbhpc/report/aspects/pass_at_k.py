@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report
-from rlbhpc.report.columns import bounded, stacked
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import UNSOUND, bounds_at
+from rlbhpc.report.phrases import UNSOUND, bounded, bounds_at, stacked
 
 # Columns of k in a table, the largest among them.
 _COLUMNS = 6
@@ -44,7 +43,7 @@ def compared_arms(report: Report, set_name: str) -> list[Measured]:
     return [m for m in curves if id(m) in last] or curves
 
 
-def pass_at_k_chart(sets: dict[str, list[Measured]], colours: Colours) -> Chart:
+def pass_at_k_chart(sets: Mapping[str, Sequence[Measured]], colours: Colours) -> Chart:
     """Draw the curve and interval of each arm, a panel per problem set: base dashed."""
     every = [arm for arms in sets.values() for arm in arms]
     reach = max(int(arm.curve.k[-1]) for arm in every if arm.curve)
@@ -52,7 +51,12 @@ def pass_at_k_chart(sets: dict[str, list[Measured]], colours: Colours) -> Chart:
     return Chart(panels, lambda: curves_frame(every), colours.legend(arm.arm for arm in every))
 
 
-def _panel(set_name: str, arms: list[Measured], reach: int, colours: Colours) -> Panel:
+def set_chart(arms: Sequence[Measured], colours: Colours) -> Chart:
+    """Draw the curves of one problem set."""
+    return pass_at_k_chart({arms[0].problem_set: arms}, colours)
+
+
+def _panel(set_name: str, arms: Sequence[Measured], reach: int, colours: Colours) -> Panel:
     panel = Panel(k_axis(reach), percent_axis(), set_name)
     panel.doubt(max(int(arm.curve.k[-1]) for arm in arms if arm.curve))
     for arm in arms:
@@ -114,11 +118,7 @@ def thinned(sizes: Sequence[int], most: int = _COLUMNS) -> list[int]:
     return [sizes[i] for i in np.unique(chosen).tolist()]
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set."""
-    for set_name, arms in report.by_set(_with_curves(report)):
-        yield f"pass_at_k-{set_name}", pass_at_k_chart({set_name: arms}, report.colours)
-
+charts = charts_by_set("pass_at_k", _with_curves, set_chart)
 
 ASPECT = Aspect(
     Part.CURVES,

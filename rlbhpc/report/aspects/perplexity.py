@@ -13,11 +13,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once
-from rlbhpc.report.columns import stacked
 from rlbhpc.report.draw.axes import log_axis, row_axis, step_axis
 from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.phrases import stacked
 from rlbhpc.stats.perplexities import Spread, perplexity, perplexity_over_steps, spread
 from rlbhpc.store.cube_schema import SCORES
 from rlbhpc.verify.verdict import Status

@@ -10,10 +10,9 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.conclusions import found
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import bounds
+from rlbhpc.report.phrases import bounded, bounds
 from rlbhpc.stats import Answer, Interval
 from rlbhpc.stats.decision import decide, supporting
 from rlbhpc.stats.seeds import seeds_curve

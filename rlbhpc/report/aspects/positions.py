@@ -11,14 +11,13 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.responses import of_compared
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.draw.axes import Axis, log_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import read_study
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import ends
+from rlbhpc.report.phrases import bounded, ends
 from rlbhpc.report.stored import TOKENS, has_samples, read, some_problems
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.report.phrases import bounded, bounds, percent, stacked
 from rlbhpc.stats import k_grid
 from rlbhpc.stats.prompts import PromptSpread, prompt_spread
 

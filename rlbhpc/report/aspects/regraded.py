@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import k_axis, percent_axis, points_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel
@@ -20,7 +19,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Pair, gather
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, percent, several
+from rlbhpc.report.phrases import bounded, bounds, percent, several, stacked
 from rlbhpc.report.stored import has_samples, read
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.study.layout import Layout

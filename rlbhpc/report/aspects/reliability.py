@@ -11,10 +11,9 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once
 from rlbhpc.report.aspects.pass_at_k import thinned
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, bounds_at, percent
+from rlbhpc.report.phrases import bounded, bounds, bounds_at, percent
 from rlbhpc.stats import (
     Interval,
     bayes_at_n,

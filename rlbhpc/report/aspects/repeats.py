@@ -11,10 +11,9 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.responses import of_compared
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.report.phrases import bounded, bounds, percent
 from rlbhpc.report.stored import has_samples, read, some_problems
 from rlbhpc.stats import Interval
 from rlbhpc.stats.diversity import collisions, duplicates

@@ -11,13 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis, step_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import ends
+from rlbhpc.report.phrases import bounded, ends
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
 

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.repeats import as_stored
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.phrases import bounds, percent, signed
+from rlbhpc.report.phrases import bounded, bounds, percent, signed
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
 from rlbhpc.stats.sharpening import Sharpened, sharpened

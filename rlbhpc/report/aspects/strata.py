@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from rlbhpc.problems.problem import STRATA
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.checkpoints import halves
-from rlbhpc.report.columns import bounded
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, note, table
-from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.report.phrases import bounded, bounds, percent
 from rlbhpc.stats import Counts, Interval, ProblemWeights
 from rlbhpc.stats.difference import difference_curve
 

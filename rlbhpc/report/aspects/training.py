@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, single_chart
 from rlbhpc.report.draw.axes import linear_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
@@ -159,11 +159,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WRITTEN else f"{text[:_WRITTEN]} …"
 
 
-def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart."""
-    if training(report):
-        yield "training_dynamics", training_chart(training(report), report.colours)
-
+charts = single_chart("training_dynamics", training, training_chart)
 
 ASPECT = Aspect(
     Part.TRAINING, section, tables=lambda report: {"training": training_frame(training(report))}

@@ -11,13 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once
-from rlbhpc.report.columns import bounded, stacked
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounds_at, ends, percent
+from rlbhpc.report.phrases import bounded, bounds_at, ends, percent, stacked
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
 from rlbhpc.stats.entropy import entropy_by_problem
