@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
 from typing import Final
 
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.markup import Node, el
+from rlbhpc.report.markup import Node, el, note
 from rlbhpc.report.phrases import signed
 from rlbhpc.stats import Word
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How a cell looks: its class, a sign that needs no colour, and the word."""
-
-    kind: str
-    sign: str
-    word: str
-
 
 _KINDS: Final = {
     Word.TRADES: "both",
@@ -35,11 +24,18 @@ _KINDS: Final = {
 _SIGNS: Final = {"lost": "▼", "gained": "▲", "both": "⇅", "same": "=", "open": "?"}
 
 
-def verdict(pair: Comparison) -> Verdict:
-    """Tell what a comparison says, for its cell of the matrix."""
-    word = pair.answer.word
-    kind = _KINDS.get(word, "same")
-    return Verdict(kind, _SIGNS[kind], str(word))
+def verdict(pair: Comparison) -> str:
+    """The word of a comparison behind a sign that needs no colour."""
+    return f"{sign(pair)} {pair.answer.word}"
+
+
+def sign(pair: Comparison) -> str:
+    """The sign of what a comparison says."""
+    return _SIGNS[_kind(pair)]
+
+
+def _kind(pair: Comparison) -> str:
+    return _KINDS.get(pair.answer.word, "same")
 
 
 def counts(pair: Comparison) -> str:
@@ -55,6 +51,11 @@ def net(pair: Comparison) -> str:
     return f"net {signed(float(value.estimate))} {ends}"
 
 
+def quick(pair: Comparison) -> str:
+    """The difference at k = 1."""
+    return signed(float(pair.curve.pointwise.estimate[0]))
+
+
 def several_bases(report: Report) -> bool:
     """Whether an arm's name alone does not say what it is compared with."""
     return len({pair.base.arm for pair in report.final}) > 1
@@ -62,7 +63,7 @@ def several_bases(report: Report) -> bool:
 
 def matrix(report: Report) -> ET.Element:
     """Lay out arms × problem sets; on a narrow screen each cell is a line of its own."""
-    sets = [name for name in report.problem_sets if any(_of(report, name))]
+    sets = [name for name, _ in report.by_set(report.final)]
     arms = dict.fromkeys((pair.trained.arm, pair.base.arm) for pair in report.final)
     heads: list[Node] = [el("th", "arm", scope="col"), *(el("th", s, scope="col") for s in sets)]
     rows = []
@@ -84,35 +85,28 @@ def matrix(report: Report) -> ET.Element:
     sizes = f"{reach[0]:,}" if len(reach) == 1 else f"{reach[0]:,} to {reach[-1]:,}"
     level = f"{100 * report.settings.prob:g} %"
     bases = ", ".join(dict.fromkeys(base for _, base in arms))
-    words = (
+    words = note(
         f"Against {bases}, in K = {sizes} samples of each problem. Counts: problems that only the "
         "base, or only the trained arm, solves. Words: a problem is lost if it takes the trained "
         "arm ten times the samples of the base, gained the other way round. Net: trained − base "
         f"pass@K in points with its {level} interval."
     )
-    return el("div", body, el("p", words, class_="soft"), class_="answer")
-
-
-def _of(report: Report, set_name: str) -> list[Comparison]:
-    return [pair for pair in report.final if pair.base.problem_set == set_name]
+    return el("div", body, words, class_="answer")
 
 
 def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
-    looks = verdict(pair)
-    word = el("a", looks.word, href=f"#comparison-{number + 1}", class_="word")
-    lines = [el("span", el("span", looks.sign, class_="sign"), " ", word, class_="line")]
+    word = el("a", str(pair.answer.word), href=f"#comparison-{number + 1}", class_="word")
+    lines = [el("span", el("span", sign(pair), class_="sign"), " ", word, class_="line")]
     estimate, bracket, ends = net(pair).partition("[")
     interval = el("span", estimate, el("span", f"{bracket}{ends}", class_="whole"), class_="line")
     lines += [el("span", counts(pair), class_="line"), interval]
-    return el("td", *lines, class_=looks.kind, data_set=set_name)
+    return el("td", *lines, class_=_kind(pair), data_set=set_name)
 
 
 def line(pair: Comparison) -> str:
     """One line of a comparison: for the heads of the folded parts, and for a terminal."""
-    looks = verdict(pair)
-    quick = signed(float(pair.curve.pointwise.estimate[0]))
     return (
-        f"{looks.sign} {pair.trained.arm} against {pair.base.arm} on {pair.base.problem_set}: "
-        f"{looks.word}; "
-        f"{counts(pair)}; {net(pair)} at k = {pair.reach:,}, {quick} at k = 1"
+        f"{sign(pair)} {pair.trained.arm} against {pair.base.arm} on {pair.problem_set}: "
+        f"{pair.answer.word}; {counts(pair)}; {net(pair)} at k = {pair.reach:,}, {quick(pair)} at "
+        "k = 1"
     )

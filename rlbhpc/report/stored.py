@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -70,7 +71,21 @@ def has_samples(report: Report, arm: Measured) -> bool:
     return arm.verdicts is not None and (arm.arm, arm.problem_set) in stored_groups(report)
 
 
-def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int = TOKENS) -> list[str]:
+def frames(
+    report: Report,
+    costs: Iterable[tuple[Measured, NDArray[np.float64]]],
+    columns: tuple[str, ...],
+    tokens: int = TOKENS,
+) -> Iterator[tuple[Measured, pd.DataFrame]]:
+    """Read columns of as many problems of each arm as :func:`some_problems` says."""
+    for arm, cost in costs:
+        if has_samples(report, arm):
+            rows = read(report, arm, some_problems(arm, cost, tokens), columns)
+            if rows.num_rows:  # none in a cube whose samples are elsewhere
+                yield arm, rows.to_pandas()
+
+
+def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int) -> list[str]:
     """Sampled problems spread evenly over the set whose responses have so many tokens at most.
 
     ``cost`` is the mean length of a response of each sampled problem.

@@ -19,7 +19,7 @@ from rlbhpc.report.aspects import aspects_of, pooled
 from rlbhpc.report.aspects.conclusions import conditions
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node
-from rlbhpc.report.matrix import line, net, several_bases, verdict
+from rlbhpc.report.matrix import line, net, quick, several_bases, sign, verdict
 from rlbhpc.report.phrases import plain, several, signed
 
 #: Who is drawn with what: base, trained, and both in one cell.
@@ -248,21 +248,17 @@ def _name(report: Report, pair: Comparison) -> str:
 
 
 def _row(report: Report, pair: Comparison) -> list[str]:
-    looks = verdict(pair)
-    counts = [str(side.count) for side in (pair.answer.lost, pair.answer.gained)]
-    quick = signed(float(pair.curve.pointwise.estimate[0]))
+    lost, gained = pair.answer.lost.count, pair.answer.gained.count
     return [
-        f"{looks.sign} {looks.word}", _name(report, pair), plain(pair.base.problem_set),
-        *counts, f"{len(pair.problems):,}", net(pair).removeprefix("net "), f"{pair.reach:,}",
-        quick,
+        verdict(pair), _name(report, pair), plain(pair.problem_set), str(lost), str(gained),
+        f"{len(pair.problems):,}", net(pair).removeprefix("net "), f"{pair.reach:,}", quick(pair),
     ]  # fmt: skip
 
 
 def _matrix(printer: Printer, report: Report) -> None:
     """Arms × problem sets, a sign and the net in each cell."""
     cells = {
-        (_name(report, pair), pair.problem_set): f"{verdict(pair).sign} "
-        f"{signed(float(pair.net.estimate))}"
+        (_name(report, pair), pair.problem_set): f"{sign(pair)} {signed(float(pair.net.estimate))}"
         for pair in report.final
     }
     arms = list(dict.fromkeys(arm for arm, _ in cells))
@@ -276,7 +272,7 @@ def _matrix(printer: Printer, report: Report) -> None:
 def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:
     printer.blank()
     printer.prose(plain(pair.title), style=_HEAD)
-    printer.prose(f"Answer: {verdict(pair).word}.", style="bold")
+    printer.prose(f"Answer: {pair.answer.word}.", style="bold")
     for text in block_curves(pair.curve.k, *pair.rates, printer.width):
         printer.line(text)
     printer.prose(f"pass@k over k.  {BASE} base   {TRAINED} trained   {BOTH} both", style="dim")

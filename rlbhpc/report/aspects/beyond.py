@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.apart import (
-    Settings,
-    Sides,
     forecasts_of,
     may_be_forecast,
     prediction,
@@ -64,14 +62,15 @@ def _undecided(report: Report) -> list[Comparison]:
     return [pair for pair in report.final if may_be_forecast(pair.sides, pair.answer)]
 
 
-def _forecasts(report: Report) -> list[tuple[Sides, Settings, int]]:
-    undecided = _undecided(report)
-    studies = studies_of_each(len(undecided))
-    return [(pair.sides, report.settings, studies) for pair in undecided]
+def _studies(report: Report) -> int:
+    return studies_of_each(len(_undecided(report)))
 
 
 #: Sent to the other process when the answers are there.
-FORECASTS: Final = Errand(forecasts_of, _forecasts)
+FORECASTS: Final = Errand(
+    forecasts_of,
+    lambda report: [(pair.sides, report.settings, _studies(report)) for pair in _undecided(report)],
+)
 
 
 @once
@@ -86,11 +85,9 @@ def beyond(report: Report) -> list[Beyond]:
 @once
 def more(report: Report) -> list[More]:
     """Forecast every undecided comparison at twice and four times its samples."""
-    undecided = _undecided(report)
-    studies = studies_of_each(len(undecided))
     return [
-        More(pair, tuple(chances), samples_until_decided(chances), studies)
-        for pair, chances in zip(undecided, FORECASTS.results(report), strict=True)
+        More(pair, tuple(chances), samples_until_decided(chances), _studies(report))
+        for pair, chances in zip(_undecided(report), FORECASTS.results(report), strict=True)
     ]
 
 

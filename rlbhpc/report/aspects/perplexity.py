@@ -155,25 +155,32 @@ def _name(name: str, step: int) -> str:
 
 def section(report: Report) -> Iterator[Node]:
     """Texts under the models that scored them, then over training, set by set."""
-    for set_name in report.problem_sets:
-        scores = [s for s in scored(report) if s.problem_set == set_name]
-        if scores:
-            caption = (
-                "Perplexity of stored responses under the models that scored them, at temperature "
-                "1, prompt excluded, end-of-text included. Dot: median; line: quartiles."
-            )
-            yield el("h3", f"{set_name}: perplexity")
-            yield figure(caption, perplexity_chart(scores, report.colours))
-            yield _spreads(scores, set_name)
-        lines = [line for line in evolutions(report) if line.problem_set == set_name]
-        if lines:
-            caption = (
-                "Perplexity over training: median of the first 32 responses of a problem, mean "
-                "over problems that have responses at every step; thin lines are single problems."
-            )
-            yield el("h3", f"{set_name}: perplexity over training")
-            yield figure(caption, perplexity_steps_chart(lines, report.colours))
-            yield _ends(lines, set_name)
+    lines_of = dict(report.by_set(evolutions(report)))
+    # What changes over training was scored, so that no set has lines alone.
+    for set_name, scores in report.by_set(scored(report)):
+        caption = (
+            "Perplexity of stored responses under the models that scored them, at temperature "
+            "1, prompt excluded, end-of-text included. Dot: median; line: quartiles."
+        )
+        yield el("h3", f"{set_name}: perplexity")
+        yield figure(caption, perplexity_chart(scores, report.colours))
+        yield _spreads(scores, set_name)
+        if set_name not in lines_of:
+            continue
+        lines = lines_of[set_name]
+        caption = (
+            "Perplexity over training: median of the first 32 responses of a problem, mean "
+            "over problems that have responses at every step; thin lines are single problems."
+        )
+        yield el("h3", f"{set_name}: perplexity over training")
+        yield figure(caption, perplexity_steps_chart(lines, report.colours))
+        rows: list[list[Cell]] = [
+            [line.source, line.scorer, line.steps[0], float(line.values[0]), line.steps[-1],
+             float(line.values[-1]), int((~np.isnan(line.each)).all(axis=0).sum())]
+            for line in lines
+        ]  # fmt: skip
+        heads = ["text of", "under", "from step", "perplexity", "to step", "perplexity", "problems"]
+        yield table(f"Perplexity on {set_name} from the first to the last step", heads, rows)
 
 
 def perplexity_chart(scores: Sequence[Scored], colours: Colours) -> Chart:
@@ -185,14 +192,12 @@ def perplexity_chart(scores: Sequence[Scored], colours: Colours) -> Chart:
         values = combination.perplexity[~np.isnan(combination.perplexity)]
         count = min(_POINTS, len(values))
         points = values[np.linspace(0, len(values) - 1, count).astype(int)]
-        distribution = combination.spread
-        middle = panel.row(number, f"{combination.label}: {distribution.median:.3f}")
+        spread, name = combination.spread, combination.label
+        middle = panel.row(number, f"{name}: {spread.median:.3f}")
         place = middle + jitter.uniform(-0.2, 0.2, len(points))
         panel.dots(points, place, colours[combination.source])
-        quartiles = distribution.lower_quartile, distribution.upper_quartile
-        panel.points(
-            distribution.median, middle, INK, *quartiles, name=combination.label, sideways=True
-        )
+        quartiles = spread.lower_quartile, spread.upper_quartile
+        panel.points(spread.median, middle, INK, *quartiles, name=name, sideways=True)
     return Chart([panel], lambda: perplexity_frame(scores))
 
 
@@ -266,16 +271,6 @@ def _mean(distribution: Spread) -> str:
         return "–"
     ends = f" [{distribution.lower:.3f}, {distribution.upper:.3f}]"
     return f"{distribution.geometric_mean:.3f}{'' if math.isnan(distribution.lower) else ends}"
-
-
-def _ends(lines: list[Evolution], set_name: str) -> Node:
-    rows: list[list[Cell]] = [
-        [line.source, line.scorer, line.steps[0], float(line.values[0]), line.steps[-1],
-         float(line.values[-1]), int((~np.isnan(line.each)).all(axis=0).sum())]
-        for line in lines
-    ]  # fmt: skip
-    heads = ["text of", "under", "from step", "perplexity", "to step", "perplexity", "problems"]
-    return table(f"Perplexity on {set_name} from the first to the last step", heads, rows)
 
 
 charts = charts_by_set("perplexity", scored, perplexity_chart)

@@ -18,7 +18,7 @@ from rlbhpc.report.gather import read_study
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, ends
-from rlbhpc.report.stored import TOKENS, has_samples, read, some_problems
+from rlbhpc.report.stored import TOKENS, frames
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position
 from rlbhpc.store.tokens import ONE_IN, in_lot
@@ -56,39 +56,32 @@ def positions(report: Report) -> list[Positions]:
     """
     study = read_study(report.folder)
     policy = study.file.storage.tokens if study else "all"
-    measures = []
-    for written in of_compared(report):
-        arm = written.of
-        if policy == "none" or not has_samples(report, arm):
-            continue
-        most = TOKENS * ONE_IN if policy == "sampled" else TOKENS
-        columns = ("problem", "sample", "seed", "logprobs")
-        rows = read(report, arm, some_problems(arm, written.cost, most), columns)
-        if not rows.num_rows:  # a cube whose samples are elsewhere
-            continue
-        frame = rows.to_pandas()
-        frame = frame[frame["logprobs"].map(lambda tokens: tokens is not None and len(tokens) > 0)]
+    if policy == "none":
+        return []
+    measures: list[Positions] = []
+    most = TOKENS * ONE_IN if policy == "sampled" else TOKENS
+    costs = [(written.of, written.cost) for written in of_compared(report)]
+    for arm, every in frames(report, costs, ("problem", "sample", "seed", "logprobs"), most):
+        frame = every[every["logprobs"].map(lambda tokens: tokens is not None and len(tokens) > 0)]
         if policy == "sampled":
             frame = frame[in_lot(frame["seed"].to_numpy())]
-        measure = _of(report, arm, frame)
-        if measure is not None:
-            measures.append(measure)
+        measures += _of(report, arm, frame)
     return measures
 
 
-def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Positions | None:
+def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Iterator[Positions]:
     values = perplexity_by_position(list(frame["logprobs"]), WINDOW)
     logs = pd.DataFrame({name: np.log(value) for name, value in values.items()})
     logs["problem"] = frame["problem"].astype(str).to_numpy()
     long = logs.dropna()
     if long["problem"].nunique() < 2:
-        return None
+        return
     groups = long.groupby("problem", sort=False)
     sizes = groups.size().to_numpy()
     parts = {
         name: _exp(report.ratio(groups[name].sum(), sizes, tuple(groups.groups))) for name in PARTS
     }
-    return Positions(arm, parts, len(long), len(sizes), len(logs) - len(long))
+    yield Positions(arm, parts, len(long), len(sizes), len(logs) - len(long))
 
 
 def _exp(log: Interval) -> Interval:

@@ -14,7 +14,7 @@ from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, percent
-from rlbhpc.report.stored import has_samples, read, some_problems
+from rlbhpc.report.stored import frames
 from rlbhpc.stats import Interval
 from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.verify.verdict import Status
@@ -48,17 +48,10 @@ class Repeats:
 def repeats(report: Report) -> list[Repeats]:
     """Look for repeated responses of the compared arms; nothing where no texts are stored."""
     measures = []
-    for written in of_compared(report):
-        arm = written.of
-        if not has_samples(report, arm):
-            continue
-        problems = some_problems(arm, written.cost)
-        columns = ("problem", "sample", "verdict", "n_tokens", "logprob_sum", "text")
-        rows = read(report, arm, problems, columns)
-        if not rows.num_rows:  # a cube whose samples are elsewhere
-            continue
-        frame = rows.to_pandas()
-        frame = frame[(frame["verdict"] != Status.FAILED) & (frame["text"] != "")]
+    costs = [(written.of, written.cost) for written in of_compared(report)]
+    columns = ("problem", "sample", "verdict", "n_tokens", "logprob_sum", "text")
+    for arm, every in frames(report, costs, columns):
+        frame = every[(every["verdict"] != Status.FAILED) & (every["text"] != "")]
         if len(frame):
             measures.append(_of(report, arm, frame))
     return measures

@@ -69,12 +69,11 @@ class Dots:
 
 @dataclass(frozen=True)
 class Label:
-    """A text beside a point; ``side`` is where the text goes on: start, middle or end."""
+    """A text that begins at a point."""
 
     x: float
     y: float
     text: str
-    side: str = "start"
     rise: float = 0.0
 
 
@@ -192,11 +191,9 @@ class Panel:
             self.marks.append(Area(ends, low, high, BASE_COLOUR, 0.13))
             self.label(reach / 4, self.y.high, "k > n/4", rise=-3)
 
-    def label(
-        self, x: float, y: float, text: str, *, side: str = "start", rise: float = 0.0
-    ) -> None:
-        """Write a text beside a point, ``rise`` pixels below it."""
-        self.marks.append(Label(x, y, text, side, rise))
+    def label(self, x: float, y: float, text: str, *, rise: float = 0.0) -> None:
+        """Write a text that begins at a point, ``rise`` pixels below it."""
+        self.marks.append(Label(x, y, text, rise))
 
     def end(self, y: float, name: str, colour: str) -> None:
         """Write the name of a curve where it ends."""
@@ -205,7 +202,7 @@ class Panel:
 
     def row(self, number: int, text: str) -> float:
         """Write the head of a row of a chart of rows; the height for its marks."""
-        self.label(self.x.low, -number - 0.28, text, rise=0)
+        self.label(self.x.low, -number - 0.28, text)
         return -number - 0.72
 
     def _rest_on(self, x: Array, y: Array, name: str, most: int = _SPOTS) -> None:

@@ -142,10 +142,9 @@ def _mark(axes: Axes, panel: Panel, mark: Mark) -> None:
             markerfacecolor="white" if mark.hollow else None,
         )  # fmt: skip
     elif isinstance(mark, Label):
-        side = {"start": "left", "middle": "center", "end": "right"}[mark.side]
         axes.annotate(
             mark.text, (mark.x, mark.y), xytext=(0, -0.7 * mark.rise), textcoords="offset points",
-            ha=side, fontsize=6.5, annotation_clip=False,
+            ha="left", fontsize=6.5, annotation_clip=False,
         )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def _texts(panel: Panel) -> list[Node]:
             place = _percent(float(panel.x.place(mark.x)))
             height = _percent(1 - float(panel.y.place(mark.y)))
             label = el("text", _short(mark.text, _ROW), x=place, y=height, dy=f"{mark.rise:g}",
-                       text_anchor=mark.side)  # fmt: skip
+                       text_anchor="start")  # fmt: skip
             if len(mark.text) > _ROW:
                 label.append(el("title", mark.text))
             texts.append(label)
