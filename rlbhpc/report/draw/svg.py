@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -63,8 +64,7 @@ def _legend(keys: tuple[Key, ...]) -> ET.Element:
 
 
 def _svg(panel: Panel) -> ET.Element:
-    names = [_short(end.name) for end in panel.ends]
-    longest = max((len(name) for name in names), default=0)
+    longest = max((len(_short(end.name)) for end in panel.ends), default=0)
     room = -(-int(20 + _LETTER * longest) // _ROOM) if longest else 3
     data = el(
         "svg",
@@ -75,65 +75,61 @@ def _svg(panel: Panel) -> ET.Element:
     )  # fmt: skip
     rows = " rows" if not panel.y.ticks else ""
     return el(
-        "svg", *_grid(panel), data, *_texts(panel), *_ends(panel, names),
+        "svg", *_grid(panel), data, *_texts(panel), *_ends(panel),
         class_=f"plot room{room}{rows}", height=str(panel.height + 60), role="img",
         aria_label=panel.title or panel.y.label or panel.x.label,
     )  # fmt: skip
 
 
-def _grid(panel: Panel) -> list[Node]:
-    lines: list[Node] = []
+def _grid(panel: Panel) -> Iterator[Node]:
     for value, _ in panel.y.ticks:
-        height = _percent(1 - float(panel.y.place(value)))
-        lines.append(el("line", x1="0", x2="100%", y1=height, y2=height, class_="grid"))
+        height = _up(panel, value)
+        yield el("line", x1="0", x2="100%", y1=height, y2=height, class_="grid")
     if not panel.y.ticks:
         for value, _ in panel.x.ticks:
-            place = _percent(float(panel.x.place(value)))
-            lines.append(el("line", x1=place, x2=place, y1="0", y2="100%", class_="grid"))
-    lines.append(el("line", x1="0", x2="100%", y1="100%", y2="100%", class_="axis"))
-    return lines
+            place = _across(panel, value)
+            yield el("line", x1=place, x2=place, y1="0", y2="100%", class_="grid")
+    yield el("line", x1="0", x2="100%", y1="100%", y2="100%", class_="axis")
 
 
-def _texts(panel: Panel) -> list[Node]:
-    texts: list[Node] = []
+def _texts(panel: Panel) -> Iterator[Node]:
     for value, text in panel.y.ticks:
-        height = _percent(1 - float(panel.y.place(value)))
-        texts.append(el("text", text, x="0", y=height, dx="-6", dy=".32em", text_anchor="end"))
+        height = _up(panel, value)
+        yield el("text", text, x="0", y=height, dx="-6", dy=".32em", text_anchor="end")
     for value, text in panel.x.ticks:
-        place = _percent(float(panel.x.place(value)))
-        texts.append(el("text", text, x=place, y="100%", dy="1.3em", text_anchor="middle"))
+        place = _across(panel, value)
+        yield el("text", text, x=place, y="100%", dy="1.3em", text_anchor="middle")
     if panel.y.label:
-        texts.append(el("text", panel.y.label, x="0", y="0", dx="-34", dy="-.8em"))
+        yield el("text", panel.y.label, x="0", y="0", dx="-34", dy="-.8em")
     if panel.x.label:
-        texts.append(el("text", panel.x.label, x="50%", y="100%", dy="2.7em", text_anchor="middle"))
+        yield el("text", panel.x.label, x="50%", y="100%", dy="2.7em", text_anchor="middle")
     for mark in panel.marks:
         if isinstance(mark, Label):
-            place = _percent(float(panel.x.place(mark.x)))
-            height = _percent(1 - float(panel.y.place(mark.y)))
-            label = el("text", _short(mark.text, _ROW), x=place, y=height, dy=f"{mark.rise:g}",
-                       text_anchor="start")  # fmt: skip
-            if len(mark.text) > _ROW:
-                label.append(el("title", mark.text))
-            texts.append(label)
-    return texts
+            short = _short(mark.text, _ROW)
+            place, height = _across(panel, mark.x), _up(panel, mark.y)
+            dy = f"{mark.rise:g}"
+            whole = [el("title", mark.text)] if short != mark.text else []
+            yield el("text", short, *whole, x=place, y=height, dy=dy, text_anchor="start")
 
 
-def _ends(panel: Panel, names: list[str]) -> list[Node]:
+def _ends(panel: Panel) -> Iterator[Node]:
     """Names beside the ends of their curves, moved apart where they would overlap."""
-    heights = [float(panel.y.place(end.y)) for end in panel.ends]
-    order = sorted(range(len(heights)), key=lambda i: (heights[i], names[i]))
-    places = apart([heights[i] for i in order], _LINE / panel.height, 0.0, 1.0)
-    nodes: list[Node] = []
-    for i, place in zip(order, places.tolist(), strict=True):
-        height = _percent(1 - place)
-        label = el(
-            "text", el("tspan", "■", fill=panel.ends[i].colour), f" {names[i]}",
-            x="100%", y=height, dx="4", dy=".32em", class_="end",
-        )  # fmt: skip
-        if names[i] != panel.ends[i].name:
-            label.append(el("title", panel.ends[i].name))
-        nodes.append(label)
-    return nodes
+    named = [(float(panel.y.place(end.y)), _short(end.name), end) for end in panel.ends]
+    named.sort(key=lambda entry: entry[:2])
+    places = apart([height for height, _, _ in named], _LINE / panel.height, 0.0, 1.0)
+    for (_, short, end), place in zip(named, places.tolist(), strict=True):
+        whole = [el("title", end.name)] if short != end.name else []
+        square = el("tspan", "■", fill=end.colour)
+        yield el("text", square, f" {short}", *whole, x="100%", y=_percent(1 - place), dx="4",
+                 dy=".32em", class_="end")  # fmt: skip
+
+
+def _across(panel: Panel, x: float) -> str:
+    return _percent(float(panel.x.place(x)))
+
+
+def _up(panel: Panel, y: float) -> str:
+    return _percent(1 - float(panel.y.place(y)))
 
 
 def _mark(panel: Panel, mark: Mark) -> ET.Element:
