@@ -78,7 +78,7 @@ class Browser:
             for node in tree.subtree
             if node.attrs.get("kind") in {"samples", "counts"}
         ]
-        self._groups = list(self._narrowed(groups))
+        self._groups = _narrowed(groups, choice)
 
     def problems(self) -> Iterator[ProblemRow]:
         """Problems with their counts, by arm, step and the order of the set."""
@@ -149,38 +149,29 @@ class Browser:
             responses += samples.find(self._layout, Group(_arm(group), set_name), own, steps)
         return responses
 
-    def _narrowed(self, groups: list[xr.Dataset]) -> Iterator[xr.Dataset]:
-        choice = self._choice
-        if choice.arm is not None:
-            arms = [_arm(group) for group in groups]
-            groups = [group for group in groups if _arm(group) == choice.arm]
-            _require(groups, f"no arm {choice.arm!r}", choice.arm, arms)
-        if choice.step is not None:
-            steps = {str(step) for group in groups for step in group["step"].values.tolist()}
-            groups = [group for group in groups if choice.step in group["step"].values]
-            _require(groups, f"no step {choice.step}", str(choice.step), sorted(steps, key=int))
-        every: list[str] = []
-        count = 0
-        for group in groups:
-            if choice.step is not None:
-                group = group.sel(step=[choice.step])
-            if choice.problem is not None:
-                ids = group["problem"].values.tolist()
-                every += ids
-                group = group.sel(problem=[p for p in ids if _matches(p, choice.problem)])
-            if group.sizes["problem"]:
-                count += 1
-                yield group
-        if choice.problem is not None:
-            _require(count, f"no problem {choice.problem!r}", choice.problem, every)
+
+def _narrowed(groups: list[xr.Dataset], choice: Choice) -> list[xr.Dataset]:
+    if choice.arm is not None:
+        arms = [_arm(group) for group in groups]
+        groups = [group for group in groups if _arm(group) == choice.arm]
+        _require(groups, f"no arm {choice.arm!r}", choice.arm, arms)
+    if choice.step is not None:
+        steps = {str(step) for group in groups for step in group["step"].values.tolist()}
+        groups = [group for group in groups if choice.step in group["step"].values]
+        _require(groups, f"no step {choice.step}", str(choice.step), sorted(steps, key=int))
+        groups = [group.sel(step=[choice.step]) for group in groups]
+    if choice.problem is None:
+        return [group for group in groups if group.sizes["problem"]]
+    ids = [group["problem"].values.tolist() for group in groups]
+    matching = [[p for p in own if choice.problem in {p, p.partition("/")[2]}] for own in ids]
+    every = [problem for own in ids for problem in own]
+    _require(any(matching), f"no problem {choice.problem!r}", choice.problem, every)
+    both = zip(groups, matching, strict=True)
+    return [group.sel(problem=problems) for group, problems in both if problems]
 
 
 def _arm(group: xr.Dataset) -> str:
     return str(group["arm"].item())
-
-
-def _matches(problem: str, pattern: str) -> bool:
-    return pattern in {problem, problem.partition("/")[2]}
 
 
 def _require(match: object, message: str, name: str, names: list[str]) -> None:

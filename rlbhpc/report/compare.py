@@ -242,18 +242,17 @@ def adjusted(final: list[Comparison], looks: Sequence[LookRecord] = ()) -> list[
     moved = holm([c.curve.p_moved for c in final])
     cover = holm([1.0 if c.solved is None else c.solved.p_value for c in final])
     last = latest(looks)
-    return [
-        replace(
-            c,
-            look=_answering(last.get(c.subject), c),
-            p_moved_holm=float(moved[i]),
-            p_solved_holm=float(cover[i]) if c.solved is not None else float("nan"),
-            comparisons=len(final),
+    shared = []
+    for c, p_moved, p_solved in zip(final, moved.tolist(), cover.tolist(), strict=True):
+        look = last.get(c.subject)
+        answers = look is not None and look.asks_about(c.reach, c.margin)
+        shared.append(
+            replace(
+                c,
+                look=look if answers else None,
+                p_moved_holm=p_moved,
+                p_solved_holm=float("nan") if c.solved is None else p_solved,
+                comparisons=len(final),
+            )
         )
-        for i, c in enumerate(final)
-    ]
-
-
-def _answering(look: LookRecord | None, pair: Comparison) -> LookRecord | None:
-    """A look, where it answers the question of this comparison."""
-    return look if look is not None and look.asks_about(pair.reach, pair.margin) else None
+    return shared

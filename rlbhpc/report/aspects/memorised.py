@@ -50,24 +50,17 @@ class Memorised:
 def memorised(report: Report) -> list[Memorised]:
     """Read every probe of a run."""
     probes = [arm for arm in report.measured if PROBE in report.provenance.get(arm.group, {})]
-    return [_memorised(report, arm, ids) for arm, (ids,) in cells(report, probes, ("answer",))]
-
-
-def _memorised(report: Report, arm: Measured, ids: NDArray[np.int64]) -> Memorised:
-    rows = arm.rows
-    # Of the samples that every problem is asked for: up to its last right one, right ones abound.
-    counts = arm.equal_counts(rows)
-    completed = counts.c / counts.n
-    right_answers = np.isin(ids[rows], [answer_id(BOTH), answer_id(ANSWERED)])
-    answered = right_answers.sum(axis=1) / counts.n
-    return Memorised(
-        arm,
-        float(report.provenance[arm.group][PROBE]),
-        completed,
-        answered,
-        report.mean(completed, arm.sampled_problems),
-        report.mean(answered, arm.sampled_problems),
-    )
+    results = []
+    for arm, (ids,) in cells(report, probes, ("answer",)):
+        # Of the samples that every problem is asked for: up to its last right one, right ones
+        # abound.
+        counts, problems = arm.equal_counts(arm.rows), arm.sampled_problems
+        right_answers = np.isin(ids[arm.rows], [answer_id(BOTH), answer_id(ANSWERED)])
+        completed, answered = counts.c / counts.n, right_answers.sum(axis=1) / counts.n
+        share = float(report.provenance[arm.group][PROBE])
+        means = report.mean(completed, problems), report.mean(answered, problems)
+        results.append(Memorised(arm, share, completed, answered, *means))
+    return results
 
 
 def section(report: Report) -> Iterator[Node]:
