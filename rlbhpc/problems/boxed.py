@@ -2,8 +2,15 @@ r"""The last balanced ``\boxed{…}`` of a reference solution."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from rlbhpc.errors import UserError
 from rlbhpc.problems.record import Record
+
+_BOX: Final = re.compile(r"\\boxed|\\fbox")
+# An escaped brace is text.
+_BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def last_boxed(record: Record, *names: str) -> str:
@@ -20,29 +27,21 @@ def last_balanced(text: str) -> str:
     Escaped braces (``\{``) are text. A box without braces, ``\boxed 5``, holds one token. Reference
     solutions are trusted and short; what models write is read by ``verify``.
     """
-    for start in reversed(
-        [i for i in range(len(text)) if text.startswith(("\\boxed", "\\fbox"), i)]
-    ):
-        rest = text[start:].removeprefix("\\boxed").removeprefix("\\fbox")
+    for start in reversed([match.end() for match in _BOX.finditer(text)]):
+        rest = text[start:]
         if rest.startswith(" ") and rest.split():
             return rest.split()[0].strip("$.,")
-        if (end := _closing(rest)) is not None:
-            return rest[1:end].strip()
+        content = braced(rest, 0) if rest.startswith("{") else None
+        if content is not None:
+            return content.strip()
     return ""
 
 
-def _closing(text: str) -> int | None:
-    """Index of the brace that closes the one at index 0."""
-    if not text.startswith("{"):
-        return None
-    depth, escaped = 0, False
-    for i, char in enumerate(text):
-        if escaped:
-            escaped = False
-        elif char == "\\":
-            escaped = True
-        elif char in "{}":
-            depth += 1 if char == "{" else -1
-            if depth == 0:
-                return i
+def braced(text: str, start: int) -> str | None:
+    """What stands between the brace at ``start`` and the one that closes it, if one does."""
+    depth = 0
+    for brace in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return text[start + 1 : brace.start()]
     return None

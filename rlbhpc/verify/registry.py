@@ -141,11 +141,6 @@ def _own(kind: str) -> OwnVerifier:
     return OwnVerifier(plugin)
 
 
-def distinct_part(module: Verifier) -> Callable[[str], str]:
-    """Return the function that maps a response to the part that decides its verdict."""
-    return cast(Callable[[str], str], getattr(module, "distinct", str))
-
-
 def verify(kind: str, gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge one response with the verifier of ``kind``.
 

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from rlbhpc.problems.boxed import braced
 from rlbhpc.verify.answer.extract import extract
 
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
 # A fraction, or a number with its sign, groups of three, decimals, a power of ten, and a fraction.
 _VALUE: Final = re.compile(
     r"-?\\[dt]?frac\{\d{1,20}\}\{\d{1,20}\}"
@@ -29,13 +29,11 @@ def committed(response: str) -> str:
 
 def last_box(response: str) -> str:
     r"""Return what stands in the last ``\boxed{}`` that is closed, and nothing else."""
-    starts = [match.end() for match in _BOX.finditer(response)]
+    starts = [match.end() - 1 for match in _BOX.finditer(response)]
     for start in reversed(starts[-8:]):
-        depth = 1
-        for brace in _BRACE.finditer(response, start):
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)
-            if depth == 0:
-                return response[start : brace.start()].strip()
+        content = braced(response, start)
+        if content is not None:
+            return content.strip()
     return ""
 
 

@@ -10,16 +10,18 @@ waits without holding up the others.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.code import extraction
+from rlbhpc.verify.code import evalplus, extraction, livecodebench
 from rlbhpc.verify.code.judgement import Format, Strictness
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.probe import self_test
@@ -31,10 +33,7 @@ if TYPE_CHECKING:
 
 # Raised whenever a verdict could come out otherwise than before.
 VERSION: Final = 3
-FORMATS: Final[dict[str, str]] = {
-    "livecodebench": "rlbhpc.verify.code.livecodebench",
-    "evalplus": "rlbhpc.verify.code.evalplus",
-}
+FORMATS: Final[dict[str, Format]] = {"livecodebench": livecodebench, "evalplus": evalplus}
 # Set by `--unsafe`, for this process and those it starts: run even without any confinement.
 UNSAFE: Final = "RLBHPC_UNSAFE_SANDBOX"
 
@@ -54,10 +53,6 @@ def __getattr__(name: str) -> Any:
 
 def fingerprint(strictness: Strictness) -> str:
     """Name the grader and what its verdicts stand on: interpreter, NumPy, sandbox tier."""
-    import platform
-
-    import numpy as np
-
     return (
         f"code-{strictness} {VERSION} (python {platform.python_version()}, numpy {np.__version__}, "
         f"sandbox {reached_tier().name})"
@@ -110,7 +105,7 @@ def judge(response: str, problem: Problem | None, strictness: Strictness) -> Ver
         formats = ", ".join(FORMATS)
         where = "no problem" if problem is None else f"problem {problem.id}"
         raise UserError(f"verifier code: {where} with tests; extras['format'] is one of {formats}")
-    form = cast(Format, importlib.import_module(FORMATS[problem.extras["format"]]))
+    form = FORMATS[problem.extras["format"]]
     program = form.extract(response, problem, strictness).rstrip()
     if not program:
         return Verdict(Status.NO_ANSWER, rule="no block of code")

@@ -25,11 +25,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def distinct(response: str) -> str:
-    """Return the part of a response that decides its verdict."""
-    return response
-
-
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge a response as the benchmark's harness does; see :func:`code.verify`."""
     return code.judge(response, problem, Strictness.COMPAT)

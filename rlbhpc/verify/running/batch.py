@@ -18,7 +18,6 @@ from rlbhpc.verify.registry import (
     NO_ANSWER,
     OwnVerifier,
     Verifier,
-    distinct_part,
     guarded,
     verifier,
 )
@@ -120,7 +119,8 @@ class BatchVerifier:
 
     def _slots(self, items: Sequence[Item], new: list[_New]) -> list[int]:
         """Give each item the number of its distinct pair, and list in ``new`` those that are."""
-        distinct, groups, verdicts = distinct_part(self.module), self._groups, self._verdicts
+        distinct: Callable[[str], str] = getattr(self.module, "distinct", str)
+        groups, verdicts = self._groups, self._verdicts
         extract = getattr(self.module, "extract", None) if self._judge_extracted else None
         slots: list[int] = []
         group: dict[str, int] = {}

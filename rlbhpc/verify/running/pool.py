@@ -62,18 +62,14 @@ class Result:
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
+    waiting: Waiting
     max_reply: int
     buffer: bytearray = field(default_factory=bytearray)
     task: int = -1
     deadline: float = 0.0
     last_deadline: float = 0.0
-    waiting: Waiting = field(init=False)
     waited: float = 0.0
     served: int = 0
-
-    def __post_init__(self) -> None:
-        """Count from now on what the process waits for a processor."""
-        self.waiting = Waiting(self.process.pid)
 
 
 class Pool:
@@ -178,7 +174,8 @@ class Pool:
         )
         self.started += 1
         max_reply = MAX_TRUSTED_REPLY if self.brought else MAX_REPLY
-        worker = _Worker(process, max_reply, deadline=time.monotonic() + _START_SECONDS)
+        deadline = time.monotonic() + _START_SECONDS
+        worker = _Worker(process, Waiting(process.pid), max_reply, deadline=deadline)
         while True:
             with contextlib.suppress(_Dead):
                 if _readable(worker) and _frame(worker) is not None:
