@@ -39,18 +39,9 @@ def parse(name: str, record: Record) -> Problem:
     )
 
 
-_RELEASES = "https://github.com/evalplus"
-HUMANEVAL = FileSet(
-    parse,
-    Source(
-        urls=(
-            f"{_RELEASES}/humanevalplus_release/releases/download/v0.1.10/HumanEvalPlus.jsonl.gz",
-        )
-    ),
-    big=BIG,
-)
-MBPP = FileSet(
-    parse,
-    Source(urls=(f"{_RELEASES}/mbppplus_release/releases/download/v0.2.0/MbppPlus.jsonl.gz",)),
-    big=BIG,
-)
+def _released(path: str) -> FileSet:
+    return FileSet(parse, Source(urls=(f"https://github.com/evalplus/{path}",)), big=BIG)
+
+
+HUMANEVAL = _released("humanevalplus_release/releases/download/v0.1.10/HumanEvalPlus.jsonl.gz")
+MBPP = _released("mbppplus_release/releases/download/v0.2.0/MbppPlus.jsonl.gz")

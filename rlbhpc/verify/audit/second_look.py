@@ -210,10 +210,8 @@ class Regrader:
             if record.verdict.status not in _UNJUDGED:
                 by_kind.setdefault(self._kind(record.problem), []).append(index)
         for kind, places in by_kind.items():
-            items = [
-                (records[index].problem.gold, records[index].response, records[index].problem)
-                for index in places
-            ]
+            chosen = [records[index] for index in places]
+            items = [(r.problem.gold, r.response, r.problem) for r in chosen]
             for index, new in zip(places, self._grader(kind).verify_many(items), strict=True):
                 after[index] = new
         for record, new in zip(records, after, strict=True):

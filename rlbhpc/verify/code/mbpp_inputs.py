@@ -12,12 +12,8 @@ from typing import Any, Final
 Convert = Callable[[list[Any]], list[Any]]
 
 
-def _tuples(value: list[Any]) -> list[Any]:
-    return [tuple(item) for item in value]
-
-
-def _each_tuple(arguments: list[Any]) -> list[Any]:
-    return _tuples(arguments)
+def _tuples(arguments: list[Any]) -> list[Any]:
+    return [tuple(argument) for argument in arguments]
 
 
 def _each_list_of_tuples(arguments: list[Any]) -> list[Any]:
@@ -66,7 +62,7 @@ def _all_tuples(value: Any) -> Any:
 
 
 _TASKS: Final[dict[Convert, tuple[int, ...]]] = {
-    _each_tuple: (
+    _tuples: (
         2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726,
         740, 744, 809,
     ),

@@ -29,7 +29,8 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     answer = extract(response)
     if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
-    options = _options(problem)
+    choices = problem.extras.get("choices") if problem is not None else None
+    options = [read(str(choice)) for choice in choices or ()]
     right = _chosen(read(gold), options)
     chosen = _chosen(read(answer.text), options)
     form = canonical(answer.text)
@@ -37,11 +38,6 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
         return Verdict(Status.NO_ANSWER, answer.text, form, f"{answer.rule}/no option")
     status = Status.RIGHT if chosen == right else Status.WRONG
     return Verdict(status, answer.text, chosen, f"{answer.rule}/option")
-
-
-def _options(problem: Problem | None) -> Sequence[Value]:
-    choices = problem.extras.get("choices") if problem is not None else None
-    return [read(str(choice)) for choice in choices or ()]
 
 
 def _chosen(value: Value, options: Sequence[Value]) -> str:
