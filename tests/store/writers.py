@@ -14,8 +14,8 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -179,29 +179,12 @@ WRITERS: Final = {
 # --- the test ----------------------------------------------------------------------------------
 
 
-@dataclass
-class Losses:
-    """What a writer and its reader lost.
-
-    Attributes
-    ----------
-    kills, unreadable, lost
-        Processes that were killed; after how many of them nothing could be read; the most
-        finished samples that any of them lost.
-    flips, harmless, told, silent
-        Flipped bits; how many changed no sample, were told by the reader, or were not.
-    lost_by_flip
-        The most samples that a flip cost where it was told.
-    """
-
-    kills: int = 0
-    unreadable: int = 0
-    lost: int = 0
-    flips: int = 0
-    harmless: int = 0
-    told: int = 0
-    silent: int = 0
-    lost_by_flip: int = 0
+#: What a writer and its reader lost: processes that were killed (``kills``), after how many of them
+#: nothing could be read (``unreadable``), the most finished samples that any of them ``lost``;
+#: flipped bits (``flips``), how many changed no sample (``harmless``), were ``told`` by the reader,
+#: or were not (``silent``), and the most samples that a flip cost where it was told
+#: (``lost_by_flip``).
+Losses = Counter[str]
 
 
 def killed(name: str, folder: Path, after: int) -> set[int]:
@@ -231,9 +214,9 @@ def kill(name: str, losses: Losses, times: int) -> None:
             finished = killed(name, Path(folder), lot.randrange(1, COUNT))
             texts, _ = read(name, Path(folder))
             intact = {number for number in finished if texts.get(number) == text(number)}
-            losses.kills += 1
-            losses.unreadable += not texts
-            losses.lost = max(losses.lost, len(finished) - len(intact))
+            losses["kills"] += 1
+            losses["unreadable"] += not texts
+            losses["lost"] = max(losses["lost"], len(finished) - len(intact))
 
 
 def flip(name: str, losses: Losses, times: int) -> None:
@@ -253,14 +236,14 @@ def flip(name: str, losses: Losses, times: int) -> None:
             path.write_bytes(after)
             texts, told = read(name, Path(folder))
             path.write_bytes(before)
-            losses.flips += 1
+            losses["flips"] += 1
             if told:
-                losses.told += 1
-                losses.lost_by_flip = max(losses.lost_by_flip, COUNT - len(texts))
+                losses["told"] += 1
+                losses["lost_by_flip"] = max(losses["lost_by_flip"], COUNT - len(texts))
             elif texts == whole:
-                losses.harmless += 1
+                losses["harmless"] += 1
             else:
-                losses.silent += 1
+                losses["silent"] += 1
 
 
 def main() -> None:
