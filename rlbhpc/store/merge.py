@@ -43,19 +43,6 @@ _BATCH: Final = 1 << 14
 _CHUNK: Final = 16 << 20
 
 
-class Twins(NamedTuple):
-    """Two samples that ought to differ."""
-
-    what: str
-    cell: Cell
-    samples: tuple[int, int]
-
-    def __str__(self) -> str:
-        a, b = self.samples
-        cell = self.cell
-        return f"{cell.problem} no. {a} and {b} (arm {cell.arm}, step {cell.step}): {self.what}"
-
-
 @dataclass(frozen=True)
 class Merging:
     """What :func:`merge` did.
@@ -67,7 +54,7 @@ class Merging:
 
     copied: tuple[Path, ...]
     added: int
-    twins: tuple[Twins, ...]
+    twins: tuple[str, ...]
     left_out: tuple[Path, ...]
     skipped: tuple[Skipped, ...]
 
@@ -94,7 +81,7 @@ def merge(into: Layout, source: Layout) -> Merging:
         for group in groups
     ]
     added = 0
-    twins: list[Twins] = []
+    twins: list[str] = []
     skipped: list[Skipped] = []
     for pair in pairs:
         _same_requests(pair, into, source)
@@ -166,7 +153,7 @@ def _more(count: int, what: str) -> str:
     return f", and {count - 1} more {what}{'s' * (count > 2)}" if count > 1 else ""
 
 
-def _twins(both: View) -> Iterator[Twins]:
+def _twins(both: View) -> Iterator[str]:
     """Find samples that share a seed, and responses that agree token by token."""
     keys = both.keys
     seeds = both.read(np.arange(both.count), ["seed"])["seed"].to_numpy()
@@ -178,12 +165,12 @@ def _twins(both: View) -> Iterator[Twins]:
         what = (
             f"the second ({rows[1]['problem']}, step {rows[1]['step']}) has the seed of the first"
         )
-        yield Twins(what, cell, (rows[0]["sample"], rows[1]["sample"]))
+        yield _pair(cell, rows[0]["sample"], rows[1]["sample"], what)
     for start in range(0, both.count, _BATCH):
         yield from _same_responses(both, np.arange(start, min(start + _BATCH, both.count)))
 
 
-def _same_responses(both: View, which: NDArray[np.intp]) -> Iterator[Twins]:
+def _same_responses(both: View, which: NDArray[np.intp]) -> Iterator[str]:
     columns = (*Cell._fields, "sample", "n_tokens", "logprob_sum", "text")
     table = both.read(which, columns)
     table = table.filter(pc.greater_equal(table["n_tokens"], _LONG))
@@ -200,7 +187,12 @@ def _same_responses(both: View, which: NDArray[np.intp]) -> Iterator[Twins]:
     for (*cell, _, _, _), alike in seen.items():
         if len(alike) > 1:
             what = f"{len(alike)} responses agree token by token"
-            yield Twins(what, Cell(*cell), (alike[0], alike[1]))
+            yield _pair(Cell(*cell), alike[0], alike[1], what)
+
+
+def _pair(cell: Cell, first: int, second: int, what: str) -> str:
+    place = f"(arm {cell.arm}, step {cell.step})"
+    return f"{cell.problem} no. {first} and {second} {place}: {what}"
 
 
 def _copy_group(pair: _Pair, into: Layout) -> Iterator[Path]:

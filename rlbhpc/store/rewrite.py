@@ -47,9 +47,7 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
     written = 0
     for unit in units(group.arm, rows.grid):
         tables = [
-            _judged(view.read(by_cell[cell]), judge, policy)
-            for cell in unit.cells
-            if cell in by_cell
+            _judged(view.read(by_cell[cell]), judge, policy) for cell in unit if cell in by_cell
         ]
         if rows_of_unit := sum(table.num_rows for table in tables):
             parts.write(into.parts(*group), tables, policy)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,13 +38,6 @@ _UNITS: Final = 256
 _BATCH_BYTES: Final = 64 << 20
 
 
-class Unit(NamedTuple):
-    """Problems at one step that share a part."""
-
-    step: int
-    cells: tuple[Cell, ...]
-
-
 @dataclass(frozen=True)
 class Sealing:
     """What a call of :func:`seal` did.
@@ -61,8 +54,8 @@ class Sealing:
     notes: tuple[Note, ...]
 
 
-def units(arm: str, grid: Grid) -> Iterator[Unit]:
-    """Cut a grid into units, in the order of its steps and problems."""
+def units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
+    """Cut a grid into units, problems at one step that share a part, in the grid's order."""
     total = len(grid.fingerprints) * grid.n
     rows = max(_UNIT_ROWS, -(-total // _UNITS))
     size = max(1, rows // max(1, grid.n))
@@ -74,7 +67,7 @@ def units(arm: str, grid: Grid) -> Iterator[Unit]:
                 if (step, problem) in grid.fingerprints
             )
             if cells:
-                yield Unit(step, cells)
+                yield cells
 
 
 def seal(
@@ -124,10 +117,10 @@ class _Sealer:
         made: list[Path] = []
         sealed = open_ = 0
         for unit in units(self._arm, self._grid):
-            rows = [self._asked(cell) for cell in unit.cells]
+            rows = [self._asked(cell) for cell in unit]
             if any(
                 len(of_cell) < self._grid.counts.get((cell.step, cell.problem), 0)
-                for cell, of_cell in zip(unit.cells, rows, strict=True)
+                for cell, of_cell in zip(unit, rows, strict=True)
             ):
                 open_ += 1
                 continue

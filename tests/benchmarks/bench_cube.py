@@ -177,9 +177,7 @@ def million(layout: Layout) -> Grid:
     words = np.array([f"token{i}" for i in range(500)])
     pool = [" ".join(rng.choice(words, 130)) for _ in range(256)]
     for unit in seal.units("base", grid):
-        groups = (
-            rows(unit.step, cell.problem, rates[cell.problem], n, pool, rng) for cell in unit.cells
-        )
+        groups = (rows(cell.step, cell.problem, rates[cell.problem], n, pool, rng) for cell in unit)
         parts.write(layout.parts("base", "made"), groups, "none")
     return grid
 

@@ -109,8 +109,7 @@ def test_twins_are_reported(here: Layout, there: Layout) -> None:
     twin = long(0, 1, "the same response")
     cousin = dataclasses.replace(right(0, 2), seed=right(0, 3).seed)
     made.journal(there, [twin, cousin], "two")
-    told = [str(twins) for twins in merge.merge(here, there).twins]
-    assert told == [
+    assert list(merge.merge(here, there).twins) == [
         "math/0 no. 2 and 3 (arm base, step 0): the second (math/0, step 0) has the seed of the "
         "first",
         "math/0 no. 0 and 1 (arm base, step 0): 2 responses agree token by token",

@@ -175,7 +175,7 @@ def test_units_cover_a_grid_once_and_are_few(monkeypatch: pytest.MonkeyPatch) ->
         cells = made.cells(range(problems), n, range(steps))
         units = list(seal.units(ARM, Grid("model").grown(cells)))
         assert len(units) <= most
-        assert [cell for unit in units for cell in unit.cells] == list(cells)
+        assert [cell for unit in units for cell in unit] == list(cells)
     cells = made.cells(range(10_000), 10_000)
     assert len(list(seal.units(ARM, Grid("model").grown(cells)))) <= 300
 
