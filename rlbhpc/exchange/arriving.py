@@ -23,6 +23,8 @@ from rlbhpc.verify.verdict import Status
 
 #: A problem at a step, and of each of its sample numbers the digest of the sample.
 Digests = dict[tuple[int, str], dict[int, int]]
+#: Samples and right ones by step and problem.
+Counts = dict[tuple[int, str], tuple[int, int]]
 
 # The cube has room for every number up to the largest: a slip of the pen must not fill the disk.
 _MAX_SAMPLE: Final = 1 << 22
@@ -61,28 +63,20 @@ class Target:
         return fingerprint({"imported": self.arm, "model": self.model})
 
 
-class ArrivingCounts:
-    """Counts of right responses by step and problem."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.cells: dict[tuple[int, str], tuple[int, int]] = {}
-
-    def take(self, path: Path, rows: Sequence[ImportedCounts]) -> None:
-        """Add the counts of a file; other counts of the same problem are refused."""
-        for row in rows:
-            cell = (row.step, self.target.problem(row.problem))
-            if max(row.n, abs(row.step)) >= _MAX_COUNT:
-                raise UserError(
-                    f"{path}: {row.problem!r} has n={row.n} at step {row.step}; allowed are less "
-                    f"than {_MAX_COUNT:,}"
-                )
-            first = self.cells.setdefault(cell, (row.n, row.c))
-            if first != (row.n, row.c):
-                raise UserError(
-                    f"{path}: {row.problem} at step {row.step} has counts {(row.n, row.c)} "
-                    f"here and {first} before; give each file an arm (--arm)"
-                )
+def take_counts(counts: Counts, target: Target, path: Path, row: ImportedCounts) -> None:
+    """Add the counts of a row; other counts of the same problem are refused."""
+    cell = (row.step, target.problem(row.problem))
+    if max(row.n, abs(row.step)) >= _MAX_COUNT:
+        raise UserError(
+            f"{path}: {row.problem!r} has n={row.n} at step {row.step}; allowed are less "
+            f"than {_MAX_COUNT:,}"
+        )
+    first = counts.setdefault(cell, (row.n, row.c))
+    if first != (row.n, row.c):
+        raise UserError(
+            f"{path}: {row.problem} at step {row.step} has counts {(row.n, row.c)} "
+            f"here and {first} before; give each file an arm (--arm)"
+        )
 
 
 class ArrivingSamples:

@@ -17,7 +17,7 @@ from typing import Final
 
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.arriving import ArrivingCounts, ArrivingSamples, Digests, Target
+from rlbhpc.exchange.arriving import ArrivingSamples, Counts, Digests, Target, take_counts
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
 from rlbhpc.exchange.formats.json_stream import ending, json_lines, opened
@@ -85,24 +85,26 @@ def import_files(
     judged_by = verifier.module.FINGERPRINT if verifier else "the file"
     origins = _origins(forms, judged_by)
     rejudged = _rejudged(layout, target, origins, judged_by)
-    counts = ArrivingCounts(target)
+    counts: Counts = {}
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
         samples = ArrivingSamples(target, *_stored(layout, target), scratch, rejudged)
         for path, form in forms.items():
             rows = _rows(path, form, metric)
             while batch := list(itertools.islice(rows, _BATCH)):
-                counts.take(path, [row for row in batch if isinstance(row, ImportedCounts)])
+                for row in batch:
+                    if isinstance(row, ImportedCounts):
+                        take_counts(counts, target, path, row)
                 responses = [row for row in batch if isinstance(row, Imported)]
                 samples.take(path, _judged(path, form, responses, target, verifier))
         new_counts = 0
-        if counts.cells:
+        if counts:
             arm, problem_set, model = target.arm, target.problem_set, target.model
-            new_counts = tables.put_counts(layout, arm, problem_set, model, counts.cells)
+            new_counts = tables.put_counts(layout, arm, problem_set, model, counts)
         # A plan that was lost is written again: without it the cube stays as it is.
         if samples.new or (samples.known and _plan(layout, target) is None):
             _reject_copies(origins)
             _store(layout, samples, origins)
-    already = samples.known + len(counts.cells) - new_counts
+    already = samples.known + len(counts) - new_counts
     error = verifier.tally.last_error if verifier else ""
     twins = _twins(layout, target)
     absent = samples.absent()
