@@ -20,8 +20,8 @@ from scipy import special
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.crossings import Crossing, crossing
 from rlbhpc.stats.curve import as_sizes
-from rlbhpc.stats.interval import PROB, Interval, Target
-from rlbhpc.stats.paired import carriers, paired_error, paired_interval
+from rlbhpc.stats.interval import PROB, Interval
+from rlbhpc.stats.paired import around, carriers, paired_error, paired_interval
 from rlbhpc.stats.weights import ProblemWeights
 
 #: The K of the study.
@@ -173,15 +173,8 @@ def _band(
     level = special.ndtr(critical)
     critical = float(special.stdtrit(max(weights.units - 1, 1), level))
     half = critical * paired_error(differences, weights, 1.0)
-    return Interval(
-        mean,
-        np.maximum(mean - half, -1.0),
-        np.minimum(mean + half, 1.0),
-        Target.POPULATION,
-        "paired problem bootstrap, sup-t with two pseudo-problems",
-        prob,
-        np.asarray(weights.units >= 20),
-    )
+    method = "paired problem bootstrap, sup-t with two pseudo-problems"
+    return around(mean, half, method, prob, np.asarray(weights.units >= 20))
 
 
 def _sign_flip_p(differences: NDArray[np.float64], weights: ProblemWeights) -> float:

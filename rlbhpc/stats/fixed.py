@@ -179,7 +179,6 @@ def beta_bounds(
 def _envelope(
     counts: Counts, priors: Sequence[RatePrior], k: NDArray[np.int64], prob: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Outer bounds of the posteriors."""
     lower, upper = zip(
         *(beta_bounds(*posterior_curve(counts, prior, k), prob) for prior in priors), strict=True
     )

@@ -98,6 +98,21 @@ class Interval:
         return f"{self.estimate:.3f} [{self.lower:.3f}, {self.upper:.3f}]{mark}"
 
 
+def percentile_interval(
+    estimate: ArrayLike,
+    draws: NDArray[np.float64],
+    prob: float,
+    method: str,
+    sound: ArrayLike,
+    notes: tuple[str, ...] = (),
+) -> Interval:
+    """Population interval with equal tails of draws (first axis), which holds the estimate."""
+    point = np.asarray(estimate, np.float64)
+    lower, upper = np.quantile(draws, [(1 - check_prob(prob)) / 2, (1 + prob) / 2], axis=0)
+    ends = np.fmin(lower, point), np.fmax(upper, point)
+    return Interval(point, *ends, Target.POPULATION, method, prob, np.asarray(sound), notes)
+
+
 def check_prob(prob: float) -> float:
     """Refuse a probability that no interval has."""
     if not 0 < prob < 1:

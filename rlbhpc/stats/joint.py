@@ -75,16 +75,15 @@ class Joint:
     problems.
     """
 
-    def __init__(self, base: Counts, trained: Counts, k: int, factor: float = FACTOR) -> None:
-        """Put the counts on the grid.
+    def __init__(self, base: Counts, trained: Counts, k: int) -> None:
+        """Put the counts of the same problems on the grid.
 
-        ``base, trained``: counts of the same problems. ``k``: samples within which a problem must
-        be solvable to be lost or gained. ``factor``: how many times the samples a lost problem
-        needs at least.
+        ``k``: samples within which a problem must be solvable to be lost or gained.
         """
         most = max(int(base.n.max()), int(trained.n.max()), k)
-        edges = _edges(k, most, factor * _GUARD)
-        self.rates = _middles(edges)
+        edges = _edges(k, most)
+        middle = np.sqrt(edges[1:] * edges[:-1])
+        self.rates = np.concatenate([[0.0], -np.expm1(-middle), [1.0]])
         rows, self.row, self.times = np.unique(
             np.stack([base.n, base.c, trained.n, trained.c]),
             axis=1,
@@ -165,17 +164,11 @@ def _held(
     return np.asarray(mass * scale)
 
 
-def _edges(k: int, most: int, factor: float) -> NDArray[np.float64]:
-    """Edges of the bins of hazards, from 1/(factor k) to where a failure is never seen."""
-    step = np.log(factor) / _STEPS
+def _edges(k: int, most: int) -> NDArray[np.float64]:
+    """Edges of the bins of hazards, from far below 1/k to where a failure is never seen."""
+    step = np.log(FACTOR * _GUARD) / _STEPS
     top = max(int(np.ceil(np.log(np.log(4.0 * most) * k) / step)), _SOLVED + 1)
     return np.asarray(np.exp(step * np.arange(-_STEPS, top + 1)) / k)
-
-
-def _middles(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rates in the middle of the bins, between rate 0 and rate 1."""
-    middle = np.sqrt(edges[1:] * edges[:-1])
-    return np.concatenate([[0.0], -np.expm1(-middle), [1.0]])
 
 
 def _likelihood(

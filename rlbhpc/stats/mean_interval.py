@@ -43,16 +43,8 @@ def mean_interval(
     error = weights.standard_error(values)
     lower, upper, trials = effective_beta(mean, error, weights.units, check_prob(prob))
     sound, notes = _soundness(values, mean, trials, weights.units)
-    return Interval(
-        mean,
-        lower,
-        upper,
-        Target.POPULATION,
-        f"{method}, effective-size Beta",
-        prob,
-        sound,
-        notes,
-    )
+    named = f"{method}, effective-size Beta"
+    return Interval(mean, lower, upper, Target.POPULATION, named, prob, sound, notes)
 
 
 def effective_beta(

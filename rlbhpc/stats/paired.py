@@ -53,16 +53,20 @@ def paired_interval(
     mean = differences.mean(axis=0)
     sound = np.broadcast_to(weights.units >= _MIN_UNITS, mean.shape) & (carried >= 4)
     notes = () if (carried >= FEW).all() else (_FEW_NOTE,)
-    return Interval(
-        mean,
-        np.maximum(mean - half, -1.0),
-        np.minimum(mean + half, 1.0),
-        Target.POPULATION,
-        "paired problem bootstrap, Student t",
-        prob,
-        sound,
-        notes,
-    )
+    return around(mean, half, "paired problem bootstrap, Student t", prob, sound, notes)
+
+
+def around(
+    mean: NDArray[np.float64],
+    half: NDArray[np.float64],
+    method: str,
+    prob: float,
+    sound: NDArray[np.bool_],
+    notes: tuple[str, ...] = (),
+) -> Interval:
+    """Put a half width on both sides of a difference of rates, which lies within [−1, 1]."""
+    ends = np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
+    return Interval(mean, *ends, Target.POPULATION, method, prob, sound, notes)
 
 
 def paired_error(

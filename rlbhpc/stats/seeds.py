@@ -54,11 +54,6 @@ def spread(differences: NDArray[np.float64]) -> Spread:
     )
 
 
-def stacked(base: Counts, seeds: Sequence[Counts]) -> tuple[Counts, Counts]:
-    """Lay the trainings under each other, the base beside each: rows are seeds × problems."""
-    return _under_each_other([base] * len(seeds)), _under_each_other(seeds)
-
-
 def _under_each_other(arms: Sequence[Counts]) -> Counts:
     names = ("n", "c", "stop_after", "n_max")
     n, c, stop_after, n_max = (np.concatenate([getattr(a, name) for a in arms]) for name in names)
@@ -79,8 +74,9 @@ def seeds_curve(
     ``rng, replicates``: of the bootstrap, which takes whole problems. ``k, prob``: as for one
     training.
     """
-    ours, theirs = stacked(base, seeds)
     number, problems = len(seeds), len(base)
+    # Rows are seeds × problems.
+    ours, theirs = _under_each_other([base] * number), _under_each_other(seeds)
     clusters = np.tile(np.arange(problems), number)
     weights = ProblemWeights.draw(len(ours), rng, replicates, clusters)
     curve = difference_curve(ours, theirs, weights, k, prob)
@@ -126,7 +122,6 @@ def seed_variance(table: NDArray[np.float64], prob: float = PROB) -> NDArray[np.
 def _mean_squares(
     table: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Mean squares of problems, seeds and the rest of ``[seed, problem, k]``."""
     seeds, problems = table.shape[:2]
     mean = table.mean(axis=(0, 1))
     of_problem, of_seed = table.mean(axis=0), table.mean(axis=1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.binomial import jeffreys
-from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
+from rlbhpc.stats.interval import PROB, Interval, percentile_interval
 
 # Draws of the Dirichlet posterior; the bounds are then stable to two digits.
 _DRAWS: Final = 20_000
@@ -59,7 +59,6 @@ def support_intervals(
     which SRR and NDR are the Beta margins.
     """
     points = support_metrics(preserved, expanded, shrunk)
-    tails = [(1 - check_prob(prob)) / 2, (1 + prob) / 2]
     cells = np.asarray([preserved, expanded, shrunk])
     draws = _metrics(rng.dirichlet(cells + 0.5, _DRAWS).T)
     intervals = {
@@ -67,19 +66,10 @@ def support_intervals(
         "ndr": jeffreys(expanded, preserved + expanded, prob),
     }
     for name, drawn in (("sds", draws[2]), ("nscr", draws[3])):
-        point = getattr(points, name)
-        lower, upper = np.quantile(drawn, tails)
         few = min(expanded, preserved) if name == "sds" else expanded + shrunk
-        sound = few >= 5
-        intervals[name] = Interval(
-            np.asarray(point),
-            np.asarray(np.fmin(lower, point)),
-            np.asarray(np.fmax(upper, point)),
-            Target.POPULATION,
-            "Dirichlet posterior",
-            prob,
-            np.asarray(sound),
-            () if sound else ("fewer than five problems decide this value",),
+        notes = () if few >= 5 else ("fewer than five problems decide this value",)
+        intervals[name] = percentile_interval(
+            getattr(points, name), drawn, prob, "Dirichlet posterior", few >= 5, notes
         )
     return intervals
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
-from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
+from rlbhpc.stats.interval import PROB, Interval, percentile_interval
 from rlbhpc.stats.weights import ProblemWeights
 
 
@@ -58,18 +58,13 @@ def envelope(
     values = np.stack([by_temperature[t].pass_at_k(sizes) for t in temperatures.tolist()], axis=1)
     mean = values.mean(axis=0)
     best = mean.argmax(axis=0)
-    estimate = mean.max(axis=0)
     replicates = weights.means(values).max(axis=1)
-    tails = [(1 - check_prob(prob)) / 2, (1 + prob) / 2]
-    lower, upper = np.quantile(replicates, tails, axis=0)
-    interval = Interval(
-        estimate,
-        np.fmin(lower, estimate),
-        np.fmax(upper, estimate),
-        Target.POPULATION,
-        "problem bootstrap, percentile, temperature chosen in each replicate",
+    interval = percentile_interval(
+        mean.max(axis=0),
+        replicates,
         prob,
-        np.asarray(weights.units >= 50),
+        "problem bootstrap, percentile, temperature chosen in each replicate",
+        weights.units >= 50,
         () if weights.units >= 50 else ("percentiles of fewer than 50 problems are too short",),
     )
     return Envelope(sizes, interval, temperatures[best], replicates)
@@ -79,16 +74,11 @@ def envelope_difference(base: Envelope, trained: Envelope, prob: float = PROB) -
     """Trained minus base envelope, paired over problems, pointwise in k."""
     if base.replicates.shape != trained.replicates.shape or (base.k != trained.k).any():
         raise UserError("envelopes differ in k or in bootstrap weights; draw both with the same")
-    estimate = trained.interval.estimate - base.interval.estimate
-    tails = [(1 - check_prob(prob)) / 2, (1 + prob) / 2]
-    lower, upper = np.quantile(trained.replicates - base.replicates, tails, axis=0)
-    return Interval(
-        estimate,
-        np.fmin(lower, estimate),
-        np.fmax(upper, estimate),
-        Target.POPULATION,
-        "paired problem bootstrap, percentile, temperatures chosen in each replicate",
+    return percentile_interval(
+        trained.interval.estimate - base.interval.estimate,
+        trained.replicates - base.replicates,
         prob,
+        "paired problem bootstrap, percentile, temperatures chosen in each replicate",
         base.interval.sound & trained.interval.sound,
     )
 

@@ -181,7 +181,6 @@ def _reach(data: xr.Dataset) -> int:
 
 
 def _rows(data: xr.Dataset) -> Iterator[tuple[dict[Hashable, int], Counts]]:
-    """Walk through the counts over problems at every position of the other dimensions."""
     if "n" not in data or PROBLEM not in data["n"].dims:
         raise UserError(f"counts need a variable 'n' over {PROBLEM!r}; take the counts first")
     rest = {dim: size for dim, size in data["n"].sizes.items() if dim != PROBLEM}

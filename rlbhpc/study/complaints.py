@@ -94,7 +94,6 @@ def _locate(
 
 
 def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type[Entry]) -> str:
-    """Say what is wrong, in words."""
     kind, last = detail["type"], detail["loc"][-1] if detail["loc"] else ""
     if kind == "extra_forbidden":
         keys = _siblings(detail["loc"], schema)
@@ -118,7 +117,6 @@ def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type
 
 
 def _siblings(loc: tuple[int | str, ...], schema: type[Entry]) -> list[str]:
-    """Return the keys that are known where an unknown one stands."""
     shape: Shape | None = Shape(schema)
     for step in loc[:-1]:
         shape = (shape.item if isinstance(step, int) else shape.below(step)) if shape else None
@@ -128,7 +126,6 @@ def _siblings(loc: tuple[int | str, ...], schema: type[Entry]) -> list[str]:
 
 
 def _hint(value: Any, shape: Shape | None) -> str:
-    """Say what the user probably wants to write instead."""
     if shape is None:
         return ""
     if shape.core is str and isinstance(value, int | float | bool):

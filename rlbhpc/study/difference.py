@@ -150,7 +150,6 @@ def _problem_changes(
 
 
 def _places(study: Study) -> dict[tuple[str, str, int], None]:
-    """Every (arm, set, step) that a study asks for, in order."""
     return {
         (arm.name, set_name, step): None
         for arm in study.arms.values()
@@ -169,7 +168,6 @@ def _blocks(old: Study, new: Study) -> Iterator[BlockChange]:
 
 
 def _block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockChange:
-    """Compare the requests of one block, problem by problem."""
     stored = set(old.problem_ids(set_name))
     ids = new.problem_ids(set_name)
     valid, because = 0, dict[str, None]()
@@ -187,6 +185,5 @@ def _block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockC
 
 
 def _reason(key: str) -> str:
-    """What a key of a request is called in a message."""
     words = {"model": "other model content", "prompt": "other prompt", "problem": "other problem"}
     return words.get(key, f"other {key}")

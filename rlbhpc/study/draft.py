@@ -213,7 +213,6 @@ def _model(name: str, source: ModelSource, folder: Path) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A path as YAML takes it."""
     plain = re.fullmatch(r"[A-Za-z0-9_./+-]+", text)
     return text if plain else "'" + text.replace("'", "''") + "'"
 

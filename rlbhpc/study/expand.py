@@ -106,7 +106,6 @@ def _sweep_seeds(tree: Node) -> Node:
 
 
 def _anchor_paths(node: Node, shape: Shape) -> Node:
-    """Return the tree with its paths made absolute."""
     if isinstance(node.value, dict):
         value: Any = {
             _anchored(key, child): _anchor_paths(child, shape.below(key) or _FREE)
@@ -275,7 +274,6 @@ def _members(node: Node, shape: Shape, families: Families) -> list[Member]:
 
 
 def _named(member: Member, path: Path, node: Node) -> Choice:
-    """Return the choice of one member of a swept name."""
     return Choice(member.ending, {path: replace(node, value=member.name)})
 
 
@@ -296,7 +294,6 @@ def _together(axes: Sequence[tuple[bool, list[Choice]]]) -> list[list[Choice]]:
 
 
 def _with(node: Node, path: Path, value: Node) -> Node:
-    """Return the tree with one value put in."""
     if not path:
         return value
     entries = dict(node.entries)

@@ -12,7 +12,7 @@ from typing import Final
 from rlbhpc.errors import UserError
 from rlbhpc.study.fields import NAME_PATTERN, Shape
 from rlbhpc.study.schema import StudyFile
-from rlbhpc.study.tree import MAX_DEPTH, Node, is_file, joined, parse, read_tree, shown
+from rlbhpc.study.tree import MAX_DEPTH, Node, is_file, moved, parse, read_tree, shown
 
 MAX_INCLUDES: Final = 32
 COMMAND_LINE: Final = "--set"
@@ -61,7 +61,6 @@ def local_path(node: Node) -> Path:
 
 
 def _with_includes(path: Path, chain: tuple[Path, ...], count: list[int]) -> Node:
-    """One file over everything that it includes."""
     count[0] += 1
     tree = read_tree(path)
     if not isinstance(tree.value, dict):
@@ -139,7 +138,7 @@ def _override(tree: Node, text: str) -> Node:
             node = parse(value, COMMAND_LINE, line=0)
         except UserError as error:
             raise UserError(f"{COMMAND_LINE} {shown(key)}: {error}") from None
-    node = _rekeyed(node, ".".join(path))
+    node = moved(node, ".".join(path))
     for i in reversed(range(len(path))):
         node = Node({path[i]: node}, COMMAND_LINE, 0, ".".join(path[:i]))
     _refuse_descent(tree, path)
@@ -178,13 +177,3 @@ def _split(tree: Node, key: str) -> list[str]:
         node = node.entries.get(step, Node({}, COMMAND_LINE, 0, step))
         words = words[take:]
     return path
-
-
-def _rekeyed(node: Node, key: str) -> Node:
-    """Return the tree with its key paths beginning at ``key``."""
-    value = node.value
-    if isinstance(value, dict):
-        value = {name: _rekeyed(child, joined(key, name)) for name, child in value.items()}
-    elif isinstance(value, list):
-        value = [_rekeyed(child, f"{key}[{i}]") for i, child in enumerate(value)]
-    return replace(node, value=value, key=key)

@@ -112,7 +112,6 @@ def references(node: Node, shape: Shape) -> Iterator[tuple[Node, str]]:
 
 
 def _check_references(tree: Node) -> None:
-    """Refuse the name of something that is not there."""
     allowed_names: dict[str, Sequence[str]] = {
         section: list(tree.entries[section].entries)
         for section in ("models", "problem_sets", "recipes", "arms")
@@ -226,7 +225,6 @@ def _problem_hashes(
 
 
 def _digests(tree: Node, study: Study) -> dict[str, dict[int, str]]:
-    """Content digest of every model at every step that can be asked for."""
     digests, digest_of = Digests(study), {}
     for name, node in tree.entries["models"].entries.items():
         with _placed(node):
@@ -235,7 +233,6 @@ def _digests(tree: Node, study: Study) -> dict[str, dict[int, str]]:
 
 
 def _text_digests(tree: Node) -> dict[str, str]:
-    """Content digests of the files of texts that recipes and scores name."""
     digests = {}
     for section in ("recipes", "scores"):
         for entry in tree.entries[section].entries.values() if section in tree.entries else ():
@@ -266,7 +263,6 @@ def _check_training(tree: Node, file: StudyFile) -> None:
 
 
 def _check_steps(tree: Node, study: Study) -> None:
-    """Refuse steps that a model does not have."""
     for name, entry in study.file.arms.items():
         have = study.steps(entry.model)
         for index, step in enumerate(entry.steps or []):
@@ -280,7 +276,6 @@ def _check_steps(tree: Node, study: Study) -> None:
 
 
 def _check_folders(tree: Node, study: Study) -> None:
-    """Refuse a checkpoint that is not there."""
     for name, entry in study.models.items():
         if entry.path is None:
             continue

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -86,6 +86,18 @@ class Node:
 def joined(parent: str, key: str) -> str:
     """Key path of a child."""
     return f"{parent}.{key}" if parent else key
+
+
+def moved(node: Node, key: str, count: Callable[[Node], None] | None = None) -> Node:
+    """Return a copy whose key paths begin at ``key``; ``count`` is first told of each node."""
+    if count is not None:
+        count(node)
+    value = node.value
+    if isinstance(value, dict):
+        value = {name: moved(child, joined(key, name), count) for name, child in value.items()}
+    elif isinstance(value, list):
+        value = [moved(child, f"{key}[{i}]", count) for i, child in enumerate(value)]
+    return replace(node, value=value, key=key)
 
 
 def status_of(path: Path) -> os.stat_result | None:
@@ -218,17 +230,7 @@ class _Composer:
         """Return a copy of what the anchor stands for, with the key path of the place of use."""
         if event.anchor not in self.anchors:
             here.fail(f"*{event.anchor} stands for no value that is complete before this line")
-        return self.moved(self.anchors[event.anchor], here.key)
-
-    def moved(self, node: Node, key: str) -> Node:
-        """Return a copy under another key path; each copy counts."""
-        self.count(node)
-        value = node.value
-        if isinstance(value, dict):
-            value = {name: self.moved(child, joined(key, name)) for name, child in value.items()}
-        elif isinstance(value, list):
-            value = [self.moved(child, f"{key}[{i}]") for i, child in enumerate(value)]
-        return replace(node, value=value, key=key)
+        return moved(self.anchors[event.anchor], here.key, self.count)
 
     def sequence(self, key: str, depth: int) -> list[Node]:
         """Return the items up to the end of the sequence."""
@@ -268,7 +270,7 @@ class _Composer:
             if not isinstance(source.value, dict):
                 source.fail("`<<` takes a mapping, or a list of mappings")
             for name, node in source.value.items():
-                merged.setdefault(name, self.moved(node, joined(key, name)))
+                merged.setdefault(name, moved(node, joined(key, name), self.count))
         return merged
 
 

@@ -90,7 +90,6 @@ def _refuse_images(study: Study, score: str, arm: str) -> None:
 
 
 def _slug(study: Study, request: ScoreRequest) -> str:
-    """Name of a file of texts among the results."""
 
     def slug(file: str) -> str:
         return re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(file).stem).strip("-") or TEXTS

@@ -151,7 +151,6 @@ def mean_entropy(
 
 
 def _with_engine(study: Study, arm: str, work: Callable[[Engine], T]) -> T:
-    """Do some work with the last checkpoint of an arm loaded."""
     entry = study.arms[arm]
     engine = load_engine(study, study.engine(arm), entry.model, entry.steps[-1])
     try:

@@ -107,7 +107,6 @@ class Plan:
 
     @cached_property
     def _lines(self) -> list[bytes]:
-        """The lines of the plan's file."""
         shards = [_json(vars(shard)) for shard in self.shards]
         head = {"study": self.study, "lines": [[len(line), _digest(line)] for line in shards]}
         return [_json(head), *shards]
