@@ -22,9 +22,8 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import k_grid
 from rlbhpc.stats.fixed import (
     LEAST_EFFECTIVE,
-    beta_bounds,
     effective_under,
-    posterior_curve,
+    posterior_bounds,
     supported,
     undecided,
 )
@@ -176,8 +175,7 @@ def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0
 
 
 def _posterior(counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: float) -> Interval:
-    mean, variance = posterior_curve(counts, prior, k)
-    lower, upper = beta_bounds(mean, variance, check_prob(prob))
+    mean, lower, upper = posterior_bounds(counts, prior, k, check_prob(prob))
     return Interval(
         mean,
         np.fmin(lower, mean),

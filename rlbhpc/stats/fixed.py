@@ -78,7 +78,8 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     if model_based.any():
         priors = [fit_prior(counts, zeros) for zeros in (False, True)]
         fitted = supported(counts, priors)
-        low, high = _envelope(counts, priors, sizes[model_based], prob)
+        bounds = [posterior_bounds(counts, p, sizes[model_based], prob)[1:] for p in priors]
+        low, high = np.min(bounds, axis=0)[0], np.max(bounds, axis=0)[1]
         carried[model_based] = effective_under(counts, priors, sizes[model_based])
         inside = estimate[model_based]
         lower[model_based] = np.where(np.isnan(inside), np.nan, np.fmin(low, inside))
@@ -123,15 +124,23 @@ def _effective(variances: NDArray[np.float64], times: NDArray[np.int64]) -> NDAr
     return np.asarray((times @ variances) ** 2 / np.where(squares > 0, squares, 1))
 
 
-def posterior_curve(
-    counts: Counts, prior: RatePrior, k: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and variance of pass@k over these problems under a fitted prior, at any k."""
-    sizes = np.asarray(k, np.float64)
+def posterior_bounds(
+    counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean pass@k over these problems under a fitted prior, at any k, and its bounds.
+
+    They are those of the Beta distribution with these moments: a mean of rates stays in [0, 1].
+    """
+    sizes = k.astype(np.float64)
     mean, variances = _posterior(counts, prior, sizes)
     slope = gradient(prior, counts, sizes)
     fitted = np.einsum("ik,ij,jk->k", slope, prior.covariance, slope)
-    return mean, variances.sum(axis=0) / len(counts) ** 2 + np.maximum(fitted, 0)
+    variance = variances.sum(axis=0) / len(counts) ** 2 + np.maximum(fitted, 0)
+    centre = np.clip(mean, 1e-9, 1 - 1e-9)
+    size = np.maximum(centre * (1 - centre) / np.maximum(variance, 1e-14) - 1, 0.1)
+    tail = (1 - prob) / 2
+    a, b = centre * size, (1 - centre) * size
+    return mean, special.betaincinv(a, b, tail), special.betaincinv(a, b, 1 - tail)
 
 
 def supported(counts: Counts, priors: Sequence[RatePrior]) -> bool:
@@ -163,23 +172,3 @@ def _posterior(
     n, c = counts.n[:, None], counts.c[:, None]
     first, second = prior.fail(n, c, k), prior.fail(n, c, 2 * k)
     return 1 - first.mean(axis=0), np.maximum(second - first**2, 0)
-
-
-def beta_bounds(
-    mean: NDArray[np.float64], variance: NDArray[np.float64], prob: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds of the Beta distribution with these moments: a mean of rates stays in [0, 1]."""
-    centre = np.clip(mean, 1e-9, 1 - 1e-9)
-    size = np.maximum(centre * (1 - centre) / np.maximum(variance, 1e-14) - 1, 0.1)
-    tail = (1 - prob) / 2
-    a, b = centre * size, (1 - centre) * size
-    return special.betaincinv(a, b, tail), special.betaincinv(a, b, 1 - tail)
-
-
-def _envelope(
-    counts: Counts, priors: Sequence[RatePrior], k: NDArray[np.int64], prob: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    lower, upper = zip(
-        *(beta_bounds(*posterior_curve(counts, prior, k), prob) for prior in priors), strict=True
-    )
-    return np.min(lower, axis=0), np.max(upper, axis=0)

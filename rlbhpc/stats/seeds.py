@@ -54,6 +54,11 @@ def spread(differences: NDArray[np.float64]) -> Spread:
     )
 
 
+def stacked(base: Counts, seeds: Sequence[Counts]) -> tuple[Counts, Counts]:
+    """Lay the trainings under each other, the base beside each: rows are seeds × problems."""
+    return _under_each_other([base] * len(seeds)), _under_each_other(seeds)
+
+
 def _under_each_other(arms: Sequence[Counts]) -> Counts:
     names = ("n", "c", "stop_after", "n_max")
     n, c, stop_after, n_max = (np.concatenate([getattr(a, name) for a in arms]) for name in names)
@@ -74,9 +79,8 @@ def seeds_curve(
     ``rng, replicates``: of the bootstrap, which takes whole problems. ``k, prob``: as for one
     training.
     """
+    ours, theirs = stacked(base, seeds)
     number, problems = len(seeds), len(base)
-    # Rows are seeds × problems.
-    ours, theirs = _under_each_other([base] * number), _under_each_other(seeds)
     clusters = np.tile(np.arange(problems), number)
     weights = ProblemWeights.draw(len(ours), rng, replicates, clusters)
     curve = difference_curve(ours, theirs, weights, k, prob)

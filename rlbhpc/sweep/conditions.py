@@ -69,7 +69,12 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
             requested += [Condition(name, source, TEXTS, 0, model, step) for step in steps]
             continue
         arm = study.arms[request.responses]
-        _refuse_images(study, name, arm.name)
+        for set_name in study.sets(arm.name):
+            if problem := study.first_shown(set_name):
+                raise UserError(
+                    f"scores.{name}: {problem} has images, and answers are scored by their text "
+                    "alone; name `responses` of an arm without images"
+                )
         requested += [
             Condition(name, arm.name, set_name, step, model, scorer_step)
             for set_name in study.sets(arm.name)
@@ -78,15 +83,6 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
             if arm.model != model or step == scorer_step
         ]
     return requested
-
-
-def _refuse_images(study: Study, score: str, arm: str) -> None:
-    for set_name in study.sets(arm):
-        if problem := study.first_shown(set_name):
-            raise UserError(
-                f"scores.{score}: {problem} has images, and answers are scored by their text "
-                "alone; name `responses` of an arm without images"
-            )
 
 
 def _slug(study: Study, request: ScoreRequest) -> str:
