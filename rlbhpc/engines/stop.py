@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -47,3 +51,18 @@ class StopText:
         text = self.tokens.decode(ids[:-1] if is_stopped else ids)
         starts = [start for start in map(text.find, self.stop) if start >= 0]
         return (text[: min(starts)], True) if starts else (text, False)
+
+    def complete(
+        self,
+        request: Request,
+        token_ids: NDArray[np.int32],
+        logprobs: NDArray[np.float32],
+        entropies: NDArray[np.float32],
+    ) -> Completion:
+        """Make a finished response of what was sampled: its text, and why it ended."""
+        text, cut = self.cut(token_ids.tolist())
+        if cut:
+            finish = Finish.STOP_STRING
+        else:
+            finish = Finish.EOS if int(token_ids[-1]) in self.ends else Finish.LENGTH
+        return Completion(request.tag, token_ids, logprobs, entropies, text, finish)

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from rlbhpc.engines.engine import make_engine
-from rlbhpc.engines.hf import decode
-from rlbhpc.engines.hf.decode import Layer, Shape, Step
-from rlbhpc.engines.hf.lean import LeanBackend
+from rlbhpc.engines.hf import lean
+from rlbhpc.engines.hf.lean import Layer, LeanBackend, Shape, Step
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -25,7 +24,7 @@ ROWS, DIM, COLUMNS, SIZE = 32, 16, 48, 64
 
 
 def test_processors_decode_without_the_interpreter() -> None:
-    assert isinstance(decode.decode_on_processors, torch.jit.ScriptFunction)
+    assert isinstance(lean.decode_on_processors, torch.jit.ScriptFunction)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
@@ -65,7 +64,7 @@ def test_what_runs_on_processors_is_what_is_written(
         )
         hidden, *slots = some(rows, SIZE), *(some(ROWS, kv_heads, COLUMNS, DIM) for _ in range(2))
         results = []
-        for run in (decode.decode, decode.decode_on_processors):
+        for run in (lean.decode, lean.decode_on_processors):
             inputs = [x.clone() for x in (hidden, *slots)]
             with torch.inference_mode():
                 out = run(inputs[0], layer, shape, step, inputs[1], inputs[2])

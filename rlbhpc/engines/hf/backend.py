@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -20,11 +21,12 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlbhpc.engines.completion import Request
-from rlbhpc.engines.hf.slots import Layers, Window, as_cache, prefix_layers
+from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.hf.slots import Layers, Window, as_cache, prefix_layers, round_up
 from rlbhpc.errors import UserError
 
 ATTENTION = "rlbhpc"
-# Model types whose images can be shown; see hf/vision.py.
+# Model types whose images can be shown: the Qwen2-VL family.
 SEEING = {"qwen2_vl", "qwen2_5_vl"}
 
 
@@ -63,14 +65,12 @@ def _attention(
         out = attend(query[:, :, 0], key, value, mask, scale)
         return out[:, None], None
     out = scaled_dot_product_attention(
-        query,
-        key,
-        value,
+        query, key, value,
         attn_mask=attention_mask,
         is_causal=attention_mask is None and query.shape[2] > 1,
         scale=scale,
         enable_gqa=key.shape[1] != query.shape[1],
-    )
+    )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -87,10 +87,9 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     # A vision tower looks both ways, which PyTorch's own attention does.
     per_part = {"text_config": attention, "vision_config": "sdpa"}
     try:
+        implementation = per_part if config.model_type in SEEING else attention
         module = model_kind(config).from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation=per_part if config.model_type in SEEING else attention,
+            folder, dtype=dtype, attn_implementation=implementation
         )
     except (OSError, ValueError) as error:
         raise UserError(
@@ -137,11 +136,17 @@ def copy_weights(module: Any, weights: Path | Iterable[tuple[str, torch.Tensor]]
 
 
 class Backend:
-    """Any causal model through its transformers module."""
+    """Any causal model through its transformers module.
+
+    Positions of a prompt with images run in three directions over each (:mod:`.sight`). Behind it
+    they are plain again, but lower than the column by a *shift* that belongs to the prompt; a
+    decoding step needs nothing else of the images.
+    """
 
     def __init__(self, module: Any) -> None:
         self.module = module
         self.config = module.config.get_text_config()
+        self.sight = Sight(module.name_or_path) if module.config.model_type in SEEING else None
         self._head = _head(module)
         self.near = near_sight(self.config)
         parameter = next(module.parameters())
@@ -149,27 +154,41 @@ class Backend:
 
     def expand(self, request: Request) -> Request:
         """Give each image of a request as many tokens as the model sees of it."""
+        if self.sight is not None:
+            ids = self.sight.expand(request.prompt_ids, request.images)
+            return replace(request, prompt_ids=ids)
         if request.images:
-            raise self._unseeing()
+            raise UserError(
+                f"the hf engine shows images to {', '.join(sorted(SEEING))} models, not to "
+                f"{self.module.config.model_type}; use the vllm engine"
+            )
         return request
 
     def prefill_shown(
         self, ids: tuple[int, ...], images: tuple[bytes, ...]
     ) -> tuple[torch.Tensor, Layers, int]:
         """Run one expanded prompt with its images: hidden states, cache and shift."""
-        raise self._unseeing()
-
-    def _unseeing(self) -> UserError:
-        return UserError(
-            f"the hf engine shows images to {', '.join(sorted(SEEING))} models, not to "
-            f"{self.module.config.model_type}; use the vllm engine"
+        assert self.sight is not None
+        pixels, grids = self.sight.pixels(images)
+        padded = torch.zeros((1, round_up(len(ids))), dtype=torch.long, device=self.device)
+        padded[0, : len(ids)] = torch.tensor(ids)
+        kinds = (padded == self.sight.mark).int()
+        positions, deltas = self.module.base_model.get_rope_index(
+            padded, mm_token_type_ids=kinds, image_grid_thw=grids
         )
+        hidden, layers = self.prefill(
+            padded,
+            position_ids=positions,
+            pixel_values=pixels.to(self.device, self.dtype),
+            image_grid_thw=grids.to(self.device),
+        )
+        return hidden, layers, int(deltas[0])
 
-    def prefill(self, ids: torch.Tensor) -> tuple[torch.Tensor, Layers]:
+    def prefill(self, ids: torch.Tensor, **shown: torch.Tensor) -> tuple[torch.Tensor, Layers]:
         """Run right-padded prompts ``[n, length]``: hidden states ``[n, length, d]`` and cache."""
         cache = DynamicCache()
         hidden = self.module.base_model(
-            input_ids=ids, past_key_values=cache, use_cache=True
+            input_ids=ids, past_key_values=cache, use_cache=True, **shown
         ).last_hidden_state
         return hidden, prefix_layers(cache)
 
@@ -191,6 +210,8 @@ class Backend:
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of hidden states."""
+        if self.sight is not None:  # a plain linear output layer
+            return linear(hidden, self.module.lm_head.weight)
         logits: torch.Tensor = self._head(inputs_embeds=hidden[None]).logits
         return logits[0]
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from rlbhpc.engines.ahead import Ahead, Shared
-from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.engine import Score
 from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.engines.folder import context_length
-from rlbhpc.engines.hf.backend import SEEING, Backend, copy_weights, load_module
+from rlbhpc.engines.hf.backend import Backend, copy_weights, load_module
 from rlbhpc.engines.hf.lean import LeanBackend, fits
 from rlbhpc.engines.hf.rows import Finished
 from rlbhpc.engines.hf.sampler import Sampler
 from rlbhpc.engines.hf.slots import round_up
-from rlbhpc.engines.hf.vision import VisionBackend
 from rlbhpc.engines.measure import entropy, log_distribution
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
@@ -52,50 +50,32 @@ class HfEngine:
         self.tokens = Tokens(folder)
         self.deterministic = device == "cpu" and dtype in ("float32", "float64")
         module = load_module(folder, getattr(torch, dtype), torch.device(device))
-        self._backend = _backend(module, folder)
-        self.sees = isinstance(self._backend, VisionBackend)
+        self._backend = LeanBackend(module) if fits(module) else Backend(module)
+        self.sees = self._backend.sight is not None
         small = sum(parameter.numel() for parameter in module.parameters()) < SMALL
         self._cores = torch.get_num_threads()
         batches = self._cores if small and device == "cpu" else 1
         share = round_up(-(-rows // batches))
-        self._samplers = [
-            Sampler(self._backend, self.tokens, share, self.max_length) for _ in range(batches)
-        ]
+        self._samplers = [Sampler(self._backend, share, self.max_length) for _ in range(batches)]
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
         stop = StopText(self.tokens, sampling)
         shared = Shared(iter(requests))
-        ahead = Ahead([self._run(s, shared, sampling) for s in self._samplers], AHEAD)
+        ahead = Ahead([self._run(s, shared, sampling, stop) for s in self._samplers], AHEAD)
         try:
             for item in ahead:
-                yield item if isinstance(item, Completion) else self._complete(item, stop)
+                yield item if isinstance(item, Completion) else stop.complete(*item)
         finally:
             ahead.close()
             torch.set_num_threads(self._cores)
 
     def _run(
-        self, sampler: Sampler, requests: Iterator[Request], sampling: Sampling
+        self, sampler: Sampler, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[Finished | Completion]:
         # Where several batches run side by side, each has one core for its operations.
         torch.set_num_threads(max(1, self._cores // len(self._samplers)))
-        yield from sampler.run(requests, sampling)
-
-    def _complete(self, row: Finished, stop: StopText) -> Completion:
-        ids = row.token_ids
-        text, cut = stop.cut(ids.tolist())
-        if cut:
-            finish = Finish.STOP_STRING
-        else:
-            finish = Finish.EOS if int(ids[-1]) in stop.ends else Finish.LENGTH
-        return Completion(
-            tag=row.request.tag,
-            token_ids=ids,
-            logprobs=row.logprobs,
-            entropies=row.entropies,
-            text=text,
-            finish=finish,
-        )
+        yield from sampler.run(requests, sampling, stop)
 
     def score(
         self, texts: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], temperature: float = 1.0
@@ -133,8 +113,7 @@ class HfEngine:
         try:
             copy_weights(self._backend.module, weights)
         finally:  # after weights that were refused on the way, too
-            for sampler in self._samplers:
-                sampler.forget()
+            self.rest()
 
     def rest(self) -> None:
         """Forget the prompts: the weights stay, and responses leave nothing behind."""
@@ -145,9 +124,3 @@ class HfEngine:
         """Free the cache and the model."""
         self._samplers.clear()
         del self._backend
-
-
-def _backend(module: Any, folder: Path) -> Backend:
-    if module.config.model_type in SEEING:
-        return VisionBackend(module, folder)
-    return LeanBackend(module) if fits(module) else Backend(module)

@@ -1,8 +1,7 @@
-"""State of the running rows: what each has sampled so far, on the device and on the host."""
+"""State of the running rows: what each has sampled so far."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Request
+from rlbhpc.engines.hf.backend import Backend
 from rlbhpc.engines.hf.draw import Drawn, Past
 from rlbhpc.engines.hf.slots import round_up
 from rlbhpc.engines.uniform import uniforms
+from rlbhpc.study.arm import Sampling
 
 
 class Finished(NamedTuple):
@@ -24,138 +25,119 @@ class Finished(NamedTuple):
     entropies: NDArray[np.float32]
 
 
-@dataclass
 class Rows:
     """Slots of a running batch; ``requests[slot]`` is None where a slot is free.
 
-    ``positions`` is the column at which a row's latest token goes, ``shifts`` what its rotary
-    position differs from that by, ``counts`` the number of tokens that a row has sampled. Free
-    slots below the highest used one run along as dummies, so that the batch keeps its shape.
-    ``vocabulary`` is 0 unless a penalty needs to know which tokens a row has read and written.
+    ``lengths`` is the column at which a row's latest token goes, ``shifts`` what its rotary
+    position differs from that by, ``sampled`` the number of tokens that a row has sampled, and
+    ``busy`` 1 where a request runs: free slots below the highest used one run along as dummies,
+    which stay at the start of their slot, so that the batch keeps its shape. These are the host's;
+    what has a cell for each token is on the device.
     """
 
-    capacity: int
-    max_tokens: int
-    hidden_size: int
-    dtype: torch.dtype
-    device: torch.device
-    vocabulary: int = 0
-
-    def __post_init__(self) -> None:
-        shape = (self.capacity, self.max_tokens)
-        self.requests: list[Request | None] = [None] * self.capacity
-        self.hidden = torch.zeros(
-            (self.capacity, self.hidden_size), dtype=self.dtype, device=self.device
-        )
-        self.positions = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
-        self.counts = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
-        self.shifts = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
-        # One where a request runs, so that a dummy stays at the start of its slot.
-        self.active = torch.zeros(self.capacity, dtype=torch.long, device=self.device)
-        self.lengths = np.zeros(self.capacity, np.int64)  # the host's copy of positions,
-        self.sampled = np.zeros(self.capacity, np.int64)  # counts
-        self.busy = np.zeros(self.capacity, np.int64)  # and active
-        self.uniform = torch.zeros(shape, dtype=torch.float64, device=self.device)
-        self.tokens = torch.zeros(shape, dtype=torch.int32, device=self.device)
-        self.logprobs = torch.zeros(shape, device=self.device)
-        self.entropies = torch.zeros(shape, device=self.device)
-        tokens = (self.capacity, self.vocabulary)
-        self.read = torch.zeros(tokens, dtype=torch.bool, device=self.device)
-        self.written = torch.zeros(tokens, dtype=torch.int32, device=self.device)
+    def __init__(self, capacity: int, backend: Backend, sampling: Sampling) -> None:
+        self.capacity = capacity
+        self.max_tokens = sampling.max_tokens
+        # What a row has read and written is of use to penalties alone.
+        self._penalises = sampling.penalises
+        vocabulary = backend.config.vocab_size if sampling.penalises else 0
+        self.device = backend.device
+        self.requests: list[Request | None] = [None] * capacity
+        self.lengths = np.zeros(capacity, np.int64)
+        self.shifts = np.zeros(capacity, np.int64)
+        self.sampled = np.zeros(capacity, np.int64)
+        self.busy = np.zeros(capacity, np.int64)
+        with self.device:
+            self.hidden = torch.zeros(capacity, backend.config.hidden_size, dtype=backend.dtype)
+            self.uniform = torch.zeros(capacity, self.max_tokens, dtype=torch.float64)
+            self.tokens = torch.zeros(capacity, self.max_tokens, dtype=torch.int32)
+            self.logprobs = torch.zeros(capacity, self.max_tokens)
+            self.entropies = torch.zeros(capacity, self.max_tokens)
+            self.read = torch.zeros(capacity, vocabulary, dtype=torch.bool)
+            self.written = torch.zeros(capacity, vocabulary, dtype=torch.int32)
 
     def free(self) -> list[int]:
         """Free slots, lowest first."""
-        free: list[int] = np.flatnonzero(self.busy == 0).tolist()
-        return free
+        return np.flatnonzero(self.busy == 0).tolist()
 
     def used(self) -> list[int]:
         """Slots in use, lowest first."""
-        used: list[int] = np.flatnonzero(self.busy).tolist()
-        return used
+        return np.flatnonzero(self.busy).tolist()
 
     def live(self) -> int:
         """Rows of the batch: up to the highest used slot, in whole strides."""
         used = self.used()
         return min(self.capacity, round_up(used[-1] + 1)) if used else 0
 
+    def on_device(self, numbers: NDArray[np.int64] | list[int]) -> torch.Tensor:
+        """A copy of the host's numbers."""
+        return torch.tensor(numbers, device=self.device)
+
     def admit(
         self, slots: list[int], requests: list[Request], hidden: torch.Tensor, shift: int
     ) -> None:
         """Put requests into slots; ``hidden`` is the state after their prompts' last tokens."""
-        where = torch.tensor(slots, device=self.device)
-        lengths = [len(request.prompt_ids) - 1 for request in requests]
-        self.hidden[where] = hidden
-        self.positions[where] = torch.tensor(lengths, device=self.device)
-        self.shifts[where] = shift
-        self.counts[where] = 0
-        self.active[where] = 1
-        self.busy[slots] = 1
         numbers = np.stack([uniforms(request.seed, self.max_tokens) for request in requests])
-        self.uniform[where] = torch.from_numpy(numbers).to(self.device)
-        self.read[where] = False
-        self.written[where] = 0
-        for slot, request, length in zip(slots, requests, lengths, strict=True):
+        self.hidden[slots] = hidden
+        self.uniform[slots] = torch.from_numpy(numbers).to(self.device)
+        self.read[slots] = False
+        self.written[slots] = 0
+        self.shifts[slots] = shift
+        self.busy[slots] = 1
+        for slot, request in zip(slots, requests, strict=True):
             self.requests[slot] = request
-            if self.vocabulary:
-                self.read[slot, torch.tensor(request.prompt_ids, device=self.device)] = True
-            self.lengths[slot], self.sampled[slot] = length, 0
+            self.lengths[slot] = len(request.prompt_ids) - 1
+            if self._penalises:
+                self.read[slot, list(request.prompt_ids)] = True
 
     def next_uniform(self, live: int) -> torch.Tensor:
         """Each live row's uniform number for its next token."""
-        return self.uniform[:live].gather(1, self.counts[:live, None])[:, 0]
+        return self.uniform[:live].gather(1, self.on_device(self.sampled[:live, None]))[:, 0]
 
     def past(self, live: int) -> Past:
         """What each live row has read and written."""
-        return Past(self.read[:live], self.written[:live], self.counts[:live])
+        lengths = self.on_device(self.sampled[:live])
+        return Past(self.read[:live], self.written[:live], lengths)
 
     def record(self, live: int, drawn: Drawn) -> None:
         """Append the drawn tokens to the live rows and advance their positions."""
-        columns = self.counts[:live, None]
-        self.tokens[:live].scatter_(1, columns, drawn.tokens[:, None].to(torch.int32))
+        columns = self.on_device(self.sampled[:live, None])
+        tokens = drawn.tokens[:, None]
+        self.tokens[:live].scatter_(1, columns, tokens.int())
         self.logprobs[:live].scatter_(1, columns, drawn.logprobs[:, None])
         self.entropies[:live].scatter_(1, columns, drawn.entropies[:, None])
-        if self.vocabulary:
-            self.written[:live].scatter_add_(
-                1, drawn.tokens[:, None], self.active[:live, None].to(torch.int32)
-            )
-        self.counts[:live] += self.active[:live]
-        self.positions[:live] += self.active[:live]
+        if self._penalises:
+            busy = self.on_device(self.busy[:live, None]).int()
+            self.written[:live].scatter_add_(1, tokens, busy)
         self.lengths[:live] += self.busy[:live]
         self.sampled[:live] += self.busy[:live]
 
     def take(self, slots: list[int]) -> list[Finished]:
         """Copy finished rows to the host and free their slots."""
-        where = torch.tensor(slots, device=self.device)
         longest = int(self.sampled[slots].max())
         host = [
-            t[where, :longest].cpu().numpy() for t in (self.tokens, self.logprobs, self.entropies)
+            t[slots, :longest].cpu().numpy() for t in (self.tokens, self.logprobs, self.entropies)
         ]
         out = []
         for i, slot in enumerate(slots):
             request, n = self.requests[slot], int(self.sampled[slot])
             assert request is not None
-            tokens, logprobs, entropies = (a[i, :n].copy() for a in host)
-            out.append(Finished(request, tokens, logprobs, entropies))
-            self.requests[slot] = None
-        self._rest(slots)
+            out.append(Finished(request, *(a[i, :n].copy() for a in host)))
+        self._release(slots)
         return out
-
-    def _rest(self, slots: list[int]) -> None:
-        where = torch.tensor(slots, device=self.device)
-        self.positions[where] = self.counts[where] = self.active[where] = 0
-        self.lengths[slots] = self.sampled[slots] = self.busy[slots] = 0
 
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Move running rows to free slots."""
-        s = torch.tensor(sources, device=self.device)
-        t = torch.tensor(targets, device=self.device)
         for state in (
-            self.hidden, self.positions, self.shifts, self.counts, self.active, self.uniform,
+            self.lengths, self.shifts, self.sampled, self.busy, self.hidden, self.uniform,
             self.tokens, self.logprobs, self.entropies, self.read, self.written,
         ):  # fmt: skip
-            state[t] = state[s]
-        for host in (self.lengths, self.sampled, self.busy):
-            host[targets] = host[sources]
+            state[targets] = state[sources]
         for source, target in zip(sources, targets, strict=True):
-            self.requests[target], self.requests[source] = self.requests[source], None
-        self._rest(sources)
+            self.requests[target] = self.requests[source]
+        self._release(sources)
+
+    def _release(self, slots: list[int]) -> None:
+        self.lengths[slots] = self.sampled[slots] = self.busy[slots] = 0
+        for slot in slots:
+            self.requests[slot] = None

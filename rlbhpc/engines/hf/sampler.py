@@ -16,7 +16,6 @@ from rlbhpc.engines.hf.draw import draw
 from rlbhpc.engines.hf.rows import Finished, Rows
 from rlbhpc.engines.hf.slots import Layers, Slots, Window, round_up, width_for
 from rlbhpc.engines.stop import StopText
-from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
@@ -42,9 +41,8 @@ class Prefix(NamedTuple):
 class Sampler:
     """One batch of rows that samples requests until there are none."""
 
-    def __init__(self, backend: Backend, tokens: Tokens, rows: int, max_length: int) -> None:
+    def __init__(self, backend: Backend, rows: int, max_length: int) -> None:
         self.backend = backend
-        self.tokens = tokens
         self.rows = rows
         self.max_length = max_length
         self._kept: OrderedDict[Prompt, Prefix] = OrderedDict()
@@ -53,28 +51,15 @@ class Sampler:
         """Drop what was computed with the old weights."""
         self._kept.clear()
 
+    @torch.inference_mode()
     def run(
-        self, requests: Iterator[Request], sampling: Sampling
+        self, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[Finished | Completion]:
         """Yield rows as they finish, and completions for requests that cannot be run."""
-        with torch.inference_mode():
-            yield from self._run(requests, sampling)
-
-    def _run(
-        self, requests: Iterator[Request], sampling: Sampling
-    ) -> Iterator[Finished | Completion]:
         backend = self.backend
-        rows = Rows(
-            self.rows,
-            sampling.max_tokens,
-            backend.config.hidden_size,
-            backend.dtype,
-            backend.device,
-            backend.config.vocab_size if sampling.penalises else 0,
-        )
+        rows = Rows(self.rows, backend, sampling)
         needs_past = sampling.penalises or sampling.min_tokens > 0
         slots = Slots(self.rows)
-        stop = StopText(self.tokens, sampling)
         ends = torch.tensor(sorted(stop.ends), device=backend.device)
         waiting = True
         while waiting or rows.used():
@@ -94,13 +79,18 @@ class Sampler:
             rows.record(live, drawn)
             ended = (drawn.tokens[:, None] == ends).any(1).cpu().numpy()
             ended |= rows.sampled[:live] >= sampling.max_tokens
-            done = [slot for slot in rows.used() if ended[slot] or _stopped(stop, rows, slot)]
+            done = [
+                slot
+                for slot in rows.used()
+                if ended[slot] or stop.reached(rows.tokens[slot], int(rows.sampled[slot]))
+            ]
             if done:
                 yield from rows.take(done)
             live = rows.live()
             if live:
                 width = width_for(int(rows.lengths[:live].max()) + 1)
-                window = Window(slots, rows.positions[:live], width, rows.shifts[:live])
+                positions, shifts = (rows.on_device(x[:live]) for x in (rows.lengths, rows.shifts))
+                window = Window(slots, positions, width, shifts)
                 rows.hidden[:live] = backend.step(drawn.tokens[:live], window)
 
     def _admit(
@@ -110,30 +100,28 @@ class Sampler:
         fits: list[Request] = []
         for request in requests:
             try:
-                prompt = self.backend.expand(request)
+                expanded = self.backend.expand(request)
             except UserError as error:
                 yield failed(request, str(error))
                 continue
-            why = too_long(len(prompt.prompt_ids), sampling, self.max_length)
+            why = too_long(len(expanded.prompt_ids), sampling, self.max_length)
             if why:
                 yield failed(request, why)
             else:
-                fits.append(prompt)
-        where = dict(zip(map(id, fits), rows.free(), strict=False))
+                fits.append(expanded)
         prefixes = self._prefixes({request.prompt for request in fits})
-        together: dict[int, list[Request]] = {}
-        for request in fits:
-            together.setdefault(id(prefixes[request.prompt].layers), []).append(request)
+        together: dict[int, list[tuple[int, Request]]] = {}
+        for slot, request in zip(rows.free(), fits, strict=False):
+            group = together.setdefault(id(prefixes[request.prompt].layers), [])
+            group.append((slot, request))
         for group in together.values():
-            hidden, layers, _, shift = prefixes[group[0].prompt]
-            which = torch.tensor(
-                [prefixes[request.prompt].row for request in group], device=hidden.device
-            )
-            longest = max(len(request.prompt_ids) for request in group)
+            chosen, admitted = (list(x) for x in zip(*group, strict=True))
+            hidden, layers, _, shift = prefixes[admitted[0].prompt]
+            which = rows.on_device([prefixes[request.prompt].row for request in admitted])
+            longest = max(len(request.prompt_ids) for request in admitted)
             slots.reserve(max(longest + sampling.max_tokens, layers[0][0].shape[2]), layers)
-            chosen = [where[id(request)] for request in group]
-            slots.place(torch.tensor(chosen, device=hidden.device), layers, which)
-            rows.admit(chosen, group, hidden[which], shift)
+            slots.place(rows.on_device(chosen), layers, which)
+            rows.admit(chosen, admitted, hidden[which], shift)
 
     def _prefixes(self, prompts: set[Prompt]) -> dict[Prompt, Prefix]:
         """Look up or compute the final state and cache of each prompt."""
@@ -166,14 +154,8 @@ class Sampler:
         for i, prompt in enumerate(prompts):
             ids[i, : len(prompt)] = torch.tensor(prompt)
         hidden, layers = self.backend.prefill(ids.to(self.backend.device))
-        last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=hidden.device)
-        ends = hidden[torch.arange(len(prompts), device=hidden.device), last]
+        ends = hidden[list(range(len(prompts))), [len(prompt) - 1 for prompt in prompts]]
         return (((prompt, ()), Prefix(ends, layers, i, 0)) for i, prompt in enumerate(prompts))
-
-
-def _stopped(stop: StopText, rows: Rows, slot: int) -> bool:
-    """Whether a row has written a stop string; a look at its tokens costs more than the rest."""
-    return bool(stop.stop) and stop.reached(rows.tokens[slot], int(rows.sampled[slot]))
 
 
 def _close_ranks(rows: Rows, slots: Slots) -> None:
@@ -185,5 +167,4 @@ def _close_ranks(rows: Rows, slots: Slots) -> None:
     sources = [slot for slot in used if slot >= target]
     targets = [slot for slot in rows.free() if slot < target][: len(sources)]
     rows.move(sources, targets)
-    device = rows.positions.device
-    slots.move(torch.tensor(sources, device=device), torch.tensor(targets, device=device))
+    slots.move(rows.on_device(sources), rows.on_device(targets))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 # Columns are allocated and attended to in multiples of this.
@@ -41,22 +42,16 @@ class Slots:
 
     def reserve(self, width: int, like: Layers) -> None:
         """Make room for ``width`` columns, keeping what is there; shapes follow ``like``."""
-        width = width_for(width)
-        if width <= self.width:
+        more = width_for(width) - self.width
+        if more <= 0:
             return
-        grown: Layers = []
         for i, pair in enumerate(like):
-            new = tuple(
-                torch.zeros(
-                    (self.rows, t.shape[1], width, t.shape[3]), dtype=t.dtype, device=t.device
-                )
-                for t in pair
-            )
-            if self.layers:
-                for t, old in zip(new, self.layers[i], strict=True):
-                    t[:, :, : self.width] = old
-            grown.append((new[0], new[1]))
-        self.layers, self.width = grown, width
+            if i == len(self.layers):
+                empty = [t.new_zeros(self.rows, t.shape[1], 0, t.shape[3]) for t in pair]
+                self.layers.append((empty[0], empty[1]))
+            key, value = self.layers[i]
+            self.layers[i] = pad(key, (0, 0, 0, more)), pad(value, (0, 0, 0, more))
+        self.width += more
 
     def place(self, slots: torch.Tensor, prefix: Layers, which: torch.Tensor) -> None:
         """Copy row ``which[i]`` of a prefilled prefix into slot ``slots[i]``."""
@@ -84,26 +79,13 @@ class Window:
         # What a rotary embedding counts; an image takes more columns than turns.
         self.turns = positions + shifts
         self._index: dict[int, torch.Tensor] = {}
-        columns = torch.arange(width, device=positions.device)
-        self.seen = columns <= positions[:, None]
-
-    def write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Store this step's ``[rows, kv heads, head dim]`` keys and values at their columns."""
-        for t, new in zip(self.slots.layers[layer], (key, value), strict=True):
-            flat = t.view(-1, t.shape[3])
-            flat.index_copy_(0, self.cells(t.shape[1]), new.reshape(-1, t.shape[3]))
-
-    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values that the live rows may see: ``[rows, kv heads, width, head dim]``."""
-        key, value = self.slots.layers[layer]
-        return key[: self.live, :, : self.width], value[: self.live, :, : self.width]
+        self.columns = torch.arange(width, device=positions.device)
 
     def additive(self, dtype: torch.dtype, last: int | None = None) -> torch.Tensor:
         """Mask to add to attention scores, ``[rows, 1, width]``; only the ``last`` columns seen."""
-        seen = self.seen
+        seen = self.columns <= self.positions[:, None]
         if last is not None:
-            columns = torch.arange(self.width, device=seen.device)
-            seen = seen & (columns > self.positions[:, None] - last)
+            seen = seen & (self.columns > self.positions[:, None] - last)
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
 
@@ -130,8 +112,12 @@ class _SlotLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        self.window.write(self.layer, key_states[:, :, 0], value_states[:, :, 0])
-        return self.window.read(self.layer)
+        """Store this step's keys and values at their columns; give what the live rows may see."""
+        window, (key, value) = self.window, self.window.slots.layers[self.layer]
+        for t, new in ((key, key_states), (value, value_states)):
+            flat = t.view(-1, t.shape[3])
+            flat.index_copy_(0, window.cells(t.shape[1]), new[:, :, 0].reshape(-1, t.shape[3]))
+        return key[: window.live, :, : window.width], value[: window.live, :, : window.width]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.window.width, 0

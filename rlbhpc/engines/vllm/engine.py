@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbhpc.engines.ahead import Ahead
-from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.engine import Score, failed, too_long
 from rlbhpc.engines.folder import context_length, refuse_partial, sees
 from rlbhpc.engines.pictures import opened
@@ -71,7 +72,7 @@ class VllmEngine:
         self.sees = sees(folder)
         self._folder = folder
         self._rows = rows
-        self._count = 0
+        self._count = itertools.count()
         self._resting = False
         _environment()
         import torch
@@ -123,10 +124,7 @@ class VllmEngine:
         ahead = Ahead([self._generate(iter(requests), sampling)], AHEAD)
         try:
             for item in ahead:
-                if isinstance(item, Completion):
-                    yield item
-                else:
-                    yield self._complete(*item, stop)
+                yield item if isinstance(item, Completion) else _complete(*item, stop)
         finally:
             ahead.close()
 
@@ -151,7 +149,7 @@ class VllmEngine:
                 if why:
                     refused.append(failed(request, why))
                 else:
-                    name = self._name()
+                    name = str(next(self._count))
                     by_id[name] = request
                     yield name, prompt, self._params(sampling, request.seed)
 
@@ -199,15 +197,9 @@ class VllmEngine:
         finally:
             engine.abort_request(list(running))
 
-    def _name(self) -> str:
-        self._count += 1
-        return str(self._count)
-
     def _params(self, sampling: Sampling, seed: int) -> SamplingParams:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        return SamplingParams(
+        ends = sorted(self.tokens.eos | set(sampling.stop_token_ids))
+        return _measuring(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
@@ -215,48 +207,17 @@ class VllmEngine:
             extra_args={"seed": seed, "whole": sampling.whole},
             skip_clone=True,
             stop=list(sampling.stop),
-            **sampling.extras()
-            | {"stop_token_ids": sorted(self.tokens.eos | set(sampling.stop_token_ids))},
+            **sampling.extras() | {"stop_token_ids": ends},
             logprobs=1,
-            flat_logprobs=True,
             detokenize=bool(sampling.stop),
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-
-    def _complete(self, request: Request, output: RequestOutput, stop: StopText) -> Completion:
-        response = output.outputs[0]
-        ids = np.asarray(response.token_ids, np.int32)
-        text, cut = stop.cut(ids.tolist())
-        if cut:
-            finish = Finish.STOP_STRING
-        else:
-            finish = Finish.EOS if int(ids[-1]) in stop.ends else Finish.LENGTH
-        measured = np.frombuffer(response.logprobs, np.float32).reshape(-1, 2)
-        return Completion(
-            tag=request.tag,
-            token_ids=ids,
-            logprobs=measured[:, 0].copy(),
-            entropies=measured[:, 1].copy(),
-            text=text,
-            finish=finish,
         )
 
     def score(
         self, texts: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], temperature: float = 1.0
     ) -> Iterator[Score]:
         """Score responses given their prompts; see :class:`Engine`."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
         self._engine.collective_rpc("set_score_temperature", args=(temperature,))
-        params = SamplingParams(
-            temperature=0,
-            max_tokens=1,
-            prompt_logprobs=1,
-            flat_logprobs=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        params = _measuring(temperature=0, max_tokens=1, prompt_logprobs=1, detokenize=False)
         responses: dict[str, int] = {}
 
         def feed() -> Iterator[tuple[str, Any, SamplingParams]]:
@@ -267,7 +228,7 @@ class VllmEngine:
                         f"score: {length} tokens, but this engine scores fewer than "
                         f"{self.max_length}; raise its max_length or use the hf engine"
                     )
-                name = self._name()
+                name = str(next(self._count))
                 responses[name] = len(response)
                 yield name, {"prompt_token_ids": [*prompt, *response]}, params
 
@@ -280,7 +241,7 @@ class VllmEngine:
             n = responses[output.request_id]
             # The first prompt token has no entry; every other has two numbers.
             measured = np.asarray(output.prompt_logprobs.logprobs, np.float32).reshape(-1, 2)[-n:]
-            ready[output.request_id] = Score(measured[:, 0].copy(), measured[:, 1].copy())
+            ready[output.request_id] = Score(*measured.T.copy())
             while responses and (first := next(iter(responses))) in ready:
                 del responses[first]
                 yield ready.pop(first)
@@ -291,11 +252,17 @@ class VllmEngine:
             # Weights first: what they are copied from is gone before the cache needs its room.
             self._engine.wake_up(["weights"])
         names: set[str] = set()
+
+        def noted(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, Any]]:
+            for name, tensor in tensors:
+                names.add(name)
+                yield name, tensor
+
         if isinstance(weights, Path):
             kwargs: dict[str, Any] = {"weights_path": str(weights)}
         else:
             # One tensor at a time: no second copy of the model stands beside vLLM's.
-            kwargs = {"weights_iterator": _noting(weights, names)}
+            kwargs = {"weights_iterator": noted(weights)}
         self._engine.collective_rpc("reload_weights", kwargs=kwargs)
         if names:
             refuse_partial(self._folder, names)
@@ -323,27 +290,38 @@ class VllmEngine:
         gc.collect()
 
 
-def _noting(
-    weights: Iterable[tuple[str, torch.Tensor]], names: set[str]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The same weights; their names are noted as they go by."""
-    for name, tensor in weights:
-        names.add(name)
-        yield name, tensor
+def _measuring(**settings: Any) -> SamplingParams:
+    """Sampling that brings what the worker measures, all at once, when it has finished."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        **settings, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY
+    )  # fmt: skip
+
+
+def _complete(request: Request, output: RequestOutput, stop: StopText) -> Completion:
+    response = output.outputs[0]
+    measured = np.frombuffer(response.logprobs, np.float32).reshape(-1, 2)
+    return stop.complete(request, np.asarray(response.token_ids, np.int32), *measured.T.copy())
 
 
 def _environment() -> None:
     """Settings that vLLM reads from the environment; what the user has set stays."""
-    # In this process: weights are swapped without a copy, and a killed worker leaves no child.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    # The measuring sampler replaces the sampler of this model runner.
-    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
-    # Usage statistics have no place on a compute node, nor have its warnings between the lines of
-    # progress: they are of settings that are made here, and say that what is asked may crash.
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "auto")
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    settings = {
+        # In this process: weights are swapped without a copy, and a killed worker leaves no child.
+        "ENABLE_V1_MULTIPROCESSING": "0",
+        # The measuring sampler replaces the sampler of this model runner.
+        "USE_V2_MODEL_RUNNER": "0",
+        # Usage statistics have no place on a compute node, nor have its warnings between the lines
+        # of progress: they are of settings made here, and say that what is asked may crash.
+        "NO_USAGE_STATS": "1",
+        "LOGGING_LEVEL": "ERROR",
+        "CPU_OMP_THREADS_BIND": "auto",
+        "CPU_KVCACHE_SPACE": "1",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(f"VLLM_{name}", value)
 
 
 def _prompt(request: Request) -> dict[str, Any]:
