@@ -49,8 +49,7 @@ class StopText:
         """Text of a finished response up to its first stop string, and whether there was one."""
         is_stopped = len(ids) > 0 and ids[-1] in self.ends - self.tokens.eos
         text = self.tokens.decode(ids[:-1] if is_stopped else ids)
-        starts = [start for start in map(text.find, self.stop) if start >= 0]
-        return (text[: min(starts)], True) if starts else (text, False)
+        return before_stop(text, self.stop)
 
     def complete(
         self,
@@ -66,3 +65,9 @@ class StopText:
         else:
             finish = Finish.EOS if int(token_ids[-1]) in self.ends else Finish.LENGTH
         return Completion(request.tag, token_ids, logprobs, entropies, text, finish)
+
+
+def before_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+    """Cut a text at the first stop string; tell whether there was one."""
+    starts = [start for start in map(text.find, stop) if start >= 0]
+    return (text[: min(starts)], True) if starts else (text, False)

@@ -72,7 +72,7 @@ class Client:
             except (OSError, http.client.HTTPException) as error:
                 # Refused, reset, timed out, or closed before the whole answer had come.
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                self._hang_up()
+                self.close()
                 self._pause(attempt, reason, None)
                 continue
             reply = _object(answer)
@@ -95,32 +95,27 @@ class Client:
 
     def close(self) -> None:
         """Let go of the connection."""
-        self._hang_up()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _once(self, path: str, data: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
         if self._stop.is_set():
             raise StoppedError
-        connection = self._connection = self._connection or self._connect()
+        parts = urlsplit(self._url)
+        if self._connection is None:
+            secure = parts.scheme == "https"
+            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            self._connection = kind(parts.hostname or "", parts.port, timeout=self._timeout)
         headers = {"Content-Type": "application/json", "User-Agent": f"rlbhpc/{__version__}"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        connection.request("POST", f"{urlsplit(self._url).path}{path}", data, headers)
-        response = connection.getresponse()
+        self._connection.request("POST", f"{parts.path}{path}", data, headers)
+        response = self._connection.getresponse()
         answer = response.read()
         if response.will_close:
-            self._hang_up()
+            self.close()
         return response.status, response.headers, answer
-
-    def _connect(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self._url)
-        secure = parts.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        return kind(parts.hostname or "", parts.port, timeout=self._timeout)
-
-    def _hang_up(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     def _pause(self, attempt: int, reason: str, retry_after: str | None) -> None:
         """Wait before the next try: longer each time, and not in step with other clients."""

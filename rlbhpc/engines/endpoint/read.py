@@ -11,6 +11,7 @@ import numpy as np
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import failed
+from rlbhpc.engines.stop import before_stop
 
 
 class Token(NamedTuple):
@@ -24,32 +25,43 @@ class Token(NamedTuple):
 def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
     """Turn a server's answer into a completion; a malformed one is a failure that says so."""
     try:
-        return _completion(request, answer, stop)
+        choice = answer["choices"][0]
+        why = choice.get("finish_reason")
+        if why not in ("stop", "length"):
+            return failed(request, f"the server ended the response for the reason {why!r}")
+        return _completion(request, answer, choice, stop)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         return failed(request, f"the answer is not in the protocol: {type(error).__name__} {error}")
 
 
-def _completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
-    choice = answer["choices"][0]
-    chat = "message" in choice
-    text = (choice["message"].get("content") if chat else choice["text"]) or ""
-    why = choice.get("finish_reason")
-    if why not in ("stop", "length"):
-        return failed(request, f"the server ended the response for the reason {why!r}")
-    tokens = list(_chat_tokens(choice) if chat else _text_tokens(choice))
-    if tokens:
-        ids = [token_id(token.text) for token in tokens]
+def _completion(
+    request: Request, answer: dict[str, Any], choice: dict[str, Any], stop: Sequence[str]
+) -> Completion:
+    if "message" in choice:
+        text, tokens = choice["message"].get("content"), list(_chat_tokens(choice))
     else:
-        # Only their number is known.
+        text, tokens = choice["text"], list(_text_tokens(choice))
+    ids = [token_id(token.text) for token in tokens]
+    logprobs = [token.logprob for token in tokens]
+    entropies = [bound(token.top) for token in tokens]
+    if not tokens:  # only their number is known
         ids = [-1] * int(answer["usage"]["completion_tokens"])
-    nan = np.full(len(ids), np.nan, np.float32)
+        logprobs = entropies = [math.nan] * len(ids)
+    # The protocol calls an end of text and a stop string by one name.
+    whole = "".join(token.text for token in tokens)
+    if choice["finish_reason"] == "length":
+        finish = Finish.LENGTH
+    elif isinstance(choice.get("stop_reason"), str) or any(s in whole for s in stop):
+        finish = Finish.STOP_STRING
+    else:
+        finish = Finish.EOS
     return Completion(
-        tag=request.tag,
-        token_ids=np.array(ids, np.int32),
-        logprobs=np.array([token.logprob for token in tokens], np.float32) if tokens else nan,
-        entropies=np.array([bound(token.top) for token in tokens], np.float32) if tokens else nan,
-        text=_cut(text, stop),
-        finish=_finish(why, choice, tokens, stop),
+        request.tag,
+        np.array(ids, np.int32),
+        np.array(logprobs, np.float32),
+        np.array(entropies, np.float32),
+        before_stop(text or "", stop)[0],
+        finish,
     )
 
 
@@ -85,19 +97,3 @@ def _chat_tokens(choice: dict[str, Any]) -> Iterable[Token]:
         # By text, since the sampled token may be listed twice: as itself and among the likeliest.
         top = {t["token"]: float(t["logprob"]) for t in entry.get("top_logprobs") or ()}
         yield Token(entry["token"], logprob, tuple((top or {entry["token"]: logprob}).values()))
-
-
-def _finish(
-    why: str, choice: dict[str, Any], tokens: Sequence[Token], stop: Sequence[str]
-) -> Finish:
-    """Tell an end of text from a stop string, which the protocol calls by one name."""
-    if why == "length":
-        return Finish.LENGTH
-    whole = "".join(token.text for token in tokens)
-    named = isinstance(choice.get("stop_reason"), str)
-    return Finish.STOP_STRING if named or any(s in whole for s in stop) else Finish.EOS
-
-
-def _cut(text: str, stop: Sequence[str]) -> str:
-    starts = [start for start in map(text.find, stop) if start >= 0]
-    return text[: min(starts)] if starts else text
