@@ -136,7 +136,7 @@ def _train_one(study: Study, model: str, drain: Drain) -> int:
     from rlbhpc.train.prepare import prepare
     from rlbhpc.train.progress import TrainingLine
     from rlbhpc.train.recipes import rollout_rows
-    from rlbhpc.train.sampler import rollout_engine
+    from rlbhpc.train.rollout import rollout_engine
     from rlbhpc.train.sft import Distillation, fine_tune
 
     run = prepare(study, model)

@@ -12,7 +12,7 @@ from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 import deepspeed
@@ -23,6 +23,7 @@ from deepspeed.checkpoint.ds_to_universal import main as convert
 from torch import Tensor, nn
 
 from rlbhpc.errors import UserError
+from rlbhpc.train.settings import Settings
 
 # Elements of the buffer in which ZeRO reduces gradients: DeepSpeed's own choice, 2 GB in 32 bits. A
 # smaller model takes no more than it has.
@@ -89,85 +90,63 @@ def _gloo_sleeps() -> bool:
     return True
 
 
-def wrap(
-    module: nn.Module,
-    lr: float,
-    weight_decay: float = 0.0,
-    grad_clip: float = 1.0,
-    zero_stage: int = 0,
-    dtype: Literal["float32", "bfloat16"] = "float32",
-    offload: bool = False,
-) -> Any:
+def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
     """Give a module to DeepSpeed with AdamW.
 
     Accumulation is unmanaged: any number of ``backward`` calls, then one ``step``. The losses carry
     the one global constant themselves (see ``losses.row_weights``), so DeepSpeed may not divide by
     an accumulation count of its own.
     """
-    if zero_stage not in (0, 1, 2, 3):
-        raise UserError(f"zero_stage: found {zero_stage}; allowed: 0, 1, 2, 3")
     trained = [p for p in module.parameters() if p.requires_grad]
     zero: dict[str, Any] = {
-        "stage": zero_stage,
+        "stage": settings.zero_stage,
         "reduce_bucket_size": min(BUCKET, sum(p.numel() for p in trained)),
         "sub_group_size": GROUP,
     }
-    if offload:
+    if settings.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
+    plain = settings.zero_stage == 0 and settings.dtype == "float32"
     config: dict[str, Any] = {
         # DeepSpeed asserts this product at start and uses none of it in unmanaged accumulation.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "train_batch_size": dist.get_world_size(),
         "managed_gradient_accumulation": False,
-        # Of a plain optimiser the clipping is ours, see GradNorm.
-        "gradient_clipping": 0.0 if zero_stage == 0 and dtype == "float32" else grad_clip,
+        # Of a plain optimiser the clipping is ours, see below.
+        "gradient_clipping": 0.0 if plain else settings.grad_clip,
         "zero_optimization": zero,
-        "bf16": {"enabled": dtype == "bfloat16"},
+        "bf16": {"enabled": settings.dtype == "bfloat16"},
         "optimizer": {
             "type": "AdamW",
             "params": {
-                "lr": lr, "weight_decay": weight_decay, "betas": [0.9, 0.999], "torch_adam": True,
-                "fused": True,
+                "lr": lr, "weight_decay": settings.weight_decay, "betas": [0.9, 0.999],
+                "torch_adam": True, "fused": True,
             },
         },
         "steps_per_print": 10**9,
         "wall_clock_breakdown": False,
     }  # fmt: skip
-    if zero_stage >= 1:
+    if settings.zero_stage >= 1:
         # Gradients would accumulate in the model's dtype: the stages would disagree in bfloat16.
         config["data_types"] = {"grad_accum_dtype": "fp32"}
-    engine, *_ = deepspeed.initialize(
-        model=module, model_parameters=trained, config=config,
-    )  # fmt: skip
+    engine, *_ = deepspeed.initialize(model=module, model_parameters=trained, config=config)
+
+    def clip(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        engine.own_norm = nn.utils.clip_grad_norm_(parameters, settings.grad_clip)
+
+    # DeepSpeed's own optimisers (ZeRO's, and that of bfloat16) clip and keep the norm. Around a
+    # plain one DeepSpeed throws it away, so there the clipping is done here, after the ranks'
+    # gradients are reduced and before the optimiser reads them.
+    engine.own_norm = None
+    if isinstance(engine.optimizer, torch.optim.Optimizer):
+        engine.optimizer.register_step_pre_hook(clip)
     return engine
 
 
-class GradNorm:
-    """Gradient norm of the last step before clipping, whatever the ZeRO stage.
-
-    DeepSpeed's own optimisers (ZeRO's, and that of bfloat16) clip and keep the norm. Around a plain
-    one DeepSpeed throws it away, so there the clipping is done here, after the ranks' gradients
-    are reduced and before the optimiser reads them.
-    """
-
-    def __init__(self, engine: Any, grad_clip: float) -> None:
-        self._engine = engine
-        self._norm: float | None = None
-        if isinstance(engine.optimizer, torch.optim.Optimizer):
-            engine.optimizer.register_step_pre_hook(self._clip(grad_clip))
-
-    def _clip(self, grad_clip: float) -> Any:
-        def hook(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            self._norm = float(nn.utils.clip_grad_norm_(parameters, grad_clip))
-
-        return hook
-
-    def last(self) -> float:
-        """Norm of the step that was just taken."""
-        norm = self._engine.get_global_grad_norm() if self._norm is None else self._norm
-        return float(norm)
+def grad_norm(engine: Any) -> float:
+    """Gradient norm of the last step before clipping, whatever the ZeRO stage."""
+    return float(engine.get_global_grad_norm() if engine.own_norm is None else engine.own_norm)
 
 
 def backward(engine: Any, loss: Tensor) -> None:

@@ -10,15 +10,21 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from rlbhpc.store import rollouts as store
+from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.step_log import lines
-from rlbhpc.train.rollout import Rollout
+
+if TYPE_CHECKING:
+    from rlbhpc.train.rollout import Rollout
 
 
 def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
@@ -48,21 +54,6 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 def _differ(rewards: NDArray[np.float64]) -> bool:
     return len(rewards) > 1 and bool(np.ptp(rewards) > 0)
-
-
-def excerpt(rollouts: Sequence[Rollout], count: int = 2) -> list[dict[str, Any]]:
-    """The first responses of a rollout, for people to read."""
-    return [
-        {
-            "problem": r.problem,
-            "text": r.text,
-            "correct": r.correct,
-            "reward": None if math.isnan(r.reward) else r.reward,
-            "tokens": len(r.response.token_ids),
-            "truncated": r.truncated,
-        }
-        for r in rollouts[:count]
-    ]
 
 
 class StepLog:
@@ -95,7 +86,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._start = self._last = time.monotonic()
+        self._last = time.monotonic()
 
     def lap(self, part: str) -> None:
         """Close a part."""
@@ -103,31 +94,73 @@ class Clock:
         self.seconds[part] = now - self._last
         self._last = now
 
-    @property
-    def total(self) -> float:
-        """Seconds from the start of the step to the last lap."""
-        return self._last - self._start
-
 
 class Logs:
-    """The files that a run leaves beside its training state; rank 0 alone writes them."""
+    """The files that a run leaves beside its training state; rank 0 alone writes them.
+
+    What of a step enters the cube, a row for every response that was sampled, is held until a state
+    is saved: ``flush`` goes before a model or a state is saved and ``settle`` after a state.
+    """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
         names = ("dynamics", "rollouts", "timings")
         self._files = {name: StepLog(folder / f"{name}.jsonl", resumed_at) for name in names}
+        self._cube = folder / "rollouts"
+        self._rows: list[dict[str, Any]] = []
+        self._cube.mkdir(parents=True, exist_ok=True)
+        self.settle(resumed_at)
 
     def results(self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Rollout]) -> None:
-        """What the step found; the same run gives the same again."""
+        """What the step found, the same whenever it is run again, and two responses to read."""
         self._files["dynamics"].append(step, metrics)
-        for row in excerpt(rollouts):
+        for r in rollouts[:2]:
+            row = {
+                "problem": r.problem,
+                "text": r.text,
+                "correct": r.correct,
+                "reward": None if math.isnan(r.reward) else r.reward,
+                "tokens": len(r.response.token_ids),
+                "truncated": r.truncated,
+            }
             self._files["rollouts"].append(step, row)
+
+    def sampled(self, step: int, rollouts: Sequence[Rollout], learnt: Mapping[int, float]) -> None:
+        """Keep what was sampled; ``learnt`` has the advantage of a response by its identity."""
+        seen: Counter[str] = Counter()
+        for rollout in rollouts:
+            verdict = rollout.verdict
+            self._rows.append({
+                "train_step": step,
+                "problem": rollout.problem,
+                "rollout": seen[rollout.problem],
+                "group": rollout.group,
+                "verdict": int(verdict.status),
+                "answer": answer_id(verdict.canonical) if verdict.canonical else -1,
+                "n_tokens": len(rollout.response.token_ids),
+                "logprob_sum": float(rollout.sampler_logprobs.sum(dtype="float64")),
+                "entropy_sum": rollout.entropy_sum,
+                "reward": rollout.reward,
+                "advantage": learnt.get(id(rollout.response), float("nan")),
+            })  # fmt: skip
+            seen[rollout.problem] += 1
 
     def times(self, step: int, clock: Clock, rollouts: Sequence[Rollout]) -> None:
         """How long the step took: per part, and tokens (prompts included) per second in all."""
         tokens = sum(len(r.response.prompt_ids) + len(r.response.token_ids) for r in rollouts)
         row = {f"timing_s/{part}": seconds for part, seconds in clock.seconds.items()}
-        row |= {"timing_s/step": clock.total, "perf/throughput": tokens / clock.total}
+        total = sum(clock.seconds.values())
+        row |= {"timing_s/step": total, "perf/throughput": tokens / total}
         self._files["timings"].append(step, row)
+
+    def flush(self) -> None:
+        """Write the rows that are held."""
+        if self._rows:
+            store.add(self._cube, pa.Table.from_pylist(self._rows, schema=store.ROWS))
+            self._rows = []
+
+    def settle(self, step: int) -> None:
+        """Drop parts of rows that the saved ones contain."""
+        store.settle(self._cube, step)
 
     def close(self) -> None:
         """Close the files."""

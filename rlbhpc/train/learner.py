@@ -53,23 +53,21 @@ class Update:
     marked: Tensor | None = None
 
     @property
-    def has_signal(self) -> bool:
-        """Whether any kept token has an advantage."""
-        return bool(self.bearing.any())
+    def lengths(self) -> Tensor:
+        """Tokens of each response, shape (B,)."""
+        return torch.tensor([len(r.token_ids) for r in self.responses])
 
     @property
     def bearing(self) -> Tensor:
         """Which responses have a kept token with an advantage, shape (B,)."""
         return (self.advantages != 0).any(1) & self.kept
 
-    def rows(self, chosen: Tensor) -> Update:
+    def rows(self, chosen: Tensor | slice) -> Update:
         """Only some of the responses."""
-        parts = {name: None if x is None else x[chosen] for name, x in self._arrays()}
-        responses = [r for r, taken in zip(self.responses, chosen.tolist(), strict=True) if taken]
-        return Update(responses, **parts)
-
-    def _arrays(self) -> list[tuple[str, Any]]:
-        return [(name, x) for name, x in vars(self).items() if name != "responses"]
+        arrays = {name: x for name, x in vars(self).items() if torch.is_tensor(x)}
+        index = torch.arange(len(self.responses))[chosen].tolist()
+        responses = [self.responses[i] for i in index]
+        return Update(responses, **{name: x[chosen] for name, x in arrays.items()})
 
 
 class Learner:
@@ -80,27 +78,24 @@ class Learner:
         ds.init_ranks()
         self.settings = settings
         self.algorithm = algorithm
-        dtype = DTYPES[settings.dtype]
-        policy = Policy.load(model, dtype)
-        if settings.recompute:
-            recompute_layers(policy.model)
+        policy = Policy.load(model, DTYPES[settings.dtype])
         policy.entropy_gradient = settings.entropy_bonus > 0
-        if settings.lora_rank:
-            adapt(policy.model, settings.lora_rank, settings.seed)
-        self.policy = self._wrap(policy, settings.learning_rate)
-        self.policy_norm = ds.GradNorm(self.policy, settings.grad_clip)
+        self.policy = self._trained(policy, policy.model, settings.learning_rate)
         self.critic: Any = None
         if algorithm.NEEDS_CRITIC:
-            critic = Critic.load(model, dtype)
-            if settings.recompute:
-                recompute_layers(critic.body)
-            if settings.lora_rank:
-                adapt(critic.body, settings.lora_rank, settings.seed)
-            self.critic = self._wrap(critic, settings.critic_learning_rate)
-            self.critic_norm = ds.GradNorm(self.critic, settings.grad_clip)
+            critic = Critic.load(model, DTYPES[settings.dtype])
+            self.critic = self._trained(critic, critic.body, settings.critic_learning_rate)
         self.reference: Policy | None = None
         self.renewed = False
         self.device = next(self.policy.parameters()).device
+
+    def _trained(self, module: torch.nn.Module, body: Any, rate: float) -> Any:
+        """Give a module to DeepSpeed; of its transformer layers are recomputed and adapted."""
+        if self.settings.recompute:
+            recompute_layers(body)
+        if self.settings.lora_rank:
+            adapt(body, self.settings.lora_rank, self.settings.seed)
+        return ds.wrap(module, self.settings, rate)
 
     def load_reference(self, model: Path) -> None:
         """Load the frozen policy that a penalty is measured against."""
@@ -118,12 +113,6 @@ class Learner:
             for value in state.values():
                 if torch.is_tensor(value):
                     value.zero_()
-
-    def _wrap(self, module: torch.nn.Module, lr: float) -> Any:
-        s = self.settings
-        return ds.wrap(
-            module, lr, s.weight_decay, s.grad_clip, s.zero_stage, s.dtype, s.offload
-        )  # fmt: skip
 
     def faint_tokens(self, ids: Collection[int]) -> list[int]:
         """Those tokens whose embedding is far shorter than is usual: nothing has trained them.
@@ -186,14 +175,13 @@ class Learner:
         if update.values is not None:
             metrics |= self._update_critic(update, step)
         pulled = self.settings.entropy_bonus or update.reference is not None
-        idle = not update.kept.any() or not (update.has_signal or pulled)
+        idle = not update.kept.any() or not (update.bearing.any() or pulled)
         if self.algorithm.holds_policy(step) or idle:
             return metrics | {"actor/skipped": 1.0}
         return metrics | self._update_policy(update, step) | {"actor/skipped": 0.0}
 
     def _update_policy(self, update: Update, step: int) -> dict[str, float]:
         """Update the policy; what is reported of tokens is over the responses that were run."""
-        self._set_rate(self.policy, step, self.settings.learning_rate)
         weights = self._row_weights(update)
         update = replace(update, marked=self._marks(update, step))
         if update.reference is None and not self.settings.entropy_bonus:
@@ -203,21 +191,42 @@ class Learner:
             if update.marked is not None:
                 bearing |= update.marked.any(1) & update.kept
             update, weights = update.rows(bearing), weights[bearing]
-        sums = torch.zeros(len(SUMS), dtype=torch.float64)
-        for batch, live in self._micro_batches(update.responses):
-            w = weights[batch.index.cpu()].to(self.device) * live
+
+        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Tensor]:
             scored = self.policy(batch, self.settings.temperature)
+            w = weights[batch.index.cpu()].to(self.device) * live
             loss, parts = self._policy_loss(batch, scored, update, w)
-            ds.backward(self.policy, loss)
-            sums += parts * live
-        self.policy.step()
-        total = ds.all_sum(sums.to(self.device)).cpu()
+            return loss, parts * live
+
+        total = self._take_step(self.policy, update.responses, loss_of, step)
         tokens = max(float(total[0]), 1.0)
         metrics = {name: float(v) / tokens for name, v in zip(SUMS[1:], total[1:], strict=True)}
         metrics["actor/pg_loss"] = float(total[SUMS.index("actor/pg_loss")])
-        metrics["actor/grad_norm"] = self.policy_norm.last()
-        metrics["actor/lr"] = self.settings.learning_rate_at(step, self.settings.learning_rate)
-        return metrics
+        return metrics | self._policy_metrics(step)
+
+    def _take_step(
+        self,
+        engine: Any,
+        responses: Sequence[Response],
+        loss_of: Callable[[MicroBatch, bool], tuple[Tensor, Tensor]],
+        step: int,
+    ) -> Tensor:
+        """Take one optimiser step on the sum of all micro-batches' losses; sums of all ranks."""
+        s = self.settings
+        peak = s.learning_rate if engine is self.policy else s.critic_learning_rate
+        for group in engine.optimizer.param_groups:
+            group["lr"] = s.learning_rate_at(step, peak)
+        sums = torch.zeros((), dtype=torch.float64)
+        for batch, live in self._micro_batches(responses):
+            loss, parts = loss_of(batch, live)
+            ds.backward(engine, loss)
+            sums = sums + parts.detach().double().cpu()
+        engine.step()
+        return ds.all_sum(sums.to(self.device)).cpu()
+
+    def _policy_metrics(self, step: int) -> dict[str, float]:
+        rate = self.settings.learning_rate_at(step, self.settings.learning_rate)
+        return {"actor/grad_norm": ds.grad_norm(self.policy), "actor/lr": rate}
 
     def _policy_loss(
         self, batch: MicroBatch, scored: Any, update: Update, weights: Tensor
@@ -263,34 +272,30 @@ class Learner:
                 (far * tokens).sum(),
                 # k3 of the sampler against the trainer: never negative, 0 if they agree.
                 ((torch.expm1(gap) - gap) * tokens).sum(),
-            ]).double().cpu()  # fmt: skip
+            ])  # fmt: skip
         return (total * weights[:, None]).sum(), parts
 
     def _marks(self, update: Update, step: int) -> Tensor | None:
         logp = update.sampler if update.old is None else update.old
-        lengths = torch.tensor([len(r.token_ids) for r in update.responses])
-        mask = (torch.arange(logp.shape[1]) < lengths[:, None]) & update.kept[:, None]
+        mask = (torch.arange(logp.shape[1]) < update.lengths[:, None]) & update.kept[:, None]
         marked = self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)
         return None if marked is None else marked.float()
 
     def _row_weights(self, update: Update) -> Tensor:
-        lengths = torch.tensor([len(r.token_ids) for r in update.responses])
-        kept = update.kept
         weights = row_weights(
-            lengths,
+            update.lengths,
             self.algorithm.aggregation,
-            total_tokens=int(lengths[kept].sum()),
-            total_rows=len(lengths),
+            total_tokens=int(update.lengths[update.kept].sum()),
+            total_rows=len(update.lengths),
             max_length=self.settings.max_tokens,
         )
-        return weights * kept
+        return weights * update.kept
 
     def _update_critic(self, update: Update, step: int) -> dict[str, float]:
-        assert update.values is not None and update.returns is not None
-        self._set_rate(self.critic, step, self.settings.critic_learning_rate)
-        tokens = sum(len(r.token_ids) for r in update.responses)
-        total = torch.zeros((), dtype=torch.float64)
-        for batch, live in self._micro_batches(update.responses):
+        tokens = int(update.lengths.sum())
+
+        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Tensor]:
+            assert update.values is not None and update.returns is not None
             values = batch.by_response(self.critic(batch))
             mask = batch.by_response(torch.ones(len(batch.targets), device=self.device))
             rows = batch.index.cpu()
@@ -298,32 +303,22 @@ class Learner:
             returns = update.returns[rows, : values.shape[1]].to(self.device)
             losses = self.algorithm.critic_loss(values, old, returns) * mask
             loss = losses.sum() * live / tokens
-            ds.backward(self.critic, loss)
-            total += float(loss.detach())
-        self.critic.step()
-        loss_sum = ds.all_sum(total.to(self.device))
-        return {"critic/vf_loss": float(loss_sum), "critic/grad_norm": self.critic_norm.last()}
+            return loss, loss
+
+        loss_sum = self._take_step(self.critic, update.responses, loss_of, step)
+        return {"critic/vf_loss": float(loss_sum), "critic/grad_norm": ds.grad_norm(self.critic)}
 
     def imitate(self, responses: Sequence[Response], step: int) -> dict[str, float]:
         """Take one optimiser step on the mean negative log-likelihood of the response tokens."""
-        self._set_rate(self.policy, step, self.settings.learning_rate)
         tokens = sum(len(r.token_ids) for r in responses)
-        total = torch.zeros((), dtype=torch.float64)
-        for batch, live in self._micro_batches(responses):
-            loss = -self.policy(batch, 1.0).logprobs.sum() * live / tokens
-            ds.backward(self.policy, loss)
-            total += float(loss.detach())
-        self.policy.step()
-        return {
-            "sft/loss": float(ds.all_sum(total.to(self.device))),
-            "sft/tokens": float(tokens),
-            "actor/grad_norm": self.policy_norm.last(),
-            "actor/lr": self.settings.learning_rate_at(step, self.settings.learning_rate),
-        }
 
-    def _set_rate(self, engine: Any, step: int, peak: float) -> None:
-        for group in engine.optimizer.param_groups:
-            group["lr"] = self.settings.learning_rate_at(step, peak)
+        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Tensor]:
+            loss = -self.policy(batch, 1.0).logprobs.sum() * live / tokens
+            return loss, loss
+
+        loss_sum = float(self._take_step(self.policy, responses, loss_of, step))
+        metrics = {"sft/loss": loss_sum, "sft/tokens": float(tokens)}
+        return metrics | self._policy_metrics(step)
 
     # ---- weights out ---------------------------------------------------------------------------
 
@@ -337,8 +332,8 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class LearnerScores:
-    """The learner's policy, as hooks of an algorithm ask it."""
+class Scorer:
+    """The policy as it is now, and its tokeniser. All ranks ask together, for the same."""
 
     learner: Learner
     tokens: Tokens

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import torch
@@ -28,12 +27,10 @@ from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, Store
-from rlbhpc.train.collect import batch_of, blank_of, collect
 from rlbhpc.train.dynamics import Clock, Logs
-from rlbhpc.train.learner import Learner, LearnerScores, Update, padded
+from rlbhpc.train.learner import Learner, Scorer, Update, padded
 from rlbhpc.train.losses import explained_variance
-from rlbhpc.train.record import Record
-from rlbhpc.train.rollout import Judge, Prompt, Rollout
+from rlbhpc.train.rollout import Judge, Prompt, Rollout, batch_of, blank_of, collect
 from rlbhpc.train.settings import Settings
 
 
@@ -94,13 +91,12 @@ def train(
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step, cursor = int(saved.get("step", 0)), int(saved.get("cursor", 0))
     store: Store = saved.get("store", {})
-    scorer = LearnerScores(learner, Tokens(run.base))
+    scorer = Scorer(learner, Tokens(run.base))
     if not step:
         _tell_untrained_tokens(run, learner)
         problems = [prompt.problem for prompt in run.prompts]
         run.algorithm.begin(problems, lambda: blank_of(run, scorer), store)
     logs = Logs(run.folder, step) if dist.get_rank() == 0 else None
-    record = Record(run.folder / "rollouts", step) if logs is not None else None
     engine = make_engine()
     try:
         if step:
@@ -113,7 +109,7 @@ def train(
                 collected = collect(run, engine, scorer, step + 1, cursor, draft, drain)
             except Interrupted:  # nothing of the step was learnt: the weights are the last one's
                 if step:
-                    _save(learner, run, record, step, cursor, store)
+                    _save(learner, run, logs, step, cursor, store)
                 return TRY_AGAIN
             rollouts, cursor, store = collected.chosen, collected.cursor, draft
             engine.rest()
@@ -128,12 +124,12 @@ def train(
             clock.lap("update")
             engine.load_weights(learner.named_weights())
             clock.lap("sync")
-            if logs is not None and record is not None:
+            if logs is not None:
                 logs.results(step, metrics, rollouts)
-                record.add(step, collected.rewarded, advantages)
+                logs.sampled(step, collected.rewarded, advantages)
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
-                _save(learner, run, record, step, cursor, store)
+                _save(learner, run, logs, step, cursor, store)
             checkpoint.export_model(learner, run.base, run.exports.get(step))
             clock.lap("save")
             if logs is not None:
@@ -149,15 +145,15 @@ def train(
 
 
 def _save(
-    learner: Learner, run: Run, record: Record | None, step: int, cursor: int, store: Store
+    learner: Learner, run: Run, logs: Logs | None, step: int, cursor: int, store: Store
 ) -> None:
     """Save the state of a step; the rows of its rollouts first, which a state says are there."""
-    if record is not None:
-        record.flush()
+    if logs is not None:
+        logs.flush()
     state = {"identity": run.identity, "cursor": cursor, "store": store}
     checkpoint.save_state(learner, run.folder / "state", step, state)
-    if record is not None:
-        record.settle(step)
+    if logs is not None:
+        logs.settle(step)
 
 
 def refuse_a_mixture(run: Run) -> None:
@@ -196,8 +192,9 @@ def _learn(
     size = min(s.responses_per_update, len(rollouts))
     on_policy = size == len(rollouts) and s.epochs == 1
     old = None if on_policy else learner.logprobs(learner.policy, responses)
-    needs_reference = learner.reference is not None
-    reference = learner.logprobs(learner.reference, responses) if needs_reference else None
+    reference = None
+    if learner.reference is not None:
+        reference = learner.logprobs(learner.reference, responses)
     values = learner.values(responses) if learner.critic is not None else None
     kl = None
     if algorithm.kl_beta and reference is not None:
@@ -223,33 +220,16 @@ def _learn(
         values=values,
         returns=None if returns is None else returns.float(),
     )
-    updates = [
-        learner.update(_slice(whole, start, start + size), step)
-        for _ in range(s.epochs)
-        for start in range(0, len(rollouts), size)
-    ]
+    metrics: dict[str, list[float]] = {}
+    for _ in range(s.epochs):
+        for start in range(0, len(rollouts), size):
+            for name, value in learner.update(whole.rows(slice(start, start + size)), step).items():
+                metrics.setdefault(name, []).append(value)
+    if whole.values is not None and whole.returns is not None:
+        # How well the critic foresaw the rewards, before it learnt from them.
+        share = explained_variance(whole.values, whole.returns, signals.mask)
+        if not math.isnan(share):
+            metrics["critic/vf_explained_var"] = [share]
     means = (whole.advantages.double().sum(1) / signals.lengths.clamp(min=1)).tolist()
     advantages = {id(response): mean for response, mean in zip(responses, means, strict=True)}
-    return _means(updates) | _critic(whole, signals.mask), advantages
-
-
-def _critic(update: Update, mask: torch.Tensor) -> dict[str, float]:
-    """How well the critic foresaw the rewards, before it learnt from them."""
-    if update.values is None or update.returns is None:
-        return {}
-    share = explained_variance(update.values, update.returns, mask)
-    return {} if math.isnan(share) else {"critic/vf_explained_var": share}
-
-
-def _means(updates: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean of each metric over the updates that have it."""
-    names = dict.fromkeys(name for update in updates for name in update)
-    having = {name: [update[name] for update in updates if name in update] for name in names}
-    return {name: sum(values) / len(values) for name, values in having.items()}
-
-
-def _slice(update: Update, start: int, stop: int) -> Update:
-    parts: dict[str, Any] = {
-        name: value if value is None else value[start:stop] for name, value in vars(update).items()
-    }
-    return Update(**parts)
+    return {name: sum(values) / len(values) for name, values in metrics.items()}, advantages

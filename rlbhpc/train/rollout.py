@@ -1,24 +1,39 @@
-"""One rollout: prompts to judged responses, every sample with a seed of its own."""
+"""One step's rollout: prompts to judged responses on all ranks, and what of them is learnt from."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import nan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlbhpc.engines.completion import Completion, Finish, Request
-from rlbhpc.engines.engine import Engine
+from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.folder import context_length
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.sweep.drain import Drain, Interrupted
+from rlbhpc.train import deepspeed_engine as ds
+from rlbhpc.train.algorithms.algorithm import Batch, Lesson, Rounds, Store
 from rlbhpc.train.batch import Response, Shown
+from rlbhpc.train.dynamics import describe
+from rlbhpc.train.learner import Scorer, padded
 from rlbhpc.train.rewards import Judged
 from rlbhpc.verify.verdict import Status, Verdict
+
+if TYPE_CHECKING:
+    from rlbhpc.train.loop import Run
 
 NOTHING = np.zeros(0, np.int32)
 
@@ -66,65 +81,203 @@ class Judge:
     reward: Callable[[Judged], float]
 
 
-def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:
-    """Prompts number ``start`` … of an endless sequence of shuffled passes over the data.
-
-    A counter is all the state there is: pass number e is the permutation of the generator
-    (seed, e), whoever asks, and however often the run was interrupted.
-    """
-    drawn: list[int] = []
-    while len(drawn) < count:
-        epoch, offset = divmod(start + len(drawn), n_prompts)
-        order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(n_prompts)
-        drawn += order[offset : offset + count - len(drawn)].tolist()
-    return drawn
-
-
 @dataclass(frozen=True)
-class Draw:
-    """Prompts to sample in one training step, and with what.
+class Collected:
+    """The rollout of one step: all that was sampled, and what is learnt from.
 
-    ``first_group`` is the draw number of the first prompt in the whole run; ``run`` is (seed, model
-    name, step). Together with the sample index they give each response its seed. ``tolerant``: a
-    prompt that the model cannot hold is not the user's mistake, and its response cannot be scored.
+    ``cursor`` counts the prompts that were drawn up to here in the whole run.
     """
 
-    engine: Engine
-    prompts: Sequence[Prompt]
-    first_group: int
-    run: tuple[int, str, int]
-    max_tokens: int
-    judge: Judge
-    sight: Sight | None = None
-    tolerant: bool = False
+    sampled: list[Rollout]
+    chosen: list[Rollout]
+    cursor: int
+    metrics: dict[str, float]
 
-    def seed(self, prompt: int, sample: int) -> int:
-        """Seed of one response.
-
-        The draw number enters beside the problem: a prompt that is drawn twice in one step must
-        not give the same responses twice.
-        """
-        seed, model, step = self.run
-        arm = f"train/{model}/{self.first_group + prompt}"
-        return sample_seed(seed, SampleKey(arm, step, self.prompts[prompt].problem.id, sample))
+    @property
+    def rewarded(self) -> list[Rollout]:
+        """All that was sampled, with the algorithm's rewards where it was chosen."""
+        chosen = {id(rollout.response): rollout for rollout in self.chosen}
+        return [chosen.get(id(rollout.response), rollout) for rollout in self.sampled]
 
 
-def roll_out(draw: Draw, samples: int, temperature: float) -> list[Rollout]:
-    """Sample and judge ``samples`` responses to each prompt, ordered by prompt and sample."""
-    sampling = Sampling(temperature, 1.0, draw.max_tokens)
-    read = [read_prompt(prompt, draw.sight) for prompt in draw.prompts]
-    pictures = [response.prompt[1] for response in read]
-    requests = [
-        Request(p * samples + s, prompt.ids, draw.seed(p, s), pictures[p])
-        for p, prompt in enumerate(draw.prompts)
-        for s in range(samples)
-    ]
+def collect(
+    run: Run, engine: Engine, scorer: Scorer, step: int, cursor: int, store: Store, drain: Drain
+) -> Collected:
+    """Sample one step's rollout; what the algorithm leaves out may be refilled a few times.
+
+    Every group of which something was selected is used: a refill asks only for as many prompts as
+    are missing. What describes the step is of all that was sampled and of its plain rewards, so
+    that algorithms compare; what was chosen of it is described beside it.
+    """
+    s, algorithm = run.settings, run.algorithm
+    sampled: list[Rollout] = []
+    chosen: list[Rollout] = []
+    rewards: list[Tensor] = []
+    missing, rounds = s.prompts_per_step, 0
+    own = algorithm.rounds(step, s.seed, s.prompts_per_step, store)
+    while True:
+        if own is None:
+            drawn = [run.prompts[i] for i in draw_order(s.seed, len(run.prompts), cursor, missing)]
+            fresh = _sample(run, engine, step, cursor, drawn, s.samples_per_prompt, drain)
+            cursor += missing
+        else:
+            fresh, cursor = _played(run, engine, step, cursor, own, drain)
+        batch = batch_of(fresh, s.max_tokens, scorer)
+        rewards.append(algorithm.reward(batch, store))
+        chosen += _selected(run, fresh, replace(batch, rewards=rewards[-1]), store)
+        sampled += fresh
+        missing = s.prompts_per_step - len({r.group for r in chosen})
+        if missing == 0 or rounds >= algorithm.refills:
+            break
+        rounds += 1
+    groups = len({r.group for r in sampled})
+    if not chosen:
+        raise UserError(
+            f"training step {step}: {groups} prompts were sampled {s.samples_per_prompt} times and "
+            f"gave not once {algorithm.LEARNS_FROM}, so there is nothing to learn from; use "
+            "problems nearer to the model's ability, or more samples_per_prompt"
+        )
+    metrics = describe(sampled) | algorithm.measure(
+        batch_of(sampled, s.max_tokens, scorer), torch.cat(rewards), store
+    )
+    if len(chosen) < len(sampled) or any(a is not b for a, b in zip(chosen, sampled, strict=True)):
+        metrics |= {f"kept/{name}": value for name, value in describe(chosen).items()}
+    if algorithm.refills:
+        metrics |= {"rollout/refills": float(rounds), "rollout/prompts": float(groups)}
+    return Collected(sampled, chosen, cursor, metrics)
+
+
+def batch_of(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Batch:
+    """What an algorithm is shown of a rollout."""
+    return Batch(
+        rewards=torch.tensor([r.reward for r in rollouts], dtype=torch.float64),
+        correct=torch.tensor([r.correct for r in rollouts]),
+        answers=[r.verdict.canonical for r in rollouts],
+        groups=torch.tensor([r.group for r in rollouts]),
+        lengths=torch.tensor([len(r.response.token_ids) for r in rollouts]),
+        max_tokens=max_tokens,
+        problems=[r.problem for r in rollouts],
+        golds=[r.gold for r in rollouts],
+        texts=[r.text for r in rollouts],
+        responses=[r.response for r in rollouts],
+        sampler=padded([r.sampler_logprobs for r in rollouts]),
+        scorer=scorer,
+    )
+
+
+def blank_of(run: Run, scorer: Scorer) -> Batch:
+    """All prompts of a run, with nothing answered yet."""
+    rollouts = [
+        Rollout(
+            prompt.problem.id, prompt.problem.gold, i, read_prompt(prompt, run.sight),
+            np.zeros(0, np.float32), 0.0, False, "", Verdict(Status.MISSING), 0.0,
+        )
+        for i, prompt in enumerate(run.prompts)
+    ]  # fmt: skip
+    return batch_of(rollouts, run.settings.max_tokens, scorer)
+
+
+def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:
+    """Responses to learn from, with the algorithm's rewards; what has no reward is left out."""
+    selected = run.algorithm.select(batch, store) & ~batch.rewards.isnan()
+    greedy = torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64)
+    selected &= ~greedy.isnan()
+    chosen = []
+    for rollout, reward, keep in zip(
+        rollouts, batch.rewards.tolist(), selected.tolist(), strict=True
+    ):
+        if keep:
+            chosen.append(rollout if rollout.reward == reward else replace(rollout, reward=reward))
+    return chosen
+
+
+def _played(
+    run: Run, engine: Engine, step: int, cursor: int, rounds: Rounds, drain: Drain
+) -> tuple[list[Rollout], int]:
+    """Sample the rounds that an algorithm makes itself; its lessons, and the cursor after them."""
+    if run.ask is None:
+        raise ValueError("tasks of an algorithm's own making need a prompt")
+    round_ = next(rounds)
+    while True:
+        prompts = [run.ask(problem) for problem in round_.problems]
+        rollouts = _sample(run, engine, step, cursor, prompts, round_.samples, drain)
+        cursor += len(prompts)
+        unfit = [r for r in rollouts if r.verdict.status is Status.ERROR and not r.text]
+        if rollouts and len(unfit) == len(rollouts):
+            why = unfit[0].verdict.rule
+            raise UserError(f"training step {step}: no task could be asked: {why}")
+        try:
+            round_ = rounds.send(rollouts)
+        except StopIteration as ended:
+            lessons: list[Lesson] = ended.value
+            return [
+                replace(x.rollout, reward=x.reward, part=x.part, problem=x.label) for x in lessons
+            ], cursor
+
+
+def _sample(
+    run: Run,
+    engine: Engine,
+    step: int,
+    cursor: int,
+    prompts: Sequence[Prompt],
+    samples: int,
+    drain: Drain,
+) -> list[Rollout]:
+    """Sample prompts number ``cursor`` … on all ranks; every rank gets all rollouts, in order.
+
+    A warning to any rank interrupts all of them.
+    """
+    ranks = dist.get_world_size()
+    share = -(-len(prompts) // ranks)
+    first = dist.get_rank() * share
+    place = (run, engine, step, cursor + first, prompts[first : first + share])
+    own: list[Rollout] | None = None
+    with suppress(Interrupted), drain.interruptible():
+        sampled = roll_out(*place, samples, run.settings.temperature)
+        if run.algorithm.NEEDS_GREEDY:
+            greedy = {r.group: r.reward for r in roll_out(*place, 1, 0.0)}
+            sampled = [replace(r, greedy_reward=greedy[r.group]) for r in sampled]
+        own = sampled
+    if ds.any_rank(own is None):
+        raise Interrupted
+    everyone: list[list[Rollout]] = [[] for _ in range(ranks)]
+    dist.all_gather_object(everyone, own)
+    return [r for part in everyone for r in part]
+
+
+def roll_out(
+    run: Run,
+    engine: Engine,
+    step: int,
+    first_group: int,
+    prompts: Sequence[Prompt],
+    samples: int,
+    temperature: float,
+) -> list[Rollout]:
+    """Sample and judge ``samples`` responses to each prompt, ordered by prompt and sample.
+
+    ``first_group`` is the draw number of the first prompt in the whole run. It enters a response's
+    seed beside the problem: a prompt that is drawn twice in one step must not give the same
+    responses twice.
+    """
+    read = [read_prompt(prompt, run.sight) for prompt in prompts]
+    requests: list[Request] = []
+    for p, prompt in enumerate(prompts):
+        arm = f"train/{run.name}/{first_group + p}"
+        for sample in range(samples):
+            key = SampleKey(arm, step, prompt.problem.id, sample)
+            seed = sample_seed(run.settings.seed, key)
+            requests.append(Request(len(requests), prompt.ids, seed, read[p].prompt[1]))
+    sampling = Sampling(temperature, 1.0, run.settings.max_tokens)
     done: dict[int, Rollout] = {}
-    for completion in draw.engine.generate(requests, sampling):
-        prompt = completion.tag // samples
-        response = replace(read[prompt], token_ids=completion.token_ids)
+    for completion in engine.generate(requests, sampling):
+        p = completion.tag // samples
+        response = replace(read[p], token_ids=completion.token_ids)
         seed = requests[completion.tag].seed
-        done[completion.tag] = _judged(completion, draw, prompt, response, seed)
+        done[completion.tag] = _judged(
+            run, prompts[p].problem, first_group + p, response, completion, seed
+        )
     return [done[tag] for tag in sorted(done)]
 
 
@@ -144,34 +297,85 @@ def read_prompt(prompt: Prompt, sight: Sight | None) -> Response:
 
 
 def _judged(
-    completion: Completion, draw: Draw, prompt: int, response: Response, seed: int
+    run: Run, problem: Problem, group: int, response: Response, completion: Completion, seed: int
 ) -> Rollout:
-    problem = draw.prompts[prompt].problem
-    if completion.finish is Finish.ERROR:
-        if not draw.tolerant:
-            raise UserError(f"rollout of {problem.id}: {completion.error}")
+    reward = nan
+    if completion.finish is not Finish.ERROR:
+        verdict = run.judge.verify(problem, completion.text)
+        reward = run.judge.reward(
+            Judged(
+                problem, completion.text, len(completion.token_ids), run.settings.max_tokens,
+                completion.finish, verdict, seed, completion.logprobs,
+            )
+        )  # fmt: skip
+    elif run.algorithm.MAKES_TASKS:
+        # Not the user's mistake: the model cannot hold a task that it made itself.
         verdict = Verdict(Status.ERROR, rule=completion.error)
     else:
-        verdict = draw.judge.verify(problem, completion.text)
-    judged = Judged(
-        problem=problem,
-        text=completion.text,
-        n_tokens=len(completion.token_ids),
-        max_tokens=draw.max_tokens,
-        finish=completion.finish,
-        verdict=verdict,
-        seed=seed,
-        logprobs=completion.logprobs,
-    )
+        raise UserError(f"rollout of {problem.id}: {completion.error}")
     return Rollout(
         problem=problem.id,
         gold=problem.gold,
-        group=draw.first_group + prompt,
+        group=group,
         response=response,
         sampler_logprobs=completion.logprobs,
         entropy_sum=float(completion.entropies.sum(dtype=np.float64)),
         truncated=completion.finish is Finish.LENGTH,
         text=completion.text,
         verdict=verdict,
-        reward=nan if completion.finish is Finish.ERROR else draw.judge.reward(judged),
+        reward=reward,
     )
+
+
+def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:
+    """Prompts number ``start`` … of an endless sequence of shuffled passes over the data.
+
+    A counter is all the state there is: pass number e is the permutation of the generator
+    (seed, e), whoever asks, and however often the run was interrupted.
+    """
+    drawn: list[int] = []
+    while len(drawn) < count:
+        epoch, offset = divmod(start + len(drawn), n_prompts)
+        order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(n_prompts)
+        drawn += order[offset : offset + count - len(drawn)].tolist()
+    return drawn
+
+
+def rollout_engine(run: Run, rows: int) -> Engine:
+    """The engine of this rank, in the learner's own process, with at most ``rows`` rows."""
+    settings = run.settings
+    rows = min(rows, settings.responses_per_rank(dist.get_world_size()))
+    if settings.rollouts == "vllm":
+        return _vllm(run, rows)
+    if not torch.cuda.is_available():
+        return make_engine("hf", run.base, rows=rows)
+    # The learner has made its rank's GPU the current one.
+    device = f"cuda:{torch.cuda.current_device()}"
+    return make_engine("hf", run.base, rows=rows, device=device, dtype=settings.dtype)
+
+
+def _vllm(run: Run, rows: int) -> Engine:
+    settings = run.settings
+    if run.sight is not None and importlib.util.find_spec("torchvision") is None:
+        raise UserError(
+            "rollouts: vllm shows no images without torchvision; install the build that belongs to "
+            "torch, or leave `rollouts` at hf"
+        )
+    longest = max(map(len, map(run.read, run.prompts))) + settings.max_tokens
+    if run.algorithm.MAKES_TASKS:  # of any length
+        longest = context_length(run.base)
+    # While the learner works, the engine rests and gives back its memory.
+    options: dict[str, Any] = {"enable_sleep_mode": torch.cuda.is_available()}
+    if dist.get_world_size() > 1:  # the engine joins the world that the ranks have made
+        options["distributed_executor_backend"] = "external_launcher"
+    try:
+        return make_engine(
+            "vllm", run.base, rows=rows, dtype=settings.dtype, memory=settings.rollout_memory,
+            max_length=min(longest, context_length(run.base)),
+            options=options,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(
+            "vLLM does not start beside the learner with rollout_memory "
+            f"{settings.rollout_memory}: {error}"
+        ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +15,10 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
-from rlbhpc.train.rollout import Draw, Judge, Prompt, Rollout, roll_out
+from rlbhpc.train.algorithms import make_algorithm
+from rlbhpc.train.loop import Run
+from rlbhpc.train.rollout import Judge, Prompt, Rollout, roll_out
+from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 
 pytestmark = pytest.mark.engine
@@ -35,12 +38,16 @@ class Odd:
             yield Completion(request.tag, ids, numbers, numbers, "the same", Finish.EOS)
 
 
+def run_of(judge: Judge, algorithm: str = "grpo") -> Run:
+    settings = Settings(steps=1, max_tokens=8)
+    return Run("m", Path(), Path(), {}, settings, make_algorithm(algorithm), [], judge)
+
+
 def rolled(engine: Any, first_group: int = 0, step: int = 1) -> list[Rollout]:
     """Two groups of the same problem, which a short pass over the data can draw in one step."""
     prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
     judge = Judge(lambda problem, text: Verdict(Status.RIGHT), lambda judged: 1.0)
-    draw = Draw(engine, [prompt, prompt], first_group, (0, "m", step), 8, judge)
-    return roll_out(draw, samples=3, temperature=1.0)
+    return roll_out(run_of(judge), engine, step, first_group, [prompt, prompt], 3, 1.0)
 
 
 def test_the_sampled_ids_are_the_ids_that_are_trained_on() -> None:
@@ -74,9 +81,9 @@ class Full:
 def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it() -> None:
     prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
     judge = Judge(lambda problem, text: pytest.fail(), lambda judged: pytest.fail())
-    draw = Draw(cast(Engine, Full()), [prompt], 0, (0, "m", 1), 8, judge)
+    engine = cast(Engine, Full())
     with pytest.raises(UserError, match="rollout of toy/1: too long"):
-        roll_out(draw, samples=1, temperature=1.0)
-    (found,) = roll_out(replace(draw, tolerant=True), samples=1, temperature=1.0)
+        roll_out(run_of(judge), engine, 1, 0, [prompt], 1, 1.0)
+    (found,) = roll_out(run_of(judge, "absolute-zero"), engine, 1, 0, [prompt], 1, 1.0)
     assert found.verdict == Verdict(Status.ERROR, rule="too long")
     assert math.isnan(found.reward)

@@ -32,8 +32,7 @@ from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.loop import Run, refuse_a_mixture, train
 from rlbhpc.train.policy import sight_of
-from rlbhpc.train.rollout import Judge, Prompt
-from rlbhpc.train.sampler import rollout_engine
+from rlbhpc.train.rollout import Judge, Prompt, rollout_engine
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -22,6 +22,7 @@ from rlbhpc.train.losses import surrogate
 if TYPE_CHECKING:
     from rlbhpc.problems.problem import Problem
     from rlbhpc.train.batch import Response
+    from rlbhpc.train.learner import Scorer
     from rlbhpc.train.rollout import Rollout
     from rlbhpc.train.settings import Settings
 
@@ -31,22 +32,6 @@ Degrees = Literal[0, 1]
 
 Store = dict[str, Any]
 """What an algorithm remembers from step to step: JSON values, saved with the training state."""
-
-
-class Scorer(Protocol):
-    """The policy as it is now, and its tokeniser. All ranks ask together, for the same."""
-
-    def logprobs(self, responses: Sequence[Response]) -> Tensor:
-        """Log-probs of response tokens at the rollouts' temperature, shape (B, T)."""
-        ...
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Tokens of a piece of text, without special tokens."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of tokens; special tokens leave no trace."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -205,7 +190,7 @@ class Algorithm:
     @property
     def refills(self) -> int:
         """How often new prompts may take the place of groups of which nothing was selected."""
-        return 0
+        return getattr(self, "max_refills", 0)
 
     def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
         """Before the first step: ``blank`` gives one row per problem with nothing answered yet."""

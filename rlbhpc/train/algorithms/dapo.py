@@ -37,11 +37,6 @@ class DAPO(GRPO):
 
     LEARNS_FROM: ClassVar[str] = "a group that is solved sometimes but not always"
 
-    @property
-    def refills(self) -> int:
-        """How often groups without a signal are replaced."""
-        return self.max_refills
-
     def select(self, batch: Batch, store: Store) -> Tensor:
         """Take groups with a signal: a mix of right and wrong."""
         mixed = torch.zeros(len(batch.rewards), dtype=torch.bool)

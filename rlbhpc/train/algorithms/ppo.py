@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from rlbhpc.study.options import Share, Weight, Whole
-from rlbhpc.train.algorithms.algorithm import Algorithm, Degrees, Signals, token_rewards, whiten
+from rlbhpc.train.algorithms.algorithm import (
+    Algorithm,
+    Degrees,
+    Signals,
+    reward_to_go,
+    token_rewards,
+    whiten,
+)
 from rlbhpc.train.losses import value_loss
 
 
@@ -69,9 +76,4 @@ class PPO(Algorithm):
         rewards = token_rewards(signals, self.kl_beta)
         following = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
         delta = (rewards + self.gamma * following - values) * mask
-        out = torch.zeros_like(delta)
-        running = torch.zeros_like(delta[:, 0])
-        for t in reversed(range(delta.shape[1])):
-            running = delta[:, t] + self.gamma * self.lam * running
-            out[:, t] = running
-        return out * mask
+        return reward_to_go(delta, self.gamma * self.lam) * mask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,9 +14,12 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.fields import Count
 from rlbhpc.study.options import Share, Weight, Whole
-from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store, group_std
+from rlbhpc.train.algorithms.algorithm import Batch, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import Response
+
+if TYPE_CHECKING:
+    from rlbhpc.train.learner import Scorer
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,6 @@ class RLPR(GRPO):
         super().__post_init__()
         if not self.opening:
             raise UserError("opening: found nothing; allowed: the text that begins an answer")
-
-    @property
-    def refills(self) -> int:
-        """How often groups without a signal are replaced."""
-        return self.max_refills
 
     def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
         """Score every reference answer without reasoning, by the untrained model."""

@@ -33,11 +33,6 @@ class SuccessGate(GRPO):
 
     LEARNS_FROM: ClassVar[str] = "a group with a right response"
 
-    @property
-    def refills(self) -> int:
-        """How often groups behind the gate are replaced."""
-        return self.max_refills
-
     def select(self, batch: Batch, store: Store) -> Tensor:
         """Take the groups that passed."""
         passed = torch.zeros(len(batch.rewards), dtype=torch.bool)
