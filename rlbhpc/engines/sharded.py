@@ -58,7 +58,15 @@ def gather(parts: Path, target: Path) -> None:
     dtype = getattr(torch, config.get("dtype") or config.get("torch_dtype") or "float32")
     expected = _expected(target)
     read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
-    written = _save(((name, t.to(dtype)) for name, t in read(parts, expected)), target)
+
+    def weights() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in read(parts, expected):
+            if tensor.shape != expected[name]:
+                shapes = f"{tuple(tensor.shape)}, the model's {tuple(expected[name])}"
+                raise UserError(f"{parts}: {name} is {shapes}")
+            yield name, tensor.to(dtype)
+
+    written = _save(weights(), target)
     missing = expected.keys() - written
     if missing:
         raise UserError(
@@ -109,12 +117,8 @@ def _from_metadata(
         yield from ((name, batch[names[name]]) for name in names if names[name] in batch)
         batch.clear()
 
-    for name, stored in names.items():
+    for stored in names.values():
         entry: Any = metadata[stored]
-        if entry.size != expected[name]:
-            raise UserError(
-                f"{parts}: {name} is {tuple(entry.size)}, the model's {tuple(expected[name])}"
-            )
         batch[stored] = torch.empty(entry.size, dtype=entry.properties.dtype)
         if sum(t.nbytes for t in batch.values()) >= CHUNK:
             yield from loaded()
@@ -163,16 +167,12 @@ def _from_ranks(
                 )
             local = [piece.to_local() for piece in pieces]
             whole = local[0] if placement.is_replicate() else torch.cat(local, placement.dim)
-        elif isinstance(first, torch.Tensor) and first.shape == expected[name]:
+        elif isinstance(first, torch.Tensor):
             whole = first
         else:
             raise UserError(
                 f"{parts}: {name} is a {type(first).__name__}, which is not read; merge it with "
                 "the program that wrote it"
-            )
-        if whole.shape != expected[name]:
-            raise UserError(
-                f"{parts}: {name} is {tuple(whole.shape)}, the model's {tuple(expected[name])}"
             )
         yield name, whole
 

@@ -49,10 +49,9 @@ def learning_pairs(
         lessons = _worked(study, recipe, settings)
     elif recipe.texts is not None:
         lessons = (Lesson(*pair) for pair in read_pairs(Path(recipe.texts)))
-    elif recipe.teacher is not None:
-        lessons = _taught(study, recipe.teacher)
     else:
-        raise UserError("sft needs `texts`, `teacher` or `options.traces` to learn from")
+        assert recipe.teacher is not None
+        lessons = _taught(study, recipe.teacher)
     while batch := list(islice(lessons, BATCH)):
         prompts = tokens.encode_all([lesson.prompt for lesson in batch])
         texts = [lesson.response for lesson in batch]
@@ -69,8 +68,7 @@ def _worked(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson
 
     The set's own problems have no part in them.
     """
-    if recipe.problems is None or recipe.prompt is None:
-        raise UserError("recipe with traces: `problems` and `prompt` are needed")
+    assert recipe.problems is not None and recipe.prompt is not None
     entry = study.problem_sets[recipe.problems]
     rules = Rules() if entry.path is None else read_rules(Path(entry.path))
     traces = from_options(Traces, recipe.options["traces"], "traces")

@@ -26,7 +26,7 @@ from rlbhpc.train.fit import settings_here
 from rlbhpc.train.loop import Run
 from rlbhpc.train.pairs import learning_pairs
 from rlbhpc.train.policy import sight_of
-from rlbhpc.train.recipes import algorithm_of
+from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Judge, Prompt
 from rlbhpc.train.sft import Distillation
@@ -63,6 +63,7 @@ def adopt_older(study: Study, model: str) -> None:
 
 def _run(study: Study, model: str, training: Training) -> Run | Distillation:
     recipe = study.file.recipes[training.recipe]
+    check_material(recipe)
     base = _base(study, model, training.from_, recipe)
     common: dict[str, Any] = {
         "name": model,
@@ -100,16 +101,16 @@ def _reference(study: Study, model: str, tokens: Tokens) -> Path | None:
     """
     if not model:
         return None
-    folder = study.folder(model, study.last_step(model))
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: the teacher is not there; train or stage {model} first")
-    check_weights(study, model, study.last_step(model))
+    folder = _made(study, model, "the teacher")
     if Tokens(folder).tokenizer.get_vocab() != tokens.tokenizer.get_vocab():
         raise UserError(
             f"teacher {model}: {folder} has another vocabulary than {tokens.folder}; it scores the "
             "tokens that the student wrote, so take a teacher with the same tokeniser"
         )
-    rows, sampled = _rows(folder), _rows(tokens.folder)
+    rows, sampled = (
+        AutoConfig.from_pretrained(path).get_text_config().vocab_size
+        for path in (folder, tokens.folder)
+    )
     if rows < sampled:
         raise UserError(
             f"teacher {model}: {folder} has embeddings of {rows} tokens, and the student samples "
@@ -118,21 +119,19 @@ def _reference(study: Study, model: str, tokens: Tokens) -> Path | None:
     return folder
 
 
-def _rows(folder: Path) -> int:
-    rows: int = AutoConfig.from_pretrained(folder).get_text_config().vocab_size
-    return rows
+def _made(study: Study, model: str, role: str) -> Path:
+    """Folder of a model that has to be there, whole and the study's own."""
+    folder = study.folder(model, study.last_step(model))
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: {role} is not there; train or stage {model} first")
+    check_weights(study, model, study.last_step(model))
+    return folder
 
 
 def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
     """Folder of the model to start from; random weights are made where the study names none."""
     if start is not None:
-        base = study.folder(start, study.last_step(start))
-        if not (base / "config.json").is_file():
-            raise UserError(
-                f"{base}: the model to start from is not there; train or stage {start} first"
-            )
-        check_weights(study, start, study.last_step(start))
-        return base
+        return _made(study, start, "the model to start from")
     base = study.layout.training(model) / "random"
     if not (base / "config.json").is_file():
         shape = dict(recipe.architecture)
@@ -146,10 +145,8 @@ def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
 
 
 def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
-    if recipe.problems is None or recipe.prompt is None:
-        raise UserError(f"recipe with {recipe.algorithm}: `problems` and `prompt` are needed")
-    template = study.prompts[recipe.prompt]
-    problems = study.problems(recipe.problems)
+    template = study.prompts[recipe.prompt or ""]
+    problems = study.problems(recipe.problems or "")
     problem_id = next((problem.id for problem in problems if problem.images), None)
     if problem_id is not None and sight_of(tokens.folder) is None:
         raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc import plugins
@@ -47,7 +48,7 @@ def check_recipes(study: Study) -> None:
             else:
                 check_algorithm(recipe.algorithm)
             _refuse_images(study, model, recipe)
-            _check_material(recipe)
+            check_material(recipe)
             _check_architecture(recipe)
             if "traces" in recipe.options:
                 from_options(Traces, recipe.options["traces"], "traces")
@@ -65,7 +66,7 @@ def check_recipes(study: Study) -> None:
             raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
 
 
-def _check_material(recipe: Recipe) -> None:
+def check_material(recipe: Recipe) -> None:
     """Refuse a recipe that has nothing to learn from."""
     has_traces = "traces" in recipe.options
     if not recipe.is_supervised or has_traces:
@@ -109,7 +110,7 @@ def algorithm_of(recipe: Recipe) -> Algorithm | None:
     """The algorithm with those options that are its own; None for supervised training."""
     if recipe.is_supervised:
         return None
-    own = _own_options(recipe)
+    own = algorithm_class(recipe.algorithm).__dataclass_fields__
     chosen = {name: value for name, value in recipe.options.items() if name in own}
     return make_algorithm(recipe.algorithm, recipe.preset, **chosen)
 
@@ -123,13 +124,11 @@ def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
     given |= {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
     if recipe.kl is not None:
         given["kl_loss"] = recipe.kl
-    own = {"traces"} if recipe.is_supervised else _own_options(recipe)
+    own: Container[str] = {"traces"}
+    if not recipe.is_supervised:
+        own = algorithm_class(recipe.algorithm).__dataclass_fields__
     options = {name: value for name, value in recipe.options.items() if name not in own}
     return from_options(Settings, {**given, "steps": steps, **options}, "training")
-
-
-def _own_options(recipe: Recipe) -> set[str]:
-    return set(algorithm_class(recipe.algorithm).__dataclass_fields__)
 
 
 def rollout_rows(study: Study) -> int:

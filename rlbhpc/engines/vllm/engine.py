@@ -81,7 +81,7 @@ class VllmEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         from rlbhpc.engines.first_calls import settle_vector_math
-        from rlbhpc.engines.vllm.measured import keep_measured
+        from rlbhpc.engines.vllm.worker import keep_measured
 
         self._keep = keep_measured
         settle_vector_math()

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 from torch import special
+from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.engine.logprobs import LogprobsProcessor
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
@@ -153,3 +155,22 @@ class Extension:
         head = getattr(self.model_runner.get_model(), "lm_head", None)
         if current_platform.is_cpu() and head is not None:
             dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+
+
+class Measured(LogprobsProcessor):
+    """A request's log-probs and entropies, as they come in: the bytes of float32 pairs.
+
+    vLLM builds lists of token ids, ranks and texts out of every token's log-probs, while the model
+    waits.
+    """
+
+    def _update_sample_logprobs(self, lists: Any) -> None:
+        self.logprobs += lists.logprobs.tobytes()
+
+
+def keep_measured(engine: LLMEngine, request: str) -> None:
+    """Let a request that was just added keep its log-probs so."""
+    processor = engine.output_processor.request_states[request].logprobs_processor
+    if processor.num_logprobs is not None:
+        processor.__class__ = Measured
+        processor.logprobs = bytearray()
