@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from rlbhpc.engines.folder import follow_umask
 from rlbhpc.errors import UserError
+from rlbhpc.store.files import sync_folder
 from rlbhpc.study.origin import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
@@ -142,17 +143,9 @@ def _committed(final: Path) -> Iterator[Path]:
     yield partial
     dist.barrier()
     if dist.get_rank() == 0:
-        for path in partial.rglob("*"):
-            if path.is_file():
-                _sync(path)
+        for path in filter(Path.is_file, partial.rglob("*")):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
         partial.rename(final)
-        _sync(final.parent)
+        sync_folder(final.parent)
     dist.barrier()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -56,11 +56,6 @@ class Run:
     reference: Path | None = None
     ask: Callable[[Problem], Prompt] | None = None
 
-    def read(self, prompt: Prompt) -> tuple[int, ...]:
-        """Tokens of a prompt as a policy reads them, those of its images included."""
-        images = prompt.problem.pictures
-        return self.sight.expand(prompt.ids, images) if self.sight and images else prompt.ids
-
     @property
     def identity(self) -> str:
         """Digest of what must stay the same for a run to go on."""

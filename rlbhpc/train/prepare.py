@@ -24,12 +24,11 @@ from rlbhpc.study.study import Study
 from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.fit import settings_here
 from rlbhpc.train.loop import Run
-from rlbhpc.train.pairs import learning_pairs
 from rlbhpc.train.policy import sight_of
 from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Judge, Prompt
-from rlbhpc.train.sft import Distillation
+from rlbhpc.train.sft import Distillation, learning_pairs
 from rlbhpc.verify.running.own import verify_apart
 
 

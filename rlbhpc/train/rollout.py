@@ -361,7 +361,8 @@ def _vllm(run: Run, rows: int) -> Engine:
             "rollouts: vllm shows no images without torchvision; install the build that belongs to "
             "torch, or leave `rollouts` at hf"
         )
-    longest = max(map(len, map(run.read, run.prompts))) + settings.max_tokens
+    prompts = [read_prompt(prompt, run.sight).prompt_ids for prompt in run.prompts]
+    longest = max(map(len, prompts)) + settings.max_tokens
     if run.algorithm.MAKES_TASKS:  # of any length
         longest = context_length(run.base)
     # While the learner works, the engine rests and gives back its memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -124,10 +124,11 @@ class Settings:
 
         A setting at its default is left out, so that one that is added later changes no old run.
         """
+        default = vars(Settings(self.steps))
         given = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in dataclasses.fields(self)
-            if field.name not in FREE and getattr(self, field.name) != _default(field)
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if name not in FREE and value != default[name]
         ]
         return " ".join(given)
 
@@ -138,9 +139,3 @@ class Settings:
         if not self.half_life:
             return peak
         return float(peak * 2.0 ** ((self.warmup_steps - step) / self.half_life))
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default

@@ -1,15 +1,32 @@
-"""Supervised fine-tuning: pre-training of toy bases, and distillation from a teacher."""
+"""Supervised fine-tuning: pre-training of toy bases, and distillation from a teacher.
+
+It learns from pairs in a file, a teacher's responses, or worked traces.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch.distributed as dist
 
-from rlbhpc.errors import DONE, TRY_AGAIN
+from rlbhpc.engines.completion import Finish
+from rlbhpc.engines.tokens import Tokens
+from rlbhpc.errors import DONE, TRY_AGAIN, UserError
+from rlbhpc.problems.countdown import Rules, work_traces
+from rlbhpc.problems.pairs import read_pairs
+from rlbhpc.problems.prompts import render
+from rlbhpc.problems.sets.countdown import read_rules
+from rlbhpc.store import samples
+from rlbhpc.store.sources import Group
+from rlbhpc.study.options import from_options
+from rlbhpc.study.recipe import Recipe, Teacher
+from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
@@ -18,7 +35,11 @@ from rlbhpc.train.batch import Response
 from rlbhpc.train.dynamics import StepLog
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.rollout import draw_order
-from rlbhpc.train.settings import Settings
+from rlbhpc.train.settings import Settings, Traces
+from rlbhpc.verify.verdict import Status
+
+# Texts that are handed to the tokeniser together.
+BATCH = 4096
 
 
 @dataclass(frozen=True)
@@ -84,3 +105,74 @@ def fine_tune(
         if dynamics is not None:
             dynamics.close()
     return DONE
+
+
+class Lesson(NamedTuple):
+    """A prompt and the response to learn; ``ended`` unless the response was cut off."""
+
+    prompt: str
+    response: str
+    ended: bool = True
+
+
+def learning_pairs(
+    study: Study, recipe: Recipe, tokens: Tokens, settings: Settings
+) -> Iterator[Response]:
+    """Prompt and response tokens of everything that a recipe learns from.
+
+    A response ends with the token that ends the model's own. One that was cut off ends as it is:
+    an end behind it would teach to stop in the middle of a thought.
+    """
+    if "traces" in recipe.options:
+        lessons = _worked(study, recipe, settings)
+    elif recipe.texts is not None:
+        lessons = (Lesson(*pair) for pair in read_pairs(Path(recipe.texts)))
+    else:
+        assert recipe.teacher is not None
+        lessons = _taught(study, recipe.teacher)
+    while batch := list(islice(lessons, BATCH)):
+        prompts = tokens.encode_all([lesson.prompt for lesson in batch])
+        texts = [lesson.response for lesson in batch]
+        ids = tokens.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        for lesson, prompt, response in zip(batch, prompts, ids, strict=True):
+            end = [tokens.end] if lesson.ended else []
+            learnt = np.array([*response, *end], np.int32)
+            if len(learnt):  # an empty response that was cut off teaches nothing
+                yield Response(prompt, learnt)
+
+
+def _worked(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson]:
+    """Worked Countdown traces by the rules of the recipe's set, of which a part hits the target.
+
+    The set's own problems have no part in them.
+    """
+    assert recipe.problems is not None and recipe.prompt is not None
+    entry = study.problem_sets[recipe.problems]
+    rules = Rules() if entry.path is None else read_rules(Path(entry.path))
+    traces = from_options(Traces, recipe.options["traces"], "traces")
+    template = study.prompts[recipe.prompt]
+    for worked in work_traces(recipe.problems, rules, traces.count, traces.hit, settings.seed):
+        yield Lesson(render(template, worked.problem), worked.response)
+
+
+def _taught(study: Study, teacher: Teacher) -> Iterator[Lesson]:
+    """Stored responses of a teacher arm, each under the prompt that the teacher saw.
+
+    Texts, not token ids: teacher and student may have different vocabularies.
+    """
+    template = study.prompts[study.arms[teacher.arm].prompt]
+    columns = ("problem", "sample", "verdict", "finish", "text")
+    for set_name in study.sets(teacher.arm):
+        problems = {p.id: p for p in study.problems(set_name)}
+        taken: dict[str, int] = {}
+        # Rows come sorted by step, problem and sample.
+        rows = samples.rows(study.layout, Group(teacher.arm, set_name), columns)
+        for row in rows.to_pylist():
+            name = row["problem"]
+            if name in problems and problems[name].images:
+                raise UserError(f"teacher {teacher.arm}: {name} has images, and sft shows none")
+            right = row["verdict"] == Status.RIGHT or teacher.keep == "all"
+            if right and name in problems and taken.get(name, 0) < teacher.per_problem:
+                taken[name] = taken.get(name, 0) + 1
+                ended = row["finish"] != Finish.LENGTH
+                yield Lesson(render(template, problems[name]), row["text"], ended)

@@ -14,8 +14,8 @@ from rlbhpc.errors import DONE
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
-from rlbhpc.train.pairs import learning_pairs
 from rlbhpc.train.recipes import settings_of
+from rlbhpc.train.sft import learning_pairs
 from tests.children import Child
 from tests.store import reading
 

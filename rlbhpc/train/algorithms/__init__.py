@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # torch, which a look at the names does not need
 ALGORITHMS = {
     "ppo": ("ppo", "PPO"),
     "grpo": ("grpo", "GRPO"),
-    "dr_grpo": ("dr_grpo", "DrGRPO"),
+    "dr_grpo": ("grpo", "DrGRPO"),
     "reinforce++": ("reinforce_pp", "ReinforcePP"),
     "reinforce++_baseline": ("reinforce_pp", "ReinforcePPBaseline"),
     "rloo": ("rloo", "RLOO"),
