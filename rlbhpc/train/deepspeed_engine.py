@@ -62,18 +62,14 @@ def init_ranks() -> None:
 
 
 def _leave() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    _rest_threads()
-
-
-def _rest_threads() -> None:
-    """Wait until gloo's threads have nothing left to do, with Python's lock free for them.
+    """Leave, and wait until gloo's threads have nothing left to do, with Python's lock free.
 
     They go on after their group was destroyed, for DeepSpeed holds it in many places. One that lets
     go of its last tensor only when the interpreter has begun to end is ended for wanting the lock,
     and the process with it (pytorch#179291, pytorch#190489).
     """
+    if dist.is_initialized():
+        dist.destroy_process_group()
     deadline, seen_asleep = time.monotonic() + 10, 0  # seconds, lest an end wait for ever
     while seen_asleep < 3 and time.monotonic() < deadline:
         time.sleep(0.001)

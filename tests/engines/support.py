@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlbhpc.engines.completion import Completion, Request
+from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine
-from rlbhpc.engines.uniform import uniforms
 from rlbhpc.study.arm import Sampling
 
 # A byte that ends a response as well.

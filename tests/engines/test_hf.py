@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from rlbhpc.engines.completion import Request
+from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.hf.backend import Backend, attend, load_module
 from rlbhpc.engines.hf.lean import LeanBackend, fits
 from rlbhpc.engines.hf.slots import NARROWEST, STRIDE
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.engines.uniform import uniforms
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 from tests.engines.support import Truth, by_tag, requests, same

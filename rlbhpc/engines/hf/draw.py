@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from rlbhpc.engines.measure import entropy, log_distribution
-from rlbhpc.engines.uniform import invert
+from rlbhpc.engines.distribution import entropy, invert, log_distribution
 from rlbhpc.study.arm import Sampling
 
 
@@ -54,7 +53,7 @@ def draw(
     if sampling.temperature == 0:
         tokens = changed.argmax(-1)
     else:
-        weight = torch.softmax(changed, dim=-1)  # row by row, unlike exp: see engines.measure
+        weight = torch.softmax(changed, dim=-1)  # row by row, unlike exp: see engines.distribution
         tokens = invert(cut(weight, sampling), uniform)
     return Drawn(tokens, logp.gather(-1, tokens[:, None])[:, 0], entropy(logp))
 

@@ -9,6 +9,7 @@ import torch
 
 from rlbhpc.engines.ahead import Ahead, Shared
 from rlbhpc.engines.completion import Completion, Request
+from rlbhpc.engines.distribution import entropy, log_distribution
 from rlbhpc.engines.engine import Score
 from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.engines.folder import context_length
@@ -17,7 +18,6 @@ from rlbhpc.engines.hf.lean import LeanBackend, fits
 from rlbhpc.engines.hf.rows import Finished
 from rlbhpc.engines.hf.sampler import Sampler
 from rlbhpc.engines.hf.slots import round_up
-from rlbhpc.engines.measure import entropy, log_distribution
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError

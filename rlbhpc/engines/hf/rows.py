@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Request
+from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.hf.backend import Backend
 from rlbhpc.engines.hf.draw import Drawn, Past
 from rlbhpc.engines.hf.slots import round_up
-from rlbhpc.engines.uniform import uniforms
 from rlbhpc.study.arm import Sampling
 
 

@@ -25,8 +25,7 @@ from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 from vllm.v1.sample.sampler import Sampler
 
-from rlbhpc.engines.measure import entropy, log_distribution
-from rlbhpc.engines.uniform import invert, uniforms
+from rlbhpc.engines.distribution import entropy, invert, log_distribution, uniforms
 
 
 class MeasuringSampler(Sampler):
