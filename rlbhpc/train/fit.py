@@ -44,7 +44,8 @@ def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
 
     ``limit`` is the memory of a rank's GPU in bytes; 0 where there is none.
     """
-    settings, recipe = _settings(study, model, gpu=limit > 0), _recipe(study, model)
+    recipe = _recipe(study, model)
+    settings = settings_of(recipe, study.last_step(model), gpu=limit > 0)
     pinned = _saved_zero(study, model)
     if not limit or {"zero_stage", "offload"} & recipe.options.keys():
         ways = [(settings.zero_stage, settings.offload)]
@@ -87,7 +88,7 @@ def refuse_what_cannot_fit(study: Study, foretold: Forecast, limit: int) -> None
     if changes is None:
         way_out = "Nothing that could be set makes it fit; take a smaller model or larger GPUs"
     else:
-        listed = ", ".join(f"{name}: {_written(value)}" for name, value in changes.items())
+        listed = ", ".join(f"{name}: {json.dumps(value)}" for name, value in changes.items())
         way_out = f"The nearest setting that fits: {{{listed}}} under the recipe's `options`"
         if "ranks" in changes:
             way_out += " (`ranks` are GPUs that share the training)"
@@ -143,7 +144,7 @@ def settings_here(study: Study, model: str) -> Settings:
     """Settings of a training that starts now, on the device of this process."""
     limit = device_memory()
     if not limit:
-        return _settings(study, model, gpu=False)
+        return settings_of(_recipe(study, model), study.last_step(model))
     foretold = forecast(study, model, int(os.environ.get("WORLD_SIZE", "1")), limit)
     refuse_what_cannot_fit(study, foretold, limit)
     return Settings(**foretold.settings)
@@ -161,10 +162,6 @@ def _recipe(study: Study, model: str) -> Recipe:
     return study.file.recipes[training.recipe]
 
 
-def _settings(study: Study, model: str, *, gpu: bool) -> Settings:
-    return settings_of(_recipe(study, model), study.last_step(model), gpu=gpu)
-
-
 def _saved_zero(study: Study, model: str) -> tuple[int, bool] | None:
     """How a run that goes on had divided its state, whatever would be chosen today."""
     for state in reversed(states(study.layout.states(model))):
@@ -172,10 +169,6 @@ def _saved_zero(study: Study, model: str) -> tuple[int, bool] | None:
         if "zero_stage" in progress:
             return progress["zero_stage"], progress["offload"]
     return None
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _config(study: Study, model: str) -> Any:
