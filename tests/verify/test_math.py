@@ -368,6 +368,11 @@ def test_a_sum_that_stands_in_the_gold_answer_is_compared_as_text():
     assert (evaluated.status, evaluated.rule) == (Status.WRONG, "box/unread")
 
 
+@pytest.mark.parametrize("response", ['{"answer": ""}', boxed(r"\begin{cases}]")])
+def test_an_answer_that_holds_nothing_is_no_fault_of_the_verifier(response):
+    assert verify("math", "B", response).status in (Status.WRONG, Status.NO_ANSWER)
+
+
 # --- any text at all -----------------------------------------------------------------------------
 
 PIECES = [

@@ -69,7 +69,7 @@ _JSON: Final = re.compile(
 def tag(body: str) -> Extracted | None:
     """``<answer>…</answer>`` or JSON's ``"answer": …``; what is not closed may have been cut."""
     if 'answer"' in body and (named := list(_JSON.finditer(body))):
-        return Extracted(named[-1][1] or named[-1][2], "tag")
+        return Extracted(named[-1][1] or named[-1][2] or "", "tag")
     end = body.rfind("</answer>")
     start = body.rfind("<answer>", 0, end) if end >= 0 else -1
     if start < 0:

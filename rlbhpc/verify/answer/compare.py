@@ -293,8 +293,10 @@ def _answer_of_one(gold: Quantity | Words, answer: Items, tolerance: Tolerance) 
     # "15/4 or 3.75" is one value, written in two ways; "5,5" may be a decimal.
     twice = len(items) == 2 and answer.kind == "list" and items[0] != items[1]
     twice = twice and not _name_different_things(items)
-    if answer.kind == "member" or (
-        items[1:] and not (twice and compare(gold, items[1], tolerance))
+    if (
+        not items
+        or answer.kind == "member"
+        or (items[1:] and not (twice and compare(gold, items[1], tolerance)))
     ):
         return NO
     return compare(gold, items[0], tolerance)

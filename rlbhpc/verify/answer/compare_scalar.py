@@ -61,32 +61,14 @@ def compare_quantities(gold: Quantity, answer: Quantity, tolerance: Tolerance) -
 def _readings(gold: Quantity, answer: Quantity) -> list[tuple[Node, Node]]:
     """List pairs of bare expressions, one of which must be equal: what the units leave open."""
     ours, theirs = gold.unit, answer.unit
-    if ours is None and theirs is None:
-        return [(gold.tree, answer.tree)]
     if ours is not None and theirs is not None:
         return _both_units(gold, answer, ours, theirs)
-    unit = ours or theirs
-    assert unit is not None
-    pairs: list[tuple[Node, Node]] = []
-    if unit.dims == PERCENT.dims:
-        if _is_no_share(gold.tree):
-            pairs.append((gold.tree, answer.tree))
-        percent = num(Fraction(1, 100))
-        if ours is not None:
-            pairs.append((Node("mul", (gold.tree, percent)), answer.tree))
-        else:
-            pairs.append((gold.tree, Node("mul", (answer.tree, percent))))
-        return pairs
-    if unit == DEGREE:
-        plain = answer.tree if ours is not None else gold.tree
-        if has_const(plain, "pi") or has(plain, "deg"):
-            left = Node("deg", (gold.tree,)) if ours is not None else gold.tree
-            right = answer.tree if ours is not None else Node("deg", (answer.tree,))
-            return [(left, right)]
-    pairs.append((gold.tree, answer.tree))
-    # "5m" read as five times m, beside "5 meters".
-    pairs.extend(_letter_units(gold.tree, answer.tree, unit, ours is not None))
-    return pairs
+    if ours is not None:
+        return _one_unit(gold.tree, answer.tree, ours, gold.tree)
+    if theirs is not None:
+        swapped = _one_unit(answer.tree, gold.tree, theirs, gold.tree)
+        return [(left, right) for right, left in swapped]
+    return [(gold.tree, answer.tree)]
 
 
 def _both_units(
@@ -103,14 +85,20 @@ def _both_units(
     return []
 
 
-def _letter_units(a: Node, b: Node, unit: Unit, unit_on_gold: bool) -> list[tuple[Node, Node]]:
-    plain, other = (b, a) if unit_on_gold else (a, b)
-    if plain.op == "mul" and plain.args[1].op == "sym" and not symbols(other):
-        named = unit_named(str(plain.args[1].value))
+def _one_unit(measured: Node, plain: Node, unit: Unit, gold: Node) -> list[tuple[Node, Node]]:
+    """List such pairs where one side alone has a unit."""
+    if unit.dims == PERCENT.dims:
+        share = (Node("mul", (measured, num(Fraction(1, 100)))), plain)
+        return [(measured, plain), share] if _is_no_share(gold) else [share]
+    if unit == DEGREE and (has_const(plain, "pi") or has(plain, "deg")):
+        return [(Node("deg", (measured,)), plain)]
+    pairs = [(measured, plain)]
+    if plain.op == "mul" and plain.args[1].op == "sym" and not symbols(measured):
+        named = unit_named(str(plain.args[1].value))  # "5m" read as five times m
         if named is not None and named.dims == unit.dims:
             scaled = Node("mul", (plain.args[0], num(named.factor / unit.factor)))
-            return [(other, scaled) if unit_on_gold else (scaled, other)]
-    return []
+            pairs.append((measured, scaled))
+    return pairs
 
 
 def _is_no_share(tree: Node) -> bool:

@@ -254,11 +254,10 @@ def _name_before(body: str, start: int) -> str:
 
 def _balanced_boxes(body: str) -> list[_Box]:
     """Find every box whose brace closes, in order, a box around a box left out: one pass."""
-    first = _first_box(body)
     boxes: list[_Box] = []
     open_braces: list[int] = []  # where a box opened, or -1 for a plain brace
     content: list[int] = []
-    for token in _BRACES.finditer(body, first):
+    for token in _BRACES.finditer(body):
         mark = token[0]
         if mark == "{":
             open_braces.append(-1)
@@ -277,16 +276,6 @@ def _balanced_boxes(body: str) -> list[_Box]:
             open_braces.append(token.start())
             content.append(token.end())
     return boxes
-
-
-def _first_box(body: str) -> int:
-    """Where to start the scan: responses are long, their boxes stand at the end."""
-    places = [
-        position
-        for name in ("\\boxed", "\\fbox", "\\framebox")
-        if (position := body.find(name)) >= 0
-    ]
-    return min(places, default=len(body))
 
 
 # The brace is missing, but the formula and the sentence are complete: "$\\boxed{8$."

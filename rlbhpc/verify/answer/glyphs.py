@@ -8,11 +8,7 @@ from typing import Final
 
 Token = tuple[str, str]
 
-_VULGAR: Final = {
-    "½": "1 2", "⅓": "1 3", "⅔": "2 3", "¼": "1 4", "¾": "3 4", "⅕": "1 5", "⅖": "2 5",
-    "⅗": "3 5", "⅘": "4 5", "⅙": "1 6", "⅚": "5 6", "⅐": "1 7", "⅛": "1 8", "⅜": "3 8",
-    "⅝": "5 8", "⅞": "7 8", "⅑": "1 9", "⅒": "1 10", "↉": "0 3",
-}  # fmt: skip
+_VULGAR: Final = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒↉"
 
 _GREEK: Final = {
     "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ϵ": "epsilon",
@@ -56,10 +52,17 @@ _LOWERED: Final = re.compile(f"[{''.join(_SUB)}]+")
 _BARRED: Final = re.compile("(?:\\d[\u0304\u0305])+")
 _DOTTED: Final = re.compile("(\\d)\u0307")
 _ROOT: Final = re.compile(r"[√∛∜]\s*(\d+(?:\.\d+)?)")
+
+
+def _vulgar(sign: str) -> str:
+    top, bottom = unicodedata.normalize("NFKC", sign).split("⁄")
+    return f"\\frac{{{top}}}{{{bottom}}}"
+
+
 _TABLE: Final = str.maketrans(
     _SIGNS
     | {sign: f"\\{name} " for sign, name in _GREEK.items()}
-    | {sign: "\\frac{{{}}}{{{}}}".format(*pair.split()) for sign, pair in _VULGAR.items()}
+    | {sign: _vulgar(sign) for sign in _VULGAR}
 )
 
 

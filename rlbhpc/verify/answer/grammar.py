@@ -304,27 +304,24 @@ class _Parser(Cursor):
 
     def _function(self, name: str) -> Node:
         if name == "frac":
-            return _quotient(self._tex_argument(), self._tex_argument())
+            return _quotient(self.atom(), self.atom())
         if name == "binom":
-            return Node("binom", (self._tex_argument(), self._tex_argument()))
+            return Node("binom", (self.atom(), self.atom()))
         if name == "sqrt":
             degree = num(2)
             if self.accept("["):
                 degree = self.sum()
                 self.expect("]")
-            return Node("root", (degree, self._tex_argument()))
+            return Node("root", (degree, self.atom()))
         if name == "cbrt":
-            return Node("root", (num(3), self._tex_argument()))
+            return Node("root", (num(3), self.atom()))
         if name in ("abs", "floor", "ceil"):
-            return Node(name, (self._tex_argument(),))
+            return Node(name, (self.atom(),))
         if name in _DECORATIONS:
             return self._decorated(name)
         if name not in FUNCTIONS or name in ("deg", "det", "dim", "ker"):
             raise Unreadable(f"\\{name} is not evaluated")
         return self._application(_INVERSE.get(name, name))
-
-    def _tex_argument(self) -> Node:
-        return self.atom()
 
     def _decorated(self, name: str) -> Node:
         r"""``\bar x``, ``\ddot{\theta}``, ``\angle ABC``: a symbol with a longer name."""

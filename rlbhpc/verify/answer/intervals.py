@@ -34,12 +34,10 @@ def region_parts(value: Value) -> tuple[Interval | Quantity, ...]:
     """Read a value as a part of a union of intervals."""
     if isinstance(value, Named):
         return region_parts(value.value)
-    if isinstance(value, Interval):
+    if isinstance(value, Interval | Quantity):
         return (value,)
     if isinstance(value, Region):
         return value.parts
-    if isinstance(value, Quantity):
-        return (value,)
     if isinstance(value, Items):
         if value.kind in ("tuple", "bracket") and len(value.items) == 2:
             closed = value.kind == "bracket"

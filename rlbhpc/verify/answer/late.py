@@ -1,4 +1,9 @@
-"""A commitment behind an answer, which replaces it."""
+r"""A commitment behind an answer, which replaces it, and a box that its writer goes back on.
+
+Most prose behind a box checks or explains it. A writer who admits a fault and does not come back to
+the box voids it: the answer is then the last value of the last sentence, other than that of the
+box, or there is none.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +25,7 @@ from rlbhpc.verify.answer.commit import (
 from rlbhpc.verify.answer.concluding import closing
 from rlbhpc.verify.answer.doubt import REPLACES, TAKEN_BACK, is_withdrawn, taken_back
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.reconsidered import admits, reconsidered
-from rlbhpc.verify.answer.value import Words
+from rlbhpc.verify.answer.value import Opaque, Words
 
 
 def late(rest: str, box: str) -> Extracted | None:
@@ -51,13 +55,13 @@ def late(rest: str, box: str) -> Extracted | None:
     corrected = _corrected(rest) or (_concluded(rest) if taken_back(rest) else None)
     if corrected is not None:
         return corrected
-    instead = reconsidered(rest, box)
+    instead = _reconsidered(rest, box)
     return None if not instead else Extracted(instead, "closing")
 
 
 def stands(rest: str, box: str) -> bool:
     """Whether a box that nothing replaces is still its writer's answer."""
-    return not is_withdrawn(rest) and reconsidered(rest, box) is None
+    return not is_withdrawn(rest) and _reconsidered(rest, box) is None
 
 
 def unless_taken_back(body: str, phrased: Extracted | None) -> Extracted | None:
@@ -116,5 +120,110 @@ def commits(rest: str) -> bool:
         or "</answer>" in rest
         or any(map(bool, cues(rest)))
         or (taken_back(rest) or is_withdrawn(rest) or _CORRECTED.search(rest) is not None)
-        or admits(rest)
+        or _ADMITS.search(rest) is not None
+        or _CONTRASTS.search(rest) is not None
     )
+
+
+# --- a box that its writer goes back on -----------------------------------------------------------
+
+#: How a writer admits a fault; BOX stands for what the box holds.
+_ADMISSIONS: Final = (
+    r"mistake|slip|error|wrong(?:ly)?|incorrect(?:ly)?|apolog\w+|double[- ]counts?",
+    r"BOX[^.]{0,30}\sextraneous",
+    r"(?:i|we)\s+(?:had\s+|have\s+)?(?:now\s+)?(?:forgot(?:ten)?|overlooked|misread|miscounted|"
+    r"missed|misinterpreted|misstated|reali[sz]e)",
+    r"(?:did\s+not|didn['’]t)\s+(?:include|account|consider|notice)",
+    r"not\s+(?:quite\s+|fully\s+|entirely\s+)?(?:right|correct|convinced|reliable)",
+    r"(?:can['’]t|cannot)\s+be\s+(?:right|correct|true)",
+    r"does(?:n['’]t|\s+not)\s+(?:match|work|fit|hold|look\s+right|seem\s+right)",
+    r"correct\s+(?:myself|my|this|that)|revis(?:e|ing)|withdraw\w*|recheck\w*|re-?count\w*",
+    r"(?:be|is|was)\s+changed|should\s+have|on\s+(?:reflection|second\s+thoughts?)",
+    r"(?:is|are)\s+(?:really|in\s+fact|actually)|(?:problem|question)\s+(?:has|is\s+about|wants)",
+    r"(?:it\s+was|as)\s+.{3,40}\s+(?:that\s+they\s+wanted|was\s+asked)",
+    r"(?:not|than|instead\s+of)\s+(?=\$?BOX)",
+    r"either\s+\S+\s+or\s+\S+|correction\s*:|erratum|edit\s*:|ignore|disregard|"
+    r"(?:be|is)\s+(?:replaced\s+by|corrected\s+to)|(?:that|this)\s+is\s+(?:now\s+)?(?:my|the)\s+answer",
+    r"BOX\S*\s+is(?:n['’]t|\s+not|\s+un|\s+in)|not\s+(?:justified|attainable|possible)|stand\s+by\s+it",
+    r"(?:can['’]t|cannot)\s+be\s+answered|(?:i|we)\s+(?:only\s+)?(?:guessed|notice)|then\s+again|oh\s+wait",
+    r"(?:that|this|it)\s+would\s+(?:be|have\s+been)\s+for",
+    r"me\s+equivoqu[eé]|trompé|erreur|fehler|falsch",
+)
+_ADMITS: Final = re.compile(
+    rf"\b(?:{'|'.join(_ADMISSIONS)})|计算错|算错|看错|漏掉|错了|不对", re.IGNORECASE
+)
+# Perhaps with the box, which is then looked at.
+_CONTRASTS: Final = re.compile(r"\b(?:not|than|instead\s+of)\s+\$?(?=[\d\\-])")
+# Others' errors, and what is only advised.
+_REMARKS: Final = re.compile(
+    r"\b(?:common|often|students?|people|one\s+(?:might|may|could|would)|would\s+(?:be|give|have)|tempting|"
+    r"if|were|to\s+(?:include|forget|say|claim|assume|think)|(?:do\s+not|don['’]t)\s+forget|careful|remember|note\s+that|avoid|easy\s+to|many|some|"
+    r"any\s+(?:errors?|mistakes?)|no\s+(?:errors?|mistakes?)|rounding|margin\s+of|relative|percent(?:age)?\s+error)\b"
+    r"|注意|否则|避免",
+    re.IGNORECASE,
+)
+_AFFIRMS: Final = re.compile(
+    r"\b(?:(?:is|are|was|were)\s+(?:indeed\s+|still\s+|also\s+)?(?:correct|right|fine|valid|confirmed|consistent|"
+    r"unchanged)|checks?\s+out|matches|holds|works|confirm(?:s|ed)|verified|stands?|"
+    r"(?:remains?|stays?)\b|as\s+(?:expected|required|stated|claimed|before)|so\s+(?:all|everything)\s+is|"
+    r"good|great|consistent|agrees?)\b|✓|✅|符合|正确|成立",
+    re.IGNORECASE,
+)
+_UNSURE: Final = re.compile(r"\b(?:which|whether|not|(?:don|can|isn)['’]t)\b", re.IGNORECASE)
+_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?![=<>])|(?<=[。！？])|\n+")
+_VALUES: Final = re.compile(
+    r"\$([^$]+)\$|\\\((.+?)\\\)|(?<![\w.])(-?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?)(?![\w]|[.,]\d)"
+)
+_MOST: Final = 8000
+
+
+def _reconsidered(rest: str, box: str) -> str | None:
+    """Return what replaces a box: the empty text where nothing does and the box is void.
+
+    None where the box stands.
+    """
+    if len(rest) > _MOST:
+        return None
+    named = _named(rest.lstrip("$"), box)  # of the box's formula
+    if _ADMITS.search(named) is None:
+        return None
+    sentences = [s for s in _SENTENCES.split(named) if any(map(str.isalnum, s))]
+    remarks = [_REMARKS.search(s) is not None for s in sentences]
+    admitted = [
+        i for i, s in enumerate(sentences)
+        if _ADMITS.search(s)
+        and not (remarks[i] or (i and remarks[i - 1] and s.lower().startswith(("that", "this"))))
+    ]  # fmt: skip
+    if not admitted or any(map(_affirms, sentences[admitted[-1] + 1 :])):
+        return None
+    if re.search(r"\beither\b", sentences[-1]):
+        return ""
+    values = _others(sentences[-1].replace("BOX", f"${box}$"), box)
+    if values is None:
+        return None
+    return values[-1] if values else ""
+
+
+def _affirms(sentence: str) -> bool:
+    return _AFFIRMS.search(sentence) is not None and _UNSURE.search(sentence) is None
+
+
+def _named(rest: str, box: str) -> str:
+    r"""Put BOX for each value that is the box's, however it is written: ``\frac12``."""
+    boxed = read(box)
+
+    def name(found: re.Match[str]) -> str:
+        text = next(filter(None, found.groups()))
+        return "BOX" if text == box or read(text) == boxed else found[0]
+
+    return _VALUES.sub(name, rest)
+
+
+def _others(sentence: str, box: str) -> list[str] | None:
+    """Return the values of a sentence that are not the box's; None if that is its only one."""
+    texts = [next(filter(None, match.groups())) for match in _VALUES.finditer(sentence)]
+    texts = [text.rpartition("=")[2].strip() for text in texts]
+    boxed = read(box)
+    values = [text for text in texts if not isinstance(read(text), Opaque | Words)]
+    others = [text for text in values if read(text) != boxed]
+    return None if values and not others else others

@@ -141,16 +141,16 @@ def _repeating(cursor: Cursor, text: str) -> Fraction | None:
         return None
     head, period = text if "." in text else text + ".", ""
     if cursor.accept("bar", "f"):
-        period = _digits_in(cursor, "{", "}")
+        period = _digits_in_braces(cursor)
     elif cursor.accept("(") and cursor.peek()[0] == "n" and cursor.peek(1) == ("o", ")"):
         period = cursor.take()[1]
         cursor.take()
     elif cursor.accept("dot", "f"):
-        period = _digits_in(cursor, "{", "}")
+        period = _digits_in_braces(cursor)
         if cursor.peek()[0] == "n" and cursor.peek(1) == ("f", "dot"):
             period += cursor.take()[1]
         if period and cursor.accept("dot", "f"):
-            period += _digits_in(cursor, "{", "}")
+            period += _digits_in_braces(cursor)
     if not period.isdigit() or len(period) > 200:
         cursor.at = start
         return None
@@ -158,8 +158,8 @@ def _repeating(cursor: Cursor, text: str) -> Fraction | None:
     return repeating(head, period)
 
 
-def _digits_in(cursor: Cursor, opener: str, closer: str) -> str:
-    if cursor.accept(opener) and cursor.peek()[0] == "n" and cursor.peek(1) == ("o", closer):
+def _digits_in_braces(cursor: Cursor) -> str:
+    if cursor.accept("{") and cursor.peek()[0] == "n" and cursor.peek(1) == ("o", "}"):
         digits = cursor.take()[1]
         cursor.take()
         return digits

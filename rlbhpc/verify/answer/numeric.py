@@ -45,12 +45,9 @@ class _Numeric:
         op = node.op
         if op == "num":
             assert isinstance(node.value, Fraction)
-            if node.value.denominator == 1:
-                return mp.mpf(node.value.numerator)
-            return mp.mpf(node.value.numerator) / node.value.denominator
+            return self.rational(node.value)
         if op == "sym":
-            value = self.point[str(node.value)]
-            return mp.mpf(value.numerator) / value.denominator
+            return self.rational(self.point[str(node.value)])
         if op == "const":
             return self.constant(str(node.value))
         args = [self.value(arg) for arg in node.args]
@@ -66,13 +63,14 @@ class _Numeric:
             return self.unknown(str(node.value), args)
         if op not in _NUMERIC:
             raise Undecided(op)
-        return _NUMERIC[op](self, *args) if op != "add" else mp.fsum(args)
+        return _NUMERIC[op](self, *args)
+
+    def rational(self, value: Fraction) -> Any:
+        return self.mp.mpf(value.numerator) / value.denominator
 
     def constant(self, name: str) -> Any:
-        if name == "pi":
-            return +self.mp.pi
-        if name == "e":
-            return +self.mp.e
+        if name in ("pi", "e"):
+            return +getattr(self.mp, name)
         if name == "i":
             return self.mp.mpc(0, 1)
         raise Undecided("infinity")
@@ -110,12 +108,6 @@ class _Numeric:
             return -self.mp.power(-self.mp.re(value), self.divide(self.mp.mpf(1), degree))
         return self.noted(self.mp.power(value, self.divide(self.mp.mpf(1), degree)), value)
 
-    def floor(self, value: Any) -> Any:
-        return self.mp.floor(self.real(self.bounded(value, _WIDE)))
-
-    def ceil(self, value: Any) -> Any:
-        return self.mp.ceil(self.real(self.bounded(value, _WIDE)))
-
     def real(self, value: Any) -> Any:
         if self.mp.im(value) != 0:
             raise Undecided("not real")
@@ -127,9 +119,6 @@ class _Numeric:
             raise Undecided("pole")
         return self.mp.gamma(value)
 
-    def factorial(self, value: Any) -> Any:
-        return self.gamma(value + 1)
-
     def permutations(self, n: Any, k: Any) -> Any:
         return self.divide(self.gamma(n + 1), self.gamma(n - k + 1))
 
@@ -138,15 +127,12 @@ class _Numeric:
 
     def unknown(self, name: str, args: list[Any]) -> Any:
         """Give an unknown function a value that depends on nothing but its name and arguments."""
-        value = self.picked(name, 0)
+        value = self.rational(pick(name, 0))
         for index, arg in enumerate(args, start=1):
-            slope, bend = self.picked(name, 2 * index), self.picked(name, 2 * index + 1)
+            slope = self.rational(pick(name, 2 * index))
+            bend = self.rational(pick(name, 2 * index + 1))
             value = value * slope + arg * bend + arg * arg
         return value
-
-    def picked(self, name: str, index: int) -> Any:
-        place = pick(name, index)
-        return self.mp.mpf(place.numerator) / place.denominator
 
     def function(self, name: str, args: list[Any]) -> Any:
         mp, x = self.mp, args[0]
@@ -191,9 +177,9 @@ _NUMERIC: Final[dict[str, Callable[..., Any]]] = {
     "deg": lambda self, a: a * self.mp.pi / 180,
     "pow": _Numeric.power,
     "root": _Numeric.root,
-    "floor": _Numeric.floor,
-    "ceil": _Numeric.ceil,
-    "fact": _Numeric.factorial,
+    "floor": lambda self, a: self.mp.floor(self.real(self.bounded(a, _WIDE))),
+    "ceil": lambda self, a: self.mp.ceil(self.real(self.bounded(a, _WIDE))),
+    "fact": lambda self, n: self.gamma(n + 1),
     "binom": _Numeric.binomial,
     "perm": _Numeric.permutations,
 }

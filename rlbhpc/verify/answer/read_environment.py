@@ -36,18 +36,15 @@ def read_environment(tokens: Tokens, read: Read, several: Several) -> Value:
 def _absolute(pieces: Sequence[Items]) -> Quantity | None:
     """Read ``x`` from 0 upwards and ``-x`` below as ``|x|``."""
     where = {piece.items[0]: piece.items[1] for piece in pieces}
-    for value, half in where.items():
-        if isinstance(value, Quantity) and isinstance(half, Interval) and len(where) == 2:
-            tree, zero = value.tree, num(0)
-            other = where.get(Quantity(Node("neg", (tree,))))
-            upper, lower = (
-                (half.low, half.high),
-                (other.low, other.high) if isinstance(other, Interval) else (),
-            )
-            if (upper, lower) == ((zero, None), (None, zero)) and tree == Node(
-                "sym", (), half.name
-            ):
-                return Quantity(Node("abs", (tree,)))
+    zero = num(0)
+    for value, half in where.items() if len(where) == 2 else ():
+        if not isinstance(value, Quantity) or not isinstance(half, Interval):
+            continue
+        other = where.get(Quantity(Node("neg", (value.tree,))))
+        if not isinstance(other, Interval) or value.tree != Node("sym", (), half.name):
+            continue
+        if (half.low, half.high, other.low, other.high) == (zero, None, None, zero):
+            return Quantity(Node("abs", (value.tree,)))
     return None
 
 

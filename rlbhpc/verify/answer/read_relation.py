@@ -98,10 +98,8 @@ def _exact_part(sides: list[Tokens], ops: list[str]) -> tuple[list[Tokens], list
 def _names(side: Tokens) -> bool:
     if not side or any(kind == "w" for kind, _ in side):
         return True
-    try:
-        return is_name(parse(side))
-    except Unreadable:
-        return False
+    tree = _tree(side)
+    return tree is not None and is_name(tree)
 
 
 def _equality(sides: list[Tokens], read: Read) -> Value:

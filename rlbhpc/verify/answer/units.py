@@ -234,7 +234,7 @@ class _Reading:
         elif low == "in" and self.previous is not None:
             pass
         elif kind in ("w", "s", "c", "f"):
-            unit = unit_named(text) or _currency(text)
+            unit = unit_named(text) or (_dimension(text) if text in MONEY else None)
             if unit is None:
                 self.nouns.append(low)
             else:
@@ -278,7 +278,7 @@ class _Reading:
             return False
         if noun in _NO_NOUNS or not noun.isalpha():
             return False
-        self.previous, self.last = _noun(noun), self.sign
+        self.previous, self.last = _dimension(f"#{singular(noun)}"), self.sign
         self.multiply(self.previous, self.sign)
         return True
 
@@ -299,9 +299,5 @@ def _is_plural(noun: str) -> bool:
     return (ending or noun in _PLURALS) and noun not in _NO_NOUNS
 
 
-def _currency(text: str) -> Unit | None:
-    return Unit(Fraction(1), ((text, 1),)) if text in MONEY else None
-
-
-def _noun(text: str) -> Unit:
-    return Unit(Fraction(1), ((f"#{singular(text)}", 1),))
+def _dimension(name: str) -> Unit:
+    return Unit(Fraction(1), ((name, 1),))

@@ -64,16 +64,18 @@ def claim_equal(a: Node, b: Node) -> None:
 
 def claim_near(a: Node, b: Node, margin: Fraction) -> None:
     """Note that two numbers are within a margin of each other."""
-    claims = _claims.get()
-    if claims is not None:
-        claims.append(f"{_written(a)} ~ {_written(b)} +- {margin}")
+    _note(f"{_written(a)} ~ {_written(b)} +- {margin}")
 
 
 def claim_alike(a: str, b: str) -> None:
     """Note that what was read of both sides is spelled alike."""
+    _note(f"{quoted(a)} = {quoted(b)}")
+
+
+def _note(claim: str) -> None:
     claims = _claims.get()
     if claims is not None:
-        claims.append(f"{quoted(a)} = {quoted(b)}")
+        claims.append(claim)
 
 
 def quoted(text: str) -> str:

@@ -175,11 +175,12 @@ def _whole(words: list[str]) -> int | None:
     """Read a whole number below a billion; None for words that are none."""
     total, group, smallest = 0, 0, 10**9
     for word in words:
+        after_tens = group % 10 == 0 and group % 100 >= 20
         if word == "and" and group:
             continue
         if word in _TENS and group % 100 == 0:
             group += (_TENS.index(word) + 2) * 10
-        elif word in _ONES and (group % 100 == 0 or (_ends_in_tens(group) and word in _ONES[1:10])):
+        elif word in _ONES and (group % 100 == 0 or (after_tens and word in _ONES[1:10])):
             group += _ONES.index(word)
         elif word == "hundred" and 0 < group < 10:
             group *= 100
@@ -189,10 +190,6 @@ def _whole(words: list[str]) -> int | None:
         else:
             return None
     return total + group if words else None
-
-
-def _ends_in_tens(group: int) -> bool:
-    return group % 10 == 0 and group % 100 >= 20
 
 
 _BASES: Final = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16}
