@@ -10,7 +10,7 @@ from rlbhpc.verify.answer.compare_scalar import (
     compare_numbers,
     compare_quantities,
 )
-from rlbhpc.verify.answer.exact import Undecided, exact
+from rlbhpc.verify.answer.exact import Undecided, rational
 from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.intervals import order_key, region_parts
 from rlbhpc.verify.answer.numerals import Unreadable
@@ -109,23 +109,16 @@ def _hull(left: Interval, right: Interval) -> Interval:
 
 
 def _same_part(a: Interval | Quantity, b: Interval | Quantity) -> bool:
-    if isinstance(a, Quantity) or isinstance(b, Quantity):
-        return (
-            isinstance(a, Quantity)
-            and isinstance(b, Quantity)
-            and bool(compare_quantities(a, b, EXACT))
-        )
-    return (
-        (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed)
-        and _same_end(a.low, b.low)
-        and _same_end(a.high, b.high)
-    )
+    if isinstance(a, Interval) and isinstance(b, Interval):
+        closed = (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed)
+        return closed and _same_end(a.low, b.low) and _same_end(a.high, b.high)
+    if isinstance(a, Quantity) and isinstance(b, Quantity):
+        return bool(compare_quantities(a, b, EXACT))
+    return False
 
 
 def _same_end(a: Node | None, b: Node | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return bool(compare_numbers(a, b))
+    return a is b if a is None or b is None else bool(compare_numbers(a, b))
 
 
 def compare_relations(gold: Relation, answer: Relation) -> str:
@@ -139,14 +132,10 @@ def compare_relations(gold: Relation, answer: Relation) -> str:
         return "side by side"
     if len(gold.ops) > 1:
         return NO
-    if symbols(_difference(gold)) != symbols(_difference(answer)):
-        return NO
     ours, theirs = _difference(gold), _difference(answer)
-    factor = _factor(ours, theirs)
-    if factor is None:
-        return NO
+    factor = _factor(ours, theirs) if symbols(ours) == symbols(theirs) else None
     ordered = gold.ops[0] not in ("=", "!=")
-    if ordered and factor < 0:
+    if factor is None or (ordered and factor < 0):
         return NO
     _claim_proportional(ours, theirs, ordered)
     claim_alike(gold.ops[0], answer.ops[0])
@@ -157,10 +146,7 @@ def _claim_proportional(a: Node, b: Node, ordered: bool) -> None:
     """Note that a = c b, with c as a number; of inequalities also that c is positive."""
     values = {name: num(value) for name, value in _point(a).items()}
     factor = Node("div", (rename(a, values), rename(b, values)))
-    try:
-        ratio = exact(factor)
-    except Undecided:
-        ratio = None
+    ratio = rational(factor)
     factor = factor if ratio is None else num(ratio)
     claim_equal(a, Node("mul", (factor, b)))
     if ordered:

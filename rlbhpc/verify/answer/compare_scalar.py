@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 from rlbhpc.verify.answer.compare_letters import other_letters
-from rlbhpc.verify.answer.exact import Undecided, exact
+from rlbhpc.verify.answer.exact import Undecided, rational
 from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.numerals import number
 from rlbhpc.verify.answer.numeric import constant
@@ -103,15 +103,8 @@ def _one_unit(measured: Node, plain: Node, unit: Unit, gold: Node) -> list[tuple
 
 def _is_no_share(tree: Node) -> bool:
     """Whether a number is too large for a share, so that the percent sign may be left out."""
-    value = _exact(tree)
+    value = rational(tree)
     return value is not None and abs(value) >= 2
-
-
-def _exact(tree: Node) -> Fraction | None:
-    try:
-        return None if symbols(tree) else exact(tree)
-    except Undecided:
-        return None
 
 
 def compare_numbers(a: Node, b: Node) -> str:
@@ -134,8 +127,8 @@ def _rule_of_equality(a: Node, b: Node) -> str:
         return NO
     a, b = _same_imaginary(a, b)
     if same(a, b):
-        rational = not symbols(a) and not symbols(b) and _exact(a) is not None
-        return "rational" if rational and _exact(b) is not None else "identity"
+        both = rational(a) is not None and rational(b) is not None
+        return "rational" if both else "identity"
     return NO
 
 

@@ -146,3 +146,11 @@ def exact(node: Node) -> Fraction | None:
     Raises :class:`Undecided` where the value is undefined or has too many digits.
     """
     return _Exact().value(node)
+
+
+def rational(node: Node) -> Fraction | None:
+    """Exact value of a tree, None also where it is undefined or too long."""
+    try:
+        return exact(node)
+    except Undecided:
+        return None

@@ -257,7 +257,7 @@ def _balanced_boxes(body: str) -> list[_Box]:
     boxes: list[_Box] = []
     open_braces: list[int] = []  # where a box opened, or -1 for a plain brace
     content: list[int] = []
-    for token in _BRACES.finditer(body):
+    for token in _BRACES.finditer(body, _first_box(body)):
         mark = token[0]
         if mark == "{":
             open_braces.append(-1)
@@ -276,6 +276,16 @@ def _balanced_boxes(body: str) -> list[_Box]:
             open_braces.append(token.start())
             content.append(token.end())
     return boxes
+
+
+def _first_box(body: str) -> int:
+    r"""Where to start the scan: of ``\\boxed``, a box on a new line, at the second backslash."""
+    places = [
+        position
+        for name in ("\\boxed", "\\fbox", "\\framebox")
+        if (position := body.find(name)) >= 0
+    ]
+    return min(places, default=len(body))
 
 
 # The brace is missing, but the formula and the sentence are complete: "$\\boxed{8$."

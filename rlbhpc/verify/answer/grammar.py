@@ -164,10 +164,10 @@ class _Parser(Cursor):
         if text in ("^", "_") or (text == "{" and self.peek() == ("o", "}")):
             self.at -= 1
             return self._prescripted()
-        if text == "{":
-            return self._braced()
-        if text in ("(", "["):
+        if text in ("(", "[", "{"):
             node = self.sum()
+            if text == "{" and self.accept("choose"):
+                node = Node("binom", (node, self.sum()))
             self.expect(_CLOSERS[text])
             return node
         if text in ("|(", "|"):
@@ -182,13 +182,6 @@ class _Parser(Cursor):
             self.expect(_CLOSERS[text])
             return Node("floor" if text == "|_" else "ceil", (node,))
         raise Unreadable(f"{text!r} in an expression")
-
-    def _braced(self) -> Node:
-        node = self.sum()
-        if self.accept("choose"):
-            node = Node("binom", (node, self.sum()))
-        self.expect("}")
-        return node
 
     # --- symbols ---------------------------------------------------------------------------------
 
@@ -211,17 +204,15 @@ class _Parser(Cursor):
             if self.tokens[self.at - 1][1] == "^":
                 self._skip_primes()
             name += "'"
-        if self.peek() == ("o", "(") and (name[0] in _FUNCTION_LETTERS or self._at_a_number()):
+        # f(0): a symbol is applied to a number, since nobody multiplies like that.
+        at_a_number = self.peek(1)[0] == "n" and self.peek(2) == ("o", ")")
+        if self.peek() == ("o", "(") and (name[0] in _FUNCTION_LETTERS or at_a_number):
             return Node("app", self._arguments(), name)
         if name == "\\pi":
             return Node("const", (), "pi")
         if name in ("e", "i"):
             return Node("const", (), name)
         return Node("sym", (), name)
-
-    def _at_a_number(self) -> bool:
-        """Whether ``(0)`` follows: a symbol is applied to it, since nobody multiplies like that."""
-        return self.peek(1)[0] == "n" and self.peek(2) == ("o", ")")
 
     @staticmethod
     def _is_prime(first: Token, second: Token) -> bool:

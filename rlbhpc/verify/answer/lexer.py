@@ -46,9 +46,6 @@ _INDIAN: Final = re.compile(r"(?<![\d.,])(?=[\d,]*,0)\d{1,2}(?:,\d{2})+,\d{3}(?!
 _EUROPEAN: Final = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])|(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])"
 )
-# TeX takes one digit where no brace stands: \frac12 is one half, \frac1{10} one tenth.
-_TWO_DIGITS: Final = re.compile(r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(\d)(?!\d)")
-_ONE_DIGIT: Final = re.compile(r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(?=[{\\A-Za-z])")
 # Unit symbols after a number and a space: 5\,m  3~kg  9.8\ m/s^2  12 AU.
 _UNIT_TAIL: Final = re.compile(
     r"(?:(?<=[\d}])|(?<=\\pi))((?:\s|\\[,;:! ]|~)+)"
@@ -56,13 +53,26 @@ _UNIT_TAIL: Final = re.compile(
 )
 _NAMES: Final = re.compile(r"[A-Za-z]+")
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
-# 135^{\text{o}}: a degree sign that was typed as a letter.
-_DEGREE: Final = re.compile(r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})")
-_FACTORIAL: Final = re.compile(r"(?<=\d)!=(?=\s*\d)")  # 5!=120
-_TIMES: Final = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s?\^)")
-_OVER: Final = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
 _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
+
+_WRITTEN: Final = (
+    ("{:}", ":"), ("{}^\\circ", "^\\circ"), ("per cent", "percent"), ("US\\$", "\\$"),
+)  # fmt: skip
+_REWRITTEN: Final = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"(?<!\d)(\d{1,2})点(\d\d)分?", r"\1:\2"),
+        (r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+        # TeX takes one digit where no brace stands: \frac12 is one half, \frac1{10} one tenth.
+        (r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(\d)(?!\d)", r"\\\1{\2}{\3}"),
+        (r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(?=[{\\A-Za-z])", r"\\\1{\2}"),
+        (r"(?<=\d)!=(?=\s*\d)", "! ="),  # 5!=120
+        # 135^{\text{o}}: a degree sign that was typed as a letter.
+        (r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})", r"^\\circ "),
+        (r"(?<=\d)\s*[xX]\s*(?=10\s?\^)", r"\\times "),
+    )
+)
 
 _DROPPED: Final = frozenset(
     "big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
@@ -149,9 +159,6 @@ def tokenize(text: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-_CHINESE_CLOCK: Final = re.compile(r"(?<!\d)(\d{1,2})点(\d\d)分?")
-
-
 def _prepare(text: str) -> str:
     """Settle on the text what a token at a time could not see."""
     if text.startswith("**") and text.endswith("**"):
@@ -164,12 +171,8 @@ def _prepare(text: str) -> str:
         text = _ROW_SKIP.sub(r"\1", text)
     if "\\\\" in text and "\\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
-    text = (
-        text.replace("{:}", ":")
-        .replace("{}^\\circ", "^\\circ")
-        .replace("per cent", "percent")
-        .replace("US\\$", "\\$")
-    )
+    for written, plain in _WRITTEN:
+        text = text.replace(written, plain)
     if text.count("{,}") > 1:
         text = text.replace("{,}", ",")
     text = _GROUPS.sub(lambda run: _GROUP_MARKS.sub("", run[0]), text)
@@ -178,22 +181,10 @@ def _prepare(text: str) -> str:
         text = _INDIAN.sub(lambda run: run[0].replace(",", ""), text)
     if text.count(".") + text.count(",") > 1:
         text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
-    if "点" in text:
-        text = _CHINESE_CLOCK.sub(r"\1:\2", text)
-    if "\\over" in text:
-        text = _OVER.sub(r"\\frac{\1}{\2}", text)
-    if "frac" in text or "binom" in text:
-        text = _TWO_DIGITS.sub(r"\\\1{\2}{\3}", text)
-        text = _ONE_DIGIT.sub(r"\\\1{\2}", text)
-    if "!=" in text:
-        text = _FACTORIAL.sub("! =", text)
-    if "{o}" in text:
-        text = _DEGREE.sub(r"^\\circ ", text)
-    if "x" in text or "X" in text:
-        text = _TIMES.sub(r"\\times ", text)
-    if _UNIT_TAIL.search(text):
-        text = _UNIT_TAIL.sub(_as_text, text)
-    return text.replace("np.", "").replace("math.", "") if "." in text else text
+    for pattern, plain in _REWRITTEN:
+        text = pattern.sub(plain, text)
+    text = _UNIT_TAIL.sub(_as_text, text)
+    return text.replace("np.", "").replace("math.", "")
 
 
 def _as_text(tail: re.Match[str]) -> str:

@@ -102,7 +102,7 @@ def read_number(cursor: Cursor, text: str) -> Node:
             return num(repeated)
     whole = text.isdigit()
     if whole and cursor.peek() == ("f", "frac"):
-        part = _literal_fraction(cursor, cursor.at)
+        part = _literal_fraction(cursor)
         if part is not None and 0 < part[0] < 1:
             cursor.at = part[1]
             return num(value + part[0])
@@ -117,19 +117,15 @@ def read_number(cursor: Cursor, text: str) -> Node:
     return num(value)
 
 
-def _literal_fraction(cursor: Cursor, position: int) -> tuple[Fraction, int] | None:
-    r"""``\frac{a}{b}`` of two integers at ``at``: its value and where it ends."""
-    shape = "".join(
-        "n" if kind == "n" else text for kind, text in cursor.tokens[position + 1 : position + 7]
-    )
-    if shape.startswith("{n}{n}"):
-        top, bottom, size = position + 2, position + 5, 7
-    elif shape.startswith("{n}n"):
-        top, bottom, size = position + 2, position + 4, 5
-    else:
+def _literal_fraction(cursor: Cursor) -> tuple[Fraction, int] | None:
+    r"""``\frac{a}{b}`` of two integers: its value and where it ends."""
+    following = cursor.tokens[cursor.at + 1 : cursor.at + 7]
+    shape = "".join("n" if kind == "n" else text for kind, text in following)
+    if not shape.startswith(("{n}{n}", "{n}n")):
         return None
-    divisor = number(cursor.tokens[bottom][1])
-    return (number(cursor.tokens[top][1]) / divisor, position + size) if divisor else None
+    top, bottom = [number(text) for kind, text in following if kind == "n"][:2]
+    size = 7 if shape.startswith("{n}{n}") else 5
+    return (top / bottom, cursor.at + size) if bottom else None
 
 
 def _repeating(cursor: Cursor, text: str) -> Fraction | None:

@@ -262,9 +262,7 @@ def read_based(tokens: Tokens) -> Based | Quantity | None:
         t for _, t in tokens[position:] if t not in ("_", "{", "}", "(", ")", "base", "in", ",")
     ]
     numeral = any(map(str.isdigit, digits)) or (rest == ["16"] and digits.isupper())
-    if not digits.replace(".", "", 1).isalnum() or not numeral:
-        return None
-    if len(rest) != 1:
+    if not digits.replace(".", "", 1).isalnum() or not numeral or len(rest) != 1:
         return None
     base = int(rest[0]) if rest[0].isdigit() and len(rest[0]) <= 2 else spelled_base(rest[0])
     if base is None or not 2 <= base <= 36:

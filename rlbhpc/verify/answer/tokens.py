@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from rlbhpc.verify.answer.lexer import Token
@@ -46,13 +46,7 @@ def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Tok
         return [list(tokens)], []
     pieces: list[list[Token]] = [[]]
     separators_met: list[Token] = []
-    depth = 0
-    for token in tokens:
-        kind, text = token
-        if kind == "b" or (kind == "o" and text in _OPEN):
-            depth += 1
-        elif kind == "e" or (kind == "o" and text in _CLOSE):
-            depth -= 1
+    for token, depth in zip(tokens, _depths(tokens), strict=True):
         if depth == 0 and token in separators:
             pieces.append([])
             separators_met.append(token)
@@ -63,15 +57,19 @@ def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Tok
 
 def closes_at_end(tokens: Tokens) -> bool:
     """Whether the bracket that opens the tokens is closed by their last one."""
+    places = (place for place, depth in enumerate(_depths(tokens)) if depth == 0)
+    return next(places, None) == len(tokens) - 1
+
+
+def _depths(tokens: Tokens) -> Iterator[int]:
+    """Yield how many brackets are open behind each token."""
     depth = 0
-    for position, (kind, text) in enumerate(tokens):
+    for kind, text in tokens:
         if kind == "b" or (kind == "o" and text in _OPEN):
             depth += 1
         elif kind == "e" or (kind == "o" and text in _CLOSE):
             depth -= 1
-        if depth == 0:
-            return position == len(tokens) - 1
-    return False
+        yield depth
 
 
 _TRAILING: Final = frozenset((".", ",", ";", ":", '"', "\\\\"))
