@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.pass_at_k import pass_at_k
+
+# Tables of every count pay where most problems have equally many samples, and not too many.
+_FEW_LENGTHS: Final = 8
+_LONGEST_TABLE: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -113,8 +119,18 @@ class Counts:
 
     def pass_at_k(self, k: ArrayLike) -> NDArray[np.float64]:
         """Unbiased pass@k of every problem (rows) at every k (columns); NaN above its limit."""
+        sizes = np.atleast_1d(k)
+        lengths = np.unique(self.n)
+        longest = int(lengths.max(initial=0))
+        if len(lengths) <= _FEW_LENGTHS and longest <= _LONGEST_TABLE and not self.stopped.any():
+            values = np.empty((len(self), len(sizes)))
+            for n in lengths.tolist():
+                of_this_length = self.n == n
+                table = _every_count(n, tuple(sizes.tolist()))
+                values[of_this_length] = table[self.c[of_this_length]]
+            return values
         alike, row, _ = self.alike()
-        return alike.broadcast(pass_at_k, k)[row]
+        return alike.broadcast(pass_at_k, sizes)[row]
 
     def broadcast(
         self, function: Callable[..., NDArray[np.float64]], k: ArrayLike
@@ -150,6 +166,12 @@ class Counts:
         """Select some problems."""
         columns = (self.n, self.c, self.stop_after, self.n_max)
         return Counts(*(column[problems] for column in columns))
+
+
+@lru_cache(maxsize=64)
+def _every_count(n: int, sizes: tuple[float, ...]) -> NDArray[np.float64]:
+    """pass@k at some k of a problem with 0, 1, … n right samples: what curve after curve asks."""
+    return pass_at_k(n, np.arange(n + 1)[:, None], np.asarray(sizes))
 
 
 def check_paired(base: Counts, trained: Counts) -> None:
