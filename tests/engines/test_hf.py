@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlbhpc.engines.completion import Request
+from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.hf.backend import Backend, attend, load_module
@@ -96,6 +96,15 @@ SHAPES = {
 }  # fmt: skip
 
 
+def true_draws(folder: Path, engine: Engine, sampling: Sampling) -> dict[int, Completion]:
+    """What an engine draws, of which some is compared with the model of transformers."""
+    truth, asked = Truth(folder), requests(24)
+    done = by_tag(engine, asked, sampling)
+    for request in asked[:8]:
+        truth.check(request, done[request.tag], sampling.temperature)
+    return done
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_lean_step_is_the_transformers_model(tmp_path: Path, name: str) -> None:
     folder = make_tiny_model(
@@ -103,11 +112,7 @@ def test_the_lean_step_is_the_transformers_model(tmp_path: Path, name: str) -> N
     )
     engine = make_engine("hf", folder, rows=32)
     assert type(engine._backend) is LeanBackend  # type: ignore[attr-defined]
-    truth, sampling = Truth(folder), Sampling(0.8, 1.0, 20)
-    asked = requests(24)
-    done = by_tag(engine, asked, sampling)
-    for request in asked[:8]:
-        truth.check(request, done[request.tag], 0.8)
+    true_draws(folder, engine, Sampling(0.8, 1.0, 20))
 
 
 # Families whose layers the lean step does not know; gpt2 has learnt positions, gemma2 capped scores
@@ -127,12 +132,9 @@ def test_any_causal_model_goes_through_its_own_module(tmp_path: Path, family: st
     folder = make_tiny_model(tmp_path, family, initializer_range=0.1, **OTHERS[family])
     engine = make_engine("hf", folder, rows=32)
     assert type(engine._backend) is Backend  # type: ignore[attr-defined]
-    truth, sampling = Truth(folder), Sampling(1.0, 1.0, 30)
-    asked = requests(24)
-    done = by_tag(engine, asked, sampling)
-    for request in asked[:8]:
-        truth.check(request, done[request.tag], 1.0)
-    (alone,) = engine.generate(asked[:1], sampling)
+    sampling = Sampling(1.0, 1.0, 30)
+    done = true_draws(folder, engine, sampling)
+    (alone,) = engine.generate(requests(1), sampling)
     assert same(alone, done[0])
 
 

@@ -174,19 +174,24 @@ def test_a_run_is_laid_over_the_benchmark_of_its_name(tmp_path: Path, start: Run
     assert mine[mine["k"] == 1]["percent"].tolist() == pytest.approx([62.5, 25.0], abs=1e-9)
 
 
-def test_a_folder_without_results_is_told(
-    tmp_path: Path, start: Run, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("script", "holds_samples", "code", "message"),
+    [
+        ("difference", False, 64, "holds no samples"),
+        ("training_dynamics", True, 4, "nothing for this figure"),
+    ],
+)
+def test_a_folder_without_what_a_figure_shows_is_told(
+    run: Path,
+    tmp_path: Path,
+    start: Run,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    holds_samples: bool,
+    code: int,
+    message: str,
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        start("difference", tmp_path)
-    assert caught.value.code == 64
-    assert "holds no samples" in capsys.readouterr().err
-
-
-def test_a_run_without_what_a_figure_shows_is_told(
-    run: Path, start: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        start("training_dynamics", run)
-    assert caught.value.code == 4
-    assert "nothing for this figure" in capsys.readouterr().err
+        start(script, run if holds_samples else tmp_path)
+    assert caught.value.code == code
+    assert message in capsys.readouterr().err

@@ -58,14 +58,17 @@ begun.wait()
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads' states are Linux's")
-def test_a_rank_does_not_end_before_its_threads_rest() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", A_COLLECTIVE_STILL_LET_GO_OF],
+def printed_by(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program],
         check=True, capture_output=True, text=True, timeout=100,
         env={**os.environ, "DS_ACCELERATOR": "cpu"},
-    )  # fmt: skip
-    assert done.stdout == "let go"
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads' states are Linux's")
+def test_a_rank_does_not_end_before_its_threads_rest() -> None:
+    assert printed_by(A_COLLECTIVE_STILL_LET_GO_OF) == "let go"
 
 
 BEGUN_IN_ANOTHER_ENVIRONMENT = """
@@ -82,12 +85,7 @@ print(os.environ["LOCAL_RANK"])
 
 
 def test_a_world_of_one_outlives_the_environment_that_it_began_in() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BEGUN_IN_ANOTHER_ENVIRONMENT],
-        check=True, capture_output=True, text=True, timeout=100,
-        env={**os.environ, "DS_ACCELERATOR": "cpu"},
-    )  # fmt: skip
-    assert done.stdout == "0\n"
+    assert printed_by(BEGUN_IN_ANOTHER_ENVIRONMENT) == "0\n"
 
 
 @pytest.mark.timeout(900)

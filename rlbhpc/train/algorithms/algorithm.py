@@ -275,6 +275,14 @@ def group_size(groups: Tensor) -> Tensor:
     return counts[index]
 
 
+def scored_where(batch: Batch, chooses: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Rows that a rule on correctness and groups chooses, of those that have a score."""
+    chosen = torch.zeros(len(batch.rewards), dtype=torch.bool)
+    scored = batch.scored
+    chosen[scored] = chooses(batch.correct[scored].double(), batch.groups[scored])
+    return chosen
+
+
 def token_rewards(signals: Signals, kl_beta: float) -> Tensor:
     """Outcome reward on the last token, minus β·k1 on every token (B, T)."""
     mask = signals.mask

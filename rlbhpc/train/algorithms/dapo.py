@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlbhpc.study.options import Weight, Whole
-from rlbhpc.train.algorithms.algorithm import Batch, DualClip, Store, group_std
+from rlbhpc.train.algorithms.algorithm import Batch, DualClip, Store, group_std, scored_where
 from rlbhpc.train.algorithms.grpo import GRPO
 
 
@@ -39,10 +39,7 @@ class DAPO(GRPO):
 
     def select(self, batch: Batch, store: Store) -> Tensor:
         """Take groups with a signal: a mix of right and wrong."""
-        mixed = torch.zeros(len(batch.rewards), dtype=torch.bool)
-        right, groups = batch.correct[batch.scored].float(), batch.groups[batch.scored]
-        mixed[batch.scored] = group_std(right, groups, ddof=0) > 0
-        return mixed
+        return scored_where(batch, lambda right, groups: group_std(right, groups, ddof=0) > 0)
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Add the overlong penalty."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from rlbhpc.study.options import Whole
-from rlbhpc.train.algorithms.algorithm import Batch, Store, group_mean
+from rlbhpc.train.algorithms.algorithm import Batch, Store, group_mean, scored_where
 from rlbhpc.train.algorithms.grpo import GRPO
 
 Gate = Annotated[float, Field(ge=0, lt=1)]
@@ -35,7 +34,4 @@ class SuccessGate(GRPO):
 
     def select(self, batch: Batch, store: Store) -> Tensor:
         """Take the groups that passed."""
-        passed = torch.zeros(len(batch.rewards), dtype=torch.bool)
-        right, groups = batch.correct[batch.scored].double(), batch.groups[batch.scored]
-        passed[batch.scored] = group_mean(right, groups) > self.gate
-        return passed
+        return scored_where(batch, lambda right, groups: group_mean(right, groups) > self.gate)
