@@ -236,9 +236,8 @@ def print_expansion(study: Study) -> None:
     stops = "stop_after " if any(arm["stop_after"] for arm in arms) else ""
     more = [key for key in MoreSampling.model_fields if any(key in arm for arm in arms)]
     extras = "".join(f"{key} " for key in more)
-    columns = f"arm model steps prompt temperature top_p {extras}max_tokens n {stops}problem_sets "
-    columns += "engine "
-    columns += "samples"
+    columns = f"arm model steps prompt temperature top_p {extras}max_tokens n {stops}"
+    columns += "problem_sets engine samples"
     _print_rows("Arms", arms, columns)
     _print_rows("Scores", entries["scores"], "score model responses texts per_problem")
     _print_rows("Comparisons", entries["comparisons"], "base trained")

@@ -68,7 +68,6 @@ def doctor(
 
 
 def _of_run(layout: Layout, as_json: bool) -> int:
-    """Print why jobs of a run ended, and what mends it."""
     causes, now = diagnose(layout)
     code = INCOMPLETE if causes else DONE
     if as_json:

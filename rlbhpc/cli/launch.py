@@ -84,7 +84,6 @@ def launch(
 
 
 def _tell(prepared: Prepared, folder: Path, submit: bool, as_json: bool) -> None:
-    """Print what was written."""
     draft = prepared.draft
     container = draft.cluster.container
     if container is not None and not expanded(container.image).is_file():

@@ -58,7 +58,9 @@ def report(
     gc.disable()
     context = click.get_current_context()
     context.call_on_close(gc.enable)
-    folder = _folder(run)
+    from rlbhpc.study.load import load_study
+
+    folder = load_study(run).layout.root if run.is_file() else run
     keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
     pool = context.with_resource(second_process(folder)) if writes else None
@@ -94,10 +96,3 @@ def report(
 def exit_code(gathered: Report) -> int:
     """Tell whether all that the study asks for went into the report."""
     return INCOMPLETE if any(arm.tally.missing for arm in gathered.measured) else DONE
-
-
-def _folder(run: Path) -> Path:
-    """The run of a study file, or the folder itself."""
-    from rlbhpc.study.load import load_study
-
-    return load_study(run).layout.root if run.is_file() else run

@@ -32,7 +32,6 @@ def run(plan: Path, shards: str | None, minutes: float | None, grace: float) -> 
 
 
 def _numbers(text: str) -> list[int]:
-    """Shard numbers of a comma-separated list."""
     words = text.split(",")
     if not all(word.strip().isdigit() for word in words):
         raise click.BadParameter(f"--shards: found {text!r}; allowed: numbers such as 3,4")

@@ -98,7 +98,6 @@ def _show_responses(matches: list[Found], as_json: bool) -> int:
 
 
 def _values(match: Found) -> dict[str, Any]:
-    """What is shown of a response."""
     sample, origin = match
     key = sample.key
     tokens = sample.n_tokens

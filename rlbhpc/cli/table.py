@@ -65,7 +65,6 @@ def print_json(value: Any) -> None:
 
 
 def _cell(value: Any) -> str:
-    """A value as a cell shows it."""
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):

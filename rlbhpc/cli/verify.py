@@ -218,7 +218,6 @@ def _print(comparisons: dict[str, Comparison], before: str, after: str, as_json:
 
 
 def _record(comparison: Comparison) -> dict[str, Any]:
-    """All of a comparison, for machines."""
     return {
         "verdicts": [
             {"before": was.name.lower(), "after": now.name.lower(), "samples": count}

@@ -264,7 +264,6 @@ def words_of(draft: Draft, job: Job) -> list[str]:
 
 
 def _work(draft: Draft, job: Job) -> str:
-    """The command of rlbhpc itself."""
     resources = draft.cluster.train
     rlbhpc = command(draft.cluster)
     words = shlex.join(words_of(draft, job)).replace("'{}'", "{}")

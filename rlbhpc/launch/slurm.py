@@ -75,7 +75,6 @@ def account(jobs: Iterable[int], since: str, clusters: str = "") -> list[Row] | 
 
 
 def _rows(jobs: Iterable[int], clusters: str, *command: str) -> list[Row] | None:
-    """What a command says of some jobs."""
     ids = ",".join(str(job) for job in sorted(set(jobs)))
     if not ids:
         return []

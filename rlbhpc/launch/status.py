@@ -237,7 +237,6 @@ def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
 
 
 def _by_cause(failures: Iterable[tuple[str, str]], trains: bool = True) -> list[Failure]:
-    """Pairs of a cause and a job, with what to do about each cause."""
     by_cause: dict[str, list[str]] = {}
     for cause, job in failures:
         by_cause.setdefault(cause, []).append(job)
@@ -349,7 +348,6 @@ def _logs(folders: Iterable[LaunchFolder], job: str) -> list[Path]:
 
 
 def _place(log: Path) -> str:
-    """Where a log lies in the folder of logs."""
     return f"{log.parent.name}/{log.name}" if log.suffix == ".out" else log.name
 
 
