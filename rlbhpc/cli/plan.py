@@ -137,7 +137,12 @@ def plan(
             record["by_shards"] = [asdict(outcome) for outcome in sizes]
             record["by_drain"] = [{"drain": drain, **asdict(outcome)} for drain, outcome in drains]
             if not as_json:
-                print_outcomes(sizes, drains, f"{preemptions:g} preemptions of a worker per day")
+                print_outcomes(
+                    sizes,
+                    drains,
+                    len(new_plan.shards),
+                    f"{preemptions:g} preemptions of a worker per day",
+                )
     elif new_plan.samples and not as_json:
         click.echo("No rate was measured yet: give --tokens-per-second to see what that costs.")
     if as_json:
@@ -221,14 +226,16 @@ def print_cost(rates: Rates, width: int, prediction: Prediction) -> None:
     )
 
 
-def print_outcomes(sizes: list[Outcome], drains: list[tuple[float, Outcome]], title: str) -> None:
+def print_outcomes(
+    sizes: list[Outcome], drains: list[tuple[float, Outcome]], shards: int, title: str
+) -> None:
     """Print how a sweep went that was played through with preemptions."""
     names = ["wall time", "busy hours", "overhead", "attempts per shard", ""]
     click.echo()
     rows = [[outcome.shards, *_cells(outcome)] for outcome in sizes]
     print_table(title, ["shards", *names], rows)
     rows = [[f"{drain:g} s", *_cells(outcome)] for drain, outcome in drains]
-    print_table(f"With {drains[0][1].shards:,} shards", ["drain time", *names], rows)
+    print_table(f"With {shards:,} shards", ["drain time", *names], rows)
 
 
 def _cells(outcome: Outcome) -> list[str]:

@@ -63,7 +63,10 @@ def gather(parts: Path, target: Path) -> None:
         for name, tensor in read(parts, expected):
             if tensor.shape != expected[name]:
                 shapes = f"{tuple(tensor.shape)}, the model's {tuple(expected[name])}"
-                raise UserError(f"{parts}: {name} is {shapes}")
+                raise UserError(
+                    f"{parts}: {name} is {shapes}; name the model that it belongs to as its "
+                    "`base`, or merge it with the program that wrote it"
+                )
             yield name, tensor.to(dtype)
 
     written = _save(weights(), target)

@@ -251,7 +251,10 @@ def _own_failures(
     What went on and ended well, or what another job has made since, is no failure any more.
     """
     for folder in folders:
-        for path in sorted((folder.path / "failures").glob("*.json")):
+        paths: list[Path] = []
+        with suppress(OSError):
+            paths = sorted((folder.path / "failures").glob("*.json"))
+        for path in paths:
             # One of somebody else's may be unreadable, or half written.
             with suppress(OSError, ValueError, LookupError):
                 record = json.loads(path.read_text())

@@ -21,7 +21,9 @@ def token_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
     >>> token_entropy([10.0, 2.0], [20, 2])
     0.545...
     """
-    sums, tokens = np.asarray(entropy_sum, np.float64), np.asarray(n_tokens, np.float64)
+    sums, tokens = np.broadcast_arrays(
+        np.asarray(entropy_sum, np.float64), np.asarray(n_tokens, np.float64)
+    )
     has_value = ~np.isnan(sums) & (tokens > 0)
     if not has_value.any():
         return float("nan")

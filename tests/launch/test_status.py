@@ -24,7 +24,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt, read_attempts
 from rlbhpc.sweep.plan import Plan
-from tests.launch.made import TRAINED, Stubs, study_in
+from tests.launch.made import TRAINED, Stubs, cluster_of, study_in
 from tests.sweep.conftest import keys_of
 from tests.sweep.test_plan import row, store
 
@@ -584,3 +584,6 @@ def test_what_a_plan_costs_is_shown_with_a_rate(tmp_path: Path, stubs: Stubs) ->
     assert found["prediction"]["wall_seconds"] == pytest.approx(2 * (5 + 144 / 10))
     assert len(found["by_shards"]) > 3
     assert call("plan", path, *words, "--preemptions", 24)[0] == DONE
+    cluster_of(tmp_path, sample={"time": "0"})  # Slurm's word for no limit
+    words = (*words, "--cluster", tmp_path / "site.yaml", "--preemptions", 24)
+    assert call("plan", path, *words)[0] == DONE

@@ -242,6 +242,7 @@ def test_a_missing_value_and_a_prior_of_few_problems_are_not_called_sound() -> N
 def test_token_entropy_leaves_out_what_has_none() -> None:
     assert token_entropy([10, 2, np.nan, 5], [20, 2, 7, 0]) == pytest.approx(12 / 22)
     assert math.isnan(token_entropy([], []))
+    assert token_entropy([10, 2], 20) == pytest.approx(0.3)
 
 
 def test_answer_entropy_corrects_the_plug_in_upwards() -> None:

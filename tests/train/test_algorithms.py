@@ -6,6 +6,9 @@ name of the framework stands beside its row.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,6 +22,17 @@ from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.algorithms.ppo import PPO
 
 pytestmark = pytest.mark.engine
+
+
+def test_a_recipe_is_checked_without_deepspeed() -> None:
+    """It logs to the standard output, which may be JSON."""
+    program = (
+        "import sys; from rlbhpc.train.algorithms import ALGORITHMS, algorithm_class\n"
+        "for name in ALGORITHMS: algorithm_class(name)\n"
+        "sys.exit('deepspeed' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
 
 REWARDS = torch.tensor([1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1], dtype=torch.float64)
 GROUPS = torch.arange(3).repeat_interleave(4)

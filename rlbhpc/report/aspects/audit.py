@@ -120,7 +120,8 @@ def _audited(
 
 
 def _counts(cell: Mapping[str, Any], judging: str, problems: Sequence[str]) -> Counts:
-    rows = [cell["problems"].index(problem) for problem in problems]
+    place = {problem: row for row, problem in enumerate(cell["problems"])}
+    rows = [place[problem] for problem in problems]
     right = cell["right"][judging]
     return Counts.of([cell["n"][row] for row in rows], [right[row] for row in rows])
 

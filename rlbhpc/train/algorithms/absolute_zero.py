@@ -29,10 +29,10 @@ from rlbhpc.train.algorithms.algorithm import (
     whiten,
 )
 from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
-from rlbhpc.train.rollout import Rollout
 from rlbhpc.verify.verdict import Status
 
 if TYPE_CHECKING:
+    from rlbhpc.train.rollout import Rollout
     from rlbhpc.train.settings import Settings
 
 SET = "absolute-zero"
