@@ -74,7 +74,7 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     assert "before top-p, every other cut and every penalty" in provenance["entropy"]
     assert "top_k" not in report.provenance["greedy/countdown"]["sampling"]
     (best,) = best_prompts(report)
-    assert best.prompts.spread.prompts == ("countdown", "direct", "few-shot")
+    assert best.of.spread.prompts == ("countdown", "direct", "few-shot")
     assert best.trained == "trained" and len(best_prompt_frame([best]))
     assert "under the best prompt" in page(report)
     (tmp_path / "theirs.csv").write_text("problem,n,c\n0,4,2\n")

@@ -22,7 +22,6 @@ from rlbhpc.store import rollouts
 from rlbhpc.store.step_log import lines
 from rlbhpc.study.arm import Sampling
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.train import checkpoint
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
@@ -118,12 +117,12 @@ def test_a_kill_in_the_last_save_leaves_no_gap_and_no_rubbish(
 
     saving = last.folder if moment == "model" else run.folder / "state" / "step-00000004"
 
-    def kill_at_the_last(path: Path) -> None:
-        if path.is_relative_to(f"{saving}.partial"):
+    def kill_at_the_last(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").resolve().is_relative_to(f"{saving}.partial"):
             raise InterruptedError
 
     with monkeypatch.context() as patched, pytest.raises(InterruptedError):
-        patched.setattr(checkpoint, "_sync", kill_at_the_last)
+        patched.setattr(os, "fsync", kill_at_the_last)
         ended(run, engine)
     assert not last.folder.exists()
     saving.with_name("step-00000002.partial").mkdir()  # of a kill before it
