@@ -76,10 +76,10 @@ def _cell(value: Any) -> str:
 
 def visible(text: str, *, lines: bool = True) -> str:
     """Replace characters that act on a terminal by ones that show them; ``lines`` may stay."""
-    kept = {"\n", "\t"} if lines else set()
+    layout_chars = {"\n", "\t"} if lines else set()
     if text.isprintable():
         return text
-    return "".join(char if char in kept else _shown(char) for char in text)
+    return "".join(char if char in layout_chars else _shown(char) for char in text)
 
 
 def _shown(char: str) -> str:

@@ -146,8 +146,8 @@ class ArrivingSamples:
             digests[number] = digest
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
-            given = (response.seed, response.n_tokens, response.finish)
-            features = (response.text, *(value != -1 for value in given))
+            numbers = (response.seed, response.n_tokens, response.finish)
+            features = (response.text, *(value != -1 for value in numbers))
             self._features.update(itertools.compress(_CHECKS, features))
         elif digests[number] == digest or failed:
             self.known += 1

@@ -224,17 +224,17 @@ def token_id(text: str) -> int:
 
 
 def _text_tokens(choice: dict[str, Any]) -> Iterable[Token]:
-    given = choice.get("logprobs")
-    if not given or not given.get("tokens"):
+    listed = choice.get("logprobs")
+    if not listed or not listed.get("tokens"):
         return
-    tops = given.get("top_logprobs") or [{}] * len(given["tokens"])
-    for text, logprob, top in zip(given["tokens"], given["token_logprobs"], tops, strict=True):
+    tops = listed.get("top_logprobs") or [{}] * len(listed["tokens"])
+    for text, logprob, top in zip(listed["tokens"], listed["token_logprobs"], tops, strict=True):
         yield Token(text, float(logprob), tuple(map(float, (top or {text: logprob}).values())))
 
 
 def _chat_tokens(choice: dict[str, Any]) -> Iterable[Token]:
-    given = choice.get("logprobs")
-    for entry in (given or {}).get("content") or ():
+    listed = choice.get("logprobs")
+    for entry in (listed or {}).get("content") or ():
         logprob = float(entry["logprob"])
         # By text, since the sampled token may be listed twice: as itself and among the likeliest.
         top = {t["token"]: float(t["logprob"]) for t in entry.get("top_logprobs") or ()}

@@ -83,11 +83,11 @@ class Window:
 
     def additive(self, dtype: torch.dtype, last: int | None = None) -> torch.Tensor:
         """Mask to add to attention scores, ``[rows, 1, width]``; only the ``last`` columns seen."""
-        seen = self.columns <= self.positions[:, None]
+        visible = self.columns <= self.positions[:, None]
         if last is not None:
-            seen = seen & (self.columns > self.positions[:, None] - last)
-        mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
-        return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+            visible = visible & (self.columns > self.positions[:, None] - last)
+        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+        return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
 
     def cells(self, heads: int) -> torch.Tensor:
         """Where each row and head writes, among the slots' columns laid end to end."""
