@@ -90,7 +90,6 @@ def compare_engines(folder: Path, figures: Figures, dtype: str, most: float) -> 
 
 @part("engines agree with the CPU in float32 and with each other")
 def engines_float32(folder: Path, figures: Figures) -> None:
-    # An H200 gave 6e-3 and failed: vLLM's attention may multiply float32 with 10 bits (TF32).
     compare_engines(folder, figures, "float32", 5e-3 if CUDA else 1e-4)
 
 

@@ -75,7 +75,7 @@ class VllmEngine:
         self._rows = rows
         self._count = itertools.count()
         self._resting = False
-        _environment()
+        _environment(dtype)
         import torch
         from vllm import EngineArgs
         from vllm.platforms import current_platform
@@ -308,8 +308,8 @@ def _complete(request: Request, output: RequestOutput, stop: StopText) -> Comple
     return stop.complete(request, np.asarray(response.token_ids, np.int32), *measured.T.copy())
 
 
-def _environment() -> None:
-    """Settings that vLLM reads from the environment; what the user has set stays."""
+def _environment(dtype: str) -> None:
+    """Settings that vLLM and Triton read from the environment; what the user has set stays."""
     settings = {
         # In this process: weights are swapped without a copy, and a killed worker leaves no child.
         "ENABLE_V1_MULTIPROCESSING": "0",
@@ -324,6 +324,9 @@ def _environment() -> None:
     }
     for name, value in settings.items():
         os.environ.setdefault(f"VLLM_{name}", value)
+    if dtype == "float32":
+        # Else Triton's products, with which vLLM attends in float32, keep 10 bits of a factor.
+        os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
 
 
 def _seeded(params: SamplingParams, seed: int) -> SamplingParams:
