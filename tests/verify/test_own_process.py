@@ -102,8 +102,9 @@ def test_an_edited_verifier_is_read_anew(kind: str) -> None:
     assert judge(kind, "3")[0].status is Status.RIGHT
 
 
-def test_a_child_that_a_verifier_forked_answers_nothing(kind: str) -> None:
-    Path(kind).write_text(
+#: A verifier, and what it makes of each response to the gold answer 2.
+VERIFIERS = {
+    "a child that it forked answers nothing": (
         "import os\n"
         "def verify(gold, response, problem=None):\n"
         "    if response == 'fork':\n"
@@ -112,23 +113,32 @@ def test_a_child_that_a_verifier_forked_answers_nothing(kind: str) -> None:
         "            raise ValueError('of the child')\n"
         "        os.waitpid(child, 0)\n"
         "        return False\n"
-        "    return response == gold\n"
-    )
-    found = judge(kind, "fork", "2", "3", "4")
-    assert [v.status.name for v in found] == ["WRONG", "RIGHT", "WRONG", "WRONG"]
-
-
-def test_a_process_that_closed_its_pipes_is_dead(kind: str) -> None:
-    Path(kind).write_text(
+        "    return response == gold\n",
+        {"fork": "WRONG", "2": "RIGHT", "3": "WRONG", "4": "WRONG"},
+    ),
+    "a process that closed its pipes is dead": (
         "import os, threading\n"
         "def verify(gold, response, problem=None):\n"
         "    if response == 'close':\n"
         "        os.closerange(0, 64)\n"
         "        threading.Event().wait()\n"
-        "    return response == gold\n"
-    )
-    found = judge(kind, "close", "2")
-    assert [v.status.name for v in found] == ["ERROR", "RIGHT"]
+        "    return response == gold\n",
+        {"close": "ERROR", "2": "RIGHT"},
+    ),
+    "true and false of other packages are verdicts": (
+        "import numpy, sympy\n"
+        "ANSWERS = {'sympy': sympy.true, 'numpy': numpy.True_, 'float': 1.0, 'not': sympy.false}\n"
+        "def verify(gold, response, problem=None):\n    return ANSWERS[response]\n",
+        {"sympy": "RIGHT", "numpy": "RIGHT", "float": "RIGHT", "not": "WRONG"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "statuses"), VERIFIERS.values(), ids=VERIFIERS)
+def test_every_response_has_its_own_verdict(kind: str, text: str, statuses: dict[str, str]) -> None:
+    Path(kind).write_text(text)
+    verdicts = judge(kind, *statuses)
+    assert [verdict.status.name for verdict in verdicts] == list(statuses.values())
 
 
 def test_distinct_has_a_limit_and_judges_equal_parts_once(kind: str) -> None:
@@ -172,16 +182,6 @@ def test_what_is_no_verdict_is_told_with_what_is_allowed(kind: str, given: str) 
     assert verdict.status is Status.ERROR
     assert "allowed: True, False, or a Verdict" in verdict.rule
     assert given.split("(")[0].strip("[]'") in verdict.rule
-
-
-def test_true_and_false_of_other_packages_are_verdicts(kind: str) -> None:
-    Path(kind).write_text(
-        "import numpy, sympy\n"
-        "ANSWERS = {'sympy': sympy.true, 'numpy': numpy.True_, 'float': 1.0, 'not': sympy.false}\n"
-        "def verify(gold, response, problem=None):\n    return ANSWERS[response]\n"
-    )
-    found = judge(kind, "sympy", "numpy", "float", "not")
-    assert [v.status.name for v in found] == ["RIGHT", "RIGHT", "RIGHT", "WRONG"]
 
 
 def test_a_problem_may_hold_a_view_of_its_fields(kind: str) -> None:
