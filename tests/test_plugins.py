@@ -264,18 +264,19 @@ def test_jobs_read_copies_by_content(folder: Path) -> None:
     assert stored.hash == study.hash
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "complaint"),
-    [
-        ("sums.py", "x = 1\n", "no `SET` in it, only x; name another one as"),
-        ("sums.py", "SET = 3\n", "found 3; allowed: a ProblemSet"),
-        ("sums.py", "\nimport nothing_like_it\n", "sums.py:2: ModuleNotFoundError"),
-        ("sums.py", "x = (\n", "SyntaxError: '(' was never closed"),
-        ("sums.py", "raise SystemExit(3)\n", "sums.py:1: SystemExit: 3"),
-    ],
-)
-def test_a_broken_plugin_is_one_line(folder: Path, file: str, text: str, complaint: str) -> None:
-    (folder / file).write_text(text)
+#: What a problem set's file may hold instead of a set, and what is said of it.
+BROKEN = {
+    "x = 1\n": "no `SET` in it, only x; name another one as",
+    "SET = 3\n": "found 3; allowed: a ProblemSet",
+    "\nimport nothing_like_it\n": "sums.py:2: ModuleNotFoundError",
+    "x = (\n": "SyntaxError: '(' was never closed",
+    "raise SystemExit(3)\n": "sums.py:1: SystemExit: 3",
+}
+
+
+@pytest.mark.parametrize(("text", "complaint"), BROKEN.items())
+def test_a_broken_plugin_is_one_line(folder: Path, text: str, complaint: str) -> None:
+    (folder / "sums.py").write_text(text)
     with pytest.raises(UserError) as error:
         load_study(folder / "own.yaml")
     assert complaint in str(error.value)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xarray as xr
+import yaml
 from click.testing import CliRunner, Result
 
 import rlbhpc
@@ -26,6 +27,7 @@ from rlbhpc.study.layout import Layout
 from tests.store.made import journal, sample, samples
 
 EVIL = "\x1b[31mred\x1b]0;title\x07 \x9b2J ‮txet\u2028\r\x00 fine\n\ttab é 漢 🙂"
+REFUSED_FILES = Path(__file__).with_name("refused_files.yaml")
 
 
 def call(*args: object) -> Result:
@@ -99,17 +101,17 @@ def test_show_lists_and_filters(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("options", "message"),
     [
-        (["--problem", "77"], "no problem '77' in this run; there are"),
-        (["--arm", "bose"], "no arm 'bose' in this run; there are base"),
-        (["--step", "3"], "no step 3 in this run; there are 0, 5"),
-        (["--sample", "3"], "--sample needs --problem"),
+        ("--problem 77", "no problem '77' in this run; there are"),
+        ("--arm bose", "no arm 'bose' in this run; there are base"),
+        ("--step 3", "no step 3 in this run; there are 0, 5"),
+        ("--sample 3", "--sample needs --problem"),
     ],
 )
-def test_show_says_what_there_is(run: Path, args: list[str], message: str) -> None:
+def test_show_says_what_there_is(run: Path, options: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        call("show", run, *args)
+        call("show", run, *options.split())
 
 
 def test_show_says_that_a_sample_is_not_there(run: Path) -> None:
@@ -311,25 +313,11 @@ def recompressed(path: Path) -> bytes:
     return bytes(out + central + end)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "id,n\n1,2\n", "with the fields id, n it is of no format that is known"),
-        ("a.csv", "problem,n,c\nx,2,3\n", "a.csv:2: n=2, c=3; allowed is 0 <= c <= n"),
-        ("a.csv", "problem,n,c\nx,2,1.5\n", "a.csv:2: n, c and step are whole numbers"),
-        ("a.jsonl", '{"problem": "1"}\n', "a.jsonl:1: no correct or score or verdict among"),
-        ("a.jsonl", '{"problem": 1, "score": 0.5}\n', "score 0.5 is neither right nor wrong"),
-        ("a.jsonl", '{"problem": 1, "score": 1}\n{\n', "a.jsonl:2: not JSON"),
-        ("a.jsonl", '{"doc_id": 0, "filtered_resps": [], "resps": [["a", "b"]], "acc": 1}\n',
-         "problem 0 has one score for several responses"),
-        ("a.txt", "hello", "of no format that is known: counts in CSV"),
-        ("a.eval", "PK nonsense", "not a whole .eval file"),
-    ],
-)  # fmt: skip
-def test_import_says_where_and_what(tmp_path: Path, name: str, content: str, message: str) -> None:
-    path = tmp_path / name
-    path.write_text(content)
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("file", yaml.safe_load(REFUSED_FILES.read_text()))
+def test_import_says_where_and_what(tmp_path: Path, file: dict[str, str]) -> None:
+    path = tmp_path / file["name"]
+    path.write_text(file["content"])
+    with pytest.raises(UserError, match=file["message"]):
         call("import", tmp_path / "in", path, "--arm", "a", "--set", "s")
 
 

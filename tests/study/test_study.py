@@ -130,19 +130,20 @@ def test_moving_everything_leaves_the_hash(study_file: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("models/base/model.safetensors", "weights", "Weights"),
-        ("math500.jsonl", "What", "How much"),
-        ("own.txt", "A:", "Answer:"),
-        ("texts.jsonl", '"r"', '"s"'),
-    ],
-)
-def test_content_has_a_part_in_the_hash(study_file: Path, name: str, old: str, new: str) -> None:
+#: A text of each file that a study names, and another one in its place.
+EDITS = {
+    "models/base/model.safetensors": ("weights", "Weights"),
+    "math500.jsonl": ("What", "How much"),
+    "own.txt": ("A:", "Answer:"),
+    "texts.jsonl": ('"r"', '"s"'),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_content_has_a_part_in_the_hash(study_file: Path, name: str) -> None:
     before = load_study(study_file).hash
     file = study_file.parent / name
-    file.write_text(file.read_text().replace(old, new))
+    file.write_text(file.read_text().replace(*EDITS[name]))
     assert load_study(study_file).hash != before
 
 

@@ -25,28 +25,35 @@ def solved(kind: str, response: str) -> str:
     return verify(problem.verifier, problem.gold, response, problem).status.name
 
 
-@pytest.mark.parametrize(
-    ("kind", "response", "status"),
-    [
-        ("deduction", "[1, 2]", "RIGHT"),
-        ("deduction", "so <answer>[1,2]</answer>", "RIGHT"),
-        ("deduction", "output: [1, 2.0]", "WRONG"),
-        ("deduction", "one and two", "NO_ANSWER"),
-        ("deduction", "[" * 100_000, "NO_ANSWER"),
-        ("deduction", "", "NO_ANSWER"),
-        ("abduction", "[1]", "RIGHT"),
-        ("abduction", "[2]", "WRONG"),
-        ("abduction", "1", "WRONG"),  # no list of arguments
-        ("abduction", "[1, 2]", "WRONG"),  # the call raises
-        ("induction", "```python\ndef f(x):\n    return [x, x + x]\n```", "RIGHT"),
-        ("induction", "def f(x):\n    return [x, 2]", "WRONG"),
-        ("induction", "def f(x):\n    return", "WRONG"),
-        ("induction", "def f(x:", "WRONG"),
-        ("induction", "it doubles", "NO_ANSWER"),
-    ],
-)
-def test_solutions(kind: str, response: str, status: str) -> None:
-    assert solved(kind, response) == status
+SOLUTIONS = {
+    "deduction": {
+        "[1, 2]": "RIGHT",
+        "so <answer>[1,2]</answer>": "RIGHT",
+        "output: [1, 2.0]": "WRONG",
+        "one and two": "NO_ANSWER",
+        "[" * 100_000: "NO_ANSWER",
+        "": "NO_ANSWER",
+    },
+    "abduction": {
+        "[1]": "RIGHT",
+        "[2]": "WRONG",
+        "1": "WRONG",  # no list of arguments
+        "[1, 2]": "WRONG",  # the call raises
+    },
+    "induction": {
+        "```python\ndef f(x):\n    return [x, x + x]\n```": "RIGHT",
+        "def f(x):\n    return [x, 2]": "WRONG",
+        "def f(x):\n    return": "WRONG",
+        "def f(x:": "WRONG",
+        "it doubles": "NO_ANSWER",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SOLUTIONS)
+def test_solutions(kind: str) -> None:
+    statuses = {response: solved(kind, response) for response in SOLUTIONS[kind]}
+    assert statuses == SOLUTIONS[kind]
 
 
 def test_half_of_the_examples_are_hidden() -> None:
