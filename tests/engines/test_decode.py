@@ -1,4 +1,4 @@
-"""A layer's decoding step: TorchScript leaves every bit as it is, new weights are taken whole."""
+"""A layer's decoding step: it depends on nothing beside, and new weights are taken whole."""
 
 from __future__ import annotations
 
@@ -12,64 +12,13 @@ import pytest
 import torch
 
 from rlbhpc.engines.engine import make_engine
-from rlbhpc.engines.hf import lean
-from rlbhpc.engines.hf.lean import Layer, LeanBackend, Shape, Step
+from rlbhpc.engines.hf.lean import LeanBackend
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 from tests.engines.support import by_tag, requests, same
 
 pytestmark = pytest.mark.engine
-ROWS, DIM, COLUMNS, SIZE = 32, 16, 48, 64
-
-
-def test_processors_decode_without_the_interpreter() -> None:
-    assert isinstance(lean.decode_on_processors, torch.jit.ScriptFunction)
-
-
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("normed", [False, True])
-def test_what_runs_on_processors_is_what_is_written(
-    kv_heads: int, kind: torch.dtype, normed: bool
-) -> None:
-    draw = torch.Generator().manual_seed(0)
-
-    def some(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=draw).to(kind)
-
-    wide = (4 + 2 * kv_heads) * DIM
-    layer = Layer(
-        norm_attention=some(SIZE),
-        qkv=some(wide, SIZE),
-        qkv_bias=some(wide),
-        norm_query=some(DIM) if normed else None,
-        norm_key=some(DIM) if normed else None,
-        out=some(SIZE, 4 * DIM),
-        norm_mlp=some(SIZE),
-        gate_up=some(3 * SIZE, SIZE),
-        down=some(SIZE, 3 * SIZE // 2),
-    )
-    shape = Shape(4, kv_heads, DIM, DIM**-0.5, 1e-6)
-    # TorchScript rewrites a function after the calls that it has watched.
-    for rows, width in [(ROWS, 32), (ROWS, 32), (ROWS, 48), (16, 48), (ROWS, 48)]:
-        first = torch.arange(rows * kv_heads) * COLUMNS
-        step = Step(
-            turn=torch.polar(
-                torch.ones(rows, 1, DIM // 2), torch.rand(rows, 1, DIM // 2, generator=draw)
-            ),
-            mask=some(rows * kv_heads, 1, width),
-            cells=first + 20,
-            width=width,
-        )
-        hidden, *slots = some(rows, SIZE), *(some(ROWS, kv_heads, COLUMNS, DIM) for _ in range(2))
-        results = []
-        for run in (lean.decode, lean.decode_on_processors):
-            inputs = [x.clone() for x in (hidden, *slots)]
-            with torch.inference_mode():
-                out = run(inputs[0], layer, shape, step, inputs[1], inputs[2])
-            results.append([out, *inputs[1:]])
-        assert all(torch.equal(plain, script) for plain, script in zip(*results, strict=True))
 
 
 def test_samples_of_longer_layers_depend_on_nothing_beside(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlbhpc.engines.completion import Request
 from rlbhpc.engines.hf.sight import Sight
-from rlbhpc.engines.hf.slots import Layers, Window, as_cache, prefix_layers, round_up
+from rlbhpc.engines.hf.slots import Layers, Window, round_up
 from rlbhpc.errors import UserError
 
 ATTENTION = "rlbhpc"
@@ -193,7 +193,7 @@ class Backend:
         hidden = self.module.base_model(
             input_ids=ids, past_key_values=cache, use_cache=True, **shown
         ).last_hidden_state
-        return hidden, prefix_layers(cache)
+        return hidden, [(layer.keys, layer.values) for layer in cache.layers]
 
     def step(self, tokens: torch.Tensor, window: Window) -> torch.Tensor:
         """Feed one token per row at the window's positions; the hidden states ``[rows, d]``."""
@@ -206,7 +206,7 @@ class Backend:
             input_ids=tokens[:, None],
             position_ids=window.turns[:, None],
             attention_mask=mask,
-            past_key_values=as_cache(window),
+            past_key_values=window,
             use_cache=True,
         ).last_hidden_state
         return hidden[:, 0]

@@ -3,17 +3,11 @@
 The same arithmetic as the transformers module (its own forward pass still does prefill and
 scoring), with a fraction of the operations: projections that share an input are one matrix
 product, the rotation is one complex multiplication, mask and scale are part of the score product.
-For a model of a few million parameters that is twice the tokens per second.
-
-On processors a layer is run by TorchScript: batches that are sampled side by side, one core each,
-then do not wait for one another's turn in the Python interpreter at every one of its thirty
-operations. The operations stay as they are written, and so do the bits. (TorchScript reads types,
-so annotations are not postponed here.)
 """
 
-import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, rms_norm
@@ -24,86 +18,6 @@ from rlbhpc.engines.hf.slots import Layers, Window
 
 # Families of this shape; whatever else a model's configuration asks for is checked in `fits`.
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
-
-
-class Layer(NamedTuple):
-    """Weights of one layer; projections that share an input lie one below the other."""
-
-    norm_attention: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    norm_query: Tensor | None
-    norm_key: Tensor | None
-    out: Tensor
-    norm_mlp: Tensor
-    gate_up: Tensor
-    down: Tensor
-
-
-class Shape(NamedTuple):
-    """What the layers of a model have in common."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    scale: float
-    epsilon: float
-
-
-class Step(NamedTuple):
-    """What the layers of a step have in common: rotations, mask, cells to write, width to read."""
-
-    turn: Tensor
-    mask: Tensor
-    cells: Tensor
-    width: int
-
-
-def rotate(heads: Tensor, turn: Tensor) -> Tensor:
-    """Rotate (rows, heads, dim) by the rows' positions; the result lies in pairs."""
-    first, second = heads.float().chunk(2, -1)
-    turned = torch.view_as_real(torch.complex(first, second) * turn)
-    return turned.flatten(-2).to(heads.dtype)
-
-
-def decode(
-    hidden: Tensor, layer: Layer, shape: Shape, step: Step, keys: Tensor, values: Tensor
-) -> Tensor:
-    """Run one token per row through a layer; ``hidden`` (rows, d) is written over.
-
-    ``keys`` and ``values`` are the layer's slots, (capacity, kv heads, columns, dim).
-    """
-    rows, dim, split = hidden.shape[0], shape.head_dim, shape.heads + shape.kv_heads
-    normed = rms_norm(hidden, hidden.shape[-1:], layer.norm_attention, shape.epsilon)
-    heads = linear(normed, layer.qkv, layer.qkv_bias).view(rows, split + shape.kv_heads, dim)
-    query, key = heads[:, : shape.heads], heads[:, shape.heads : split]
-    norm_query, norm_key = layer.norm_query, layer.norm_key
-    if norm_query is not None and norm_key is not None:
-        query = rms_norm(query, [dim], norm_query, shape.epsilon)
-        key = rms_norm(key, [dim], norm_key, shape.epsilon)
-    query, key = rotate(query, step.turn), rotate(key, step.turn)
-    keys.view(-1, dim).index_copy_(0, step.cells, key.view(-1, dim))
-    values.view(-1, dim).index_copy_(0, step.cells, heads[:, split:].reshape(-1, dim))
-    cached = keys[:rows, :, : step.width], values[:rows, :, : step.width]
-    out = attend(query, cached[0], cached[1], step.mask, shape.scale)
-    hidden.addmm_(out.view(rows, -1), layer.out.t())
-    normed = rms_norm(hidden, hidden.shape[-1:], layer.norm_mlp, shape.epsilon)
-    gate, up = linear(normed, layer.gate_up).chunk(2, -1)
-    return hidden.addmm_(silu(gate).mul_(up), layer.down.t())
-
-
-def _without_interpreter(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    # Deprecated, for compilers that a login node or a small image does not have. Where PyTorch has
-    # dropped it, or cannot read these lines, the function runs as it is: slower, the same bits.
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return torch.jit.script(function)
-    except (AttributeError, OSError, RuntimeError):
-        return function
-
-
-decode_on_processors = _without_interpreter(decode)
 
 
 def fits(module: Any) -> bool:
@@ -120,22 +34,37 @@ def fits(module: Any) -> bool:
     return layer.self_attn.o_proj.bias is None and layer.mlp.down_proj.bias is None
 
 
+class Layer:
+    """Weights of one layer; projections that share an input lie one below the other.
+
+    The module's own projections become views into the fused ones.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        has_bias = attention.q_proj.bias is not None
+        self.norm_attention = layer.input_layernorm.weight
+        self.qkv = _share([p.weight for p in projections])
+        self.qkv_bias = _share([p.bias for p in projections]) if has_bias else None
+        has_norm = hasattr(attention, "q_norm")
+        self.head_norms = (attention.q_norm.weight, attention.k_norm.weight) if has_norm else None
+        self.out = attention.o_proj.weight
+        self.norm_mlp = layer.post_attention_layernorm.weight
+        self.gate_up = _share([mlp.gate_proj.weight, mlp.up_proj.weight])
+        self.down = mlp.down_proj.weight
+
+
 class LeanBackend(Backend):
     """:class:`Backend` whose decoding step is written out."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(module)
-        attention = module.model.layers[0].self_attn
-        self.shape = Shape(
-            heads=self.config.num_attention_heads,
-            kv_heads=self.config.num_key_value_heads,
-            head_dim=attention.head_dim,
-            scale=attention.scaling,
-            epsilon=self.config.rms_norm_eps,
-        )
-        # The fusers that TorchScript has for GPUs would change bits, and compile for every width.
-        self._decode = decode_on_processors if self.device.type == "cpu" else decode
-        self.layers = [_fuse(layer) for layer in module.model.layers]
+        self.heads = self.config.num_attention_heads
+        self.kv_heads = self.config.num_key_value_heads
+        self.head_dim = module.model.layers[0].self_attn.head_dim
+        self.scale = module.model.layers[0].self_attn.scaling
+        self.layers = [Layer(layer) for layer in module.model.layers]
         self._table = torch.empty(0, device=self.device)
 
     def prefill(self, ids: Tensor, **shown: Tensor) -> tuple[Tensor, Layers]:
@@ -145,17 +74,31 @@ class LeanBackend(Backend):
 
     def step(self, tokens: Tensor, window: Window) -> Tensor:
         """Feed one token per row at the window's positions; the hidden states ``[rows, d]``."""
-        model, kv_heads = self.module.model, self.shape.kv_heads
+        model = self.module.model
         hidden = model.embed_tokens(tokens)
-        step = Step(
-            turn=self._rotations(window.width)[window.turns][:, None],
-            mask=window.additive(self.dtype).repeat_interleave(kv_heads, 0),
-            cells=window.cells(kv_heads),
-            width=window.width,
-        )
-        for layer, (keys, values) in zip(self.layers, window.slots.layers, strict=True):
-            hidden = self._decode(hidden, layer, self.shape, step, keys, values)
-        return rms_norm(hidden, hidden.shape[-1:], model.norm.weight, self.shape.epsilon)
+        turn = self._rotations(window.width)[window.turns][:, None]
+        mask = window.additive(self.dtype).repeat_interleave(self.kv_heads, 0)
+        for i, layer in enumerate(self.layers):
+            query, key, value = self._heads(hidden, layer, turn)
+            seen = window.write(i, key, value)
+            out = attend(query, *seen, mask, self.scale)
+            hidden.addmm_(out.view(len(hidden), -1), layer.out.t())
+            gate, up = linear(self._normed(hidden, layer.norm_mlp), layer.gate_up).chunk(2, -1)
+            hidden.addmm_(silu(gate).mul_(up), layer.down.t())
+        return self._normed(hidden, model.norm.weight)
+
+    def _heads(self, hidden: Tensor, layer: Layer, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of each row's token, (rows, heads, dim)."""
+        normed = self._normed(hidden, layer.norm_attention)
+        heads = linear(normed, layer.qkv, layer.qkv_bias).view(len(hidden), -1, self.head_dim)
+        query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], 1)
+        if layer.head_norms is not None:
+            query = self._normed(query, layer.head_norms[0])
+            key = self._normed(key, layer.head_norms[1])
+        return _rotate(query, turn), _rotate(key, turn), value
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, x.shape[-1:], weight, self.config.rms_norm_eps)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states; these families have a plain linear output layer."""
@@ -171,23 +114,11 @@ class LeanBackend(Backend):
         return self._table
 
 
-def _fuse(layer: Any) -> Layer:
-    """A layer's weights; the module's own projections become views into the fused ones."""
-    attention, mlp = layer.self_attn, layer.mlp
-    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    has_bias = attention.q_proj.bias is not None
-    has_norm = hasattr(attention, "q_norm")
-    return Layer(
-        norm_attention=layer.input_layernorm.weight,
-        qkv=_share([p.weight for p in projections]),
-        qkv_bias=_share([p.bias for p in projections]) if has_bias else None,
-        norm_query=attention.q_norm.weight if has_norm else None,
-        norm_key=attention.k_norm.weight if has_norm else None,
-        out=attention.o_proj.weight,
-        norm_mlp=layer.post_attention_layernorm.weight,
-        gate_up=_share([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        down=mlp.down_proj.weight,
-    )
+def _rotate(heads: Tensor, turn: Tensor) -> Tensor:
+    """Rotate (rows, heads, dim) by the rows' positions; the result lies in pairs."""
+    first, second = heads.float().chunk(2, -1)
+    turned = torch.view_as_real(torch.complex(first, second) * turn)
+    return turned.flatten(-2).to(heads.dtype)
 
 
 def _share(parameters: list[Any]) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch.nn.functional import pad
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+from transformers.cache_utils import Cache
 
 # Columns are allocated and attended to in multiples of this.
 STRIDE = 16
@@ -66,74 +66,62 @@ class Slots:
                 t[targets] = t[sources]
 
 
-class Window:
-    """One decoding step's view of the slots: where each row writes and what each row sees."""
+class Window(Cache):
+    """One decoding step's view of the slots: where each row writes and what each row sees.
+
+    To transformers' attention modules it is the cache of a step.
+    """
 
     def __init__(
         self, slots: Slots, positions: torch.Tensor, width: int, shifts: torch.Tensor | int = 0
     ) -> None:
+        super().__init__(layers=[])
         self.slots = slots
         self.live = len(positions)
         self.width = width
         self.positions = positions
         # What a rotary embedding counts; an image takes more columns than turns.
         self.turns = positions + shifts
-        self._index: dict[int, torch.Tensor] = {}
-        self.columns = torch.arange(width, device=positions.device)
+        self._cells: dict[int, torch.Tensor] = {}
 
     def additive(self, dtype: torch.dtype, last: int | None = None) -> torch.Tensor:
         """Mask to add to attention scores, ``[rows, 1, width]``; only the ``last`` columns seen."""
-        visible = self.columns <= self.positions[:, None]
+        columns = torch.arange(self.width, device=self.positions.device)
+        visible = columns <= self.positions[:, None]
         if last is not None:
-            visible = visible & (self.columns > self.positions[:, None] - last)
+            visible = visible & (columns > self.positions[:, None] - last)
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
         return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
 
-    def cells(self, heads: int) -> torch.Tensor:
+    def write(
+        self, layer: int, key: torch.Tensor, value: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store ``[rows, heads, head dim]`` of a layer at the rows' columns; what the rows see."""
+        mine = self.slots.layers[layer]
+        for t, new in zip(mine, (key, value), strict=True):
+            dim = t.shape[3]
+            t.view(-1, dim).index_copy_(0, self._index(t.shape[1]), new.reshape(-1, dim))
+        return mine[0][: self.live, :, : self.width], mine[1][: self.live, :, : self.width]
+
+    def _index(self, heads: int) -> torch.Tensor:
         """Where each row and head writes, among the slots' columns laid end to end."""
-        if heads not in self._index:
+        if heads not in self._cells:
             device = self.positions.device
             first = torch.arange(self.live * heads, device=device) * self.slots.width
-            self._index[heads] = first + self.positions.repeat_interleave(heads)
-        return self._index[heads]
-
-
-class _SlotLayer(CacheLayerMixin):
-    """One layer of a :class:`Window`, as transformers' attention modules want to see it."""
-
-    is_sliding = False
-
-    def __init__(self, window: Window, layer: int) -> None:
-        super().__init__()
-        self.window, self.layer, self.is_initialized = window, layer, True
-
-    def lazy_initialization(self, *_: Any) -> None: ...
+            self._cells[heads] = first + self.positions.repeat_interleave(heads)
+        return self._cells[heads]
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *_: Any,
+        **__: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store this step's keys and values at their columns; give what the live rows may see."""
-        window, (key, value) = self.window, self.window.slots.layers[self.layer]
-        for t, new in ((key, key_states), (value, value_states)):
-            flat = t.view(-1, t.shape[3])
-            flat.index_copy_(0, window.cells(t.shape[1]), new[:, :, 0].reshape(-1, t.shape[3]))
-        return key[: window.live, :, : window.width], value[: window.live, :, : window.width]
+        """As transformers calls :meth:`write`, with one token a row."""
+        return self.write(layer_idx, key_states[:, :, 0], value_states[:, :, 0])
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.window.width, 0
-
-    def get_seq_length(self) -> int:
-        return self.window.width - 1
-
-    def get_max_length(self) -> int:
-        return self.window.width
-
-
-def as_cache(window: Window) -> Cache:
-    """Show the window as a transformers cache, for one decoding step."""
-    return Cache(layers=[_SlotLayer(window, i) for i in range(len(window.slots.layers))])
-
-
-def prefix_layers(cache: DynamicCache) -> Layers:
-    """Keys and values that a prefill left in a transformers cache."""
-    return [(layer.keys, layer.values) for layer in cache.layers]
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Columns before this step's."""
+        return self.width - 1
