@@ -8,6 +8,7 @@ import click
 
 from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE
+from rlbhpc.files import sha256_of
 from rlbhpc.launch import image as images
 
 
@@ -25,7 +26,7 @@ def image() -> None:
 def build(kind: str, output: Path | None) -> int:
     """Build the image KIND from the checkout's containers/KIND.def."""
     sif = images.build(kind, output or Path(f"rlbhpc-{kind}.sif"))
-    click.echo(f"{sif}: sha256 {images.digest(sif)}")
+    click.echo(f"{sif}: sha256 {sha256_of(sif)}")
     return DONE
 
 

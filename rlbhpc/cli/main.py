@@ -208,7 +208,7 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
     except OSError as error:
         # A file system that refuses something where no verb expected it.
         log.debug("refused", exc_info=True)
-        from rlbhpc.store.files import explain
+        from rlbhpc.files import explain
 
         path = error.filename2 or error.filename or "a file or the standard output"
         refused = explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")

@@ -17,14 +17,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.launch.container import expanded
-from rlbhpc.launch.image import digest
 from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.launches import RECORD, LaunchFolder, launches
 from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor
-from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.plugin_copies import self_contained
 
@@ -87,7 +86,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
 
 
 def _write_record(folder: Path, record: dict[str, Any]) -> None:
-    checked.put(folder / RECORD, f"{json.dumps(record, indent=1)}\n".encode())
+    files.put(folder / RECORD, f"{json.dumps(record, indent=1)}\n".encode())
 
 
 def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
@@ -177,7 +176,7 @@ def image_of(draft: Draft) -> dict[str, Any]:
         image = launch.record.get("image", {})
         if image.get("sha256") and file_state.items() <= image.items():
             return dict(image)
-    return {**file_state, "sha256": digest(path)}
+    return {**file_state, "sha256": files.sha256_of(path)}
 
 
 def next_folder(layout: Layout) -> Path:

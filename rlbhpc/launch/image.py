@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
+from rlbhpc.files import sha256_of
 from rlbhpc.launch import slurm
 
 ROOT: Final = Path(__file__).parents[2]
@@ -94,16 +94,10 @@ def verify(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: rlbhpc does not start in it: {last}; see `rlbhpc doctor`")
     return {
         "sif": str(path),
-        "sha256": digest(path),
+        "sha256": sha256_of(path),
         "rlbhpc": done.stdout.strip(),
         "labels": labels,
     }
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _labels(path: Path) -> dict[str, str]:

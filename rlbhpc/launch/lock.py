@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlbhpc.errors import TRY_AGAIN, UserError
+from rlbhpc.files import explain
 from rlbhpc.launch.host.claims import SILENT, age, alive, create, generations, newest, started
-from rlbhpc.store.files import explain
 from rlbhpc.study.layout import Layout
 
 NAME = "sending"

@@ -16,13 +16,13 @@ from time import sleep
 from submitit.core.utils import FailedJobError
 
 from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
+from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.task import launching_environment
 from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
 from rlbhpc.launch.local import reject_missing, run_here
 from rlbhpc.launch.study_executor import StudyJob
-from rlbhpc.store.files import explain
 
 # Seconds before each repetition when Slurm does not answer.
 PAUSES = (5, 15, 45, 120, 300)

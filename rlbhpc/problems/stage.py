@@ -8,9 +8,7 @@ revision gives the same manifest anywhere.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shlex
 import shutil
 import socket
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
+from rlbhpc.files import put, sha256_of
 from rlbhpc.problems.deferred import slim_lines
 from rlbhpc.problems.files import SLIM
 from rlbhpc.problems.problemset import FileSet, Selection, Source
@@ -80,9 +79,10 @@ def stage(name: str, to: Path, revision: str | None = None) -> tuple[Manifest, b
     problem_set = _file_set(name)
     if problem_set.big:
         (folder / SLIM).unlink(missing_ok=True)
-        _write(folder / SLIM, "".join(slim_lines(folder, problem_set.big)))
+        put(folder / SLIM, "".join(slim_lines(folder, problem_set.big)).encode())
     manifest = Manifest(name, origin, _hashes(folder), _contents(name, folder))
-    _write(folder / MANIFEST, json.dumps(asdict(manifest), indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(asdict(manifest), indent=1, ensure_ascii=False) + "\n"
+    put(folder / MANIFEST, text.encode())
     return manifest, True
 
 
@@ -206,7 +206,7 @@ def _fetch_hub(source: Source, folder: Path, revision: str | None, kind: str) ->
                 revision=info.sha,
                 local_dir=folder,
             )
-            if entry.lfs is not None and _sha256(Path(file)) != entry.lfs.sha256:
+            if entry.lfs is not None and sha256_of(Path(file)) != entry.lfs.sha256:
                 Path(file).unlink()
                 raise UserError(f"{file}: arrived damaged and was removed; stage again", TRY_AGAIN)
     except hub.HfHubHTTPError as error:
@@ -239,13 +239,8 @@ def _hashes(folder: Path) -> dict[str, dict[str, Any]]:
         path = file.relative_to(folder)
         hidden = any(part.startswith(".") for part in path.parts)
         if file.is_file() and not hidden and path.as_posix() != MANIFEST:
-            files[path.as_posix()] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+            files[path.as_posix()] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
     return files
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _contents(name: str, folder: Path) -> dict[str, dict[str, Any]]:
@@ -258,13 +253,3 @@ def _contents(name: str, folder: Path) -> dict[str, dict[str, Any]]:
         problems = problem_set.load(Selection(name, folder, subset, dropped=[]))
         contents[subset or "all"] = {"count": len(problems), "digest": digest(problems)}
     return contents
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a whole file or none."""
-    part = file.with_name(f"{file.name}.part")
-    with part.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(file)

@@ -7,6 +7,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Report
 from rlbhpc.report.aspects import aspects_of, ready_and_waiting
@@ -16,7 +17,6 @@ from rlbhpc.report.aspects.samples import samples_frame
 from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import pages
-from rlbhpc.store import files
 from rlbhpc.study.layout import Layout
 
 LATEX = "tables.tex"
@@ -59,10 +59,10 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page, *others = contents
-        _put(folder / page, contents[page])
+        files.put(folder / page, contents[page])
         # At the same time: most of it is waiting until a file is on the disk.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            deque(pool.map(lambda name: _put(folder / name, contents[name]), others), maxlen=0)
+            deque(pool.map(lambda name: files.put(folder / name, contents[name]), others), maxlen=0)
         if EVIDENCE_PAGE not in contents:  # of an earlier report
             (folder / EVIDENCE_PAGE).unlink(missing_ok=True)
         for old in folder.glob("*.parquet") if is_own else ():
@@ -72,11 +72,6 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
     except OSError as error:
         raise files.explain(error, folder, "; -o names another folder") from error
     return [folder / name for name in contents]
-
-
-def _put(path: Path, data: bytes) -> None:
-    with files.writing(path) as sink:
-        sink.write(data)
 
 
 def _numbers(report: Report, aspect: Aspect) -> dict[str, bytes]:

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.store import files
+from rlbhpc import files
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import FAILED

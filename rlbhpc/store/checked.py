@@ -8,19 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.store import files
+from rlbhpc import files
 
 
 def write(path: Path, values: Mapping[str, Any]) -> None:
     """Write a file of values with a checksum over them, replacing an older one in one step."""
     text = json.dumps({"sha256": digest(values), **values}, ensure_ascii=False, indent=1)
-    put(path, text.encode("utf-8", "surrogatepass"))
-
-
-def put(path: Path, data: bytes) -> None:
-    """Write a file whole: synced, under its name in one step."""
-    with files.writing(path) as sink:
-        sink.write(data)
+    files.put(path, text.encode("utf-8", "surrogatepass"))
 
 
 def read(path: Path) -> dict[str, Any]:

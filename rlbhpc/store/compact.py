@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import cube, cube_schema, files, guessing, tables, versions
+from rlbhpc.store import cube, cube_schema, guessing, tables, versions
 from rlbhpc.store.derive import Base, Derivation, Place, all_notes, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rlbhpc.store import files, frames, left_out, marks, parts, snapshot
+from rlbhpc import files
+from rlbhpc.store import frames, left_out, marks, parts, snapshot
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.snapshot import Snapshot

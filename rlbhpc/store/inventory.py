@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import files, journal, marks, parts, snapshot, writer
+from rlbhpc.store import journal, marks, parts, snapshot, writer
 from rlbhpc.store.bitmap import Bitmap
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.study.layout import Layout

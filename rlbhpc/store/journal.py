@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import body, files, frames, left_out, marks, schema
+from rlbhpc import files
+from rlbhpc.store import body, frames, left_out, marks, schema
 from rlbhpc.store.frames import ANSWER, INDEXED, Answers, DamagedError
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.sample import COLUMNS

@@ -27,8 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import files, marks, parts, snapshot
+from rlbhpc.store import marks, parts, snapshot
 from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped

@@ -9,8 +9,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, files
 
 ENDING: Final = ".parquet"
 _DIGITS: Final = 16
@@ -23,7 +23,7 @@ def put(folder: Path, rows: pa.Table, beginning: str = "") -> Path:
     pq.write_table(rows.combine_chunks(), stream, compression="zstd")
     data = stream.getvalue().to_pybytes()
     path = folder / f"{beginning}{digest(data)}{ENDING}"
-    checked.put(path, data)
+    files.put(path, data)
     return path
 
 

@@ -30,8 +30,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import files, listing, schema
+from rlbhpc.store import listing, schema
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.listing import Content, Listing, TokenPolicy, checksums

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import files, journal, left_out, marks, parts, schema, writer
+from rlbhpc.store import journal, left_out, marks, parts, schema, writer
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Skipped

@@ -32,8 +32,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, files
+from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 
 STORE: Final = "cube.zarr"

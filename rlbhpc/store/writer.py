@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
+from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import body, files, frames
+from rlbhpc.store import body, frames
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Cell
 

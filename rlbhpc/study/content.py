@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from functools import cache
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rlbhpc.errors import UserError
+from rlbhpc.files import making, sha256_of
 
 WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 # Configuration, tokenizer and preprocessor files: each can change an answer.
@@ -47,7 +47,6 @@ STATES: Final = ("*optim_states*",)
 READY: Final = ("*.safetensors", "*.bin", "*.gguf")
 # Kept apart from the weights in use: other formats of the same model.
 OTHER_FORMATS: Final = ("original", "onnx", "runs", "logs")
-CHUNK: Final = 1 << 22
 
 
 class Mark(NamedTuple):
@@ -146,15 +145,12 @@ def file_digest(file: Path) -> str:
         kept = _cache_entry(file, status)
         if kept is not None and len(stored_digest := _kept(kept)) == 64:
             return stored_digest
-        digest = hashlib.sha256()
-        with file.open("rb") as stream:
-            while chunk := stream.read(CHUNK):
-                digest.update(chunk)
+        digest = sha256_of(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     if kept is not None:
-        _keep(kept, digest.hexdigest())
-    return digest.hexdigest()
+        _keep(kept, digest)
+    return digest
 
 
 def _cache_entry(file: Path, status: os.stat_result) -> Path | None:
@@ -186,10 +182,9 @@ def _keep(entry: Path, digest: str) -> None:
     """Write a cache entry whole or not at all; a cache that cannot be written is no failure."""
     with contextlib.suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=entry.parent)
-        with os.fdopen(handle, "w") as stream:
-            stream.write(digest)
-        Path(name).replace(entry)
+        with making(entry.parent) as partial:
+            partial.write_text(digest)
+            partial.replace(entry)
 
 
 def model_config(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rlbhpc.errors import UserError
+from rlbhpc.files import making, put
 from rlbhpc.study.content import Mark, Stock, changed_content, stock_digest, take_stock
 
 NAME = "origin.json"
@@ -70,32 +71,23 @@ def record_checkpoint(folder: Path, made_by: str, run: str) -> None:
 
 def record_content(path: Path, digest: str, folder: Path) -> None:
     """Write down what the files of a model are to which a study gives the digest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     _put(path, Origin(digest, "", take_stock(folder)))
 
 
 def begin_run(folder: Path, made_by: str) -> Origin:
     """The record of a training folder, which the first of all ranks writes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f"{NAME}.{uuid.uuid4().hex}.partial"
-    _put(draft, Origin(made_by, uuid.uuid4().hex))
-    try:
-        os.link(draft, folder / NAME)  # whole or not at all, and by one of the ranks
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        draft.replace(folder / NAME)
-    draft.unlink(missing_ok=True)
+    with making(folder) as draft:
+        _put(draft, Origin(made_by, uuid.uuid4().hex))
+        try:
+            os.link(draft, folder / NAME)  # whole or not at all, and by one of the ranks
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            draft.replace(folder / NAME)
     origin = read_origin(folder)
     assert origin is not None
     return origin
 
 
 def _put(path: Path, origin: Origin) -> None:
-    """Write a record whole or not at all."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    with partial.open("w") as file:
-        json.dump(asdict(origin), file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+    put(path, json.dumps(asdict(origin), indent=1).encode())

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlbhpc.errors import UserError
+from rlbhpc.files import put
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import left_out
 from rlbhpc.store.left_out import Note
@@ -165,9 +166,7 @@ def _begin(stored: Stored, into: Layout) -> None:
 
 
 def _mark(stored: Stored, into: Layout, *, done: bool) -> None:
-    partly = into.regraded.with_suffix(".partial")
-    partly.write_text(_note(stored, done=done))
-    partly.replace(into.regraded)
+    put(into.regraded, _note(stored, done=done).encode())
 
 
 def _note(stored: Stored, *, done: bool) -> str:

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.presence import Presence
 
@@ -115,7 +115,7 @@ class Plan:
         """Write the plan under its own name; the same plan again is the same file."""
         path = folder / f"{self.name}.json"
         if not path.is_file():
-            checked.put(path, b"".join(self._lines))
+            files.put(path, b"".join(self._lines))
         return path
 
     @classmethod

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlbhpc import __version__, plugins
+from rlbhpc import __version__, files, plugins
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, grid
+from rlbhpc.store import grid
 from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER, STRATA_KEY
 from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.study.difference import judged_otherwise
@@ -45,7 +45,7 @@ def remember(study: Study) -> list[str]:
             judged = judged_otherwise(stored_study(study.layout.study), study)
     text = self_contained(study).to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
-        checked.put(path, text)
+        files.put(path, text)
     keep_contents(study)
     _plan_grids(study)
     return judged

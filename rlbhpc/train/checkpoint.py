@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from rlbhpc.engines.folder import follow_umask
 from rlbhpc.errors import UserError
-from rlbhpc.store.files import sync_folder
+from rlbhpc.files import sync_folder
 from rlbhpc.study.origin import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import files, grid, tables, versions
+from rlbhpc.store import grid, tables, versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import checked, files, gc, seal
+from rlbhpc.store import checked, gc, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.writer import JournalWriter

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.exports.counts import write_csv, write_json
 from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
 from rlbhpc.exchange.exports.lm_eval import write_lm_eval
 from rlbhpc.exchange.exports.netcdf import write_netcdf
 from rlbhpc.exchange.exports.samples import write_dataset, write_parquet
-from rlbhpc.store import files
 from rlbhpc.study.layout import Layout
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import files
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 

@@ -27,6 +27,7 @@ from rlbhpc.exchange.exports.measurements import (
     study_of,
 )
 from rlbhpc.exchange.exports.samples import whole_rows
+from rlbhpc.files import sha256_of
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats.interval import PROB
 from rlbhpc.study.layout import Layout
@@ -216,12 +217,10 @@ def _sample(row: dict[str, Any], problem: Problem | None, subject: _Subject) -> 
 
 
 def _file(path: Path, folder: Path, rows: int) -> dict[str, Any]:
-    with path.open("rb") as file:
-        checksum = hashlib.file_digest(file, "sha256").hexdigest()
     return {
         "format": "jsonl",
         "file_path": path.relative_to(folder).as_posix(),
         "hash_algorithm": "sha256",
-        "checksum": checksum,
+        "checksum": sha256_of(path),
         "total_rows": rows,
     }

@@ -6,8 +6,8 @@ import io
 
 import xarray as xr
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import files
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 

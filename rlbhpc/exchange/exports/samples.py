@@ -5,7 +5,6 @@ As Parquet, or as a folder that ``datasets.load_from_disk`` opens, written witho
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlbhpc.store import files, left_out, schema
+from rlbhpc import files
+from rlbhpc.store import left_out, schema
 from rlbhpc.store.cube_schema import STOP_AFTER
 from rlbhpc.store.reader import purged
 from rlbhpc.store.sources import Sources
@@ -48,11 +48,9 @@ def write_dataset(layout: Layout, folder: Path) -> int:
         for table in whole_rows(layout):
             stream.write_table(table)
             rows += table.num_rows
-    with (folder / _DATA).open("rb") as written:
-        digest = hashlib.file_digest(written, "sha256").hexdigest()
     state: dict[str, Any] = {
         "_data_files": [{"filename": _DATA}],
-        "_fingerprint": digest[:16],
+        "_fingerprint": files.sha256_of(folder / _DATA)[:16],
         "_format_columns": None,
         "_format_kwargs": {},
         "_format_type": None,

@@ -9,6 +9,7 @@ believed only after looking at the target.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import time
 import uuid
@@ -163,6 +164,12 @@ def writing(path: Path) -> Iterator[Sink]:
         raise explain(error, path) from error
 
 
+def put(path: Path, data: bytes) -> None:
+    """Write a file whole: synced, under its name in one step."""
+    with writing(path) as sink:
+        sink.write(data)
+
+
 def publish(partial_path: Path, final: Path) -> None:
     """Give a finished, synced file its final name.
 
@@ -230,6 +237,12 @@ def read_at(fd: int, size: int, offset: int) -> bytes:
             break
         data += more
     return data
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def names(folder: Path, ending: str) -> list[str]:
