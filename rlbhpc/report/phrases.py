@@ -85,11 +85,6 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def count(value: int | None) -> str:
-    """A whole number in groups of thousands; ``not known`` for None."""
-    return "not known" if value is None else f"{value:,}"
-
-
 def plain(text: str, *, lines: bool = False) -> str:
     """Text of unknown origin without characters that move a cursor, hide or reorder text."""
     if text.isprintable():

@@ -128,12 +128,6 @@ class Study:
         rule = (self.file.arms[arm].stop_after if of_set is None else of_set) or 0
         return rule if rule < self.n(arm, set_name) else 0
 
-    def matched(self, name: str, temperature: float) -> Study:
-        """The study with one entropy match settled: the arm ``name`` at the temperature found."""
-        arm = self.file.arms[self.file.match_entropy[name].arm]
-        arms = {**self.file.arms, name: arm.model_copy(update={"temperature": temperature})}
-        return replace(self, file=self.file.model_copy(update={"arms": arms}))
-
     def comparisons(self) -> list[tuple[str, str]]:
         """Pairs of arms to compare, base first.
 

@@ -64,8 +64,7 @@ def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.write_bytes(os.urandom(1 << 17))
     first = file_digest(file)
     with monkeypatch.context() as patched:
-        # Were the file read again, the digest would be that of nothing.
-        patched.setattr(content, "CHUNK", 0)
+        patched.setattr(content, "sha256_of", lambda file: pytest.fail(f"{file} is read again"))
         assert file_digest(file) == first
     file.write_bytes(os.urandom(1 << 17))
     assert file_digest(file) != first, "a changed file is not taken from the cache"

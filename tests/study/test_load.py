@@ -56,13 +56,6 @@ def test_default_comparisons_pair_an_arm_with_that_of_its_base(study_file: Path)
     assert found.comparisons() == [("base", "line"), ("base", "rl")]
 
 
-def test_an_entropy_match_becomes_an_arm(study_file: Path) -> None:
-    study = load_study(study_file).matched("rl-matched", 0.87)
-    assert study.arms["rl-matched"].sampling.temperature == 0.87
-    assert study.arms["rl-matched"].steps == study.arms["rl"].steps
-    assert study.block("rl-matched", "math500", 150).size == 16
-
-
 def test_an_adapter_counts_together_with_its_base(study_file: Path) -> None:
     adapter = study_file.parent / "models/adapter"
     adapter.mkdir()
