@@ -173,7 +173,7 @@ def test_the_digest_of_the_image_goes_into_the_attempts(
         done = stubs.run("bash", "sample.sbatch", cwd=launch, **slurm_variables(launch, 0))
         assert f"image is {expected}" in done.stdout, done.stderr
         # Read once: the second launch finds it in the record of the first.
-        monkeypatch.setattr("rlbhpc.launch.folder.digest", lambda path: pytest.fail("read again"))
+        monkeypatch.setattr("rlbhpc.files.sha256_of", lambda path: pytest.fail("read again"))
 
 
 def test_a_rehearsal_without_the_sites_python_ends_at_once(
