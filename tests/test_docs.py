@@ -14,8 +14,9 @@ import yaml
 from rlbhpc.cli.main import VERBS, cli
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.options import SHARED, SIZES
+from rlbhpc.study.complaints import validated
 from rlbhpc.study.expand import expand
-from rlbhpc.study.load import validated
+from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.tree import parse
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +41,7 @@ def test_the_study_on_the_reference_page_is_valid() -> None:
     assert blocks
     for block in blocks:
         assert isinstance(yaml.safe_load(block), dict)
-        validated(expand(parse(block, "docs/study-file.md")))
+        validated(expand(parse(block, "docs/study-file.md")), StudyFile)
 
 
 def test_entries_of_a_cluster_on_the_pages_are_valid() -> None:

@@ -99,14 +99,15 @@ arms: {base: {model: base}, rl: {model: rl}}
 
 
 def test_the_models_of_the_page_are_valid() -> None:
+    from rlbhpc.study.complaints import validated
     from rlbhpc.study.expand import expand
-    from rlbhpc.study.load import validated
+    from rlbhpc.study.schema import StudyFile
     from rlbhpc.study.tree import parse
 
     [models] = [code for _, where, code in BLOCKS if where == "in a study"]
     rest = "name: own\nproblem_sets: {gsm8k: {path: data}}\narms: {mine: {model: mine, n: 1}}\n"
     sampling = "sampling: {prompt: completion, temperature: 1.0, max_tokens: 8}\n"
-    validated(expand(parse(models + rest + sampling, "docs/extending.md")))
+    validated(expand(parse(models + rest + sampling, "docs/extending.md")), StudyFile)
 
 
 def test_the_study_of_the_page_brings_its_parts(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.complaints import first_complaint, nearest
+from rlbhpc.study.complaints import nearest, validated
 from rlbhpc.study.fields import Entry, Text, Words
 from rlbhpc.study.include import load_tree
 from rlbhpc.sweep.devices import devices
@@ -145,11 +145,7 @@ def python_of(command: list[str]) -> list[str]:
 
 def load_cluster(path: Path) -> Cluster:
     """Read one file of the cluster table."""
-    tree = load_tree(path)
-    try:
-        return Cluster.model_validate(tree.plain())
-    except ValidationError as error:
-        raise first_complaint(error, tree, Cluster) from None
+    return validated(load_tree(path), Cluster)
 
 
 def folders() -> list[Path]:

@@ -24,7 +24,7 @@ from rlbhpc.store import samples
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import stored_study
+from rlbhpc.study.load import study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.remember import PROBE
@@ -83,9 +83,9 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     Where none are given: the study's; without a study, the first step of each arm with its later
     ones.
     """
-    study = read_study(folder)
-    tree = open_cube(folder)
     layout = Layout(folder)
+    study = study_of(layout)
+    tree = open_cube(folder)
     # Another grader's verdicts ended the samples, and looks decided by them.
     regraded = layout.regraded.is_file()
     arms = [
@@ -151,14 +151,6 @@ def read_pair(text: str) -> Pair:
     if not (base and colon and trained):
         raise UserError(f"--compare {text!r}: write two arms, base first, as BASE:TRAINED")
     return base, trained
-
-
-def read_study(folder: Path) -> Study | None:
-    """Read the study that a run was made for; None for a run without one."""
-    try:
-        return stored_study(Layout(folder).study)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _order(study: Study | None) -> Callable[[Measured], tuple[int, int, str, str, int]]:

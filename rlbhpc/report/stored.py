@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.report.aspect import Report, once
-from rlbhpc.report.gather import read_study
 from rlbhpc.report.measured import Measured, at_step, rows_at, take_rows
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import study_of
 
 #: Response tokens of one arm that a report reads at most: about a second.
 TOKENS: Final = 20_000_000
@@ -43,7 +43,7 @@ def cells(
 @once
 def problems_of(report: Report) -> dict[str, list[Problem]]:
     """Problems by set; none where a set is not where the study found it."""
-    study = read_study(report.folder)
+    study = study_of(Layout(report.folder))
     problems: dict[str, list[Problem]] = {name: [] for name in report.problem_sets}
     for set_name in problems:
         if study is not None and set_name in study.problem_sets:

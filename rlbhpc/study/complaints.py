@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -14,6 +14,8 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields
 from rlbhpc.study.schema import SamplingDefaults
 from rlbhpc.study.tree import Node, joined, shown
+
+E = TypeVar("E", bound=Entry)
 
 MOST_LISTED: Final = 24
 MOST_COMPARED: Final = 1_000
@@ -57,7 +59,15 @@ def unknown_name(node: Node, kind: str, options: Iterable[str]) -> UserError:
     )
 
 
-def first_complaint(error: ValidationError, tree: Node, schema: type[Entry]) -> UserError:
+def validated(tree: Node, schema: type[E]) -> E:
+    """Return the tree as an entry of the schema; its first mistake is told."""
+    try:
+        return schema.model_validate(tree.plain())
+    except ValidationError as error:
+        raise _first_complaint(error, tree, schema) from None
+
+
+def _first_complaint(error: ValidationError, tree: Node, schema: type[Entry]) -> UserError:
     """Tell the first error in the order of the file, and how many more there are."""
     located = [
         (detail, *_locate(detail, tree, schema))

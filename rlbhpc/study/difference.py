@@ -149,18 +149,9 @@ def _problem_changes(
             yield Change(f"problems {what} in {name}", None, f"{', '.join(ids[:3])}{more}")
 
 
-def _places(study: Study) -> dict[tuple[str, str, int], None]:
-    return {
-        (arm.name, set_name, step): None
-        for arm in study.arms.values()
-        for set_name in study.sets(arm.name)
-        for step in arm.steps
-    }
-
-
 def _blocks(old: Study, new: Study) -> Iterator[BlockChange]:
-    stored, required = _places(old), _places(new)
-    for arm, set_name, step in stored:
+    required = set(new.places())
+    for arm, set_name, step in old.places():
         if (arm, set_name, step) in required:
             yield _block(old, new, arm, set_name, step)
         else:

@@ -14,18 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from pydantic import ValidationError
-
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt, get_prompt, prompt_names
 from rlbhpc.problems.registry import SETS, is_set, set_names
-from rlbhpc.study.complaints import first_complaint, nearest, unknown_name
+from rlbhpc.study.complaints import nearest, unknown_name, validated
 from rlbhpc.study.content import file_digest, longest_sequence, model_config
 from rlbhpc.study.digests import Digests
 from rlbhpc.study.expand import MAX_CHAIN, expand
 from rlbhpc.study.fields import Refers, Shape
 from rlbhpc.study.include import load_tree
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.prompts import made_prompt
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study, load_problems
@@ -51,6 +50,11 @@ def stored_study(path: Path) -> Study:
         raise UserError(f"{path}: {error}; run `rlbhpc sample` or `launch` again") from None
 
 
+def study_of(layout: Layout) -> Study | None:
+    """The study of a run as it was last run; None for a run without one."""
+    return stored_study(layout.study) if layout.study.is_file() else None
+
+
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     """Load a study file and look up everything that it names.
 
@@ -63,7 +67,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
             raise UserError(f"{path}: a study as it was launched takes no --set")
         return stored_study(path)
     tree = expand(load_tree(path, overrides))
-    file = validated(tree)
+    file = validated(tree, StudyFile)
     _check_references(tree)
     _check_training(tree, file)
     _check_cycles(tree, file)
@@ -87,14 +91,6 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     study = replace(study, digests=_digests(tree, study))
     log.debug("study %s, set %s: hash %s, run %s", path, overrides, study.hash, study.layout.root)
     return study
-
-
-def validated(tree: Node) -> StudyFile:
-    """Return the tree as a `StudyFile`."""
-    try:
-        return StudyFile.model_validate(tree.plain())
-    except ValidationError as error:
-        raise first_complaint(error, tree, StudyFile) from None
 
 
 def references(node: Node, shape: Shape) -> Iterator[tuple[Node, str]]:

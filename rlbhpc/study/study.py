@@ -263,12 +263,16 @@ class Study:
             self.stop_after(arm, set_name),
         )
 
-    def blocks(self) -> Iterator[Block]:
-        """Everything that is asked for: arm by arm, set by set, step by step."""
+    def places(self) -> Iterator[tuple[str, str, int]]:
+        """Everything that is asked for, as arm, set and step, in this order."""
         for arm in self.arms.values():
             for set_name in self.sets(arm.name):
                 for step in arm.steps:
-                    yield self.block(arm.name, set_name, step)
+                    yield arm.name, set_name, step
+
+    def blocks(self) -> Iterator[Block]:
+        """The samples of everything that is asked for."""
+        return (self.block(*place) for place in self.places())
 
     def to_json(self) -> str:
         """Return the whole study as JSON text, for `from_json`."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine
@@ -21,8 +22,6 @@ from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.requests import EntropyMatch
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import load_engine, refuse_unseen
-
-T = TypeVar("T")
 
 COLDEST: Final = 0.05
 HOTTEST: Final = 10.0
@@ -50,20 +49,17 @@ def match(study: Study, name: str, say: Callable[[str], None]) -> Matched:
     """Find the temperature of one entry under ``match_entropy``."""
     entry = study.file.match_entropy[name]
     problems = subset(study, entry)
-    wanted = _with_engine(
-        study, entry.to, lambda e: mean_entropy(study, entry, e, entry.to, None, problems)
-    )
+    with closing(_engine(study, entry.to)) as engine:
+        wanted = mean_entropy(study, entry, engine, entry.to, None, problems)
     say(f"{entry.to}: {wanted:.4f} nat per token")
 
-    def search(engine: Engine) -> Matched:
-        def entropy(temperature: float) -> float:
-            value = mean_entropy(study, entry, engine, entry.arm, temperature, problems)
-            say(f"{entry.arm} at {temperature:g}: {value:.4f} nat per token")
-            return value
+    def entropy(temperature: float) -> float:
+        value = mean_entropy(study, entry, engine, entry.arm, temperature, problems)
+        say(f"{entry.arm} at {temperature:g}: {value:.4f} nat per token")
+        return value
 
+    with closing(_engine(study, entry.arm)) as engine:
         return bisect(entropy, wanted, study.arms[entry.arm].sampling.temperature, entry.tolerance)
-
-    return _with_engine(study, entry.arm, search)
 
 
 def bisect(
@@ -150,10 +146,6 @@ def mean_entropy(
     return total / tokens
 
 
-def _with_engine(study: Study, arm: str, work: Callable[[Engine], T]) -> T:
+def _engine(study: Study, arm: str) -> Engine:
     entry = study.arms[arm]
-    engine = load_engine(study, study.engine(arm), entry.model, entry.steps[-1])
-    try:
-        return work(engine)
-    finally:
-        engine.close()
+    return load_engine(study, study.engine(arm), entry.model, entry.steps[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -52,14 +53,11 @@ def score_all(
         todo = [s for s in group if s.missing]
         if not todo or drain.requested:
             continue
-        engine = load_engine(study, study.file.engine.name, model, step)
-        try:
+        with closing(load_engine(study, study.file.engine.name, model, step)) as engine:
             for s in todo:
                 if not drain.requested:
                     too_long += _score(study, engine, s, drain)
                     say(f"{s.condition.score}: {describe(s.condition)}")
-        finally:
-            engine.close()
     for table in dict.fromkeys(s.condition.table for s in states):
         _settle(study, table)
     return too_long

@@ -9,7 +9,7 @@ from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.seal import Sealing, seal
 from rlbhpc.store.sources import Group, Rows, of_run
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import stored_study
+from rlbhpc.study.load import study_of
 from rlbhpc.study.schema import Storage
 
 log = logging.getLogger(__name__)
@@ -17,10 +17,8 @@ log = logging.getLogger(__name__)
 
 def token_policy(layout: Layout) -> TokenPolicy:
     """Whose per-token values the study of a run keeps; the default where samples were imported."""
-    try:
-        return stored_study(layout.study).file.storage.tokens
-    except FileNotFoundError:
-        return Storage().tokens
+    study = study_of(layout)
+    return study.file.storage.tokens if study else Storage().tokens
 
 
 def seal_run(

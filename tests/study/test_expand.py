@@ -10,8 +10,8 @@ import yaml
 
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import common_name
+from rlbhpc.study.complaints import validated
 from rlbhpc.study.expand import expand
-from rlbhpc.study.load import validated
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.tree import parse
 
@@ -39,7 +39,7 @@ def expanded(changes: dict[str, Any]) -> StudyFile:
         for step in path:
             node = node.setdefault(step, {})
         node[last] = value
-    return validated(expand(parse(yaml.safe_dump(tree, sort_keys=False), "f")))
+    return validated(expand(parse(yaml.safe_dump(tree, sort_keys=False), "f")), StudyFile)
 
 
 def test_a_list_where_one_value_belongs_makes_one_entry_per_value() -> None:

@@ -24,13 +24,13 @@ from rlbhpc.exchange.exports.measurements import (
     Score,
     measurements,
     model_source,
-    study_of,
 )
 from rlbhpc.exchange.exports.samples import whole_rows
 from rlbhpc.files import sha256_of
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats.interval import PROB
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import study_of
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 

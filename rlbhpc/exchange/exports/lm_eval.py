@@ -7,8 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.exchange.exports.measurements import measurements, model_source, study_of
+from rlbhpc.exchange.exports.measurements import measurements, model_source
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import study_of
 
 
 def write_lm_eval(layout: Layout, folder: Path) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 
 
@@ -85,11 +84,6 @@ def _scores(curve: Any, rates: Any) -> Iterator[Score]:
         several = len(of_problems) > 1
         error = float(of_problems.std(ddof=1) / np.sqrt(len(of_problems))) if several else np.nan
         yield Score(k, value, error, lower, upper)
-
-
-def study_of(layout: Layout) -> Study | None:
-    """The study of a run; None for one that was imported."""
-    return stored_study(layout.study) if layout.study.is_file() else None
 
 
 def model_source(study: Study | None, model: str) -> str:

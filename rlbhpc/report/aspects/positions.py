@@ -14,7 +14,6 @@ from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.draw.axes import Axis, log_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.gather import read_study
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, ends
@@ -22,6 +21,8 @@ from rlbhpc.report.stored import TOKENS, frames
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position
 from rlbhpc.store.tokens import ONE_IN, in_lot
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import study_of
 
 #: Tokens of each part.
 WINDOW: Final = 32
@@ -54,7 +55,7 @@ def positions(report: Report) -> list[Positions]:
     Of a study that stores them for a lot of samples only those of the lot count: the others that
     are stored were chosen for being right.
     """
-    study = read_study(report.folder)
+    study = study_of(Layout(report.folder))
     policy = study.file.storage.tokens if study else "all"
     if policy == "none":
         return []

@@ -19,7 +19,8 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, several, stacked
-from rlbhpc.stats import Interval, Target, k_grid
+from rlbhpc.stats import Interval, k_grid
+from rlbhpc.stats.interval import percentile_interval
 from rlbhpc.stats.temperature import (
     Envelope,
     envelope,
@@ -141,12 +142,10 @@ def _match(
     except UserError:
         return  # none of its temperatures makes the trained model as random
     each = values - base.counts_of(problems).pass_at_k(k)
-    weights, prob = report.weights(problems), report.settings.prob
-    lower, upper = np.quantile(weights.means(each), [(1 - prob) / 2, (1 + prob) / 2], axis=0)
-    difference = Interval(
-        each.mean(axis=0), lower, upper, Target.POPULATION,
-        "paired problem bootstrap, percentile", prob,
-        np.broadcast_to(weights.units >= 50, k.shape),
+    weights = report.weights(problems)
+    difference = percentile_interval(
+        each.mean(axis=0), weights.means(each), report.settings.prob,
+        "paired problem bootstrap, percentile", np.broadcast_to(weights.units >= 50, k.shape),
     )  # fmt: skip
     yield Matched(base, comparison.trained, level, temperature, k, difference)
 
