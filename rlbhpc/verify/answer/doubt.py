@@ -6,8 +6,9 @@ How a writer doubts, supposes, denies or takes back, and the words that change n
 from __future__ import annotations
 
 import re
-from importlib import resources
 from typing import Final
+
+from rlbhpc.verify.answer.tables import words
 
 _UNSURE: Final = (
     r"maybe|perhaps|possibly|probably|presumably|unsure|not\s+sure|"
@@ -96,9 +97,7 @@ def taken_back(rest: str) -> bool:
     return surely or _BEGINS_ANEW.search(rest) is not None
 
 
-_KNOWN: Final = frozenset(
-    resources.files("rlbhpc.verify.answer").joinpath("subject_words.txt").read_text("utf-8").split()
-)
+_KNOWN: Final = frozenset(words("subject_words.txt"))
 # What qualifies a noun in words that are known, too: "that are not divisible by 3".
 _QUALIFIES: Final = re.compile(
     r"(?:that|which)\s+(?:are|is)\s+(?:not\s+)?(?=divisible|multiples?|prime|coprime|relatively)"

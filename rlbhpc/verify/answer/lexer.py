@@ -16,6 +16,7 @@ from typing import Final
 
 from rlbhpc.verify.answer.glyphs import Token as Token
 from rlbhpc.verify.answer.glyphs import foreign_tokens, to_latex
+from rlbhpc.verify.answer.tables import lines
 from rlbhpc.verify.answer.units import unit_named
 
 # Beyond this an answer is compared as text and not read at all.
@@ -89,41 +90,12 @@ _TEXT: Final = frozenset(
     "text textrm textnormal textbf textit textsf texttt mbox hbox mathrm operatorname textup "
     "textsc mathord".split()
 )
-_ALIASES: Final[dict[str, Token]] = {
-    "le": ("r", "<="), "leq": ("r", "<="), "leqslant": ("r", "<="), "leqq": ("r", "<="),
-    "ge": ("r", ">="), "geq": ("r", ">="), "geqslant": ("r", ">="), "geqq": ("r", ">="),
-    "lt": ("r", "<"), "gt": ("r", ">"), "ne": ("r", "!="), "neq": ("r", "!="),
-    "approx": ("r", "~"), "approxeq": ("r", "~"), "simeq": ("r", "~"), "cong": ("r", "~"),
-    "doteq": ("r", "~"), "in": ("r", "in"), "notin": ("r", "notin"), "equiv": ("r", "mod="),
-    "to": ("r", "->"), "rightarrow": ("r", "->"), "mapsto": ("r", "->"), "implies": ("r", "=>"),
-    "Rightarrow": ("r", "=>"), "Longrightarrow": ("r", "=>"), "iff": ("r", "<=>"),
-    "Leftrightarrow": ("r", "<=>"), "subset": ("r", "subset"), "subseteq": ("r", "subset"),
-    "times": ("o", "*"), "cdot": ("o", "*"), "ast": ("o", "*"), "div": ("o", "/"),
-    "colon": ("o", ":"), "pm": ("o", "+-"), "mp": ("o", "-+"), "cup": ("o", "cup"),
-    "bigcup": ("o", "cup"), "cap": ("o", "cap"), "setminus": ("o", "\\"), "backslash": ("o", "\\"),
-    "lbrace": ("o", "\\{"), "rbrace": ("o", "\\}"), "{": ("o", "\\{"), "}": ("o", "\\}"),
-    "langle": ("o", "<("), "rangle": ("o", ">)"), "lfloor": ("o", "|_"), "rfloor": ("o", "_|"),
-    "lceil": ("o", "|^"), "rceil": ("o", "^|"), "lvert": ("o", "|("), "rvert": ("o", "|)"),
-    "vert": ("o", "|"), "mid": ("o", "|"), "Vert": ("o", "||"), "|": ("o", "||"),
-    "lbrack": ("o", "["), "rbrack": ("o", "]"), "lparen": ("o", "("), "rparen": ("o", ")"),
-    "circ": ("o", "deg"), "degree": ("o", "deg"), "prime": ("o", "'"), "%": ("o", "%"),
-    "$": ("c", "$"), "pounds": ("c", "£"), "euro": ("c", "€"), "yen": ("c", "¥"),
-    "ldots": ("o", "..."), "dots": ("o", "..."), "cdots": ("o", "..."), "dotsc": ("o", "..."),
-    "emptyset": ("w", "emptyset"), "varnothing": ("w", "emptyset"), "infty": ("s", "oo"),
-    "land": ("w", "and"), "wedge": ("w", "and"), "lor": ("w", "or"), "vee": ("w", "or"),
-    "\\": ("o", "\\\\"), "newline": ("o", "\\\\"), "cr": ("o", "\\\\"),
-    "dfrac": ("f", "frac"), "tfrac": ("f", "frac"), "cfrac": ("f", "frac"), "frac": ("f", "frac"),
-    "dbinom": ("f", "binom"), "tbinom": ("f", "binom"), "binom": ("f", "binom"),
-    "choose": ("o", "choose"), "sqrt": ("f", "sqrt"), "imath": ("s", "i"), "jmath": ("s", "j"),
-    "overline": ("f", "bar"), "bar": ("f", "bar"), "dot": ("f", "dot"), "overbar": ("f", "bar"),
-    "ddot": ("f", "ddot"), "hat": ("f", "hat"), "tilde": ("f", "tilde"), "widehat": ("f", "hat"),
-    "varepsilon": ("s", "\\epsilon"), "vartheta": ("s", "\\theta"), "varphi": ("s", "\\phi"),
-    "bmod": ("w", "mod"), "pmod": ("w", "mod"), "mod": ("w", "mod"), "sum": ("f", "sum"),
-    "prod": ("f", "prod"), "int": ("f", "int"), "iint": ("f", "int"), "oint": ("f", "int"),
-    "lim": ("f", "lim"), "stackrel": ("f", "stackrel"), "substack": ("f", "substack"),
-    "mathbb": ("f", "mathbb"), "#": ("o", "#"), "_": ("o", "_"),
-    "&": ("w", "and"), "angle": ("f", "angle"), "triangle": ("f", "angle"), "degrees": ("o", "deg"),
-}  # fmt: skip
+# Which token a command is; tokens hold no blanks.
+_COMMANDS: Final[dict[str, Token]] = {
+    command: (kind, text)
+    for kind, text, *commands in map(str.split, lines("commands.txt"))
+    for command in commands
+}
 
 FUNCTIONS: Final = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth asin acos atan log ln "
@@ -296,8 +268,8 @@ def _macro(name: str, text: str, position: int, prose: bool, out: list[Token], d
         return _environment(name, text, position, out)
     if name in _TEXT:
         return _text(name, text, position, out, depth)
-    if name in _ALIASES:
-        out.append(_ALIASES[name])
+    if name in _COMMANDS:
+        out.append(_COMMANDS[name])
     elif name in FUNCTIONS:
         out.append(("f", name))
     elif name in _GREEK:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from importlib import resources
 from typing import Final, NamedTuple
 
 from rlbhpc.verify.answer.glyphs import Token
+from rlbhpc.verify.answer.tables import lines
 
 
 class Unit(NamedTuple):
@@ -63,10 +63,7 @@ def _table() -> dict[str, Unit]:
     """Read ``units.txt``; the first line that names a prefixed symbol or a plural keeps it."""
     table: dict[str, Unit] = {}
     prefixed: list[tuple[str, list[str], Unit]] = []
-    text = resources.files("rlbhpc.verify.answer").joinpath("units.txt").read_text("utf-8")
-    for line in text.splitlines():
-        if not line or line.startswith("#"):
-            continue
+    for line in lines("units.txt"):
         symbol, names, factor, dimension = (cell.strip() for cell in line.split("|"))
         unit = _unit(factor, dimension)
         if symbol == "-":

@@ -7,10 +7,10 @@ the number, or make it one of several.
 from __future__ import annotations
 
 import re
-from importlib import resources
 from typing import Final, NamedTuple
 
 from rlbhpc.verify.answer.read import read
+from rlbhpc.verify.answer.tables import words
 from rlbhpc.verify.answer.value import Choice, Opaque, Quantity, Words
 
 # "9 * 2 = $18": arithmetic on plain numbers and its value; to read it is to check it. A lone dollar
@@ -23,9 +23,7 @@ COMPUTED: Final = re.compile(
 )
 #: A cross between two numbers is a product's.
 CROSS: Final = re.compile(r"(?<=\d) [x×] (?=\$?\d)")
-_WORDS: Final = "|".join(
-    resources.files("rlbhpc.verify.answer").joinpath("voiding_words.txt").read_text("utf-8").split()
-).replace("*", r"\w*")
+_WORDS: Final = "|".join(words("voiding_words.txt")).replace("*", r"\w*")
 _VOIDS: Final = re.compile(
     rf"\b(?:{_WORDS}|would(?!\s+take)|over(?!\s+the\b)|only(?!\s+\$?\d)|left\s+with|['’]s\s+(?:answer|square)|(?<!years\s)old)\b|n['’]t\b"
     r"|[?;:<>≤≥≠^_~≈]|\d[A-Za-z]|\b[A-Za-z]\s*="
