@@ -47,15 +47,7 @@ def parse_math(name: str, record: Record) -> Problem:
         for key, fields in {"subject": ("subject", "type"), "level": ("level",)}.items()
         if record.get(*fields) is not None
     }
-    return make_problem(
-        name,
-        record.optional_text("unique_id", "id"),
-        record.text("problem", "question"),
-        gold,
-        "math",
-        extras,
-        solution=record.optional_text("solution"),
-    )
+    return _worked(name, record, ("unique_id", "id"), gold, extras)
 
 
 def narrow_math(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
@@ -71,13 +63,20 @@ def parse_minerva(name: str, record: Record) -> Problem:
     """Gold is the last balanced box of the solution, units in roman type and all."""
     gold = last_boxed(record, "solution") if record.get("solution") else record.text("answer")
     course = record.optional_text("type")
+    return _worked(name, record, ("idx", "id"), gold, {"course": course} if course else {})
+
+
+def _worked(
+    name: str, record: Record, ids: tuple[str, ...], gold: str, extras: dict[str, str]
+) -> Problem:
+    """A problem of a record that holds a worked solution, where it holds one."""
     return make_problem(
         name,
-        record.optional_text("idx", "id"),
+        record.optional_text(*ids),
         record.text("problem", "question"),
         gold,
         "math",
-        {"course": course} if course else {},
+        extras,
         solution=record.optional_text("solution"),
     )
 

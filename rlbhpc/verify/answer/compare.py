@@ -354,11 +354,17 @@ def _labelled(gold: Quantity, answer: Relation, tolerance: Tolerance) -> str:
 _REGION: Final = (Interval, Region)
 
 
+_Rule = Callable[[Any, Any, Tolerance], str]
+
+
 def _types(kinds: Any) -> tuple[type, ...]:
     return kinds if isinstance(kinds, tuple) else (kinds,)
 
 
-_Rule = Callable[[Any, Any, Tolerance], str]
+def _either_way(kind: type, other: type, rule: _Rule) -> tuple[tuple[type, type, _Rule], ...]:
+    return (kind, other, rule), (other, kind, rule)
+
+
 _RULES_OF_KINDS: Final[tuple[tuple[Any, Any, _Rule], ...]] = (
     (Quantity, Quantity, compare_quantities),
     (_REGION, (*_REGION, Items), lambda gold, answer, _: compare_regions(gold, answer)),
@@ -369,18 +375,15 @@ _RULES_OF_KINDS: Final[tuple[tuple[Any, Any, _Rule], ...]] = (
     (Quantity, Relation, _labelled),
     (Relation, Relation, lambda gold, answer, _: compare_relations(gold, answer)),
     (Matrix, Matrix, _matrices),
-    (Matrix, Items, _vectors),
-    (Items, Matrix, _vectors),
+    *_either_way(Matrix, Items, _vectors),
     (Based, Based, compare_based),
     (Based, Quantity, base_dropped),
     (Clock, Clock, compare_clocks),
     (Residue, (Residue, Quantity), compare_residues),
     (Ratio, Ratio, compare_ratios),
-    (Ratio, Quantity, ratio_and_quotient),
-    (Quantity, Ratio, ratio_and_quotient),
+    *_either_way(Ratio, Quantity, ratio_and_quotient),
     (Words, Words, compare_words),
-    (Words, Quantity, words_and_letters),
-    (Quantity, Words, words_and_letters),
+    *_either_way(Words, Quantity, words_and_letters),
 )
 # By the two types of a gold value and an answer; of two rules the first one above.
 _RULES: Final[dict[tuple[type, type], _Rule]] = {
