@@ -16,71 +16,32 @@ def _tuples(arguments: list[Any]) -> list[Any]:
     return [tuple(argument) for argument in arguments]
 
 
-def _each_list_of_tuples(arguments: list[Any]) -> list[Any]:
-    return [_tuples(argument) for argument in arguments]
-
-
-def _each_tuple_of_tuples(arguments: list[Any]) -> list[Any]:
-    return [tuple(_tuples(argument)) for argument in arguments]
-
-
-def _first_list_of_tuples(arguments: list[Any]) -> list[Any]:
-    return [_tuples(arguments[0]), arguments[1]]
-
-
-def _first_tuple(arguments: list[Any]) -> list[Any]:
-    return [tuple(arguments[0]), *arguments[1:]]
-
-
-def _second_tuple(arguments: list[Any]) -> list[Any]:
-    return [arguments[0], tuple(arguments[1])]
-
-
-def _sets(arguments: list[Any]) -> list[Any]:
-    # An empty one is an empty dictionary there, so it is here.
-    return [[set(item) if isinstance(item, list) and item else {} for item in arguments[0]]]
-
-
-def _float_and_complex(arguments: list[Any]) -> list[Any]:
-    return [float(arguments[0]), complex(arguments[1])]
-
-
-def _complex(arguments: list[Any]) -> list[Any]:
-    return [complex(arguments[0])]
-
-
-def _tuple_of_lists_made_tuples(arguments: list[Any]) -> list[Any]:
-    return [tuple(tuple(item) if isinstance(item, list) else item for item in arguments[0])]
-
-
-def _values_tuples(arguments: list[Any]) -> list[Any]:
-    return [{key: tuple(value) for key, value in arguments[0].items()}, *arguments[1:]]
-
-
 def _all_tuples(value: Any) -> Any:
     return tuple(_all_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-_TASKS: Final[dict[Convert, tuple[int, ...]]] = {
-    _tuples: (
-        2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726,
-        740, 744, 809,
-    ),
-    _each_list_of_tuples: (
-        63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780,
-    ),
-    _first_list_of_tuples: (75, 413, 444, 753),
-    _second_tuple: (106, 750),
-    _sets: (115,),
-    _float_and_complex: (124,),
-    _first_tuple: (250, 307, 405, 446, 617, 720, 763, 808),
-    _each_tuple_of_tuples: (259, 401, 445),
-    _tuple_of_lists_made_tuples: (278,),
-    _values_tuples: (722,),
-    _complex: (252,),
-    lambda arguments: list(_all_tuples(arguments)): (580, 615, 791),
-}  # fmt: skip
-_BY_TASK: Final = {task: convert for convert, tasks in _TASKS.items() for task in tasks}
+_TASKS: Final[list[tuple[tuple[int, ...], Convert]]] = [
+    ((2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726,
+      740, 744, 809), _tuples),
+    ((63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780),
+     lambda arguments: [_tuples(argument) for argument in arguments]),
+    ((75, 413, 444, 753), lambda arguments: [_tuples(arguments[0]), arguments[1]]),
+    ((106, 750), lambda arguments: [arguments[0], tuple(arguments[1])]),
+    # An empty set is an empty dictionary there, so it is here.
+    ((115,), lambda arguments: [[set(item) if isinstance(item, list) and item else {}
+                                 for item in arguments[0]]]),
+    ((124,), lambda arguments: [float(arguments[0]), complex(arguments[1])]),
+    ((250, 307, 405, 446, 617, 720, 763, 808),
+     lambda arguments: [tuple(arguments[0]), *arguments[1:]]),
+    ((259, 401, 445), lambda arguments: [tuple(_tuples(argument)) for argument in arguments]),
+    ((278,), lambda arguments: [tuple(tuple(item) if isinstance(item, list) else item
+                                      for item in arguments[0])]),
+    ((722,), lambda arguments: [{key: tuple(value) for key, value in arguments[0].items()},
+                                *arguments[1:]]),
+    ((252,), lambda arguments: [complex(arguments[0])]),
+    ((580, 615, 791), lambda arguments: list(_all_tuples(arguments))),
+]  # fmt: skip
+_BY_TASK: Final = {task: convert for tasks, convert in _TASKS for task in tasks}
 
 
 def python_inputs(task_id: str, inputs: list[list[Any]]) -> list[list[Any]]:
