@@ -127,9 +127,12 @@ def stacked(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     )
 
 
-def bounded(name: str, interval: Interval | None, prefix: str = "") -> dict[str, Any]:
-    """Columns of an interval: the estimate, and its bounds under names behind ``prefix``."""
+def bounded(
+    name: str, interval: Interval | None, prefix: str = "", *, sound: bool = False
+) -> dict[str, Any]:
+    """Columns of an interval: the estimate, its bounds behind ``prefix``, and if they are sound."""
     names = {name: "estimate", f"{prefix}lower": "lower", f"{prefix}upper": "upper"}
+    names |= {"sound": "sound"} if sound else {}
     if interval is None:
         return dict.fromkeys(names, np.nan)
     # An index of nothing makes a plain number of an array without dimensions.

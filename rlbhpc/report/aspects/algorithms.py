@@ -103,8 +103,7 @@ def _row(
         "label": side.label,
         "metric": metric,
         "k": k,
-        **bounded("value", value),
-        "sound": bool(value.sound),
+        **bounded("value", value, sound=True),
     }
 
 

@@ -171,8 +171,7 @@ def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
             **pair.key,
             "metric": name,
             "k": k,
-            **bounded("difference", interval),
-            "sound": bool(interval.sound),
+            **bounded("difference", interval, sound=True),
         }
         for pair in line_up
         for name, k, interval in (
@@ -228,8 +227,7 @@ def chosen_frame(choices: Sequence[Chosen]) -> pd.DataFrame:
             "k": choice.k,
             "problems": choice.problems,
             "difference_even": choice.on_even,
-            **bounded("difference_odd", choice.on_odd),
-            "sound": bool(choice.on_odd.sound),
+            **bounded("difference_odd", choice.on_odd, sound=True),
         }
         for choice in choices
     )

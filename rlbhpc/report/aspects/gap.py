@@ -43,8 +43,7 @@ def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
         {
             **pair.key,
             "k": pair.gap_k,
-            **bounded("delta_se", pair.gap),
-            "sound": bool(pair.gap.sound),
+            **bounded("delta_se", pair.gap, sound=True),
             "problems": len(pair.problems),
         }
         for pair in pairs

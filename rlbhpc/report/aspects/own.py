@@ -51,8 +51,7 @@ def own_frame(report: Report) -> pd.DataFrame:
         {
             **arm.key,
             "statistic": name,
-            **bounded("value", value),
-            "sound": bool(value.sound),
+            **bounded("value", value, sound=True),
         }
         for arm, name, value in own_statistics(report)
     )

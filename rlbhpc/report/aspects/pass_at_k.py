@@ -78,8 +78,7 @@ def curves_frame(measured: Sequence[Measured]) -> pd.DataFrame:
         {
             **arm.key,
             "k": arm.curve.k,
-            **bounded("pass_at_k", arm.curve.interval),
-            "sound": arm.curve.interval.sound,
+            **bounded("pass_at_k", arm.curve.interval, sound=True),
             "problems": arm.curve.support,
             "at_most_quarter_n": arm.curve.informative,
         }

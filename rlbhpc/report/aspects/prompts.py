@@ -157,8 +157,7 @@ def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:
             "prompt": name,
             "k": model.spread.k,
             "pass_at_k": values,
-            **bounded("best_minus_worst", model.spread.spread),
-            "sound": model.spread.spread.sound,
+            **bounded("best_minus_worst", model.spread.spread, sound=True),
         }
         for model in models
         for name, values in zip(model.spread.prompts, model.spread.values, strict=True)

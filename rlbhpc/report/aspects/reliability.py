@@ -124,8 +124,7 @@ def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:
         {
             **arm.of.key,
             "metric": name,
-            **bounded("value", value),
-            "sound": bool(value.sound),
+            **bounded("value", value, sound=True),
         }
         for arm in arms
         for name, value in arm.values.items()

@@ -158,8 +158,7 @@ def strata_frame(parts: list[Stratum]) -> pd.DataFrame:
             "lost": part.lost,
             "gained": part.gained,
             "k": k,
-            **bounded("difference", interval),
-            "sound": bool(interval.sound),
+            **bounded("difference", interval, sound=True),
         }
         for part in parts
         for k, interval in ((1, part.first), (part.k, part.last))

@@ -229,8 +229,7 @@ def temperature_frame(comparisons: Sequence[Temperatures]) -> pd.DataFrame:
             "base_temperature": base.temperature,
             **bounded("trained_pass_at_k", trained.interval, "trained_"),
             "trained_temperature": trained.temperature,
-            **bounded("difference", comparison.difference),
-            "sound": comparison.difference.sound,
+            **bounded("difference", comparison.difference, sound=True),
             "problems": comparison.problems,
         }
         for comparison in comparisons
