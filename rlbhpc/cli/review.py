@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations, groupby
-from operator import itemgetter
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,8 +106,7 @@ def _sheets(
     sheets = []
     stored = Stored(layout, arm, step)
     for group in stored.groups():
-        for place, cells in groupby(stored.records(group), key=itemgetter(0)):
-            records = (record for _, cell in cells for record in cell)
+        for place, records in stored.steps(group):
             sheet = make_sheet(records, rate, chains)
             if sheet.chains:
                 sheets.append(keep(layout.reviews, sheet, f"{group}, step {place}"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlbhpc.cli.table import print_table, visible
+from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.report.browse import Browser, Choice, ProblemRow, SampleRow
@@ -61,7 +60,7 @@ def _show_rows(
 ) -> int:
     matches = list(rows)
     if as_json:
-        _print_json([dict(zip(columns, row, strict=True)) for row in matches])
+        print_json([dict(zip(columns, row, strict=True)) for row in matches], ascii_only=True)
     else:
         heads = [name.replace("_", " ") for name in columns]
         # A seed is a name, not a number to be grouped by thousands.
@@ -80,7 +79,7 @@ def _show_rows(
 
 def _show_responses(matches: list[Found], as_json: bool) -> int:
     if as_json:
-        _print_json([_values(match) for match in matches])
+        print_json([_values(match) for match in matches], ascii_only=True)
         return DONE if matches else NOTHING_TO_DO
     for match in matches:
         values = _values(match)
@@ -121,8 +120,3 @@ def _values(match: Found) -> dict[str, Any]:
         "origin": origin,
         "text": sample.text,
     }
-
-
-def _print_json(value: Any) -> None:
-    # ASCII only: JSON escapes then cover every character that acts on a terminal.
-    click.echo(json.dumps(value, indent=2))

@@ -59,9 +59,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         print_table(title, list(rows[0]), [list(row.values()) for row in rows])
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+def print_json(value: Any, *, ascii_only: bool = False) -> None:
+    """Print one JSON document; as ASCII, its escapes cover all that acts on a terminal."""
+    click.echo(json.dumps(value, ensure_ascii=ascii_only, indent=2))
 
 
 def _cell(value: Any) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,8 +115,7 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
     seconds = stored.study.file.verification.timeout
     for group in stored.groups():
-        for step, cells in groupby(stored.records(group), key=itemgetter(0)):
-            records = (record for _, cell in cells for record in cell)
+        for step, records in stored.steps(group):
             rows += [
                 {
                     "arm": group.arm,

@@ -104,7 +104,8 @@ def _cell(value: Cell, text: bool, wide: bool) -> ET.Element:
 
 def document(title: str, body: Sequence[Node]) -> str:
     """Write a whole page. Nothing is loaded and nothing runs but the script that came with it."""
-    css, js = (_resource(name) for name in ("page.css", "page.js"))
+    folder = files("rlbhpc.report")
+    css, js = (folder.joinpath(name).read_text() for name in ("page.css", "page.js"))
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
         f"style-src '{_hash(css)}'; script-src '{_hash(js)}'"
@@ -121,10 +122,6 @@ def document(title: str, body: Sequence[Node]) -> str:
     script.text = js  # at the end: it works on what stands before it
     html = el("html", head, el("body", *body, script), lang="en")
     return "<!doctype html>\n" + ET.tostring(html, encoding="unicode", method="html") + "\n"
-
-
-def _resource(name: str) -> str:
-    return files("rlbhpc.report").joinpath(name).read_text()
 
 
 def _hash(text: str) -> str:

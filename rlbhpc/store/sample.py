@@ -103,14 +103,6 @@ _NATS: Final = {"units": "nat"}
 _ANSWER_ID: Final = {"long_name": "id of the canonical answer, see vocabulary"}
 
 
-def _no_ids() -> NDArray[np.int32]:
-    return np.empty(0, np.int32)
-
-
-def _no_values() -> NDArray[np.float16]:
-    return np.empty(0, np.float16)
-
-
 @dataclass(frozen=True)
 class Sample:
     """One finished sample, as it is journaled, sealed and read back.
@@ -144,13 +136,13 @@ class Sample:
     text: Annotated[str, Column(TEXT, "the response")] = ""
     error: Annotated[str, Column(TEXT, "why generation or verification failed")] = ""
     token_ids: Annotated[NDArray[np.int32], Column("i4[]", "token ids of the response")] = field(
-        default_factory=_no_ids
+        default_factory=lambda: np.empty(0, np.int32)
     )
     logprobs: Annotated[NDArray[np.float16], Column("f2[]", "log-probability of each token")] = (
-        field(default_factory=_no_values)
+        field(default_factory=lambda: np.empty(0, np.float16))
     )
     entropies: Annotated[NDArray[np.float16], Column("f2[]", "entropy before each token")] = field(
-        default_factory=_no_values
+        default_factory=lambda: np.empty(0, np.float16)
     )
 
 

@@ -55,14 +55,12 @@ def in_child(module: str, *arguments: str, data: bytes = b"") -> tuple[str, str]
             [sys.executable, "-P", "-m", module, *arguments],
             input=data, stdout=subprocess.PIPE, check=False, timeout=PATIENCE,
         )  # fmt: skip
-        output, ending = child.stdout, f"ended with {_ending(child.returncode)}"
+        code = child.returncode
+        ending = f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"
+        output = child.stdout
     except subprocess.TimeoutExpired as late:
         output, ending = late.stdout or b"", f"took more than {PATIENCE} s"
     return output.decode(errors="replace"), ending
-
-
-def _ending(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _look(looked_at: str) -> dict[str, object]:

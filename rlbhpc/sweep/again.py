@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import pyarrow as pa
@@ -74,6 +76,11 @@ class Stored:
             step = stored["step"][0].as_py()
             if len(early) and self.step in {None, step}:
                 yield step, self._records(group, early)
+
+    def steps(self, group: Group) -> Iterator[tuple[int, Iterator[Record]]]:
+        """Read the samples of a group, step by step."""
+        for step, of_step in groupby(self.records(group), key=itemgetter(0)):
+            yield step, (record for _, records in of_step for record in records)
 
     def judged(
         self, group: Group, judge: Callable[[Sequence[Record]], list[Verdict]], into: Layout
