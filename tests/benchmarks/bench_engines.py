@@ -6,7 +6,6 @@ All sides run the model of 0.87 million parameters that a whole study is rehears
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import resource
@@ -35,6 +34,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import SPAN, make_plan
 from rlbhpc.sweep.presence import presence
 from tests.benchmarks import Row
+from tests.studies import untrained, write_unloadable_model
 
 PROMPT, NEW, PROMPTS = 16, 48, 64
 TOY = {
@@ -251,25 +251,11 @@ def _bare(model: str, n: int, side: str) -> Callable[[], int]:
 
 # --- plan ----------------------------------------------------------------------------------------
 
-PLAN = """
-name: large
-models:
-  base: {path: model}
-problem_sets:
-  countdown: {subset: test, limit: 500}
-arms:
-  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 256, n: 2048}
-"""
-
 
 def plan_rows(folder: Path) -> list[Row]:
     """Planning 500 problems × 2,048 samples, fresh and half done, each in a process of its own."""
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text(
-        json.dumps({"model_type": "qwen2", "max_position_embeddings": 4096})
-    )
-    (folder / "model" / "model.safetensors").write_bytes(b"weights")
-    (folder / "plan.yaml").write_text(PLAN)
+    write_unloadable_model(folder / "model")
+    (folder / "plan.yaml").write_text(untrained("large", 500, max_tokens=256, n=2048))
     study = load_study(folder / "plan.yaml")
     code = "import sys, tests.benchmarks.bench_engines as b; b.plan_side(sys.argv[1])"
     found = []

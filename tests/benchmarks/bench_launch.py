@@ -21,19 +21,9 @@ from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import remember
 from tests.benchmarks import Row, median_seconds
-from tests.launch.made import CONFIG
+from tests.studies import HF_BY_32, untrained, write_unloadable_model
 
 PROBLEMS, N = 500, 2_000
-STUDY = """
-name: large
-models:
-  base: {path: model}
-problem_sets:
-  countdown: {subset: test, limit: PROBLEMS}
-arms:
-  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: TOKENS, n: SAMPLES}
-engine: {name: hf, dtype: float32, options: {rows: 32}}
-"""
 
 
 def run() -> list[Row]:
@@ -108,11 +98,9 @@ def predictions() -> Iterator[Row]:
 
 
 def _study(folder: Path, problems: int, n: int, tokens: int) -> Study:
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "model" / "model.safetensors").write_bytes(b"weights")
-    text = STUDY.replace("PROBLEMS", str(problems)).replace("SAMPLES", str(n))
-    (folder / "study.yaml").write_text(text.replace("TOKENS", str(tokens)))
+    write_unloadable_model(folder / "model")
+    text = untrained("large", problems, n=n, max_tokens=tokens, engine=HF_BY_32)
+    (folder / "study.yaml").write_text(text)
     return load_study(folder / "study.yaml")
 
 

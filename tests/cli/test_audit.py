@@ -13,16 +13,11 @@ from rlbhpc.report.aspects.audit import audited
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.store import checked
-from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey
-from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.judge import deciding
 from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.audit.style import JUDGINGS, REFERENCE
-from rlbhpc.verify.registry import verify
 from tests.cli.test_store_verbs import call
+from tests.responses import sums_study, write_responses
 
 STUDY = """
 name: styles
@@ -48,28 +43,13 @@ def response(arm: str, gold: int, index: int) -> str:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 512}')
-    (model / "model.safetensors").write_bytes(b"weights")
-    rows = [{"question": f"{i} + 4?", "answer": f"Add.\n#### {i + 4}"} for i in range(PROBLEMS)]
-    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "sums.yaml").write_text(STUDY)
-    study = load_study(tmp_path / "sums.yaml")
-    remember(study)
+    study = sums_study(tmp_path, STUDY, PROBLEMS)
     for arm in ("base", "rl"):
-        with JournalWriter(study.layout.journals(arm, "gsm8k"), "one") as writer:
-            for problem in study.problems("gsm8k"):
-                for i in range(SAMPLES):
-                    text = response(arm, int(problem.gold), i)
-                    said = verify("math", problem.gold, text, problem)
-                    asked = study.request_fingerprint(arm, 0, problem.id)
-                    writer.append(
-                        Sample(
-                            SampleKey(arm, 0, problem.id, i), asked, i, int(said.status), 0, 3,
-                            -1.0, 1.0, said.canonical, deciding(said.rule), said.grader, text,
-                        )
-                    )  # fmt: skip
+        responses = {
+            problem.id: [response(arm, int(problem.gold), i) for i in range(SAMPLES)]
+            for problem in study.problems("gsm8k")
+        }
+        write_responses(study, arm, responses)
     return study
 
 

@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.store.reader import open_cube
-from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey
-from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.judge import deciding
-from rlbhpc.sweep.remember import remember
-from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 from tests.cli.test_store_verbs import call
+from tests.responses import sums_study, write_responses
 from tests.verify.test_chain_judge import Server
 from tests.verify.test_chain_judge import server as server
 
@@ -36,14 +31,14 @@ storage: {tokens: all}
 """
 
 
-def answers(problem: int) -> list[str]:
+def answers(problem: Problem) -> list[str]:
     """Forty responses: the first problem is solved once, the second half the time, none the third.
 
     The last accepted one is what the lenient grader takes and the sound one does not: a hundred
     times the gold answer.
     """
-    right = (1, N // 2, 0)[problem]
-    gold = problem + 4
+    gold = int(problem.gold)
+    right = {4: 1, 5: N // 2, 6: 0}[gold]
     good = [f"Because <b>{i}</b>. \\boxed{{{gold}}}" for i in range(right)]
     return good + [f"So \\boxed{{{gold * 100}}}"] + ["No idea."] * (N - right - 1)
 
@@ -54,28 +49,9 @@ def study(tmp_path: Path) -> Study:
 
 
 def sampled(tmp_path: Path, text: str) -> Study:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 512}')
-    (model / "model.safetensors").write_bytes(b"weights")
-    problems = [{"question": f"{i} + 4?", "answer": f"Add.\n#### {i + 4}"} for i in range(3)]
-    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, problems)))
-    (tmp_path / "sums.yaml").write_text(text)
-    study = load_study(tmp_path / "sums.yaml")
-    remember(study)
-    group = ("base", "gsm8k")
-    with JournalWriter(study.layout.journals(*group), "one") as writer:
-        for at, problem in enumerate(study.problems("gsm8k")):
-            for i, answer in enumerate(answers(at)):
-                said = verify("math", problem.gold, answer, problem)
-                key = SampleKey("base", 0, problem.id, i)
-                asked = study.request_fingerprint("base", 0, problem.id)
-                writer.append(
-                    Sample(
-                        key, asked, i, int(said.status), 0, 3, -1.0, 1.0, said.canonical,
-                        deciding(said.rule), said.grader, answer,
-                    )
-                )  # fmt: skip
+    study = sums_study(tmp_path, text, 3)
+    responses = {problem.id: answers(problem) for problem in study.problems("gsm8k")}
+    write_responses(study, "base", responses, "math")
     return study
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -19,34 +20,11 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
+from tests.studies import HF_BY_32, trained, untrained, write_unloadable_model
 
 ROOT = Path(__file__).parents[2]
-SAMPLED = """
-name: sampled
-models:
-  base: {path: model}
-problem_sets:
-  countdown: {subset: test, limit: 6}
-arms:
-  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 12, n: 8}
-engine: {name: hf, dtype: float32}
-"""
-TRAINED = """
-name: trained
-models:
-  base: {path: model}
-  rl: {train: {from: base, recipe: grpo}, steps: [10, 20]}
-recipes:
-  grpo: {algorithm: grpo, problems: learn, prompt: countdown, max_tokens: 12}
-problem_sets:
-  learn: {set: countdown, subset: train, limit: 6}
-  countdown: {subset: test, limit: 6}
-sampling: {prompt: countdown, temperature: 1.0, max_tokens: 12, n: 8}
-arms:
-  base: {model: base}
-  rl: {model: rl}
-engine: {name: hf, dtype: float32}
-"""
+SAMPLED = untrained("sampled")
+TRAINED = trained("trained", [10, 20], {"max_tokens": 12})
 # Lines of `scontrol --oneliner show job` and `show partition`, whole, as Slurm 22.05 prints them.
 JOB = (
     "JobId=9 ArrayJobId=7 ArrayTaskId=2 ArrayTaskThrottle=4 JobName=tiny-0a1b2c-0001-sample "
@@ -75,20 +53,31 @@ PARTITION = (
     "SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED "
     "TRES=cpu=1024,mem=8T,node=16,billing=1024,gres/gpu=64"
 )
-CONFIG = {"model_type": "qwen2", "max_position_embeddings": 512}
 
 
 def study_in(folder: Path, text: str = SAMPLED) -> tuple[Path, Study]:
-    """Write a study with a model that has no weights to speak of, and load it."""
+    """Write a study with a model that nothing loads, and load the study."""
     folder.mkdir(parents=True)
     # A path in a study is one line; the study itself may lie in any folder.
     model = next(p for p in (folder, *folder.parents) if "\n" not in str(p)) / "model"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps(CONFIG))
-    (model / "model.safetensors").write_bytes(b"weights")
+    write_unloadable_model(model)
     path = folder / "study.yaml"
     path.write_text(text.replace("path: model", f"path: {json.dumps(str(model))}"))
     return path, load_study(path)
+
+
+def tiny(n: int, max_tokens: int = 12) -> str:
+    """A study that jobs really sample."""
+    return untrained("tiny", limit=23, n=n, max_tokens=max_tokens, engine=HF_BY_32)
+
+
+def tiny_trained(n: int, steps: Sequence[int] = (1, 2), **recipe: object) -> str:
+    """A study that jobs really train and sample."""
+    recipe = {
+        "prompts_per_step": 4, "samples_per_prompt": 4, "max_tokens": 12, "learning_rate": 1e-3,
+        **recipe,
+    }  # fmt: skip
+    return trained("tiny", steps, recipe, (8, 8), sampling={"n": n}, engine=HF_BY_32)
 
 
 def cluster_of(folder: Path, **keys: object) -> Cluster:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.launch.made import tiny
 from tests.launch.site import Site, site
 from tests.launch.test_on_a_cluster import study_at
 
@@ -15,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 def test_ask_goes_on_after_a_kill_while_its_jobs_are_in_the_queue(site: Site) -> None:
-    study_at(site, samples=1)  # for its model
+    study_at(site, tiny(1))  # for its model
     shutil.copytree(site.folder / "model", site.folder / "rl")
     site.environment["RLBHPC_CLUSTERS"] = str(site.cluster().parent)
     pair = ("--base", "model", "--trained", "rl", "--cluster", "site")

@@ -25,8 +25,9 @@ import pytest
 from rlbhpc.launch.slurm import Row, ids_in
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
+from tests.launch.made import tiny
 from tests.launch.site import NODES, SECOND, STATE, USER, Site, opened
-from tests.launch.test_on_a_cluster import STUDY, digest, local_cube, shard_tokens, study_at
+from tests.launch.test_on_a_cluster import digest, local_cube, shard_tokens, study_at
 from tests.store import reading
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(14_400)]
@@ -335,7 +336,7 @@ def rounds(total: int) -> list[tuple[int, str, tuple[str, ...]]]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Path, dict[str, str]]]:
     """The cluster, a study on it, and the cube of an undisturbed local run."""
     with opened(tmp_path_factory.mktemp("chaos")) as site:
-        study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
+        study = study_at(site, tiny(250, max_tokens=64))
         yield site, study, local_cube(site, study)
 
 

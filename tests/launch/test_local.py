@@ -18,19 +18,19 @@ from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch import Launch
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
-from tests.launch.made import ROOT, Stubs, cluster_of
-from tests.launch.test_on_a_cluster import STUDY, TRAINED, digest
+from tests.launch.made import ROOT, Stubs, cluster_of, tiny, tiny_trained
+from tests.launch.test_on_a_cluster import digest
 
 pytestmark = pytest.mark.slow
 
 
-def study_in(folder: Path, text: str, samples: int) -> Path:
+def study_in(folder: Path, text: str) -> Path:
     from rlbhpc.engines.tiny import make_tiny_model
 
     folder.mkdir()
     make_tiny_model(folder / "model", hidden_size=32)
     path = folder / "tiny.yaml"
-    path.write_text(text.replace("SAMPLES", str(samples)))
+    path.write_text(text)
     return path
 
 
@@ -45,7 +45,7 @@ def test_local_and_debug_make_the_cube_of_the_verbs(
     """From a training to the report, each in the way of its cluster."""
     for name, text in {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(name, text)
-    study = study_in(tmp_path / "s", TRAINED, samples=2)
+    study = study_in(tmp_path / "s", tiny_trained(2))
     cubes = []
     for cluster in ("local", "debug"):
         run = tmp_path / cluster
@@ -73,7 +73,7 @@ def test_a_killed_worker_comes_back_and_a_warned_launcher_drains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    study = study_in(tmp_path / "s", STUDY.replace("max_tokens: 12", "max_tokens: 64"), samples=200)
+    study = study_in(tmp_path / "s", tiny(200, max_tokens=64))
     run = tmp_path / "s" / "runs" / "tiny"
     words = ("launch", str(study), "--cluster", "local", "--submit", "--only", "sample")
 

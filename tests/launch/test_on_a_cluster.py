@@ -15,44 +15,11 @@ from safetensors.torch import load_file
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from tests.launch.made import tiny, tiny_trained
 from tests.launch.site import IMAGE, NODES, SECOND, USER, Site, site
 
 __all__ = ["site"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
-
-STUDY = """
-name: tiny
-models:
-  base: {path: model}
-problem_sets:
-  countdown: {subset: test, limit: 23}
-arms:
-  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 12, n: SAMPLES}
-engine: {name: hf, dtype: float32, options: {rows: 32}}
-"""
-TRAINED = """
-name: tiny
-models:
-  base: {path: model}
-  rl: {train: {from: base, recipe: grpo}, steps: [1, 2]}
-recipes:
-  grpo:
-    algorithm: grpo
-    problems: learn
-    prompt: countdown
-    prompts_per_step: 4
-    samples_per_prompt: 4
-    max_tokens: 12
-    learning_rate: 1e-3
-problem_sets:
-  learn: {set: countdown, subset: train, limit: 8}
-  countdown: {subset: test, limit: 8}
-sampling: {prompt: countdown, temperature: 1.0, max_tokens: 12, n: SAMPLES}
-arms:
-  base: {model: base}
-  rl: {model: rl}
-engine: {name: hf, dtype: float32, options: {rows: 32}}
-"""
 
 # A reward from which weights move, and that takes long enough for a warning in the midst of steps.
 SLOW = """
@@ -64,12 +31,12 @@ def reward(judged):
 """
 
 
-def study_at(site: Site, samples: int, text: str = STUDY) -> Path:
+def study_at(site: Site, text: str) -> Path:
     from rlbhpc.engines.tiny import make_tiny_model
 
     make_tiny_model(site.folder / "model", hidden_size=32)
     path = site.folder / "tiny.yaml"
-    path.write_text(text.replace("SAMPLES", str(samples)))
+    path.write_text(text)
     site.own()
     return path
 
@@ -107,7 +74,7 @@ def ids(site: Site, run: Path) -> list[str]:
 
 
 def test_more_shards_than_an_array_may_have_end_in_the_local_cube(site: Site) -> None:
-    study = study_at(site, samples=4)
+    study = study_at(site, tiny(4))
     words = ("--cluster", str(site.cluster()), "--shard-tokens", shard_tokens(study, 11))
     site.rlbhpc("launch", str(study), *words, "--submit")
     run = site.folder / "runs" / "tiny"
@@ -125,7 +92,7 @@ def test_more_shards_than_an_array_may_have_end_in_the_local_cube(site: Site) ->
 
 def test_a_launch_that_seals_as_it_goes_ends_in_the_local_cube(site: Site) -> None:
     """As one of 250 tasks and more does; here behind every five."""
-    study = study_at(site, samples=4)
+    study = study_at(site, tiny(4))
     words = ["launch", str(study), "--cluster", str(site.cluster()), "--submit"]
     words += ["--shard-tokens", shard_tokens(study, 11)]
     script = (
@@ -148,9 +115,9 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
     """On Slurm bare and in an image, and on this machine; edits while jobs wait change nothing."""
     if not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
-    study = study_at(site, samples=4, text=TRAINED)
+    study = study_at(site, tiny_trained(4))
     text = study.read_text()
-    edited = text.replace("1e-3", "1e-5")
+    edited = tiny_trained(4, learning_rate=1e-5)
     runs = {name: site.folder / name for name in ("bare", "image", "local", "debug")}
 
     def launch(name: str, table: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -200,9 +167,8 @@ PLACES = ["bare", "image"] if os.environ.get("RLBHPC_SOAK") == "1" else ["image"
 def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: str) -> None:
     if place == "image" and not IMAGE.is_file():
         pytest.skip("no image here: make cluster-up")
-    text = TRAINED.replace("steps: [1, 2]", "steps: [12]")
-    text = text.replace("1e-3", "1e-3\n    options: {save_every: 1000, rewards: {./slow.py: 1.0}}")
-    study = study_at(site, 2, text)
+    options = {"save_every": 1000, "rewards": {"./slow.py": 1.0}}
+    study = study_at(site, tiny_trained(2, steps=[12], options=options))
     study.with_name("slow.py").write_text(SLOW)
     site.own()
     train = {"partition": "low", "time": "10", "cpus": 2, "nodes": 2, "gpus": 2}
@@ -243,7 +209,7 @@ def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: s
 
 
 def test_a_limit_of_the_queue_is_told_and_then_kept(site: Site) -> None:
-    study = study_at(site, samples=2)
+    study = study_at(site, tiny(2))
     done = site.root("sacctmgr", "-iQ", "modify", "user", USER, "set", "MaxSubmitJobs=3")
     assert done.returncode == 0, done.stderr
     tokens = ("--shard-tokens", shard_tokens(study, 11))
@@ -264,7 +230,7 @@ def test_a_limit_of_the_queue_is_told_and_then_kept(site: Site) -> None:
 
 
 def test_a_qos_that_refuses_is_told_and_leaves_nothing_in_the_queue(site: Site) -> None:
-    study = study_at(site, samples=2)
+    study = study_at(site, tiny(2))
     words = (str(study), "--cluster", str(site.cluster()), "--submit")
 
     def refused(qos: str) -> subprocess.CompletedProcess[str]:
@@ -311,7 +277,7 @@ def test_the_rehearsal_finds_what_would_not_start(site: Site) -> None:
 
 
 def test_an_ordinary_user_without_a_readable_home_launches(site: Site) -> None:
-    study = study_at(site, samples=2)
+    study = study_at(site, tiny(2))
     home = site.folder / "home"
     home.mkdir(mode=0o000)
     site.environment["HOME"] = str(home)
@@ -331,7 +297,7 @@ def test_an_ordinary_user_without_a_readable_home_launches(site: Site) -> None:
 
 
 def test_where_no_job_may_requeue_itself_one_task_is_submitted_anew(site: Site) -> None:
-    study = study_at(site, 250, STUDY.replace("max_tokens: 12", "max_tokens: 64"))
+    study = study_at(site, tiny(250, max_tokens=64))
     words = ("--cluster", str(site.cluster()), "--shard-tokens", shard_tokens(study, 3))
     site.rlbhpc("launch", str(study), *words, "--submit")
     run = site.folder / "runs" / "tiny"
@@ -380,7 +346,7 @@ def test_a_job_in_the_queue_keeps_off_the_nodes_where_it_failed(site: Site) -> N
 
 def test_a_job_that_took_too_much_memory_is_told_so(site: Site) -> None:
     """Slurm kills the whole job, its parent too, and calls that FAILED: only the log knows."""
-    study = study_at(site, samples=2)
+    study = study_at(site, tiny(2))
     table = str(site.cluster())
     site.rlbhpc("launch", str(study), "--cluster", table, "--submit", "--mem=90M")
     site.idle()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.launch.made import tiny
 from tests.launch.site import ROOT, Site, site
 from tests.launch.test_on_a_cluster import study_at
 
@@ -57,7 +58,7 @@ def run(site: Site, command: str) -> str:
 @pytest.fixture
 def reader(site: Site) -> Site:
     """A user with `rlbhpc` on the path, two models and a study, as the pages suppose."""
-    study = study_at(site, samples=4)
+    study = study_at(site, tiny(4))
     study.rename(site.folder / "math.yaml")
     shutil.copytree(site.folder / "model", site.folder / "rl")
     weights = site.folder / "rl" / "generation_config.json"

@@ -325,7 +325,7 @@ def test_slurm_is_asked_when_jobs_would_start(tmp_path: Path, stubs: Stubs) -> N
 
 def test_a_recipe_that_training_would_refuse_writes_nothing(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s", TRAINED.replace("algorithm: grpo", "algorithm: gprs"))
-    with pytest.raises(UserError, match=r"recipes\.grpo: .*gprs"):
+    with pytest.raises(UserError, match=r"recipes\.rl: .*gprs"):
         call("launch", path)
     assert not study.layout.launches.exists()
 

@@ -8,18 +8,7 @@ import pytest
 
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.study import Study
-
-STUDY = """
-name: tiny
-models:
-  base: {path: MODEL}
-problem_sets:
-  countdown: {subset: test, limit: PROBLEMS}
-arms:
-  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 12, n: 8}
-  hot: {model: base, prompt: countdown, temperature: 1.3, max_tokens: 12, n: 4}
-engine: {name: ENGINE, dtype: float32, options: {rows: 32}}
-"""
+from tests.studies import HF_BY_32, untrained
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +22,9 @@ def write_study(
     folder: Path, model: Path | str = "model", problems: int = 6, engine: str = "hf"
 ) -> Path:
     path = folder / "tiny.yaml"
-    text = STUDY.replace("MODEL", str(model)).replace("PROBLEMS", str(problems))
-    path.write_text(text.replace("ENGINE", engine))
+    hot = {"temperature": 1.3, "n": 4}
+    settings = HF_BY_32 | {"name": engine}
+    path.write_text(untrained("tiny", problems, str(model), settings, {"hot": hot}))
     return path
 
 

@@ -28,6 +28,7 @@ from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.remember import remember
 from rlbhpc.sweep.worker import Work, load_all_problems, work
+from tests.studies import write_unloadable_model
 
 STUDY = """
 name: replayed
@@ -112,18 +113,10 @@ def math_like(problems: int, seed: int) -> NDArray[np.float64]:
 FULL_RL = "\n  rl: {model: rl, stop_after: 0}"
 
 
-def write_model(folder: Path) -> None:
-    """Write the files of a model that nothing loads."""
-    folder.mkdir(exist_ok=True)
-    config = {"model_type": "qwen2", "max_position_embeddings": 512}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(folder.name.encode())
-
-
 def make_study(folder: Path, problems: int, n: int, stop_after: int, more: str = "") -> Study:
     """Write the study's files and load it."""
     for model in ("model", "trained"):
-        write_model(folder / model)
+        write_unloadable_model(folder / model)
     (folder / "answer.txt").write_text("{question}")
     records = [
         {"problem": f"What is {i}?", "answer": "7", "unique_id": f"p{i}"} for i in range(problems)

@@ -35,17 +35,13 @@ from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
+from tests.studies import write_unloadable_model
 from tests.sweep.conftest import keys_of, write_study
-
-CONFIG = {"model_type": "qwen2", "max_position_embeddings": 512}
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps(CONFIG))
-    (model / "model.safetensors").write_bytes(b"weights")
+    write_unloadable_model(tmp_path / "model")
     return load_study(write_study(tmp_path))
 
 
@@ -84,9 +80,7 @@ def test_a_plan_is_what_is_asked_minus_what_is_there(
     tmp_path_factory: pytest.TempPathFactory, seed: int, share: float, shard_tokens: int
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "model" / "model.safetensors").write_bytes(b"weights")
+    write_unloadable_model(folder / "model")
     study = load_study(write_study(folder, problems=3))
     rng = np.random.default_rng(seed)
     there = [key for key in keys_of(study) if rng.random() < share]

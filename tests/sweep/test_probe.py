@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from dataclasses import replace
@@ -18,17 +17,14 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.report.aspects.memorised import memorised, memorised_frame
 from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather
-from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.judge import deciding
 from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 from tests.children import Child
-from tests.sweep.replay import write_model
+from tests.responses import write_responses
+from tests.studies import write_unloadable_model
 
 QUESTION = "Ann has 3 red\n and 4 blue balls. How many balls has she?"
 
@@ -83,7 +79,7 @@ BY_HEART = " blue balls. How many balls has she? \\boxed{7}"
 
 def sampled(folder: Path, study_file: str, responses: dict[str, list[str]]) -> Study:
     """A study of two questions alike, to each of which its arms wrote these responses."""
-    write_model(folder / "model")
+    write_unloadable_model(folder / "model")
     records = [{"problem": QUESTION, "answer": "7", "unique_id": name} for name in "12"]
     (folder / "set.jsonl").write_text("\n".join(map(json.dumps, records)))
     (folder / "study.yaml").write_text(study_file)
@@ -91,16 +87,7 @@ def sampled(folder: Path, study_file: str, responses: dict[str, list[str]]) -> S
     remember(study)
     for arm, texts in responses.items():
         (name,) = study.sets(arm)
-        with JournalWriter(study.layout.journals(arm, name), "one") as writer:
-            for question, (i, text) in itertools.product(study.problems(name), enumerate(texts)):
-                asked = study.request_fingerprint(arm, 0, question.id)
-                verdict = verify(question.verifier, question.gold, text, question)
-                writer.append(
-                    Sample(
-                        SampleKey(arm, 0, question.id, i), asked, i, int(verdict.status), 0, 3,
-                        -1.0, 1.0, verdict.canonical, deciding(verdict.rule), verdict.grader, text,
-                    )
-                )  # fmt: skip
+        write_responses(study, arm, dict.fromkeys(study.problem_ids(name), texts))
     return study
 
 
