@@ -39,13 +39,13 @@ def trained(
     steps: Sequence[int],
     recipe: dict[str, Any],
     limits: tuple[int, int] = (6, 6),
-    arms: Sequence[str] = ("base", "rl"),
     sampling: dict[str, Any] | None = None,
     **sections: Any,
 ) -> str:
     """A study of a model and of what a recipe makes of it, ``rl``.
 
-    ``limits`` are the numbers of problems that it learns from and that it is sampled on.
+    ``limits`` are the numbers of problems that it learns from and that it is sampled on; a section
+    that is named takes the place of its own.
     """
     learn, test = limits
     tree = {
@@ -62,10 +62,29 @@ def trained(
             "countdown": {"subset": "test", "limit": test},
         },
         "sampling": {**SAMPLING, **(sampling or {})},
-        "arms": {arm: {"model": arm} for arm in arms},
+        "arms": {"base": {"model": "base"}, "rl": {"model": "rl"}},
         "engine": HF,
     }
     return _text(**{**tree, **sections})
+
+
+def plugged(
+    name: str, algorithm: str, reward: str, problem_sets: dict[str, Any], **sections: Any
+) -> str:
+    """A study with parts that are not rlbhpc's own, which learns sums."""
+    recipe = {
+        "algorithm": algorithm,
+        "problems": "sums",
+        "prompt": "ask.txt",
+        "prompts_per_step": 2,
+        "samples_per_prompt": 4,
+        "max_tokens": 8,
+        "learning_rate": 1e-3,
+        "options": {"rewards": {reward: 0.5, "correct": 1.0}},
+    }
+    sampling = {"prompt": "ask.txt", "max_tokens": 8, "n": 3, "problem_sets": list(problem_sets)}
+    sections |= {"problem_sets": problem_sets}
+    return trained(name, [1], recipe, sampling=sampling, **sections)
 
 
 def _text(**sections: Any) -> str:

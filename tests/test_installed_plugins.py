@@ -33,32 +33,21 @@ from rlbhpc.train.rewards import make_reward
 from rlbhpc.verify.registry import verifier
 from rlbhpc.verify.running.own import verify_apart
 from rlbhpc.verify.verdict import Status
+from tests.studies import plugged
 
-STUDY = """
-name: theirs
-models:
-  base: {path: model}
-  rl: {train: {from: base, recipe: mine}, steps: [1]}
-recipes:
-  mine:
-    algorithm: sign
-    problems: sums
-    prompt: ask.txt
-    prompts_per_step: 2
-    samples_per_prompt: 4
-    max_tokens: 8
-    learning_rate: 1e-3
-    options: {rewards: {short: 0.5, correct: 1.0}}
-problem_sets:
-  sums: {path: sums.jsonl, verifier: sums}
-sampling: {prompt: ask.txt, temperature: 1.0, max_tokens: 8, n: 3, problem_sets: [sums]}
-arms:
-  base: {model: base}
-  sums: {model: base, engine: theirs}
-  rl: {model: rl}
-engine: {name: hf, dtype: float32}
-analysis: {statistics: [all-right]}
-"""
+ARMS = {
+    "base": {"model": "base"},
+    "sums": {"model": "base", "engine": "theirs"},
+    "rl": {"model": "rl"},
+}
+STUDY = plugged(
+    "theirs",
+    "sign",
+    "short",
+    problem_sets={"sums": {"path": "sums.jsonl", "verifier": "sums"}},
+    arms=ARMS,
+    analysis={"statistics": ["all-right"]},
+)
 MODULES = {
     "theirs_sets": (
         "from rlbhpc.problems.problemset import FileSet, Source, make_problem\n"
@@ -166,8 +155,8 @@ def test_all_plugins_of_a_study_are_known_by_package_and_content(study: Path) ->
     [
         ("theirs_sets", set(), None),
         ("theirs_verifiers", {"rl"}, "problem_sets.sums.verifier"),
-        ("theirs_rewards", {"rl"}, "recipes.mine.options.rewards.short"),
-        ("theirs_algorithms", {"rl"}, "recipes.mine.algorithm"),
+        ("theirs_rewards", {"rl"}, "recipes.rl.options.rewards.short"),
+        ("theirs_algorithms", {"rl"}, "recipes.rl.algorithm"),
         ("theirs_engines", {"sums"}, "arms.sums.engine"),
         ("theirs_statistics", set(), "analysis.statistics"),
     ],
@@ -305,7 +294,7 @@ def test_no_package_takes_the_name_of_fine_tuning(site: Path, study: Path) -> No
     (study.parent / "texts.jsonl").write_text('{"prompt": "1+1?", "response": "2"}\n')
     check_recipes(load_study(study))
     other_package(site, "algorithms", "sft")
-    with pytest.raises(UserError, match="mine: algorithms 'sft' is rlbhpc's own"):
+    with pytest.raises(UserError, match="rl: algorithms 'sft' is rlbhpc's own"):
         check_recipes(load_study(study))
 
 

@@ -28,32 +28,21 @@ from rlbhpc.train.rewards import Judged, make_reward
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.running.trial import refuse_what_raises
 from rlbhpc.verify.verdict import Status, Verdict
+from tests.studies import plugged
 
-STUDY = """
-name: own
-models:
-  base: {path: model}
-  rl: {train: {from: base, recipe: mine}, steps: [1]}
-recipes:
-  mine:
-    algorithm: ./algorithm.py:Sign
-    problems: sums
-    prompt: ask.txt
-    prompts_per_step: 2
-    samples_per_prompt: 4
-    max_tokens: 8
-    learning_rate: 1e-3
-    options: {rewards: {./reward.py: 0.5, correct: 1.0}}
-problem_sets:
-  sums: {set: ./sums.py, path: sums.jsonl, verifier: ./verifier.py}
-  plain: {path: plain.jsonl, fields: {question: ask, gold: sum, id: uid, level: hard}}
-sampling: {prompt: ask.txt, temperature: 1.0, max_tokens: 8, n: 3, problem_sets: [sums, plain]}
-arms:
-  base: {model: base}
-  rl: {model: rl}
-engine: {name: hf, dtype: float32}
-analysis: {statistics: [./statistic.py], aspects: [./aspect.py]}
-"""
+STUDY = plugged(
+    "own",
+    "./algorithm.py:Sign",
+    "./reward.py",
+    problem_sets={
+        "sums": {"set": "./sums.py", "path": "sums.jsonl", "verifier": "./verifier.py"},
+        "plain": {
+            "path": "plain.jsonl",
+            "fields": {"question": "ask", "gold": "sum", "id": "uid", "level": "hard"},
+        },
+    },
+    analysis={"statistics": ["./statistic.py"], "aspects": ["./aspect.py"]},
+)
 FILES = {
     "ask.txt": "{question}\n",
     "sums.jsonl": '{"q": "1+1?", "a": "2"}\n{"q": "2+3?", "a": "5"}\n',
@@ -258,7 +247,7 @@ def test_jobs_read_copies_by_content(folder: Path) -> None:
     assert copy is not None
     assert Path(copy).read_text() == FILES["verifier.py"]
     assert Path(copy).is_relative_to(Layout(folder / "runs" / "own").root)
-    recipe = stored.file.recipes["mine"]
+    recipe = stored.file.recipes["rl"]
     assert recipe.algorithm.endswith("algorithm.py:Sign")
     assert Path(recipe.algorithm.removesuffix(":Sign")).is_file()
     assert stored.hash == study.hash

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,18 +167,18 @@ def sleep(folder: Path, figures: Figures) -> None:
 
 @part("a training that is sent TERM saves, ends with 75 and goes on", "deepspeed")
 def drain(folder: Path, figures: Figures) -> None:
-    from tests.train.support import STUDY, start_ranks, train_until_warned
+    from tests.train.support import endless, start_ranks, train_until_warned
 
-    make_tiny_model(folder / "tiny")
-    study = STUDY.replace("prompts_per_step: 2", f"prompts_per_step: {2 * RANKS}")
-    if CUDA and not VLLM:  # which is a GPU's default
-        study = study.replace("save_every", "rollouts: hf, save_every")
-    (folder / "toy.yaml").write_text(study)
+    make_tiny_model(folder / "model")
+    # vLLM is a GPU's default.
+    options = {"rollouts": "hf"} if CUDA and not VLLM else {}
+    study = partial(endless, prompts_per_step=2 * RANKS, **options)
+    (folder / "toy.yaml").write_text(study())
     code, said, steps = train_until_warned(folder, RANKS)
     figures |= {"ranks": RANKS, "exit code": code, "steps before": len(steps)}
     assert code == TRY_AGAIN, said[-3000:]
     last = steps[-1] + 2
-    (folder / "toy.yaml").write_text(study.replace("steps: [100000]", f"steps: [{last}]"))
+    (folder / "toy.yaml").write_text(study(steps=last))
     again = start_ranks(folder, RANKS, "-m", "rlbhpc", "train", "toy.yaml", "rl")
     said, _ = again.communicate(timeout=200)
     assert again.returncode == DONE, said[-3000:]

@@ -14,29 +14,11 @@ from typing import NamedTuple
 import torch
 
 from rlbhpc.store.step_log import lines
+from tests.studies import trained
 
 ROOT = Path(__file__).parents[2]
 # A cluster's modules put what they bring into PYTHONPATH, too.
 SEARCHED = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-STUDY = """
-name: toy
-models:
-  base: {path: tiny}
-  rl: {train: {from: base, recipe: rl}, steps: [100000]}
-recipes:
-  rl:
-    algorithm: grpo
-    problems: toy-train
-    prompt: countdown
-    prompts_per_step: 2
-    samples_per_prompt: 2
-    max_tokens: 16
-    options: {save_every: 100000, rewards: {brevity: 1.0}}
-problem_sets:
-  toy-train: {set: countdown, subset: train, limit: 10}
-arms:
-  base: {model: base, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 2}
-"""
 
 
 def run_case(ranks: int, case: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -76,6 +58,17 @@ def start_ranks(folder: Path, ranks: int, *words: str) -> subprocess.Popen[str]:
         [*launcher, *words], cwd=folder, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, env=env,
     )  # fmt: skip
+
+
+def endless(steps: int = 100_000, prompts_per_step: int = 2, **options: object) -> str:
+    """A study whose training saves where it is warned, and by its steps not before its end."""
+    recipe = {
+        "prompts_per_step": prompts_per_step,
+        "samples_per_prompt": 2,
+        "max_tokens": 16,
+        "options": {"save_every": 100_000, "rewards": {"brevity": 1.0}, **options},
+    }
+    return trained("toy", [steps], recipe, limits=(10, 2), sampling={"n": 2})
 
 
 def train_until_warned(folder: Path, ranks: int) -> tuple[int, str, list[int]]:

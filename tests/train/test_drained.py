@@ -27,7 +27,7 @@ from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
-from tests.train.support import STUDY, start_ranks, train_until_warned
+from tests.train.support import endless, start_ranks, train_until_warned
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -145,8 +145,8 @@ def test_the_codes_of_ranks_are_those_of_their_launcher(tmp_path: Path, code: in
 
 @pytest.mark.timeout(200)
 def test_ranks_that_are_warned_save_together(tmp_path: Path) -> None:
-    make_tiny_model(tmp_path / "tiny", hidden_size=32)
-    (tmp_path / "toy.yaml").write_text(STUDY)
+    make_tiny_model(tmp_path / "model", hidden_size=32)
+    (tmp_path / "toy.yaml").write_text(endless())
     code, said, steps = train_until_warned(tmp_path, 2)
     assert code == TRY_AGAIN, said
     (saved,) = states(tmp_path / "runs" / "toy" / "training" / "rl" / "state")

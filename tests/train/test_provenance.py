@@ -14,31 +14,24 @@ from rlbhpc.study.content import content_digest
 from rlbhpc.study.load import load_study
 from rlbhpc.study.origin import NAME, read_origin
 from tests.children import Child
+from tests.studies import trained
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-STUDY = """
-name: toy
-models:
-  base: {path: tiny}
-  rl: {train: {from: base, recipe: rl}, steps: [1, 2]}
-recipes:
-  rl:
-    algorithm: grpo
-    problems: toy-train
-    prompt: countdown
-    prompts_per_step: 2
-    samples_per_prompt: 2
-    max_tokens: 8
-    learning_rate: 1e-3
-    options: {entropy_bonus: 0.1}  # gives a gradient whatever is sampled
-problem_sets:
-  toy-train: {set: countdown, subset: train, limit: 4}
-  toy-test: {set: countdown, subset: test, limit: 1}
-arms:
-  rl: {model: rl, prompt: countdown, temperature: 1.0, max_tokens: 4, n: 2}
-engine: {name: hf, dtype: float32}
-"""
+
+def toy(learning_rate: float = 1e-3, recipe_prompt: str = "countdown", **arm: str) -> str:
+    """A study of one arm; the bonus gives a gradient whatever is sampled."""
+    recipe = {
+        "prompt": recipe_prompt,
+        "prompts_per_step": 2,
+        "samples_per_prompt": 2,
+        "max_tokens": 8,
+        "learning_rate": learning_rate,
+        "options": {"entropy_bonus": 0.1},
+    }
+    arms = {"rl": {"model": "rl", **arm}}
+    sampling = {"max_tokens": 4, "n": 2}
+    return trained("toy", [1, 2], recipe, limits=(4, 1), sampling=sampling, arms=arms)
 
 
 def weights(folder: Path) -> str:
@@ -47,9 +40,9 @@ def weights(folder: Path) -> str:
 
 @pytest.mark.timeout(300)
 def test_an_edited_recipe_never_puts_its_name_on_old_weights(tmp_path: Path) -> None:
-    make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    make_tiny_model(tmp_path / "model", hidden_size=32)
     path = tmp_path / "toy.yaml"
-    path.write_text(STUDY)
+    path.write_text(toy())
     assert Child("train", str(path)).ended() == DONE
     study = load_study(path)
     folders = [study.layout.checkpoint("rl", step) for step in (1, 2)]
@@ -66,10 +59,10 @@ def test_an_edited_recipe_never_puts_its_name_on_old_weights(tmp_path: Path) -> 
     for record in records:
         record.unlink()
     assert Child("sample", str(path), "--set", "sampling.n=4").ended() == USAGE
-    path.write_text(STUDY.replace("1e-3", "1e-5"))
+    path.write_text(toy(learning_rate=1e-5))
     assert Child("train", str(path)).ended() == USAGE
     assert not any(record.exists() for record in records)
-    path.write_text(STUDY)
+    path.write_text(toy())
     page = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
     advised = re.search(r"no record of the recipe[^\n]*`rlbhpc (train [A-Z ]+)`", page)
     assert advised is not None
@@ -78,7 +71,7 @@ def test_an_edited_recipe_never_puts_its_name_on_old_weights(tmp_path: Path) -> 
     assert all(record.exists() for record in records)
     assert Child("sample", str(path)).ended() == NOTHING_TO_DO
 
-    path.write_text(STUDY.replace("1e-3", "1e-2"))
+    path.write_text(toy(learning_rate=1e-2))
     for verb in ("check", "train", "sample"):
         assert Child(verb, str(path)).ended() == USAGE
     assert weights(folders[1]) == old
@@ -94,11 +87,10 @@ def test_an_edited_recipe_never_puts_its_name_on_old_weights(tmp_path: Path) -> 
 def test_a_prompt_of_another_chat_format_is_refused_where_the_model_is_loaded(
     tmp_path: Path,
 ) -> None:
-    make_tiny_model(tmp_path / "tiny", hidden_size=32)
+    make_tiny_model(tmp_path / "model", hidden_size=32)
     (tmp_path / "llama.txt").write_text("<|start_header_id|>user<|end_header_id|>{question}")
     path = tmp_path / "toy.yaml"
-    arms = "  rl: {model: base, prompt: llama.txt, temperature: 1.0, max_tokens: 4, n: 2}"
-    path.write_text(re.sub(r"  rl: \{model: rl.*", arms, STUDY))
+    path.write_text(toy(model="base", prompt="llama.txt"))
     assert Child("sample", str(path)).ended() == USAGE
-    path.write_text(STUDY.replace("prompt: countdown\n", "prompt: llama.txt\n"))
+    path.write_text(toy(recipe_prompt="llama.txt"))
     assert Child("train", str(path)).ended() == USAGE

@@ -11,37 +11,23 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.engines.tiny import make_tiny_model
+from tests.studies import trained
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 STEPS = 4
-STUDY = f"""
-name: toy
-models:
-  base: {{path: model}}
-  rl: {{train: {{from: base, recipe: rl}}, steps: [{STEPS}]}}
-recipes:
-  rl:
-    algorithm: grpo
-    problems: toy-train
-    prompt: countdown
-    prompts_per_step: 4
-    samples_per_prompt: 4
-    max_tokens: 16
-    learning_rate: 1e-2
-    options: {{rollouts: vllm, entropy_bonus: 0.1}}
-problem_sets:
-  toy-train: {{set: countdown, subset: train, limit: 10}}
-  toy-test: {{set: countdown, subset: test, limit: 2}}
-arms:
-  rl: {{model: rl, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 2}}
-engine: {{name: hf, dtype: float32}}
-"""
+RECIPE = {
+    "prompts_per_step": 4,
+    "samples_per_prompt": 4,
+    "max_tokens": 16,
+    "learning_rate": 1e-2,
+    "options": {"rollouts": "vllm", "entropy_bonus": 0.1},
+}
 
 
-def trained(folder: Path, *launcher: str) -> list[dict[str, float]]:
+def train(folder: Path, *launcher: str) -> list[dict[str, float]]:
     make_tiny_model(folder / "model", initializer_range=0.2)
-    (folder / "toy.yaml").write_text(STUDY)
+    (folder / "toy.yaml").write_text(trained("toy", [STEPS], RECIPE))
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, *launcher, "-m", "rlbhpc", "train", str(folder / "toy.yaml")],
@@ -62,7 +48,7 @@ def test_the_sampler_has_the_weights_of_every_step(tmp_path: Path, ranks: int) -
     """
     together = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
     together += ["--nproc-per-node", str(ranks)]
-    steps = trained(tmp_path, *(together if ranks > 1 else []))
+    steps = train(tmp_path, *(together if ranks > 1 else []))
     assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
     assert all(step["actor/grad_norm"] > 0 for step in steps)
     assert max(step["rollout_corr/kl"] for step in steps) < 1e-4
