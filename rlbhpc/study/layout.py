@@ -17,6 +17,16 @@ def entries(folder: Path) -> list[Path]:
         return []
 
 
+class _Fixed:
+    """A path of one name below the folder of a study."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layout: Layout, _: type[Layout]) -> Path:
+        return layout.root / self._name
+
+
 @dataclass(frozen=True)
 class Layout:
     """Paths under the folder in which one study keeps all it writes.
@@ -26,44 +36,30 @@ class Layout:
 
     root: Path
 
-    @property
-    def study(self) -> Path:
-        """The resolved study as it was last run."""
-        return self.root / "study.json"
+    study = _Fixed("study.json")
+    """The resolved study as it was last run."""
 
     def snapshot(self, study_hash: str) -> Path:
         """One resolved study by its hash, for the plans that were made from it."""
         return self.root / "studies" / f"{study_hash}.json"
 
-    @property
-    def looks(self) -> Path:
-        """What looks at the growing study decided, and the samples that they ask for."""
-        return self.root / "looks.json"
+    looks = _Fixed("looks.json")
+    """What looks at the growing study decided, and the samples that they ask for."""
 
-    @property
-    def plans(self) -> Path:
-        """Immutable plans, named by content."""
-        return self.root / "plans"
+    plans = _Fixed("plans")
+    """Immutable plans, named by content."""
 
-    @property
-    def launches(self) -> Path:
-        """One numbered folder of batch scripts per launch."""
-        return self.root / "launches"
+    launches = _Fixed("launches")
+    """One numbered folder of batch scripts per launch."""
 
-    @property
-    def claims(self) -> Path:
-        """Who works which shard, one file each; jobs write them."""
-        return self.root / "claims"
+    claims = _Fixed("claims")
+    """Who works which shard, one file each; jobs write them."""
 
-    @property
-    def attempts(self) -> Path:
-        """What differs from run to run: one record per attempt (host, times, versions)."""
-        return self.root / "attempts"
+    attempts = _Fixed("attempts")
+    """What differs from run to run: one record per attempt (host, times, versions)."""
 
-    @property
-    def logs(self) -> Path:
-        """Debug lines, one file per call of a verb that writes; can be deleted at any time."""
-        return self.root / "logs"
+    logs = _Fixed("logs")
+    """Debug lines, one file per call of a verb that writes; can be deleted at any time."""
 
     def checkpoints(self, model: str) -> Path:
         """Return the folder of all checkpoints of a model that the study trains."""
@@ -106,10 +102,8 @@ class Layout:
         logs = {model.name: model / "dynamics.jsonl" for model in entries(self.root / "training")}
         return {model: path for model, path in logs.items() if path.exists()}
 
-    @property
-    def boards(self) -> Path:
-        """Training curves as other tools draw them; can be deleted at any time."""
-        return self.root / "boards"
+    boards = _Fixed("boards")
+    """Training curves as other tools draw them; can be deleted at any time."""
 
     def journals(self, arm: str, set_name: str) -> Path:
         """Append-only journals of one arm and problem set, one file per attempt."""
@@ -119,15 +113,11 @@ class Layout:
         """Sealed Parquet parts of one arm and problem set."""
         return self.root / "parts" / arm / set_name
 
-    @property
-    def cube(self) -> Path:
-        """The Zarr cube, derived from parts and journals: a link to its current version."""
-        return self.root / "cube.zarr"
+    cube = _Fixed("cube.zarr")
+    """The Zarr cube, derived from parts and journals: a link to its current version."""
 
-    @property
-    def cubes(self) -> Path:
-        """Versions of the cube."""
-        return self.root / "cubes"
+    cubes = _Fixed("cubes")
+    """Versions of the cube."""
 
     def grid(self, arm: str, set_name: str) -> Path:
         """Find what was asked of one arm on one problem set, in the order it was asked."""
@@ -154,27 +144,17 @@ class Layout:
             groups |= {(arm.name, path.stem) for path in entries(arm) if path.suffix == ".json"}
         return sorted(groups)
 
-    @property
-    def verdict_cache(self) -> Path:
-        """Verdicts of distinct (problem, answer) pairs, by grader fingerprint."""
-        return self.root / "verdicts"
+    verdict_cache = _Fixed("verdicts")
+    """Verdicts of distinct (problem, answer) pairs, by grader fingerprint."""
 
-    @property
-    def regraded(self) -> Path:
-        """Where the samples of a run come from that was judged again, and whether all are there."""
-        return self.root / "regraded.json"
+    regraded = _Fixed("regraded.json")
+    """Where the samples of a run come from that was judged again, and whether all are there."""
 
-    @property
-    def reviews(self) -> Path:
-        """Review sheets and what readers said of them, a folder per sheet."""
-        return self.root / "reviews"
+    reviews = _Fixed("reviews")
+    """Review sheets and what readers said of them, a folder per sheet."""
 
-    @property
-    def audit(self) -> Path:
-        """How a sample of the responses fares under other readers and another grader."""
-        return self.root / "audit.json"
+    audit = _Fixed("audit.json")
+    """How a sample of the responses fares under other readers and another grader."""
 
-    @property
-    def report(self) -> Path:
-        """Figures, tables and the HTML report."""
-        return self.root / "report"
+    report = _Fixed("report")
+    """Figures, tables and the HTML report."""
