@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rlbhpc.verify.sandbox import landlock
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
@@ -45,8 +45,7 @@ _ATTEMPTS: Final[dict[str, str]] = {
 _HONEST: Final = "import heapq, threading\nn = int(input())\nprint(n * n)"
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """One thing that was tried."""
 
     name: str
