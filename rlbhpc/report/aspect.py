@@ -279,11 +279,12 @@ class Part(StrEnum):
     METHODS = "Methods"
 
 
-def charts_by_set(
-    name: str,
-    gathered: Callable[[Report], Sequence[T]],
-    draw: Callable[[Sequence[T], Colours], Chart],
-) -> Draw:
+# Parts of a report, and what draws some of them.
+_Gather = Callable[[Report], Sequence[T]]
+_DrawParts = Callable[[Sequence[T], Colours], Chart]
+
+
+def charts_by_set(name: str, gathered: _Gather[T], draw: _DrawParts[T]) -> Draw:
     """What a script of ``analysis/`` draws: one chart a problem set."""
 
     def charts(report: Report) -> Iterator[tuple[str, Chart]]:
@@ -293,11 +294,7 @@ def charts_by_set(
     return charts
 
 
-def single_chart(
-    name: str,
-    gathered: Callable[[Report], Sequence[T]],
-    draw: Callable[[Sequence[T], Colours], Chart],
-) -> Draw:
+def single_chart(name: str, gathered: _Gather[T], draw: _DrawParts[T]) -> Draw:
     """What a script of ``analysis/`` draws: one chart of all that there is."""
 
     def charts(report: Report) -> Iterator[tuple[str, Chart]]:
@@ -305,6 +302,15 @@ def single_chart(
             yield name, draw(gathered(report), report.colours)
 
     return charts
+
+
+#: From a report to tables by the name of their file.
+Tables = Callable[[Report], dict[str, pd.DataFrame]]
+
+
+def tables_of(gathered: Callable[[Report], T], **frames: Callable[[T], pd.DataFrame]) -> Tables:
+    """Tables of what an aspect works out, each by the name of its file."""
+    return lambda report: {name: frame(gathered(report)) for name, frame in frames.items()}
 
 
 def _no_tables(_: Report) -> dict[str, pd.DataFrame]:
@@ -326,7 +332,7 @@ class Aspect:
     part: Part
     section: Callable[[Report], Iterable[Node]] | None = None
     comparison: Callable[[Report, Comparison], Iterable[Node]] | None = None
-    tables: Callable[[Report], dict[str, pd.DataFrame]] = _no_tables
+    tables: Tables = _no_tables
     metrics: tuple[str, ...] = ()
     waits: bool = False
     errand: Errand[Any] | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.prompts import Prompts, prompts
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
@@ -131,5 +131,5 @@ HEADS: Final = [
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {"best_prompt": best_prompt_frame(best_prompts(report))},
+    tables=tables_of(best_prompts, best_prompt=best_prompt_frame),
 )

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.draw.axes import log_axis, percent_axis
@@ -204,6 +204,6 @@ def charts(report: Report) -> Iterator[tuple[str, Chart]]:
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {"budget": budget_frame(budgets(report))},
+    tables=tables_of(budgets, budget=budget_frame),
     metrics=("pass@budget",),
 )

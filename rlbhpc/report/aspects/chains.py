@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import powers_of_two
 from rlbhpc.report.phrases import bounded, bounds, several, stacked
@@ -138,9 +138,6 @@ def cot_frame(sheets: Sequence[Reviewed]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.EVIDENCE,
     section,
-    tables=lambda report: {
-        "reviewed_chains": reviewed_frame(reviewed(report)),
-        "cot_pass_at_k": cot_frame(reviewed(report)),
-    },
+    tables=tables_of(reviewed, reviewed_chains=reviewed_frame, cot_pass_at_k=cot_frame),
     metrics=("CoT-pass@k",),
 )

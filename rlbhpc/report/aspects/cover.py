@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once, tables_of
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, percent_axis, points_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
@@ -164,10 +164,7 @@ def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {
-        "cover": cover_frame(covered(report)),
-        "area": area_frame(covered(report)),
-    },
+    tables=tables_of(covered, cover=cover_frame, area=area_frame),
     metrics=("Cover@tau", "area"),
     errand=_ABOVE,
 )

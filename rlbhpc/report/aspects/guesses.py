@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
 from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_table, set_chart
 from rlbhpc.report.aspects.prompts import NO_REASONING
 from rlbhpc.report.draw.svg import figure
@@ -88,5 +88,5 @@ charts = charts_by_set("guess_filtered", _arms, set_chart)
 ASPECT = Aspect(
     Part.SAMPLES,
     section,
-    tables=lambda report: {"without_guessable": curves_frame(_arms(report))},
+    tables=tables_of(_arms, without_guessable=curves_frame),
 )

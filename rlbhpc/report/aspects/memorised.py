@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.problems.probe import ANSWERED, BOTH
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, stacked
@@ -109,5 +109,5 @@ def memorised_frame(results: list[Memorised]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.SAMPLES,
     section,
-    tables=lambda report: {"contamination": memorised_frame(memorised(report))},
+    tables=tables_of(memorised, contamination=memorised_frame),
 )

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.draw.axes import Axis, log_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
@@ -169,6 +169,6 @@ def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {"perplexity_positions": positions_frame(positions(report))},
+    tables=tables_of(positions, perplexity_positions=positions_frame),
     metrics=("perplexity",),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
@@ -182,6 +182,4 @@ def _reach(model: Prompts) -> str:
     return f"The template alone moves {model.label} {' and '.join(dict.fromkeys(phrases))}."
 
 
-ASPECT = Aspect(
-    Part.RESPONSES, section, tables=lambda report: {"prompts": prompts_frame(prompts(report))}
-)
+ASPECT = Aspect(Part.RESPONSES, section, tables=tables_of(prompts, prompts=prompts_frame))

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once, tables_of
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
@@ -134,7 +134,7 @@ def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {"reliability": reliability_frame(reliability(report))},
+    tables=tables_of(reliability, reliability=reliability_frame),
     metrics=(
         "pass^k", "G-Pass@k", "mG-Pass@k", "Bayes@N", "detection threshold",
     ),

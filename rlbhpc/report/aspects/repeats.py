@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
@@ -161,6 +161,6 @@ def repeats_frame(arms: Sequence[Repeats]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {"repeats": repeats_frame(repeats(report))},
+    tables=tables_of(repeats, repeats=repeats_frame),
     metrics=("effective n",),
 )

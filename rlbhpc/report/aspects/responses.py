@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
 from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis, step_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
@@ -148,6 +148,6 @@ charts = charts_by_set("entropy", responses, entropy_chart)
 ASPECT = Aspect(
     Part.TRAINING,
     section,
-    tables=lambda report: {"responses": responses_frame(responses(report))},
+    tables=tables_of(responses, responses=responses_frame),
     metrics=("token entropy",),
 )

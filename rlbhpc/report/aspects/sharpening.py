@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.repeats import as_stored
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, note, table
@@ -156,6 +156,6 @@ def sharpening_frame(sharpenings: list[Sharpening]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
-    tables=lambda report: {"sharpening": sharpening_frame(sharpenings(report))},
+    tables=tables_of(sharpenings, sharpening=sharpening_frame),
     metrics=("sharpening",),
 )

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.problems.problem import STRATA
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.checkpoints import halves
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, note, table
@@ -168,5 +168,5 @@ def strata_frame(parts: list[Stratum]) -> pd.DataFrame:
 ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
-    tables=lambda report: {"strata": strata_frame(strata(report))},
+    tables=tables_of(strata, strata=strata_frame),
 )

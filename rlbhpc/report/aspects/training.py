@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, single_chart
+from rlbhpc.report.aspect import Aspect, Part, Report, once, single_chart, tables_of
 from rlbhpc.report.draw.axes import linear_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
@@ -161,6 +161,4 @@ def _cut(text: str) -> str:
 
 charts = single_chart("training_dynamics", training, training_chart)
 
-ASPECT = Aspect(
-    Part.TRAINING, section, tables=lambda report: {"training": training_frame(training(report))}
-)
+ASPECT = Aspect(Part.TRAINING, section, tables=tables_of(training, training=training_frame))

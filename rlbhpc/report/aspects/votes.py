@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once, tables_of
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
@@ -182,10 +182,7 @@ charts = charts_by_set("majority", votes, majority_chart)
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=lambda report: {
-        "majority": majority_frame(votes(report)),
-        "answers": answers_frame(votes(report)),
-    },
+    tables=tables_of(votes, majority=majority_frame, answers=answers_frame),
     metrics=("maj@k", "answer entropy"),
     errand=_MAJORITIES,
 )
