@@ -177,6 +177,16 @@ def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
     return remembered
 
 
+def once_each(work: Callable[[Report], Iterator[T]]) -> Callable[[Report], list[T]]:
+    """Keep all that ``work`` yields with the report that it was made from."""
+
+    @wraps(work)
+    def listed(report: Report) -> list[T]:
+        return list(work(report))
+
+    return once(listed)
+
+
 @dataclass(eq=False)
 class _Call(Generic[T]):
     """One call of an errand. ``job`` is there once another process may have begun it."""

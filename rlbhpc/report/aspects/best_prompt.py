@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
 from rlbhpc.report.aspects.prompts import Prompts, prompts
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
@@ -32,10 +32,9 @@ class Best:
     trained_minus: Interval | None
 
 
-@once
-def best_prompts(report: Report) -> list[Best]:
+@once_each
+def best_prompts(report: Report) -> Iterator[Best]:
     """Every model under several prompts with equally many samples under each."""
-    results: list[Best] = []
     for model in prompts(report):
         trained = [
             pair.trained
@@ -45,12 +44,10 @@ def best_prompts(report: Report) -> list[Best]:
         ]
         rivals: list[Measured | None] = [*trained] or [None]
         for rival in rivals:
-            result = _best(report, model, rival)
-            results += [result] if result is not None else []
-    return results
+            yield from _best(report, model, rival)
 
 
-def _best(report: Report, model: Prompts, rival: Measured | None) -> Best | None:
+def _best(report: Report, model: Prompts, rival: Measured | None) -> Iterator[Best]:
     problems = common_problems((*model.arms, *([rival] if rival else [])))
     counts = {
         name: arm.counts_of(problems)
@@ -63,7 +60,7 @@ def _best(report: Report, model: Prompts, rival: Measured | None) -> Best | None
     if rival_counts is not None:
         reach = min(reach, rival_counts.reach)
     if not alike or reach < 1:
-        return None
+        return
     best = best_prompt(counts, k_grid(reach))
     curves = {
         "chosen per problem": report.mean(best.per_problem, problems, "split halves"),
@@ -72,7 +69,7 @@ def _best(report: Report, model: Prompts, rival: Measured | None) -> Best | None
     minus = None
     if rival_counts is not None:
         minus = report.paired(rival_counts.pass_at_k(best.k) - best.per_problem, problems)
-    return Best(model, best, curves, rival.label if rival else "", minus)
+    yield Best(model, best, curves, rival.label if rival else "", minus)
 
 
 def section(report: Report) -> Iterator[Node]:

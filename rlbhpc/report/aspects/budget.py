@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.draw.axes import log_axis, percent_axis
@@ -88,8 +88,8 @@ class Budget:
     interval: Interval
 
 
-@once
-def budgets(report: Report) -> list[Budget]:
+@once_each
+def budgets(report: Report) -> Iterator[Budget]:
     """Work out the curves of the compared arms, from one response to all that there are.
 
     Hours are those of the devices that made the responses, without loading the model; they are
@@ -97,18 +97,16 @@ def budgets(report: Report) -> list[Budget]:
     """
     priced = [written for written in of_compared(report) if not np.isnan(written.cost).any()]
     rates = speeds(report.folder)
-    curves: list[Budget] = []
     for _, of_set in report.by_set(priced):
         arms = [arm.of for arm in of_set]
         costs = [arm.cost for arm in of_set]
-        curves += _curves(report, TOKENS, arms, costs)
+        yield from _curves(report, TOKENS, arms, costs)
         if all((arm.model, arm.step) in rates for arm in arms):
             hours = [
                 cost * len(cost) / rates[arm.model, arm.step] / 3600
                 for arm, cost in zip(arms, costs, strict=True)
             ]
-            curves += _curves(report, HOURS, arms, hours)
-    return curves
+            yield from _curves(report, HOURS, arms, hours)
 
 
 def _curves(

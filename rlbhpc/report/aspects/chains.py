@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import powers_of_two
 from rlbhpc.report.phrases import bounded, bounds, several, stacked
@@ -53,10 +53,9 @@ class Chains:
     problems: int
 
 
-@once
-def reviewed(report: Report) -> list[Reviewed]:
+@once_each
+def reviewed(report: Report) -> Iterator[Reviewed]:
     """Read the sheets of a run that somebody has judged."""
-    sheets = []
     for review in kept(Layout(report.folder).reviews):
         judgements = review.judgements()
         people = sum(not judgement.by_model for judgement in judgements)
@@ -68,8 +67,7 @@ def reviewed(report: Report) -> list[Reviewed]:
         # The chance of a valid chain is worked out for numbers of samples that were fixed.
         stops = any(arm.stop_after for arm in report.measured)
         chains = None if stops else _chains(report, solved)
-        sheets.append(Reviewed(review.title, people, len(solved), valid, unknown, chains))
-    return sheets
+        yield Reviewed(review.title, people, len(solved), valid, unknown, chains)
 
 
 def _chains(report: Report, solved: Sequence[ChainCounts]) -> Chains | None:

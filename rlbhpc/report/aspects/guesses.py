@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once_each, tables_of
 from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_table, set_chart
 from rlbhpc.report.aspects.prompts import NO_REASONING
 from rlbhpc.report.draw.svg import figure
@@ -31,10 +31,9 @@ class Unguessed:
     guessed: tuple[str, ...]
 
 
-@once
-def unguessed(report: Report) -> list[Unguessed]:
+@once_each
+def unguessed(report: Report) -> Iterator[Unguessed]:
     """Filter each problem set by the arm that answered it without reasoning, if there is one."""
-    filtered = []
     for guesser in report.measured:
         arm = report.arms.get(guesser.arm)
         if arm is None or arm.prompt != NO_REASONING or guesser.step:
@@ -47,8 +46,7 @@ def unguessed(report: Report) -> list[Unguessed]:
             if other.problem_set == guesser.problem_set and other.arm != guesser.arm
         )
         if guessed and arms:
-            filtered.append(Unguessed(guesser.problem_set, guesser.arm, arms, guessed))
-    return filtered
+            yield Unguessed(guesser.problem_set, guesser.arm, arms, guessed)
 
 
 def _without(report: Report, arm: Measured, guessed: set[str]) -> Measured:

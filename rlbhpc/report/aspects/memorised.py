@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.problems.probe import ANSWERED, BOTH
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounds, stacked
@@ -46,11 +46,10 @@ class Memorised:
         return [ids[i] for i in np.flatnonzero(self.completed > 0)]
 
 
-@once
-def memorised(report: Report) -> list[Memorised]:
+@once_each
+def memorised(report: Report) -> Iterator[Memorised]:
     """Read every probe of a run."""
     probes = [arm for arm in report.measured if PROBE in report.provenance.get(arm.group, {})]
-    results = []
     for arm, (ids,) in cells(report, probes, ("answer",)):
         # Of the samples that every problem is asked for: up to its last right one, right ones
         # abound.
@@ -59,8 +58,7 @@ def memorised(report: Report) -> list[Memorised]:
         completed, answered = counts.c / counts.n, right_answers.sum(axis=1) / counts.n
         share = float(report.provenance[arm.group][PROBE])
         means = report.mean(completed, problems), report.mean(answered, problems)
-        results.append(Memorised(arm, share, completed, answered, *means))
-    return results
+        yield Memorised(arm, share, completed, answered, *means)
 
 
 def section(report: Report) -> Iterator[Node]:

@@ -10,24 +10,22 @@ from numpy.typing import NDArray
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each
 from rlbhpc.report.markup import Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, percent
 from rlbhpc.stats import Interval
 
 
-@once
-def own_statistics(report: Report) -> list[tuple[Measured, str, Interval]]:
+@once_each
+def own_statistics(report: Report) -> Iterator[tuple[Measured, str, Interval]]:
     """Each statistic of the study for each compared arm."""
-    values = []
     for name in report.settings.statistics:
         for arm in report.compared:
             if arm.sampled.any():
                 counts = arm.equal_counts(arm.rows)
                 mean = report.mean(_values(name, counts.n, counts.c), arm.sampled_problems)
-                values.append((arm, plugins.label(name), mean))
-    return values
+                yield arm, plugins.label(name), mean
 
 
 def _values(name: str, n: NDArray[np.int64], c: NDArray[np.int64]) -> NDArray[np.float64]:

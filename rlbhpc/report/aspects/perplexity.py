@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, once_each
 from rlbhpc.report.draw.axes import log_axis, row_axis, step_axis
 from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel
 from rlbhpc.report.draw.svg import figure
@@ -81,10 +81,9 @@ class Evolution:
     each: NDArray[np.float64]
 
 
-@once
-def scored(report: Report) -> list[Scored]:
+@once_each
+def scored(report: Report) -> Iterator[Scored]:
     """Read every combination of texts and model that was scored."""
-    combinations = []
     for group in report.groups(SCORES):
         group = group.transpose("problem", "sample", "step", "scorer_step")
         values = perplexity(group["logprob_sum"].values, group["n_tokens"].values)
@@ -96,9 +95,7 @@ def scored(report: Report) -> list[Scored]:
                 part = values[:, :, i, j]
                 if not np.isnan(part).all():
                     right = _right(report, group, (source, set_name, step))
-                    scores = Scored(set_name, source, step, scorer, scorer_step, part, right)
-                    combinations.append(scores)
-    return combinations
+                    yield Scored(set_name, source, step, scorer, scorer_step, part, right)
 
 
 def _right(report: Report, group: xr.Dataset, source: tuple[str, str, int]) -> NDArray[np.bool_]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each
 from rlbhpc.report.aspects.conclusions import found
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.markup import Cell, Node, el, table
@@ -67,18 +68,17 @@ class Mean:
     last: Interval
 
 
-@once
-def recipes(report: Report) -> list[Recipe]:
+@once_each
+def recipes(report: Report) -> Iterator[Recipe]:
     """Pool the seeds of every recipe of which two or more were compared."""
-    pooled = []
     for name, arms in report.settings.trainings.items():
         lines: dict[tuple[int, str], list[Comparison]] = {}
         for pair in report.final:
             if pair.trained.arm in arms:
                 lines.setdefault((id(pair.base), pair.base.problem_set), []).append(pair)
-        several = [pairs for pairs in lines.values() if len(pairs) > 1]
-        pooled += [_recipe(report, name, pairs) for pairs in several]
-    return pooled
+        for pairs in lines.values():
+            if len(pairs) > 1:
+                yield _recipe(report, name, pairs)
 
 
 def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
@@ -102,10 +102,9 @@ def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
     return Recipe(name, base.label, base.problem_set, arms, answer, looked)
 
 
-@once
-def means(report: Report) -> list[Mean]:
+@once_each
+def means(report: Report) -> Iterator[Mean]:
     """Take the named means of every pair of arms that was compared on all of their sets."""
-    pooled = []
     for name, sets in report.settings.averages.items():
         lines: dict[tuple[str, str], dict[str, Comparison]] = {}
         for pair in report.final:
@@ -113,8 +112,7 @@ def means(report: Report) -> list[Mean]:
             lines.setdefault(arms, {})[pair.base.problem_set] = pair
         for (base, trained), pairs in lines.items():
             if set(sets) <= set(pairs):
-                pooled.append(_mean(report, (name, base, trained), [pairs[s] for s in sets]))
-    return pooled
+                yield _mean(report, (name, base, trained), [pairs[s] for s in sets])
 
 
 def _mean(report: Report, names: tuple[str, str, str], pairs: list[Comparison]) -> Mean:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.draw.axes import Axis, log_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
@@ -48,8 +48,8 @@ class Positions:
     short: int
 
 
-@once
-def positions(report: Report) -> list[Positions]:
+@once_each
+def positions(report: Report) -> Iterator[Positions]:
     """Work out perplexities by position where the log-probabilities of tokens are stored.
 
     Of a study that stores them for a lot of samples only those of the lot count: the others that
@@ -58,16 +58,14 @@ def positions(report: Report) -> list[Positions]:
     study = study_of(Layout(report.folder))
     policy = study.file.storage.tokens if study else "all"
     if policy == "none":
-        return []
-    measures: list[Positions] = []
+        return
     most = TOKENS * ONE_IN if policy == "sampled" else TOKENS
     costs = [(written.of, written.cost) for written in of_compared(report)]
     for arm, every in frames(report, costs, ("problem", "sample", "seed", "logprobs"), most):
         frame = every[every["logprobs"].map(lambda tokens: tokens is not None and len(tokens) > 0)]
         if policy == "sampled":
             frame = frame[in_lot(frame["seed"].to_numpy())]
-        measures += _of(report, arm, frame)
-    return measures
+        yield from _of(report, arm, frame)
 
 
 def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Iterator[Positions]:

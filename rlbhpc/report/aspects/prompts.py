@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once, once_each, tables_of
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
@@ -43,8 +43,8 @@ class Prompts:
         return self.model if self.step == 0 else f"{self.model}, step {self.step}"
 
 
-@once
-def prompts(report: Report) -> list[Prompts]:
+@once_each
+def prompts(report: Report) -> Iterator[Prompts]:
     """Compare the prompts of every model that was sampled under two or more.
 
     The prompt without reasoning asks another question, so it is none of them.
@@ -56,25 +56,22 @@ def prompts(report: Report) -> list[Prompts]:
             continue
         key = (measured.problem_set, measured.model, measured.step, arm.sampling)
         groups.setdefault(key, []).append(measured)
-    spreads = []
     for arms in groups.values():
         # Arms of one prompt differ in nothing that is known here; the first stands for them.
         by_prompt = {report.arms[arm.arm].prompt: arm for arm in reversed(arms)}
         if len(by_prompt) > 1:
-            spread = _spread(report, dict(sorted(by_prompt.items())))
-            spreads += [spread] if spread is not None else []
-    return spreads
+            yield from _spread(report, dict(sorted(by_prompt.items())))
 
 
-def _spread(report: Report, by_prompt: dict[str, Measured]) -> Prompts | None:
+def _spread(report: Report, by_prompt: dict[str, Measured]) -> Iterator[Prompts]:
     arms = tuple(by_prompt.values())
     problems = common_problems(arms)
     if len(problems) < 2:
-        return None
+        return
     counts = {name: arm.counts_of(problems) for name, arm in by_prompt.items()}
     reach = min(arm.reach for arm in counts.values())
     spread = prompt_spread(counts, report.weights(problems), k_grid(reach), report.settings.prob)
-    return Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
+    yield Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
 
 
 @once

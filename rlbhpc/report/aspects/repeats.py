@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
@@ -44,17 +44,15 @@ class Repeats:
     copies: int
 
 
-@once
-def repeats(report: Report) -> list[Repeats]:
+@once_each
+def repeats(report: Report) -> Iterator[Repeats]:
     """Look for repeated responses of the compared arms; nothing where no texts are stored."""
-    measures = []
     costs = [(written.of, written.cost) for written in of_compared(report)]
     columns = ("problem", "sample", "verdict", "n_tokens", "logprob_sum", "text")
     for arm, every in frames(report, costs, columns):
         frame = every[(every["verdict"] != Status.FAILED) & (every["text"] != "")]
         if len(frame):
-            measures.append(_of(report, arm, frame))
-    return measures
+            yield _of(report, arm, frame)
 
 
 def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once_each, tables_of
 from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis, step_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
@@ -36,10 +36,9 @@ class Responses:
     cost: NDArray[np.float64]
 
 
-@once
-def responses(report: Report) -> list[Responses]:
+@once_each
+def responses(report: Report) -> Iterator[Responses]:
     """Measure lengths and entropies of every arm and step that has samples."""
-    measures = []
     for arm, (tokens, entropy) in cells(report, report.measured, ("n_tokens", "entropy_sum")):
         counted = arm.judged & (tokens > 0)
         has_entropy = counted & ~np.isnan(entropy)
@@ -52,8 +51,7 @@ def responses(report: Report) -> list[Responses]:
             cost = lengths / responses
         per_token = report.ratio(entropies, lengths_known, arm.sampled_problems)
         per_response = report.ratio(lengths, responses, arm.sampled_problems)
-        measures.append(Responses(arm, per_token, per_response, cost))
-    return measures
+        yield Responses(arm, per_token, per_response, cost)
 
 
 def _sums(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:

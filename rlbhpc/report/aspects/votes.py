@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once, tables_of
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once_each, tables_of
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
@@ -59,10 +59,9 @@ class _Ballots:
     samples: int
 
 
-@once
-def _ballots(report: Report) -> list[_Ballots]:
+@once_each
+def _ballots(report: Report) -> Iterator[_Ballots]:
     """Read the answers of the compared arms; nothing for imported counts."""
-    arms = []
     for arm, (answers,) in cells(report, report.compared, ("answer",)):
         reach = arm.equal_counts(arm.rows).reach
         largest = min(reach, LARGEST_VOTE)
@@ -71,8 +70,7 @@ def _ballots(report: Report) -> list[_Ballots]:
         ids, right = first_judged(arm, answers, arm.rows, reach)
         voters = slice(max(_VOTERS, int(k[-1])))
         measures = entropy_by_problem(ids)
-        arms.append(_Ballots(arm, ids[:, voters].copy(), right[:, voters], k, *measures, reach))
-    return arms
+        yield _Ballots(arm, ids[:, voters].copy(), right[:, voters], k, *measures, reach)
 
 
 _MAJORITIES: Final = Errand(
@@ -84,10 +82,9 @@ _MAJORITIES: Final = Errand(
 )
 
 
-@once
-def votes(report: Report) -> list[Votes]:
+@once_each
+def votes(report: Report) -> Iterator[Votes]:
     """Hold majority votes of the compared arms."""
-    measures = []
     for arm, majorities in zip(_ballots(report), _MAJORITIES.results(report), strict=True):
         counts, problems = arm.of.counts[arm.of.rows], arm.of.sampled_problems
         majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
@@ -96,8 +93,7 @@ def votes(report: Report) -> list[Votes]:
         ones = np.ones(len(problems))
         entropy = report.ratio(arm.entropies, ones, problems)
         distinct = report.ratio(arm.distinct, ones, problems)
-        measures.append(Votes(arm.of, arm.k, majority, any_right, entropy, distinct, arm.samples))
-    return measures
+        yield Votes(arm.of, arm.k, majority, any_right, entropy, distinct, arm.samples)
 
 
 def first_judged(
