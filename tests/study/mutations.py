@@ -76,6 +76,11 @@ class Mutation:
     overrides: tuple[str, ...] = ()
 
 
+Tree = dict[str, Any]
+Maker = Callable[[random.Random], Mutation]
+Change = Callable[[random.Random, Tree], str]
+
+
 def mutations(seed: int) -> Iterator[Mutation]:
     """Broken files without end, the kinds in turn."""
     rng = random.Random(f"mutations/{seed}")
@@ -90,10 +95,29 @@ PARSED = yaml.safe_load(STUDY)
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def _tree() -> dict[str, Any]:
+def _tree() -> Tree:
     tree = copy.deepcopy(PARSED)
     assert isinstance(tree, dict)
     return tree
+
+
+def breaking(change: Change) -> Maker:
+    """A kind of broken files: of STUDY's tree, changed; the change returns its note."""
+    return _maker(change, broken=True)
+
+
+def editing(change: Change) -> Maker:
+    """The same where the file may still be valid."""
+    return _maker(change, broken=False)
+
+
+def _maker(change: Change, broken: bool) -> Maker:
+    def make(rng: random.Random) -> Mutation:
+        tree = _tree()
+        note = change(rng, tree)
+        return Mutation(change.__name__.replace("_", " "), note, _dump(tree), broken)
+
+    return make
 
 
 def paths_of(value: Any, here: Path_ = ()) -> Iterator[Path_]:
@@ -149,16 +173,16 @@ def _misspelt(rng: random.Random, word: str) -> str:
     )
 
 
-def delete_key(rng: random.Random) -> Mutation:
-    tree = _tree()
+@editing
+def delete_key(rng: random.Random, tree: Tree) -> str:
     path = rng.choice(list(paths_of(tree)))
     parent = value_of(tree, path[:-1])
     del parent[path[-1]]
-    return Mutation("delete key", str(path), _dump(tree), False)
+    return str(path)
 
 
-def delete_needed(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def delete_needed(rng: random.Random, tree: Tree) -> str:
     path = rng.choice(
         [
             ("name",), ("models",), ("arms",), ("problem_sets",), ("arms", "base", "model"),
@@ -170,7 +194,7 @@ def delete_needed(rng: random.Random) -> Mutation:
         ]
     )  # fmt: skip
     del value_of(tree, path[:-1])[path[-1]]
-    return Mutation("delete needed", str(path), _dump(tree), True)
+    return str(path)
 
 
 def delete_line(rng: random.Random) -> Mutation:
@@ -179,17 +203,17 @@ def delete_line(rng: random.Random) -> Mutation:
     return Mutation("delete line", "", "\n".join(lines).encode(), False)
 
 
-def misspell_key(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def misspell_key(rng: random.Random, tree: Tree) -> str:
     keys = [p for p in paths_of(tree) if isinstance(p[-1], str) and not _is_free_name(p)]
     path = rng.choice(keys)
     word = _misspelt(rng, str(path[-1]))
     rename(tree, path, word)
-    return Mutation("misspell key", f"{path} as {word!r}", _dump(tree), True)
+    return f"{path} as {word!r}"
 
 
-def misspell_name(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def misspell_name(rng: random.Random, tree: Tree) -> str:
     path = rng.choice(
         [
             ("arms", "base", "model"), ("arms", "rl", "model"), ("models", "line", "base"),
@@ -204,19 +228,19 @@ def misspell_name(rng: random.Random) -> Mutation:
     parent = value_of(tree, path[:-1])
     word = _misspelt(rng, parent.get(path[-1], "math500") if path[-1] != 0 else "math500")
     parent[path[-1]] = word
-    return Mutation("misspell name", f"{path} as {word!r}", _dump(tree), True)
+    return f"{path} as {word!r}"
 
 
-def retype(rng: random.Random) -> Mutation:
-    tree = _tree()
+@editing
+def retype(rng: random.Random, tree: Tree) -> str:
     path = rng.choice(list(paths_of(tree)))
     value = rng.choice(RETYPED)
     put(tree, path, value)
-    return Mutation("retype", f"{path} = {value!r}", _dump(tree), False)
+    return f"{path} = {value!r}"
 
 
-def out_of_range(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def out_of_range(rng: random.Random, tree: Tree) -> str:
     path, values = rng.choice(
         [
             (("sampling", "temperature"), [-0.1, 60, "0.6", float("nan"), float("inf"), [0.6, -1]]),
@@ -236,11 +260,11 @@ def out_of_range(rng: random.Random) -> Mutation:
     )
     value = rng.choice(values)
     put(tree, path, value)
-    return Mutation("out of range", f"{path} = {value!r}", _dump(tree), True)
+    return f"{path} = {value!r}"
 
 
-def wrong_path(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def wrong_path(rng: random.Random, tree: Tree) -> str:
     path = rng.choice(
         [
             ("models", "base", "path"), ("models", "line", "path"), ("arms", "hot", "prompt"),
@@ -259,11 +283,11 @@ def wrong_path(rng: random.Random) -> Mutation:
     elif path[-1] == "texts" and value.startswith(("own", "models/")):
         value = "models"  # any file will do for texts, a folder will not
     put(tree, path, value)
-    return Mutation("wrong path", f"{path} = {value[:40]!r}", _dump(tree), True)
+    return f"{path} = {value[:40]!r}"
 
 
-def cycle(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def cycle(rng: random.Random, tree: Tree) -> str:
     which = rng.randrange(5)
     if which == 0:
         tree["models"]["rl"]["train"]["from"] = "rl"
@@ -278,7 +302,7 @@ def cycle(rng: random.Random) -> Mutation:
             f"m{i}": {"train": {"from": f"m{(i + 1) % 60}", "recipe": "grpo"}, "steps": [1]}
             for i in range(60)
         }
-    return Mutation("cycle", str(which), _dump(tree), True)
+    return str(which)
 
 
 def nest(rng: random.Random) -> Mutation:
@@ -399,11 +423,11 @@ def shell_value(rng: random.Random) -> Mutation:
     return with_text(path, text)
 
 
-def shell_everywhere(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def shell_everywhere(rng: random.Random, tree: Tree) -> str:
     for path in [p for p in paths_of(tree) if isinstance(value_of(tree, p), str)]:
         put(tree, path, rng.choice(SHELL))
-    return Mutation("shell everywhere", "", _dump(tree), True)
+    return ""
 
 
 def strings() -> list[Path_]:
@@ -418,12 +442,12 @@ def with_text(path: Path_, text: str) -> Mutation:
     return Mutation("shell value", f"{path} = {text[:40]!r}", _dump(tree), False)
 
 
-def shell_key(rng: random.Random) -> Mutation:
-    tree = _tree()
+@breaking
+def shell_key(rng: random.Random, tree: Tree) -> str:
     path = rng.choice([p for p in paths_of(tree) if isinstance(p[-1], str) and "options" not in p])
     text = rng.choice(SHELL)
     rename(tree, path, text)
-    return Mutation("shell key", f"{path} as {text[:40]!r}", _dump(tree), True)
+    return f"{path} as {text[:40]!r}"
 
 
 def override(rng: random.Random) -> Mutation:
@@ -439,7 +463,7 @@ def override(rng: random.Random) -> Mutation:
     return Mutation("override", text[:40], STUDY.encode(), True, (text,))
 
 
-KINDS: list[Callable[[random.Random], Mutation]] = [
+KINDS: list[Maker] = [
     delete_key, delete_needed, delete_line, misspell_key, misspell_name, retype, out_of_range,
     wrong_path, cycle, nest, huge, binary, garble, truncate, tag, anchor, duplicate, document,
     shell_value, shell_value, shell_everywhere, shell_key, override,
