@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +38,11 @@ from tests.stats.truths import (
 REPLICATES = 600
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
-    """Coverage of one interval in one regime, elementwise over k.
+    """Whether an interval held the truth in the studies of one regime, and called itself sound.
 
-    ``when_sound`` is the coverage among the studies that call the interval sound.
+    Shares of studies are elementwise over k.
     """
 
     interval: str
@@ -50,31 +50,31 @@ class Cell:
     problems: int
     n: int
     k: tuple[int, ...]
-    coverage: NDArray[np.float64]
-    sound: NDArray[np.float64]
-    when_sound: NDArray[np.float64]
-    studies: int
-
-
-class Tally:
-    """Collects whether intervals held the truth, and whether they called themselves sound."""
-
-    def __init__(self) -> None:
-        self.held: list[NDArray[np.bool_]] = []
-        self.sound: list[NDArray[np.bool_]] = []
+    held: list[NDArray[np.bool_]] = field(default_factory=list)
+    called_sound: list[NDArray[np.bool_]] = field(default_factory=list)
 
     def add(self, interval: Interval, truth: NDArray[np.float64]) -> None:
         self.held.append(np.atleast_1d(interval.covers(truth)))
-        self.sound.append(np.atleast_1d(interval.sound))
+        self.called_sound.append(np.atleast_1d(interval.sound))
 
-    def cell(self, interval: str, truth: str, problems: int, n: int, k: tuple[int, ...]) -> Cell:
-        held, sound = np.asarray(self.held), np.asarray(self.sound)
+    @property
+    def studies(self) -> int:
+        return len(self.held)
+
+    @property
+    def coverage(self) -> NDArray[np.float64]:
+        return np.mean(self.held, axis=0)
+
+    @property
+    def sound(self) -> NDArray[np.float64]:
+        return np.mean(self.called_sound, axis=0)
+
+    @property
+    def when_sound(self) -> NDArray[np.float64]:
+        """Coverage among the studies that call the interval sound."""
+        held, sound = np.asarray(self.held), np.asarray(self.called_sound)
         trusted = sound.sum(axis=0)
-        when_sound = (held & sound).sum(axis=0) / np.where(trusted, trusted, np.nan)
-        return Cell(
-            interval, truth, problems, n, k,
-            held.mean(axis=0), sound.mean(axis=0), when_sound, len(held),
-        )  # fmt: skip
+        return (held & sound).sum(axis=0) / np.where(trusted, trusted, np.nan)
 
 
 def population_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
@@ -83,11 +83,12 @@ def population_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
     for truth in ("beta", "fifth unsolvable", "hard", "skewed", "nearly solved"):
         for problems in (30, 64, 128, 500):
             weights = ProblemWeights.draw(problems, rng, REPLICATES)
-            tally, target = Tally(), population_curve(truth, k)
+            cell = Cell("pass@k, problems like these", truth, problems, n, k)
+            target = population_curve(truth, k)
             for _ in range(studies):
                 c = rng.binomial(n, one_model(truth, problems, rng))
-                tally.add(pass_curve(Counts.of(n, c), weights, k).interval, target)
-            yield tally.cell("pass@k, problems like these", truth, problems, n, k)
+                cell.add(pass_curve(Counts.of(n, c), weights, k).interval, target)
+            yield cell
 
 
 def fixed_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
@@ -105,14 +106,24 @@ def prior_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
 def _fixed(
     name: str, n: int, k: tuple[int, ...], studies: int, rng: np.random.Generator
 ) -> Iterator[Cell]:
-    for truth in ("beta", "fifth unsolvable", "hard", "skewed", "nearly solved", "alike"):
-        for problems in (30, 128):
-            tally = Tally()
-            for _ in range(studies):
-                rates = one_model(truth, problems, rng)
-                counts = Counts.of(n, rng.binomial(n, rates))
-                tally.add(fixed_curve(counts, k).interval, mean_pass(rates, np.asarray(k)))
-            yield tally.cell(name, truth, problems, n, k)
+    truths = ("beta", "fifth unsolvable", "hard", "skewed", "nearly solved", "alike")
+    regimes = [Cell(name, truth, size, n, k) for truth in truths for size in (30, 128)]
+    yield from _drawn(regimes, lambda counts: fixed_curve(counts, k).interval, studies, rng)
+
+
+def _drawn(
+    regimes: Sequence[Cell],
+    interval: Callable[[Counts], Interval],
+    studies: int,
+    rng: np.random.Generator,
+) -> Iterator[Cell]:
+    """Draw the counts of one model, and compare its interval with pass@k of these problems."""
+    for cell in regimes:
+        for _ in range(studies):
+            rates = one_model(cell.truth, cell.problems, rng)
+            counts = Counts.of(cell.n, rng.binomial(cell.n, rates))
+            cell.add(interval(counts), mean_pass(rates, np.asarray(cell.k)))
+        yield cell
 
 
 def difference_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
@@ -128,34 +139,36 @@ def difference_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
             nothing = name.startswith("nothing")
             target = np.zeros(len(k)) if nothing else population_difference(name, k)
             true_points = crossing_points(k, target)
-            point, band, cross = Tally(), Tally(), Tally()
+            where = tuple(round(x) for x in true_points.tolist())
+            point = Cell("difference, one k", name, problems, n, k)
+            band = Cell("difference, whole band", name, problems, n, (0,))
+            cross = Cell("crossing set", name, problems, n, where)
             for _ in range(studies):
                 base, trained = _arms(name, problems, n, rng)
                 curve = difference_curve(base, trained, weights)
                 point.add(curve.pointwise, target)
                 band.held.append(np.atleast_1d(curve.band.covers(target).all()))
-                band.sound.append(np.atleast_1d(curve.band.sound.all()))
+                band.called_sound.append(np.atleast_1d(curve.band.sound.all()))
                 if len(true_points):
                     found = crossing(curve)
                     cross.held.append(np.asarray([x in found for x in true_points]))
-                    cross.sound.append(np.full(len(true_points), found.sound))
-            yield point.cell("difference, one k", name, problems, n, k)
-            yield band.cell("difference, whole band", name, problems, n, (0,))
+                    cross.called_sound.append(np.full(len(true_points), found.sound))
+            yield point
+            yield band
             if len(true_points):
-                where = tuple(round(x) for x in true_points.tolist())
-                yield cross.cell("crossing set", name, problems, n, where)
+                yield cross
 
 
 def beyond_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
     """A crossing beyond n: the true curves cross at 42, and only 32 samples exist."""
     for problems in (64, 256):
         weights = ProblemWeights.draw(problems, rng, REPLICATES)
-        tally = Tally()
+        cell = Cell("crossing set, beyond n", "shrinks", problems, 32, (42,))
         for _ in range(studies):
             found = crossing(difference_curve(*_arms("shrinks", problems, 32, rng), weights))
-            tally.held.append(np.asarray([42 in found]))
-            tally.sound.append(np.asarray([found.sound]))
-        yield tally.cell("crossing set, beyond n", "shrinks", problems, 32, (42,))
+            cell.held.append(np.asarray([42 in found]))
+            cell.called_sound.append(np.asarray([found.sound]))
+        yield cell
 
 
 def gap_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
@@ -165,26 +178,24 @@ def gap_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
         base, trained = two_models(name, 1_000_000, np.random.default_rng(9))
         target = mean_pass(base, np.asarray([k])) - trained.mean()
         for problems in (64, 500):
-            weights, tally = ProblemWeights.draw(problems, rng, REPLICATES), Tally()
+            weights = ProblemWeights.draw(problems, rng, REPLICATES)
+            cell = Cell("Delta_SE", name, problems, n, (k,))
             for _ in range(studies):
-                tally.add(
-                    delta_se_interval(*_arms(name, problems, n, rng), weights, k)[None], target
-                )
-            yield tally.cell("Delta_SE", name, problems, n, (k,))
+                base_arm, trained_arm = _arms(name, problems, n, rng)
+                interval = delta_se_interval(base_arm, trained_arm, weights, k)
+                cell.add(interval[None], target)
+            yield cell
 
 
 def extrapolation_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
     """pass@10n of these problems, the envelope of the models."""
     n = 128
     k = (n, 4 * n, 10 * n)
-    for truth in ("beta", "fifth unsolvable", "skewed", "nearly solved"):
-        for problems in (64, 256):
-            tally = Tally()
-            for _ in range(studies):
-                rates = one_model(truth, problems, rng)
-                counts = Counts.of(n, rng.binomial(n, rates))
-                tally.add(extrapolate(counts, k).band, mean_pass(rates, np.asarray(k)))
-            yield tally.cell("extrapolation band", truth, problems, n, k)
+    truths = ("beta", "fifth unsolvable", "skewed", "nearly solved")
+    regimes = [
+        Cell("extrapolation band", truth, size, n, k) for truth in truths for size in (64, 256)
+    ]
+    yield from _drawn(regimes, lambda counts: extrapolate(counts, k).band, studies, rng)
 
 
 def support_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
@@ -195,14 +206,14 @@ def support_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
         whole = support_metrics(*cells)
         truth = [getattr(whole, name) for name in names]
         for problems in (100, 400):
-            tally = Tally()
+            cell = Cell("support metrics", label, problems, 0, (0, 1, 2, 3))
             for _ in range(studies):
                 drawn = support_intervals(*rng.multinomial(problems, share).tolist(), rng)
-                tally.held.append(
+                cell.held.append(
                     np.asarray([drawn[m].covers(t) for m, t in zip(names, truth, strict=True)])
                 )
-                tally.sound.append(np.asarray([drawn[m].sound for m in names]))
-            yield tally.cell("support metrics", label, problems, 0, (0, 1, 2, 3))
+                cell.called_sound.append(np.asarray([drawn[m].sound for m in names]))
+            yield cell
 
 
 def _arms(name: str, problems: int, n: int, rng: np.random.Generator) -> tuple[Counts, Counts]:
