@@ -7,53 +7,24 @@ import importlib
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rlbhpc.stats import log_fail_at_k, pass_at_k, pass_curves
 
-# Right samples of 128 MATH problems, n = 10,000, in problem order (70M: sorted). Counted from
-# the `monkey_business` samples as kept in the data of "How do large language monkeys get their
-# power (laws)?", file large_language_monkeys_original_pass_at_k.parquet.
-PYTHIA_70M = [
-    *[0] * 94, *[1] * 9, *[2] * 5, 3, 3, 5, 6, 8, 8, 8, 9, 9, 9, 13, 14, 15, 18, 29, 31, 50, 81,
-    144, 346,
-]  # fmt: skip
-PYTHIA_2_8B = [
-    202, 17, 58, 6, 3153, 25, 32, 168, 967, 75, 52, 5, 752, 55, 3, 9, 2, 0, 354, 0, 89, 1, 29, 9,
-    7, 65, 3, 0, 166, 0, 18, 15, 490, 0, 16, 2320, 380, 1279, 174, 3, 47, 0, 0, 195, 164, 0, 23,
-    111, 148, 158, 122, 1, 8, 72, 237, 37, 0, 5, 159, 0, 67, 8, 0, 1331, 116, 0, 551, 325, 4, 187,
-    5, 5, 0, 25, 0, 1, 839, 1, 24, 182, 28, 275, 119, 0, 534, 137, 0, 150, 529, 45, 397, 70, 209,
-    63, 0, 354, 50, 49, 712, 17, 9, 165, 17, 341, 45, 125, 1029, 658, 94, 1096, 110, 2, 99, 0, 15,
-    0, 2, 0, 1957, 8, 3, 157, 27, 145, 0, 0, 0, 0,
-]  # fmt: skip
-PYTHIA_6_9B = [
-    154, 76, 109, 3, 2319, 28, 74, 94, 881, 57, 62, 1, 430, 14, 1, 37, 2, 0, 260, 0, 55, 0, 41, 9,
-    11, 133, 3, 0, 73, 0, 29, 37, 718, 0, 12, 2428, 332, 969, 490, 37, 58, 0, 0, 96, 131, 0, 39,
-    57, 206, 214, 196, 1, 10, 76, 127, 36, 0, 5, 147, 0, 65, 9, 1, 951, 152, 1, 413, 591, 3, 104,
-    1, 3, 0, 15, 0, 1, 687, 1, 12, 227, 11, 97, 442, 3, 963, 222, 0, 247, 692, 38, 245, 163, 262,
-    11, 10, 104, 64, 68, 432, 11, 10, 133, 46, 269, 61, 184, 884, 304, 52, 1202, 173, 4, 81, 0, 55,
-    0, 10, 0, 1179, 81, 3, 130, 4, 192, 0, 0, 0, 0,
-]  # fmt: skip
+COUNTS = yaml.safe_load(Path(__file__).with_name("pythia_counts.yaml").read_text())
 PYTHIA_K = [1, 16, 256, 1024, 5000, 10000]
 # Exact rationals, rounded to ten digits.
 PYTHIA = {
-    "70M": (
-        PYTHIA_70M,
-        [0.0006468750, 0.0091017918, 0.0627898456, 0.1254278564, 0.2182471866, 0.2656250000],
-    ),
-    "2.8B": (
-        PYTHIA_2_8B,
-        [0.0203117187, 0.1810664256, 0.5444018952, 0.6797506585, 0.7853270589, 0.8125000000],
-    ),
-    "6.9B": (
-        PYTHIA_6_9B,
-        [0.0185601563, 0.1793716406, 0.5603881310, 0.6895314025, 0.7955766190, 0.8359375000],
-    ),
+    "70M": [0.0006468750, 0.0091017918, 0.0627898456, 0.1254278564, 0.2182471866, 0.2656250000],
+    "2.8B": [0.0203117187, 0.1810664256, 0.5444018952, 0.6797506585, 0.7853270589, 0.8125000000],
+    "6.9B": [0.0185601563, 0.1793716406, 0.5603881310, 0.6895314025, 0.7955766190, 0.8359375000],
 }
 
 
@@ -93,10 +64,10 @@ def test_within_1e12_of_the_exact_rational_for_all_c(n: int, soak: bool) -> None
 
 @pytest.mark.parametrize("model", PYTHIA)
 def test_the_published_counts_to_every_printed_digit(model: str) -> None:
-    counts, expected = PYTHIA[model]
+    counts = COUNTS[model]
     assert len(counts) == 128
     got = pass_at_k(10_000, np.array(counts)[:, None], PYTHIA_K).mean(axis=0)
-    assert [f"{value:.10f}" for value in got] == [f"{value:.10f}" for value in expected]
+    assert [f"{value:.10f}" for value in got] == [f"{value:.10f}" for value in PYTHIA[model]]
 
 
 # The other four models of that table. Their counts are not published as text; these are the means
@@ -145,7 +116,8 @@ def test_published_means_are_those_of_some_counts(model: str) -> None:
 
 
 def test_the_published_pair_crosses_once_at_23() -> None:
-    gain = np.nanmean(pass_curves(10_000, PYTHIA_6_9B) - pass_curves(10_000, PYTHIA_2_8B), axis=0)
+    larger, smaller = pass_curves(10_000, COUNTS["6.9B"]), pass_curves(10_000, COUNTS["2.8B"])
+    gain = np.nanmean(larger - smaller, axis=0)
     assert int(np.argmax(gain >= 0)) + 1 == 23
     assert gain[22] == pytest.approx(1.0028785909e-4, abs=5e-15)
     assert np.count_nonzero(np.diff(np.sign(gain))) == 1
