@@ -47,6 +47,6 @@ def vllm(tiny: Path) -> Iterator[Engine]:
 
 @pytest.fixture(params=["hf", "vllm"])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """Each engine in turn."""
+    """Each engine in turn, those of a file where it has its own."""
     engine: Engine = request.getfixturevalue(request.param)
     return engine

@@ -69,12 +69,6 @@ def vllm(smollm2: Path) -> Iterator[Engine]:
     engine.close()
 
 
-@pytest.fixture(params=["hf", "vllm"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    made: Engine = request.getfixturevalue(request.param)
-    return made
-
-
 def english_and_noise(tokens: Tokens) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     start = tokens.encode("<|im_start|>")
     return [(start, tokens.encode(text)) for text in (ENGLISH, NOISE)]
@@ -123,32 +117,7 @@ def test_engines_agree(hf: Engine, vllm: Engine, tokens: Tokens) -> None:
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-3)
 
 
-STUDY = """
-name: real
-models:
-  base: {path: MODEL}
-  full: {train: {from: base, recipe: full}, steps: [3]}
-  lora: {train: {from: base, recipe: lora}, steps: [3]}
-problem_sets:
-  countdown: {subset: test, limit: 2}
-  learnt: {set: countdown, subset: train, limit: 4}
-recipes:
-  full: &recipe
-    algorithm: grpo
-    problems: learnt
-    prompt: qwen-boxed
-    prompts_per_step: 2
-    samples_per_prompt: 4
-    max_tokens: 12
-    learning_rate: 1e-5
-    # So short an answer is never right nor ends: the bonus alone moves the weights.
-    options: &options {entropy_bonus: 0.01, save_every: 1, micro_tokens: 1024}
-  lora: {<<: *recipe, options: {<<: *options, lora_rank: 8}}
-sampling: {prompt: qwen-boxed, temperature: 1.0, max_tokens: 12, n: 2}
-arms: {base: {model: base}}
-engine: {name: hf, dtype: float32, options: {rows: 16}}
-storage: {tokens: all}
-"""
+STUDY = Path(__file__).with_name("real_model.yaml").read_text()
 # Four times the weights of 135 million parameters in 32 bits for a full step, sampler and all.
 MOST_MIB = 6000
 

@@ -22,29 +22,7 @@ from rlbhpc.study.load import load_study
 from tests.children import Child
 from tests.store import reading
 
-STUDY = """
-name: arms
-models:
-  base: {path: MODEL}
-  trained: {path: MODEL, base: base}
-prompts:
-  few-shot: {template: countdown, shots: {from: shots, n: 2, seed: 1}}
-  direct: {chat: base, system: Be brief., thinking: false}
-problem_sets:
-  shots: {set: countdown, subset: train, limit: 8}
-  countdown: {subset: test, limit: 4}
-sampling: {temperature: 1.0, max_tokens: 8, n: 4, prompt: countdown}
-arms:
-  base: {model: base, prompt: [countdown, few-shot, direct]}
-  trained: {model: trained}
-  greedy: {model: base, temperature: 0, n: 1}
-  narrow: {model: base, top_k: 5}
-  likely: {model: base, min_p: 0.2}
-  fresh: {model: base, repetition_penalty: 1.2, presence_penalty: 0.5, frequency_penalty: 0.5}
-  long: {model: base, min_tokens: 8, stop_token_ids: [65]}
-analysis: {bootstrap: 200, compare: [{base: base-few-shot, trained: trained}]}
-engine: {name: hf, dtype: float32, options: {rows: 32}}
-"""
+STUDY = Path(__file__).with_name("arms.yaml").read_text()
 CHAT = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
     "{% if enable_thinking is false %}<think></think>{% endif %}"

@@ -27,24 +27,7 @@ from tests.engines.support import Truth
 
 pytestmark = pytest.mark.engine
 
-STUDY = """
-name: scored
-models:
-  base: {path: base}
-  rl: {path: "rl/step-{step}", base: base, steps: [1, 2]}
-problem_sets:
-  countdown: {subset: test, limit: 5}
-sampling: {prompt: countdown, temperature: 0.7, max_tokens: 10, n: 4}
-arms:
-  base: {model: base}
-  rl: {model: rl}
-scores:
-  base-of-base: {model: base, responses: base, per_problem: 3}
-  base-of-rl: {model: base, responses: rl, per_problem: 2}
-  rl-of-rl: {model: rl, responses: rl, per_problem: 2}
-  base-of-file: {model: base, texts: given.jsonl}
-engine: {name: hf, dtype: float32, options: {rows: 32}}
-"""
+STUDY = Path(__file__).with_name("scored.yaml").read_text()
 GIVEN = [("Say 1. ", "one"), ("2 + 2 = ", "4, of course")]
 
 
