@@ -6,7 +6,7 @@ so that a reader can put in others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -107,11 +107,10 @@ def parameters(model: str) -> int:
 
 def memory_rows() -> Iterator[str]:
     """GiB of one GPU by part."""
-    yield (
-        "| model | GPUs | ZeRO | weights | gradients | optimiser | buffer | output layer | "
-        "gathered | activations | together | vLLM's weights |"
-    )
-    yield "|" + "---|" * 12
+    yield from head(
+        "model", "GPUs", "ZeRO", "weights", "gradients", "optimiser", "buffer", "output layer",
+        "gathered", "activations", "together", "vLLM's weights",
+    )  # fmt: skip
     for case in MEMORY:
         policy = without_data(Qwen2Config(**SHAPES[case.model]), case.settings)
         held = memory_of(policy, case.settings, make_algorithm("grpo"), case.ranks, rows=256)
@@ -125,11 +124,10 @@ def memory_rows() -> Iterator[str]:
 
 def seconds_rows() -> Iterator[str]:
     """Seconds of a step by phase."""
-    yield (
-        "| model | GPUs | responses | updates | sampling | of it the tail | old log-probs | "
-        "training | new weights | step |"
-    )
-    yield "|" + "---|" * 10
+    yield from head(
+        "model", "GPUs", "responses", "updates", "sampling", "of it the tail", "old log-probs",
+        "training", "new weights", "step",
+    )  # fmt: skip
     for case in SECONDS:
         phases = seconds(case)
         whole = sum(phases) - phases[1]
@@ -169,5 +167,9 @@ def seconds(case: Case) -> tuple[float, float, float, float, float]:
     return sampling, tail, old, training, sync
 
 
-def row(cells: list[str]) -> str:
+def head(*columns: str) -> list[str]:
+    return [row(columns), "|" + "---|" * len(columns)]
+
+
+def row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"

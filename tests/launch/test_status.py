@@ -30,6 +30,9 @@ from tests.sweep.test_plan import row, store
 
 ME = getpass.getuser()
 
+#: A study file, and the study of which one launch waits.
+Run = tuple[Path, Study]
+
 
 @pytest.fixture
 def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
@@ -46,7 +49,7 @@ def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
 
 
 @pytest.fixture
-def run(tmp_path: Path, stubs: Stubs) -> tuple[Path, Study]:
+def run(tmp_path: Path, stubs: Stubs) -> Run:
     """A run that was launched and submitted: four shards as job 1, then compact and report."""
     path, _ = study_in(tmp_path / "s")
     code, _ = call("launch", path, "--submit", "--shard-tokens", 150)
@@ -89,9 +92,7 @@ def make(study: Study, shards: list[int]) -> None:
     store(study, [row(study, key) for key in keys], f"attempt-{shards}")
 
 
-def test_shards_by_state_follow_data_first_and_slurm_second(
-    run: tuple[Path, Study], stubs: Stubs
-) -> None:
+def test_shards_by_state_follow_data_first_and_slurm_second(run: Run, stubs: Stubs) -> None:
     path, study = run
     stubs.add("squeue", "echo '1_[2-3%4]|PENDING|Resources|me'; echo '1_1|RUNNING|None|me'")
     make(study, [0])
@@ -104,24 +105,20 @@ def test_shards_by_state_follow_data_first_and_slurm_second(
     assert (samples["present"], samples["requested"]) == (done, 48)
 
 
-def test_a_job_that_is_gone_without_its_samples_is_stopped(run: tuple[Path, Study]) -> None:
+def test_a_job_that_is_gone_without_its_samples_is_stopped(run: Run) -> None:
     path, study = run
     make(study, [1, 3])
     assert shards_of(status(path)[1]) == {"stopped": [0, 2], "done": [1, 3]}
 
 
-def test_an_exit_status_or_a_marker_makes_nothing_done(
-    run: tuple[Path, Study], stubs: Stubs
-) -> None:
+def test_an_exit_status_or_a_marker_makes_nothing_done(run: Run, stubs: Stubs) -> None:
     path, study = run
     stubs.add("sacct", "echo '1_0|COMPLETED|0:0|me'")
     Attempt(study.layout.attempts, plan_of(study).name, 0).end("done", samples=99, tokens=99)
     assert "done" not in shards_of(status(path)[1])
 
 
-def test_without_an_answer_of_slurm_the_own_files_speak(
-    run: tuple[Path, Study], stubs: Stubs
-) -> None:
+def test_without_an_answer_of_slurm_the_own_files_speak(run: Run, stubs: Stubs) -> None:
     path, study = run
     for name in ("squeue", "sacct"):
         stubs.add(name, "exit 1")
@@ -135,7 +132,7 @@ def test_without_an_answer_of_slurm_the_own_files_speak(
     assert code == INCOMPLETE
 
 
-def test_what_follows_the_samples_has_a_way_back(run: tuple[Path, Study], stubs: Stubs) -> None:
+def test_what_follows_the_samples_has_a_way_back(run: Run, stubs: Stubs) -> None:
     """All samples are there, and compact or report failed: launch again runs just these."""
     path, study = run
     make(study, [0, 1, 2, 3])
@@ -159,7 +156,7 @@ def scripts(study: Study, launch: str) -> list[str]:
     return sorted(path.stem for path in (study.layout.launches / launch).glob("*.sbatch"))
 
 
-def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stubs: Stubs) -> None:
+def test_failures_are_told_by_cause_with_what_to_do(run: Run, stubs: Stubs) -> None:
     path, study = run
     stubs.add(
         "sacct",
@@ -182,7 +179,7 @@ def test_failures_are_told_by_cause_with_what_to_do(run: tuple[Path, Study], stu
     assert any(word.startswith("--starttime=") for word in stubs.calls("sacct")[0])
 
 
-def test_a_failure_that_was_made_good_is_told_no_more(run: tuple[Path, Study]) -> None:
+def test_a_failure_that_was_made_good_is_told_no_more(run: Run) -> None:
     path, study = run
     folder = study.layout.launches / "0001" / "failures"
     folder.mkdir()
@@ -195,9 +192,7 @@ def test_a_failure_that_was_made_good_is_told_no_more(run: tuple[Path, Study]) -
     assert call("doctor", path)[0] == DONE
 
 
-def test_only_the_owner_of_a_held_job_is_told_to_release_it(
-    run: tuple[Path, Study], stubs: Stubs
-) -> None:
+def test_only_the_owner_of_a_held_job_is_told_to_release_it(run: Run, stubs: Stubs) -> None:
     me = getpass.getuser()
     stubs.add("squeue", f"echo '1_0|PENDING|JobHeldUser|{me}'; echo '1_1|PENDING|JobHeldUser|ann'")
     _, found = status(run[0])
@@ -224,7 +219,7 @@ def test_only_the_owner_of_a_held_job_is_told_to_release_it(
     ],
 )  # fmt: skip
 def test_doctor_names_the_cause_the_line_and_the_next_step(
-    run: tuple[Path, Study], log: str, cause: str, action: str
+    run: Run, log: str, cause: str, action: str
 ) -> None:
     path, study = run
     folder = next(study.layout.launches.iterdir())
@@ -243,7 +238,7 @@ def test_doctor_names_the_cause_the_line_and_the_next_step(
     assert f"next: {found['action']}" in call("doctor", path)[1].stdout
 
 
-def test_doctor_of_a_run_without_a_failure(run: tuple[Path, Study], stubs: Stubs) -> None:
+def test_doctor_of_a_run_without_a_failure(run: Run, stubs: Stubs) -> None:
     path, _ = run
     stubs.add("squeue", "echo '1_[0-3]|PENDING|Priority|me'")
     code, result = call("doctor", path)
@@ -277,7 +272,7 @@ def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"plan": "p", "shard": 0, "started": 1.0}'])
-def test_a_damaged_record_of_an_attempt_is_told(run: tuple[Path, Study], content: bytes) -> None:
+def test_a_damaged_record_of_an_attempt_is_told(run: Run, content: bytes) -> None:
     path, study = run
     store(study, [row(study, key) for key in keys_of(study)], "whole")
     attempt = Attempt(study.layout.attempts, plan_of(study).name, 0)
@@ -304,7 +299,7 @@ def test_what_workers_without_a_gpu_did_is_not_told_in_device_hours() -> None:
     assert str(efficiency([short])).startswith("1 min of device time, 100 useful tokens per device")
 
 
-def test_slurm_is_asked_twice_and_never_in_a_hurry(run: tuple[Path, Study], stubs: Stubs) -> None:
+def test_slurm_is_asked_twice_and_never_in_a_hurry(run: Run, stubs: Stubs) -> None:
     path, _ = run
     before = len(stubs.calls("squeue"))
     status(path)
@@ -353,7 +348,7 @@ def test_paths_of_the_command_line_mean_the_same_in_a_job(
     assert " train study.json rl" in (folder / "train-rl.sbatch").read_text()
 
 
-def test_a_second_launch_of_ones_own_adds_nothing(run: tuple[Path, Study], stubs: Stubs) -> None:
+def test_a_second_launch_of_ones_own_adds_nothing(run: Run, stubs: Stubs) -> None:
     path, study = run
     stubs.add("squeue", f"echo '1_[0-3]|PENDING|Priority|{ME}'")
     code, result = call("launch", path)
@@ -364,7 +359,7 @@ def test_a_second_launch_of_ones_own_adds_nothing(run: tuple[Path, Study], stubs
 
 @pytest.mark.parametrize("verb", ["launch", "status"])
 def test_a_job_whose_id_a_kill_kept_from_us_is_found_by_its_name(
-    run: tuple[Path, Study], stubs: Stubs, verb: str
+    run: Run, stubs: Stubs, verb: str
 ) -> None:
     path, study = run
     submitted = study.layout.launches / "0001" / "submitted"
@@ -384,9 +379,7 @@ def test_a_job_whose_id_a_kill_kept_from_us_is_found_by_its_name(
     assert not (study.layout.launches / "0002").exists()
 
 
-def test_a_second_launch_makes_what_the_first_does_not(
-    run: tuple[Path, Study], stubs: Stubs
-) -> None:
+def test_a_second_launch_makes_what_the_first_does_not(run: Run, stubs: Stubs) -> None:
     path, study = run
     stubs.add("squeue", f"echo '1_1|RUNNING|None|{ME}'; echo '1_[3]|PENDING|Priority|{ME}'")
     assert call("launch", path, "--shard-tokens", 150)[0] == DONE
@@ -394,9 +387,7 @@ def test_a_second_launch_makes_what_the_first_does_not(
     assert Plan.load(plan).samples == sum(shard.samples for shard in shards_in(study, [0, 2]))
 
 
-def test_somebody_else_helps_with_what_no_job_has_begun(
-    run: tuple[Path, Study], stubs: Stubs
-) -> None:
+def test_somebody_else_helps_with_what_no_job_has_begun(run: Run, stubs: Stubs) -> None:
     """With the same plan, so that a claim of a shard means the same to both."""
     path, study = run
     stubs.add("squeue", "echo '1_1|RUNNING|None|ann'; echo '1_[0,2-3%4]|PENDING|Priority|ann'")
@@ -427,7 +418,7 @@ def shards_in(study: Study, numbers: list[int]) -> list[Any]:
     return [shard for shard in plan.shards if shard.number in numbers]
 
 
-def test_squeue_that_cuts_an_array_off_ends_nothing(run: tuple[Path, Study], stubs: Stubs) -> None:
+def test_squeue_that_cuts_an_array_off_ends_nothing(run: Run, stubs: Stubs) -> None:
     path, _ = run
     stubs.add("squeue", 'echo "$SLURM_BITSTR_LEN" >"$0.length"; echo "1_[0,...]|PENDING|None|me"')
     assert shards_of(status(path)[1]) == {"waiting": [0, 1, 2, 3]}
@@ -435,9 +426,7 @@ def test_squeue_that_cuts_an_array_off_ends_nothing(run: tuple[Path, Study], stu
     assert call("cancel", path)[0] == DONE
 
 
-def test_jobs_are_found_by_their_ids_whoever_owns_them(
-    run: tuple[Path, Study], stubs: Stubs
-) -> None:
+def test_jobs_are_found_by_their_ids_whoever_owns_them(run: Run, stubs: Stubs) -> None:
     """Also those of an older launch: a look at the newest alone said that nothing runs."""
     path, study = run
     stubs.add("squeue", "echo '1_1|RUNNING|None|ann'")
@@ -459,7 +448,7 @@ def test_a_launch_that_was_not_submitted_is_told(tmp_path: Path, stubs: Stubs) -
     assert f"Launch 0001 was not submitted: {study.layout.launches / '0001' / 'submit.sh'}" in text
 
 
-def test_cancel_marks_first_and_asks_once(run: tuple[Path, Study], stubs: Stubs) -> None:
+def test_cancel_marks_first_and_asks_once(run: Run, stubs: Stubs) -> None:
     path, study = run
     (folder,) = study.layout.launches.iterdir()
     stubs.add("squeue", "echo '1_0|RUNNING|None|me'; echo '2|PENDING|Dependency|me'")
@@ -472,7 +461,7 @@ def test_cancel_marks_first_and_asks_once(run: tuple[Path, Study], stubs: Stubs)
     assert call("cancel", path)[0] == TRY_AGAIN
 
 
-def test_a_relaunch_plans_what_is_missing_alone(run: tuple[Path, Study]) -> None:
+def test_a_relaunch_plans_what_is_missing_alone(run: Run) -> None:
     path, study = run
     make(study, [0, 2])
     assert call("launch", path, "--shard-tokens", 150)[0] == DONE

@@ -20,6 +20,18 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAECAAAAACWpiEsAAAAEElEQVR4nGM8wQABTAw4GQAcDADQ5bJf7gAAAABJRU5ErkJggg=="
 )
 
+
+def dapo_record(prompt: str, answer: str, index: str) -> dict[str, Any]:
+    return {
+        "data_source": "math_dapo",
+        "prompt": prompt,
+        "solution": answer,
+        "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": index},
+    }
+
+
 LCB_BASE: dict[str, Any] = {
     "question_title": "Find the Peaks",
     "question_content": "You are given {peaks}.",
@@ -169,22 +181,8 @@ SHAPES: dict[str, tuple[Records, list[str]]] = {
     ),
     "dapo-math": (
         [
-            {
-                "data_source": "math_dapo",
-                "prompt": "How many primes are below 10?",
-                "solution": "4",
-                "ability": "MATH",
-                "reward_model": {"ground_truth": "4", "style": "rule-lighteval/MATH_v2"},
-                "extra_info": {"index": "b8a1c2d0"},
-            },
-            {
-                "data_source": "math_dapo",
-                "prompt": "Find $n$.",
-                "solution": "34",
-                "ability": "MATH",
-                "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"},
-                "extra_info": {"index": "b8a1c2d1"},
-            },
+            dapo_record("How many primes are below 10?", "4", "b8a1c2d0"),
+            dapo_record("Find $n$.", "34", "b8a1c2d1"),
         ],
         ["4", "34"],
     ),

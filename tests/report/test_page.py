@@ -257,34 +257,32 @@ def test_long_evidence_has_a_page_of_its_own(
     assert not (tmp_path / EVIDENCE_PAGE).exists()
 
 
-def test_answers_worked_out_ahead_are_the_same(
-    run: Path, html: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large report has them from a second process; a small one is made large here."""
+@pytest.fixture
+def large(run: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """A report so large that it has its answers from a second process, as far as it is told."""
     monkeypatch.setattr(second, "_LEAST", 1)
-    report = gather(run)
+    return gather(run)
+
+
+def test_answers_worked_out_ahead_are_the_same(run: Path, html: str, large: Report) -> None:
     with second.second_process(run) as pool:
-        ahead.work_ahead(report, pool)
-    assert "answer" in vars(report.final[0])
-    assert page(report) == html
+        ahead.work_ahead(large, pool)
+    assert "answer" in vars(large.final[0])
+    assert page(large) == html
     # Also where many comparisons share the error, so that little is certain.
-    shared = tuple(replace(pair, comparisons=10**6) for pair in report.final)
+    shared = tuple(replace(pair, comparisons=10**6) for pair in large.final)
     with second.second_process(run) as pool:
-        ahead.work_ahead(replace(report, final=shared), pool)
+        ahead.work_ahead(replace(large, final=shared), pool)
     for pair in shared:
         assert repr(vars(pair)["answer"]) == repr(replace(pair).answer)
 
 
-def test_a_second_process_that_dies_changes_nothing(
-    run: Path, html: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(second, "_LEAST", 1)
-    report = gather(run)
+def test_a_second_process_that_dies_changes_nothing(run: Path, html: str, large: Report) -> None:
     with second.second_process(run) as pool:
         assert pool is not None
         pool.submit(os._exit, 1)
-        ahead.work_ahead(report, pool)
-        assert page(report) == html
+        ahead.work_ahead(large, pool)
+        assert page(large) == html
 
 
 def test_a_table_of_a_study_takes_the_place_of_one_of_the_same_name(

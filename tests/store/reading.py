@@ -26,26 +26,20 @@ class Scan:
 
     Attributes
     ----------
-    asked, there, failed
-        Which samples the grid asks for, which exist, and which of those are but a row that says
-        they failed.
-    tokens, measured
-        Response tokens of the samples of a problem, and of how many.
+    missing, there, failed
+        Which samples of the grid do not exist, which do, and which of those are but a row that
+        says they failed.
+    mean_tokens
+        Response tokens of the samples of a problem.
     stale
         Samples of another request than the grid's.
     """
 
-    asked: NDArray[np.bool_]
+    missing: NDArray[np.bool_]
     there: NDArray[np.bool_]
     failed: NDArray[np.bool_]
-    tokens: NDArray[np.float64]
-    measured: NDArray[np.float64]
+    mean_tokens: NDArray[np.float64]
     stale: int
-
-    @property
-    def missing(self) -> NDArray[np.bool_]:
-        """Samples that are asked for and not there, not even as a failure."""
-        return self.asked & ~self.there
 
 
 def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = False) -> Scan:
@@ -76,8 +70,10 @@ def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = 
         failed[i, problem, sample] = True
         tokens[i], measured[i] = held.tokens, held.measured
         stale += held.stale
-    wanted = np.arange(grid.n) < counts[..., None]
-    return Scan(wanted, present, failed, tokens, measured, stale)
+    missing = (np.arange(grid.n) < counts[..., None]) & ~present
+    with np.errstate(invalid="ignore"):
+        mean_tokens = tokens / measured
+    return Scan(missing, present, failed, mean_tokens, stale)
 
 
 class Read(NamedTuple):

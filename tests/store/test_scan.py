@@ -88,9 +88,8 @@ def test_the_mean_length_does_not_depend_on_copies(layout: Layout) -> None:
     for attempt in ("one", "two"):
         made.journal(layout, wanted, attempt)
         seal.seal(layout, ARM, SET, grid(1), "none")
-        found = reading.scan(layout, ARM, SET, grid(1))
-        mean = found.tokens / found.measured
-        assert mean.tolist() == [[sum(s.n_tokens for s in wanted) / N]]
+        mean_tokens = reading.scan(layout, ARM, SET, grid(1)).mean_tokens
+        assert mean_tokens.tolist() == [[sum(s.n_tokens for s in wanted) / N]]
 
 
 def test_failures_are_known_from_a_part_as_well(layout: Layout) -> None:
@@ -111,7 +110,7 @@ def test_what_an_older_request_or_a_larger_n_left_is_counted_and_not_done(layout
 
 def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
     asked = grid(2).grown(made.cells([1], 2, (40,)))
-    assert reading.scan(layout, ARM, SET, asked).asked.tolist() == [
+    assert reading.scan(layout, ARM, SET, asked).missing.tolist() == [
         [[True] * 4, [True] * 4],
         [[False] * 4, [True, True, False, False]],
     ]

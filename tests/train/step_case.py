@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
@@ -53,27 +53,14 @@ def learner(
     zero_stage: int,
     micro_tokens: int,
     aggregation: str = "token",
-    recompute: bool = False,
-    dtype: Literal["float32", "bfloat16"] = "float32",
     ratio: str = "token",
-    kl_loss: float = 0.0,
-    entropy_bonus: float = 0.0,
-    cap: float = 0.0,
+    sampler_cap: float = 0.0,
+    **changes: Any,
 ) -> Learner:
     settings = Settings(
-        steps=1,
-        prompts_per_step=2,
-        samples_per_prompt=5,
-        learning_rate=1e-2,
-        sampler_cap=cap,
-        kl_loss=kl_loss,
-        entropy_bonus=entropy_bonus,
-        zero_stage=zero_stage,
-        micro_tokens=micro_tokens,
-        recompute=recompute,
-        dtype=dtype,
-        max_tokens=64,
-    )
+        steps=1, prompts_per_step=2, samples_per_prompt=5, learning_rate=1e-2, max_tokens=64,
+        zero_stage=zero_stage, micro_tokens=micro_tokens, sampler_cap=sampler_cap, **changes,
+    )  # fmt: skip
     return Learner(model, settings, make_algorithm("grpo", aggregation=aggregation, ratio=ratio))
 
 
