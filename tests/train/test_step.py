@@ -54,7 +54,14 @@ def test_nor_do_ratios_of_responses_beside_terms_of_tokens(
     steps = []
     for budget in (1, 100, 100_000):
         trained = learner(
-            model, 0, budget, aggregation, ratio=ratio, kl_loss=0.1, entropy_bonus=0.01, cap=1.5
+            model,
+            0,
+            budget,
+            aggregation,
+            ratio=ratio,
+            kl_loss=0.1,
+            entropy_bonus=0.01,
+            sampler_cap=1.5,
         )
         norm = trained.update(given, 1)["actor/grad_norm"]
         steps.append((norm, gradient(trained)))
