@@ -6,7 +6,6 @@ magnitude above the gates is refused (:class:`Undecided`) instead of computed.
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -209,74 +208,6 @@ def numeric(node: Node, point: Point | None = None) -> complex:
 def constant(node: Node) -> Any:
     """100-digit value of a tree without symbols."""
     return _Numeric(_HIGH, {}).value(node)
-
-
-# --- floats, which tell most differing answers apart -----------------------------------------
-
-_CANCELS: Final = 1e-4  # a sum this small beside its terms has lost four digits
-_STEEP: Final = 60.0  # largest exponent, by which a power multiplies the error of its base
-
-
-def far_apart(a: Node, b: Node, point: Point) -> bool:
-    """Whether two trees surely differ at a point, by more than floats could be wrong."""
-    floats = _Rough(point)
-    try:
-        left, right = floats.value(a), floats.value(b)
-        return bool(abs(left - right) > 1e-6 * max(abs(left), abs(right)))
-    except (_Unsure, OverflowError, ZeroDivisionError):
-        return False
-
-
-class _Unsure(Exception):  # noqa: N818 - an outcome, not a fault
-    """Floats may be far off."""
-
-
-class _Rough:
-    """Evaluation of sums, products, quotients, powers and roots in floats."""
-
-    def __init__(self, point: Point) -> None:
-        self.point = point
-
-    def value(self, node: Node) -> Any:
-        op = node.op
-        if op == "num":
-            return _quotient(node.value)
-        if op == "mul":
-            return self.value(node.args[0]) * self.value(node.args[1])
-        if op == "add":
-            terms = [self.value(arg) for arg in node.args]
-            total = sum(terms)
-            if abs(total) < _CANCELS * max(map(abs, terms)):
-                raise _Unsure
-            return total
-        if op == "sym":
-            return _quotient(self.point[str(node.value)])
-        if op == "neg":
-            return -self.value(node.args[0])
-        if op == "div":
-            return self.value(node.args[0]) / self.value(node.args[1])
-        if op == "pow":
-            return self.power(node.args[0], self.value(node.args[1]))
-        if op == "root":
-            return self.power(node.args[1], 1 / self.value(node.args[0]))
-        if op == "const" and node.value in _CONSTANTS:
-            return _CONSTANTS[str(node.value)]
-        raise _Unsure
-
-    def power(self, base: Node, exponent: Any) -> float:
-        value = self.value(base)
-        if isinstance(value, complex) or isinstance(exponent, complex):
-            raise _Unsure
-        if value <= 0 or abs(exponent) > _STEEP:
-            raise _Unsure
-        return float(value**exponent)
-
-
-def _quotient(value: Any) -> float:
-    return float(value.numerator / value.denominator)
-
-
-_CONSTANTS: Final = {"pi": math.pi, "e": math.e, "i": 1j}
 
 
 # --- agreement -----------------------------------------------------------------------------------
