@@ -12,7 +12,7 @@ from rlbhpc.verify.answer.compare_scalar import (
 )
 from rlbhpc.verify.answer.exact import Undecided, rational
 from rlbhpc.verify.answer.identity import same
-from rlbhpc.verify.answer.intervals import order_key, region_parts
+from rlbhpc.verify.answer.intervals import high_end, low_end, order_key, region_parts
 from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.numeric import numeric
 from rlbhpc.verify.answer.tree import Node, num, rename, symbols
@@ -69,10 +69,10 @@ def _joined(parts: list[Interval | Quantity]) -> list[Interval | Quantity]:
         pieces = sorted(map(_as_interval, parts), key=lambda piece: order_key(piece.low))
         joined = [pieces[0]]
         for piece in pieces[1:]:
-            if not _touch(joined[-1], piece):
+            if low_end(piece) > high_end(joined[-1]):
                 joined.append(piece)
-                continue
-            joined[-1] = _hull(joined[-1], piece)
+            else:
+                joined[-1] = _hull(joined[-1], piece)
     except Unreadable:
         return parts
     return [
@@ -89,22 +89,10 @@ def _as_interval(part: Interval | Quantity) -> Interval:
     return Interval(part.tree, part.tree, True, True)
 
 
-def _touch(left: Interval, right: Interval) -> bool:
-    if left.high is None or right.low is None:
-        return True
-    above, below = order_key(left.high), order_key(right.low)
-    if above != below:
-        return below < above
-    return left.high_closed or right.low_closed
-
-
 def _hull(left: Interval, right: Interval) -> Interval:
-    infinite = float("inf")
-    closed = left.low_closed
-    if order_key(left.low) == order_key(right.low):
-        closed = closed or right.low_closed
-    ends = [(order_key(part.high, infinite), part.high_closed) for part in (left, right)]
-    higher = left if ends[0] >= ends[1] else right
+    """Return the interval from where the left one begins to where the later one ends."""
+    closed = left.low_closed or low_end(right) < low_end(left)
+    higher = max(left, right, key=high_end)
     return Interval(left.low, higher.high, closed, higher.high_closed, left.name or right.name)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import Final, TypeAlias
+from typing import Final
 
 from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.numerals import Unreadable
@@ -92,27 +92,26 @@ def meet(a: Interval | Region, b: Interval | Region) -> Value:
         ]
         parts = [part for part in common if isinstance(part, Interval) and not is_empty(part)]
         return Region(tuple(replace(part, name="") for part in parts), a.name)
-    low, low_closed = _tighter((a.low, a.low_closed), (b.low, b.low_closed), largest=True)
-    high, high_closed = _tighter((a.high, a.high_closed), (b.high, b.high_closed), largest=False)
-    return Interval(low, high, low_closed, high_closed, a.name)
+    bounded_below = [part for part in (a, b) if part.low is not None]
+    bounded_above = [part for part in (a, b) if part.high is not None]
+    lower = max(bounded_below, key=low_end) if bounded_below[1:] else (bounded_below or [a])[0]
+    upper = min(bounded_above, key=high_end) if bounded_above[1:] else (bounded_above or [a])[0]
+    return Interval(lower.low, upper.high, lower.low_closed, upper.high_closed, a.name)
 
 
 def is_empty(bounds: Interval) -> bool:
     """Whether no number lies between two ends."""
-    low, high = order_key(bounds.low), order_key(bounds.high, float("inf"))
-    return low > high or (low == high and not (bounds.low_closed and bounds.high_closed))
+    return low_end(bounds) >= high_end(bounds)
 
 
-End: TypeAlias = tuple[Node | None, bool]
+def low_end(bounds: Interval) -> tuple[float, bool]:
+    """Return where an interval begins, in the order of all ends: at a closed end before an open."""
+    return order_key(bounds.low), not bounds.low_closed
 
 
-def _tighter(a: End, b: End, largest: bool) -> End:
-    if a[0] is None or b[0] is None:
-        return b if a[0] is None else a
-    left, right = order_key(a[0]), order_key(b[0])
-    if left == right:
-        return a[0], a[1] and b[1]
-    return a if (left > right) == largest else b
+def high_end(bounds: Interval) -> tuple[float, bool]:
+    """Return where an interval ends, in the order of all ends: at an open end before a closed."""
+    return order_key(bounds.high, float("inf")), bounds.high_closed
 
 
 def order_key(node: Node | None, missing: float = float("-inf")) -> float:

@@ -185,8 +185,6 @@ def _reconsidered(rest: str, box: str) -> str | None:
     if len(rest) > _MOST:
         return None
     named = _named(rest.lstrip("$"), box)  # of the box's formula
-    if _ADMITS.search(named) is None:
-        return None
     sentences = [s for s in _SENTENCES.split(named) if any(map(str.isalnum, s))]
     remarks = [_REMARKS.search(s) is not None for s in sentences]
     admitted = [

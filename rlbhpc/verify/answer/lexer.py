@@ -223,8 +223,6 @@ def _word(piece: str, prose: bool, out: list[Token]) -> None:
         out.append(_PLAIN[piece])
     elif piece.lower() in ("percent", "percentage", "pct"):
         out.append(("o", "%"))
-    elif len(piece) == 1:
-        out.append(("s", piece))
     elif len(piece) >= 4 or piece in _SHORT_WORDS or _starts_sentence(piece):
         out.append(("w", piece))
     else:

@@ -166,9 +166,6 @@ class _Reader:
     # --- one value -------------------------------------------------------------------------------
 
     def _single(self, tokens: Tokens) -> Value:
-        plain = plain_quantity(tokens)
-        if plain is not None:
-            return _expand(plain)
         pieces, _ = cut(tokens, ("o", "cup"))
         if len(pieces) > 1:
             return union([self.read(piece) for piece in pieces])

@@ -74,8 +74,6 @@ def read_words(tokens: Sequence[Token]) -> Value | None:
     if sum(kind == "w" for kind, _ in tokens) * 2 < len(tokens) and len(tokens) > 2:
         return None
     words = [text for kind, text in tokens if kind in ("w", "s", "f")]
-    if not words:
-        return None
     if len(words) == 1 and len(words[0]) == 1 and words[0].isupper():
         return Choice(words[0])
     plain = [word.lower() for word in words]
