@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import BadParameter, UsageError
 from click.testing import CliRunner, Result
 
 from rlbhpc.cli.main import cli, main
@@ -61,6 +62,24 @@ def test_a_verifier_that_is_not_there_is_refused_before_its_job(
     name = next(iter(load_study(study_file).problem_sets))
     with pytest.raises(UserError, match=rf"{name}\.verifier: found 'mth'; .*did you mean math\?"):
         run(verb, str(study_file), "--set", f"problem_sets.{name}.verifier=mth")
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "error", "message"),
+    [
+        ("sample", ["--arm", "rll"], BadParameter, "'rll' is none of base, "),
+        ("score", ["--score", "x"], BadParameter, "--score: 'x' is none of "),
+        ("match-entropy", ["--match", "x"], BadParameter, "--match: 'x' is none of "),
+        ("train", ["x"], UserError, "model 'x' is none of base, "),
+    ],
+)
+def test_a_name_that_a_study_has_not_is_told(
+    study_file: Path, verb: str, words: list[str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        CliRunner().invoke(
+            cli, [verb, str(study_file), *words], standalone_mode=False, catch_exceptions=False
+        )
 
 
 @pytest.mark.parametrize("rows", ["-1", "0", "1.5", "many", "true"])
@@ -167,6 +186,12 @@ def test_init_shows_its_menu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert purpose in text
     assert json.loads(run("init", "--json").output) == menu()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pair_of_models_goes_without_a_template() -> None:
+    for words in (["--base", "a"], ["countdown", "--base", "a", "--trained", "b"], ["--on", "x"]):
+        with pytest.raises(UsageError, match="--base and --trained go together, without a TEMPL"):
+            CliRunner().invoke(cli, ["init", *words], standalone_mode=False, catch_exceptions=False)
 
 
 def test_init_names_the_nearest_template(capsys: pytest.CaptureFixture[str]) -> None:

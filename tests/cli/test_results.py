@@ -24,10 +24,46 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.inspect_log import InspectLog
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.layout import Layout
+from tests.cli.test_store_verbs import printed
 from tests.store.made import journal, sample, samples
 
 EVIL = "\x1b[31mred\x1b]0;title\x07 \x9b2J ‮txet\u2028\r\x00 fine\n\ttab é 漢 🙂"
 REFUSED_FILES = Path(__file__).with_name("refused_files.yaml")
+
+
+PROBLEMS = """\
+Problems (4)
+arm   step  problem  n  right
+base     0  math/0   1      1
+base     0  math/1   3      1
+base     5  math/0   3      0
+base     5  math/1   3      2
+"""
+SAMPLES = """\
+Samples (4)
+arm   step  problem  sample  verdict  finish       n tokens  seed
+base     5  math/1        0  error    eos               147  1286441953961739630
+base     5  math/1        1  right    length             58  5636208263378595217
+base     5  math/1        2  timeout  length            184  6159258295023352434
+base     5  math/1        3  right    stop_string       176  7164065352660030850
+"""
+RESPONSE = """\
+problem:      math/1
+sample:       1
+arm:          base
+step:         5
+verdict:      right
+answer:       0
+finish:       length
+n tokens:     58
+mean logprob: -3.328125
+mean entropy: 0.0546875
+seed:         5636208263378595217
+fingerprint:  7
+origin:       journals/base/math/first.journal
+Problem 1, try 1.
+The answer is 0.
+"""
 
 
 def call(*args: object) -> Result:
@@ -60,7 +96,7 @@ def test_a_table_that_nobody_reads_is_no_error_text(run: Path, output: str, code
 def test_text_of_models_cannot_act_on_the_terminal() -> None:
     shown = visible(EVIL)
     assert shown == ("␛[31mred␛]0;title␇ <U+009B>2J <U+202E>txet<U+2028>␍␀ fine\n\ttab é 漢 🙂")
-    assert visible("a\nb", lines=False) == "a␊b"
+    assert visible("a\nb \x1f\x7f\x80", lines=False) == "a␊b ␟␡<U+0080>"
 
 
 def test_show_a_response(run: Path) -> None:
@@ -115,7 +151,16 @@ def test_show_says_what_there_is(run: Path, options: str, message: str) -> None:
 
 
 def test_show_says_that_a_sample_is_not_there(run: Path) -> None:
-    assert call("show", run, "--problem", 1, "--sample", 99).exit_code == 4
+    result = call("show", run, "--problem", 1, "--sample", 99)
+    assert (result.exit_code, result.output) == (4, "No such sample.\n")
+
+
+def test_show_prints_tables_and_all_that_is_stored_of_a_response(tmp_path: Path) -> None:
+    journal(Layout(tmp_path), samples(range(2), 4, (0, 5)), "first")
+    assert printed(call("show", tmp_path)) == PROBLEMS
+    of_one = ("show", tmp_path, "--problem", 1, "--step", 5)
+    assert printed(call(*of_one)) == SAMPLES
+    assert printed(call(*of_one, "--sample", 1)) == RESPONSE
 
 
 def test_compact_twice(run: Path) -> None:
@@ -153,8 +198,10 @@ def test_export_to_every_format_and_back(run: Path, tmp_path: Path) -> None:
 
     other = tmp_path / "other"
     args = ["import", other, tmp_path / "out.csv", "--arm", "base", "--set", "math"]
-    assert call(*args).exit_code == 0
-    assert call(*args).exit_code == 4
+    taken = call(*args)
+    assert (taken.exit_code, taken.output) == (0, "base/math: counts of 8 problems.\n")
+    taken = call(*args)
+    assert (taken.exit_code, taken.output) == (4, "base/math: 8 known already.\n")
     again = json.loads(call("show", other, "--json").output)
     assert {(r["step"], r["problem"]): (r["n"], r["right"]) for r in again} == {
         (r["step"], r["problem"]): (r["n"], r["c"]) for r in counts

@@ -28,11 +28,21 @@ def call(*words: object) -> tuple[int, Result]:
     return result.return_value, result
 
 
+def printed(result: Result) -> str:
+    """Standard output without the padding and the empty lines of tables."""
+    return "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines() if line.strip())
+
+
 def test_seal_then_gc(layout: Layout) -> None:
     grid(2).save(layout.grid(ARM, SET))
     made.journal(layout, [right(0, i) for i in range(4)], "one")
     code, result = call("seal", layout.root)
     assert code == INCOMPLETE
+    assert printed(result) == (
+        "Ranges of problems\n"
+        "arm   problem_set  new_parts  sealed  open  damaged_samples\n"
+        "base  math                 0       0     1                0\n"
+    )
     made.journal(layout, [right(1, i) for i in range(4)], "two")
     code, result = call("seal", layout.root, "--json")
     assert code == DONE

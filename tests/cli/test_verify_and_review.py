@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click import UsageError
 
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
-from tests.cli.test_store_verbs import call
+from tests.cli.test_store_verbs import call, printed
 from tests.responses import sums_study, write_responses
 from tests.verify.test_chain_judge import Server
 from tests.verify.test_chain_judge import server as server
@@ -28,6 +29,44 @@ problem_sets:
 arms:
   base: {model: base, prompt: qwen-boxed, temperature: 1, max_tokens: 64, n: 40}
 storage: {tokens: all}
+"""
+
+
+COMPARED = """\
+base/gsm8k: verdicts, math and math-paper
+math   math-paper  samples
+wrong  right             3
+wrong  no_answer        96
+right  right            21
+base/gsm8k: pass@k
+ k      math  math-paper
+ 1     0.175         0.2
+ 2  0.268803    0.309829
+ 4  0.348995    0.416632
+ 8  0.399454     0.52104
+16  0.466667    0.682051
+32       0.6    0.921368
+base/gsm8k: answers on which they differ
+problem                 answer  math                  math-paper              samples
+gsm8k/510724caa138ce0d  400     wrong (box/rational)  right (box/gold · 100)        1
+gsm8k/df629bcf472f1700  600     wrong (box/rational)  right (box/gold · 100)        1
+gsm8k/e10b92f95f2d16ee  500     wrong (box/rational)  right (box/gold · 100)        1
+"""
+READ = """\
+base/gsm8k, step 0: chains
+problem                  n  right  read  valid  unclear
+gsm8k/510724caa138ce0d  40      1     1      0        0
+Agreement of readers
+readers   both  same  kappa
+A B, a-b     1     0    0.0
+pass@k of these problems
+ k  right answers  valid chains
+ 1          0.025           0.0
+ 2           0.05           0.0
+ 4            0.1           0.0
+ 8            0.2           0.0
+16            0.4           0.0
+32            0.8           0.0
 """
 
 
@@ -61,7 +100,17 @@ def test_the_thin_list_is_judged_on_a_second_path(study: Study) -> None:
     (row,) = json.loads(result.stdout)
     assert (row["right"], row["n"], row["gold"], row["second"]) == (1, N, "4", "agrees")
     code, result = call("verify", study.layout.root)
-    assert "1 such answers; the second path disagrees with 0 of them." in result.stdout
+    assert printed(result) == (
+        "Accepted answers to problems solved at most 2 times\n"
+        "arm   step  problem                 right   n  gold  answer  rule  second  why\n"
+        "base     0  gsm8k/510724caa138ce0d      1  40  4     4       text  agrees  math-verify: "
+        "symbolic\n"
+        "1 such answers; the second path disagrees with 0 of them.\n"
+        "Read them: rlbhpc show RUN --problem … --sample …, or rlbhpc review RUN.\n"
+    )
+    code, result = call("verify", study.layout.root, "--at-most", N // 2)
+    assert "2 such answers" not in result.stdout, "twenty right answers are twenty to read"
+    assert f"{1 + N // 2} such answers" in result.stdout
 
 
 def test_a_second_look_has_the_time_that_the_study_gives(tmp_path: Path) -> None:
@@ -102,6 +151,14 @@ def test_two_graders_side_by_side(study: Study) -> None:
     moved = [one["right_after"] - one["right_before"] for one in found["problems"]]
     assert moved == [1, 1, 1]
     assert all(row["after"].startswith("right") for row in found["answers"])
+    assert found["verdicts"] == [
+        {"before": "wrong", "after": "right", "samples": 3},
+        {"before": "wrong", "after": "no_answer", "samples": 96},
+        {"before": "right", "after": "right", "samples": 21},
+    ]
+    assert printed(call("verify", study.layout.root, "--compare", "math", "math-paper")[1]) == (
+        COMPARED
+    )
     first = found["pass_at_k"][0]
     assert first["before"] == pytest.approx((1 + N // 2) / (3 * N), abs=1e-6)
     assert first["after"] == pytest.approx((1 + N // 2 + 3) / (3 * N), abs=1e-6)
@@ -180,6 +237,20 @@ def test_an_interrupted_one_goes_on_and_a_whole_one_is_never_touched(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ([], "give the folder RUN, or --benchmark"),
+        (["RUN", "--into", "NEW"], "--into and --grader go with --again"),
+        (["RUN", "--grader", "math"], "--into and --grader go with --again"),
+        (["RUN", "--again", "--compare", "math", "code"], "either --again or --compare"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        call("verify", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         (["--arm", "bsae"], "no samples of arm 'bsae'; there are base"),
         (["--again", "--into", "RUN"], "holds something already"),
         (["--again", "--into", "OTHER"], "holds something already"),
@@ -230,7 +301,14 @@ def test_a_served_model_judges_beside_the_readers(study: Study, server: Server) 
 
 def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path) -> None:
     root = study.layout.root
-    assert call("review", root, "--results")[0] == NOTHING_TO_DO
+    code, result = call("review", root, "--results")
+    assert code == NOTHING_TO_DO
+    assert result.stdout == "No sheet was made yet; leave --results out to make them.\n"
+    code, result = call("review", root, "--rate", 0.001)
+    assert code == NOTHING_TO_DO
+    assert "No problem is solved by more than none and at most 0% of samples." in result.stdout
+    with pytest.raises(UsageError, match="--key-env goes with --judge"):
+        call("review", root, "--key-env", "KEY")
     code, result = call("review", root, "--json")
     assert code == DONE
     (sheet,) = json.loads(result.stdout)
@@ -250,6 +328,7 @@ def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path)
         (found,) = json.loads(call("review", root, "--results", "--json")[1].stdout)
         assert found["problems"][0]["valid"] == (word == "valid")
     assert found["agreement"][0]["same"] == 0
+    assert printed(call("review", root, "--results")[1]) == READ
     assert found["pass_at_k"][0] == {"k": 1, "right": 1 / N, "valid": 0.0}
     given.write_text(given.read_text().replace(facts["id"], "0" * 16))
     with pytest.raises(UserError, match="made on sheet"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click import UsageError
 from click.testing import CliRunner, Result
 
 from rlbhpc.cli.main import cli
@@ -24,6 +25,8 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt, read_attempts
 from rlbhpc.sweep.plan import Plan
+from rlbhpc.sweep.remember import remember
+from tests.cli.test_store_verbs import printed
 from tests.launch.made import TRAINED, Stubs, cluster_of, study_in
 from tests.sweep.conftest import keys_of
 from tests.sweep.test_plan import row, store
@@ -55,6 +58,25 @@ def run(tmp_path: Path, stubs: Stubs) -> Run:
     code, _ = call("launch", path, "--submit", "--shard-tokens", 150)
     assert code == DONE
     return path, load_study(path)
+
+
+STATUS = """\
+Samples
+arm   problem_set  step  requested  present  missing  solved
+base  countdown       0         48       16       32       0
+Shards of launch 0001
+state    shards  which
+done          1  0
+running       1  1
+waiting       2  2-3
+Queue: 2 pending (Resources), 1 running
+"""
+COST = """\
+At 10 tokens/s and 5 s to load (as given):
+  0.02 hours of a device, 26% of them loading; 39 s on 2 workers
+  about 25 files, 0 MB, 3 sbatch calls
+  a preemption without warning loses about 1,536 tokens
+"""
 
 
 def call(*words: object) -> tuple[int, Result]:
@@ -101,6 +123,7 @@ def test_shards_by_state_follow_data_first_and_slurm_second(run: Run, stubs: Stu
     assert shards_of(found) == {"done": [0], "running": [1], "waiting": [2, 3]}
     assert found["queue"] == {"pending (Resources)": 2, "running": 1}
     (samples,) = found["samples"]
+    assert printed(call("status", path)[1]) == STATUS
     done = plan_of(study).shards[0].samples
     assert (samples["present"], samples["requested"]) == (done, 48)
 
@@ -443,7 +466,17 @@ def test_jobs_are_found_by_their_ids_whoever_owns_them(run: Run, stubs: Stubs) -
 
 def test_a_launch_that_was_not_submitted_is_told(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s")
-    call("launch", path)
+    folder = study.layout.launches / "0001"
+    remember(study)
+    assert "Nothing was launched." in call("status", path)[1].stdout
+    # What is no option of this verb is one of sbatch.
+    text = call("launch", path, "-p", "gpu", "--constraint=a100")[1].stdout
+    assert text == (
+        "48 samples to make, about 576 response tokens, 1 shards\n"
+        f"3 scripts for cluster generic in {folder}\n"
+        f"To submit them: {folder / 'submit.sh'}\n"
+    )
+    assert "#SBATCH --constraint=a100\n" in (folder / "sample.sbatch").read_text()
     text = call("status", path)[1].stdout
     assert f"Launch 0001 was not submitted: {study.layout.launches / '0001' / 'submit.sh'}" in text
 
@@ -453,7 +486,9 @@ def test_cancel_marks_first_and_asks_once(run: Run, stubs: Stubs) -> None:
     (folder,) = study.layout.launches.iterdir()
     stubs.add("squeue", "echo '1_0|RUNNING|None|me'; echo '2|PENDING|Dependency|me'")
     stubs.add("scancel", f"[ -e '{folder}/cancelled' ] || exit 1")
-    assert call("cancel", path)[0] == DONE
+    code, result = call("cancel", path)
+    assert code == DONE
+    assert result.stdout == "2 jobs cancelled; `rlbhpc launch` goes on from here.\n"
     assert stubs.calls("scancel") == [["1", "2"]]
     stubs.add("squeue")
     assert call("cancel", path)[0] == NOTHING_TO_DO
@@ -565,13 +600,25 @@ def test_doctor_without_slurm_says_where_to_run_it(
 def test_what_a_plan_costs_is_shown_with_a_rate(tmp_path: Path, stubs: Stubs) -> None:
     path, _ = study_in(tmp_path / "s")
     code, result = call("plan", path)
-    assert "No rate was measured yet" in result.stdout
+    assert printed(result) == (
+        "Samples\n"
+        "arm   problem_set  step  requested  present  missing  stale\n"
+        "base  countdown       0         48        0       48      0\n"
+        "48 samples to make, about 576 response tokens, 1 shards\n"
+        "No rate was measured yet: give --tokens-per-second to see what that costs.\n"
+    )
+    for more, source in (((), 60), (("--startup", 5), 5)):
+        text = call("plan", path, "--tokens-per-second", 10, *more, "--json")[1].stdout
+        assert json.loads(text)["rates"] == {"tokens": 10, "start": source, "source": "as given"}
+    with pytest.raises(UsageError, match="--budget goes with --until"):
+        call("plan", path, "--budget", 9)
     words = ("--tokens-per-second", 10, "--startup", 5, "--width", 2, "--shard-tokens", 150)
     code, result = call("plan", path, *words, "--preemptions", 24, "--json")
     found = json.loads(result.stdout)
     assert code == DONE
     assert found["prediction"]["wall_seconds"] == pytest.approx(2 * (5 + 144 / 10))
     assert len(found["by_shards"]) > 3
+    assert printed(call("plan", path, *words)[1]).partition("shards\n")[2] == COST
     assert call("plan", path, *words, "--preemptions", 24)[0] == DONE
     cluster_of(tmp_path, sample={"time": "0"})  # Slurm's word for no limit
     words = (*words, "--cluster", tmp_path / "site.yaml", "--preemptions", 24)
