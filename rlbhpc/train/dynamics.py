@@ -124,11 +124,20 @@ class Logs:
             }
             self._files["rollouts"].append(step, row)
 
-    def sampled(self, step: int, rollouts: Sequence[Rollout], learnt: Mapping[int, float]) -> None:
-        """Keep what was sampled; ``learnt`` has the advantage of a response by its identity."""
+    def sampled(
+        self,
+        step: int,
+        rollouts: Sequence[Rollout],
+        chosen: Sequence[Rollout],
+        advantages: Sequence[float],
+    ) -> None:
+        """Keep what was sampled, with the rewards and advantages of what was learnt from."""
+        pairs = zip(chosen, advantages, strict=True)
+        learnt = {id(r.response): (r.reward, advantage) for r, advantage in pairs}
         seen: Counter[str] = Counter()
         for rollout in rollouts:
             verdict = rollout.verdict
+            reward, advantage = learnt.get(id(rollout.response), (rollout.reward, math.nan))
             self._rows.append({
                 "train_step": step,
                 "problem": rollout.problem,
@@ -139,8 +148,8 @@ class Logs:
                 "n_tokens": len(rollout.response.token_ids),
                 "logprob_sum": float(rollout.sampler_logprobs.sum(dtype="float64")),
                 "entropy_sum": rollout.entropy_sum,
-                "reward": rollout.reward,
-                "advantage": learnt.get(id(rollout.response), float("nan")),
+                "reward": reward,
+                "advantage": advantage,
             })  # fmt: skip
             seen[rollout.problem] += 1
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.engines.tokens import Tokens
@@ -365,7 +366,4 @@ SUMS = (
 
 def padded(rows: Sequence[NDArray[np.float32]]) -> Tensor:
     """Arrays of several lengths as one (B, T) tensor, 0 where there is no token."""
-    out = torch.zeros(len(rows), max(map(len, rows)))
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = torch.from_numpy(np.asarray(row, np.float32))
-    return out
+    return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)

@@ -11,12 +11,13 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.hf.sight import Sight
@@ -26,11 +27,11 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, Store
+from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Store
 from rlbhpc.train.dynamics import Clock, Logs
-from rlbhpc.train.learner import Learner, Scorer, Update, padded
+from rlbhpc.train.learner import Learner, Scorer, Update
 from rlbhpc.train.losses import explained_variance
-from rlbhpc.train.rollout import Judge, Prompt, Rollout, batch_of, blank_of, collect
+from rlbhpc.train.rollout import Judge, Prompt, batch_of, blank_of, collect
 from rlbhpc.train.settings import Settings
 
 
@@ -110,9 +111,10 @@ def train(
             engine.rest()
             step += 1
             clock.lap("gen")
-            learnt, advantages = _learn(run, learner, rollouts, step)
-            metrics = collected.metrics | learnt
             batch = batch_of(rollouts, run.settings.max_tokens, scorer)
+            truncated = torch.tensor([r.truncated for r in rollouts])
+            learnt, advantages = _learn(run, learner, batch, truncated, step)
+            metrics = collected.metrics | learnt
             run.algorithm.after_step(step, batch, store)
             if learner.reference is not None and run.algorithm.renews_reference(step):
                 learner.renew_reference()
@@ -121,7 +123,7 @@ def train(
             clock.lap("sync")
             if logs is not None:
                 logs.results(step, metrics, rollouts)
-                logs.sampled(step, collected.rewarded, advantages)
+                logs.sampled(step, collected.sampled, rollouts, advantages)
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
                 _save(learner, run, logs, step, cursor, store)
@@ -176,16 +178,15 @@ def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
 
 
 def _learn(
-    run: Run, learner: Learner, rollouts: Sequence[Rollout], step: int
-) -> tuple[dict[str, float], dict[int, float]]:
+    run: Run, learner: Learner, batch: Batch, truncated: Tensor, step: int
+) -> tuple[dict[str, float], list[float]]:
     """Advantages, then one optimiser step per mini-batch and epoch.
 
-    Gives the step's metrics, and the mean advantage of each response by its identity.
+    Gives the step's metrics, and the mean advantage of each response.
     """
-    s, algorithm = run.settings, run.algorithm
-    responses = [r.response for r in rollouts]
-    size = min(s.responses_per_update, len(rollouts))
-    on_policy = size == len(rollouts) and s.epochs == 1
+    s, algorithm, responses = run.settings, run.algorithm, batch.responses
+    size = min(s.responses_per_update, len(responses))
+    on_policy = size == len(responses) and s.epochs == 1
     old = None if on_policy else learner.logprobs(learner.policy, responses)
     reference = None
     if learner.reference is not None:
@@ -195,21 +196,13 @@ def _learn(
     if algorithm.kl_beta and reference is not None:
         now = old if old is not None else learner.logprobs(learner.policy, responses)
         kl = now - reference
-    signals = Signals(
-        rewards=torch.tensor([r.reward for r in rollouts], dtype=torch.float64),
-        groups=torch.tensor([r.group for r in rollouts]),
-        lengths=torch.tensor([len(r.token_ids) for r in responses]),
-        greedy=torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64),
-        values=values,
-        kl=kl,
-        parts=torch.tensor([r.part for r in rollouts]),
-    )
+    signals = replace(batch, values=values, kl=kl)
     returns = algorithm.returns(signals)
     whole = Update(
         responses=responses,
         advantages=algorithm.advantages(signals).float(),
-        sampler=padded([r.sampler_logprobs for r in rollouts]),
-        kept=torch.tensor([not (s.mask_truncated and r.truncated) for r in rollouts]),
+        sampler=batch.sampler,
+        kept=~truncated if s.mask_truncated else torch.ones_like(truncated),
         old=old,
         reference=reference if s.kl_loss else None,
         values=values,
@@ -217,7 +210,7 @@ def _learn(
     )
     metrics: dict[str, list[float]] = {}
     for _ in range(s.epochs):
-        for start in range(0, len(rollouts), size):
+        for start in range(0, len(responses), size):
             for name, value in learner.update(whole.rows(slice(start, start + size)), step).items():
                 metrics.setdefault(name, []).append(value)
     if whole.values is not None and whole.returns is not None:
@@ -226,5 +219,4 @@ def _learn(
         if not math.isnan(share):
             metrics["critic/vf_explained_var"] = [share]
     means = (whole.advantages.double().sum(1) / signals.lengths.clamp(min=1)).tolist()
-    advantages = {id(response): mean for response, mean in zip(responses, means, strict=True)}
-    return {name: sum(values) / len(values) for name, values in metrics.items()}, advantages
+    return {name: sum(values) / len(values) for name, values in metrics.items()}, means

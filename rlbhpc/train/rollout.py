@@ -93,12 +93,6 @@ class Collected:
     cursor: int
     metrics: dict[str, float]
 
-    @property
-    def rewarded(self) -> list[Rollout]:
-        """All that was sampled, with the algorithm's rewards where it was chosen."""
-        chosen = {id(rollout.response): rollout for rollout in self.chosen}
-        return [chosen.get(id(rollout.response), rollout) for rollout in self.sampled]
-
 
 def collect(
     run: Run, engine: Engine, scorer: Scorer, step: int, cursor: int, store: Store, drain: Drain
@@ -159,6 +153,8 @@ def batch_of(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Ba
         problems=[r.problem for r in rollouts],
         golds=[r.gold for r in rollouts],
         texts=[r.text for r in rollouts],
+        greedy=torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64),
+        parts=torch.tensor([r.part for r in rollouts]),
         responses=[r.response for r in rollouts],
         sampler=padded([r.sampler_logprobs for r in rollouts]),
         scorer=scorer,
@@ -179,9 +175,8 @@ def blank_of(run: Run, scorer: Scorer) -> Batch:
 
 def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:
     """Responses to learn from, with the algorithm's rewards; what has no reward is left out."""
-    selected = run.algorithm.select(batch, store) & ~batch.rewards.isnan()
-    greedy = torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64)
-    selected &= ~greedy.isnan()
+    assert batch.greedy is not None
+    selected = run.algorithm.select(batch, store) & ~batch.rewards.isnan() & ~batch.greedy.isnan()
     chosen = []
     for rollout, reward, keep in zip(
         rollouts, batch.rewards.tolist(), selected.tolist(), strict=True

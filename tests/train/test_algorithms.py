@@ -294,7 +294,9 @@ def test_overlong_shaping(
 
 
 def test_dapo_keeps_mixed_groups_only() -> None:
-    batch = Batch(REWARDS, REWARDS == 1, [""] * 12, GROUPS, torch.ones(12), max_tokens=8)
+    batch = Batch(
+        REWARDS, GROUPS, torch.ones(12), correct=REWARDS == 1, answers=[""] * 12, max_tokens=8
+    )
     assert DAPO().select(batch, {}).tolist() == [True] * 4 + [False] * 4 + [True] * 4
 
 
@@ -302,7 +304,7 @@ def votes(answers: list[str], size: int, gold: str = "") -> Batch:
     count = len(answers)
     correct = torch.tensor([answer == gold != "" for answer in answers])
     groups, zeros = torch.arange(count) // size, torch.zeros(count, dtype=torch.float64)
-    return Batch(zeros, correct, answers, groups, torch.ones(count), max_tokens=8)
+    return Batch(zeros, groups, torch.ones(count), correct=correct, answers=answers, max_tokens=8)
 
 
 @pytest.mark.parametrize(

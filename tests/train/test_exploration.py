@@ -162,7 +162,8 @@ def batch(rewards: list[float], size: int, sampler: list[float]) -> Batch:
     count = len(rewards)
     values = torch.tensor(rewards).double()
     return Batch(
-        values, values > 0, [""] * count, torch.arange(count) // size, torch.ones(count), 8,
+        values, torch.arange(count) // size, torch.ones(count),
+        correct=values > 0, answers=[""] * count, max_tokens=8,
         sampler=torch.tensor(sampler)[:, None],
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,9 +49,10 @@ def batch(texts: list[str], scorer: Letters, gold: str = "7", size: int = 2) -> 
     count = len(texts)
     responses = [Response((1, 2), np.array(scorer.encode(text), np.int32)) for text in texts]
     return Batch(
-        torch.zeros(count), torch.tensor(["7" in text for text in texts]), [""] * count,
-        torch.arange(count) // size, torch.ones(count), 50, ["p/1"] * count, [gold] * count,
-        texts, responses, torch.zeros(count, 1), scorer,
+        torch.zeros(count), torch.arange(count) // size, torch.ones(count),
+        correct=torch.tensor(["7" in text for text in texts]), answers=[""] * count, max_tokens=50,
+        problems=["p/1"] * count, golds=[gold] * count, texts=texts, responses=responses,
+        sampler=torch.zeros(count, 1), scorer=scorer,
     )  # fmt: skip
 
 
@@ -119,7 +121,7 @@ def test_groups_are_filtered_by_a_moving_threshold() -> None:
     def step(number: int, spreads: tuple[float, float]) -> list[bool]:
         given = batch([""] * 4, Letters([], []))
         rewards = torch.tensor([0.0, spreads[0], 0.0, spreads[1]]).double() * math.sqrt(2)
-        given = Batch(rewards, given.correct, given.answers, given.groups, given.lengths, 50)
+        given = replace(given, rewards=rewards)
         kept: list[bool] = rlpr.select(given, store).tolist()
         rlpr.after_step(number, given, store)
         return kept

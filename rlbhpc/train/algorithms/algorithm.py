@@ -35,41 +35,6 @@ Store = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What was sampled and judged, before anything of it is learnt: B responses, group by group.
-
-    All per-response arrays have shape (B,). ``rewards`` are the recipe's, NaN where a response
-    could not be scored; ``correct`` is the verifier's word by the gold answer; ``answers`` are
-    canonical, empty where there is none; ``groups`` and ``lengths`` are as in :class:`Signals`.
-    ``responses`` are its tokens, ``sampler`` the sampler's log-probs of them, shape (B, T).
-    ``scorer`` is the policy, to be asked for log-probs of anything.
-    """
-
-    rewards: Tensor
-    correct: Tensor
-    answers: Sequence[str]
-    groups: Tensor
-    lengths: Tensor
-    max_tokens: int
-    problems: Sequence[str] = ()
-    golds: Sequence[str] = ()
-    texts: Sequence[str] = ()
-    responses: Sequence[Response] = ()
-    sampler: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
-    scorer: Scorer | None = None
-
-    @property
-    def scored(self) -> Tensor:
-        """Which responses could be scored, shape (B,)."""
-        return ~self.rewards.isnan()
-
-    def logprobs(self) -> Tensor:
-        """The policy's log-probs of the response tokens, shape (B, T): one forward pass."""
-        assert self.scorer is not None
-        return self.scorer.logprobs(self.responses)
-
-
-@dataclass(frozen=True)
 class Signals:
     """Everything about one batch of B responses that an advantage may depend on.
 
@@ -97,6 +62,37 @@ class Signals:
         """
         width = int(self.lengths.max()) if len(self.lengths) else 0
         return torch.arange(width, device=self.lengths.device) < self.lengths[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Signals):
+    """What was sampled and judged, before anything of it is learnt: B responses, group by group.
+
+    ``rewards`` are the recipe's, NaN where a response could not be scored; ``correct`` is the
+    verifier's word by the gold answer, shape (B,); ``answers`` are canonical, empty where there is
+    none. ``responses`` are its tokens, ``sampler`` the sampler's log-probs of them, shape (B, T).
+    ``scorer`` is the policy, to be asked for log-probs of anything.
+    """
+
+    correct: Tensor
+    answers: Sequence[str]
+    max_tokens: int
+    problems: Sequence[str] = ()
+    golds: Sequence[str] = ()
+    texts: Sequence[str] = ()
+    responses: Sequence[Response] = ()
+    sampler: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    scorer: Scorer | None = None
+
+    @property
+    def scored(self) -> Tensor:
+        """Which responses could be scored, shape (B,)."""
+        return ~self.rewards.isnan()
+
+    def logprobs(self) -> Tensor:
+        """The policy's log-probs of the response tokens, shape (B, T): one forward pass."""
+        assert self.scorer is not None
+        return self.scorer.logprobs(self.responses)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -62,7 +62,7 @@ class ReinforcePPBaseline(ReinforcePP):
         """Whitened centred reward."""
         centred = signals.rewards - group_mean(signals.rewards, signals.groups)
         if self.kl_beta:
-            penalised = Signals(centred, signals.groups, signals.lengths, kl=signals.kl)
+            penalised = replace(signals, rewards=centred)
             tokens = reward_to_go(token_rewards(penalised, self.kl_beta), self.gamma)
         else:
             tokens = spread(centred, signals)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, where, zeros_like
@@ -47,5 +47,5 @@ class RLOO(Algorithm):
         baselined = factor * (scores - group_mean(scores, signals.groups))
         if before or not self.kl_beta:
             return spread(baselined, signals)
-        penalised = Signals(baselined, signals.groups, signals.lengths, kl=signals.kl)
+        penalised = replace(signals, rewards=baselined)
         return reward_to_go(token_rewards(penalised, self.kl_beta)) * signals.mask
