@@ -1,0 +1,112 @@
+"""What other tools get of a run, whole: a run of a study, and one of imported results."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import h5netcdf
+import pytest
+
+from rlbhpc.errors import UserError
+from rlbhpc.exchange.exports import export
+from rlbhpc.store.sample import Sample
+from rlbhpc.store.writer import JournalWriter
+from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import load_study
+from rlbhpc.sweep.remember import remember
+from rlbhpc.verify.verdict import Status
+from tests.study.folder import write_folder
+
+EXPECTED = Path(__file__).with_name("exported.txt")
+STUDY = """\
+name: small
+seed: 7
+models:
+MODELSproblem_sets:
+  math-train: {set: math500, path: math500.jsonl, subset: "train[3]"}
+  math500: {path: math500.jsonl, subset: "holdout[3]"}
+prompts:
+  few: {template: completion, shots: {from: math-train, n: 2}}
+sampling: {prompt: qwen-boxed, temperature: 0.6, max_tokens: 64, n: 6}
+arms:
+  base: {model: base, problem_sets: [math500]}
+  few: {model: base, prompt: few, problem_sets: [math500]}
+  line: {model: line, steps: [200], problem_sets: [math500]}
+engine: {name: hf}
+"""
+VERDICTS = (Status.RIGHT, Status.WRONG, Status.NO_ANSWER, Status.FAILED, Status.ERROR, Status.RIGHT)
+# What differs from run to run, or with the processor in its last digits.
+VARYING = {
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "UUID",
+    r"\b1[0-9]{9}\b": "TIME",
+    r"(\.[0-9]{6})[0-9]+": r"\1",
+    r"\b[0-9a-f]{16,64}\b": "DIGEST",
+    r'("version|"rlbhpc|"math500)": "[0-9].*"': r'\1": "VERSION"',
+}
+
+
+def steady(text: str) -> str:
+    for pattern, word in VARYING.items():
+        text = re.sub(pattern, word, text)
+    return text
+
+
+def contents(path: Path) -> str:
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    texts = (f"--- {file.relative_to(path.parent)}\n{file.read_text()}\n" for file in files)
+    return "".join(sorted(map(steady, texts)))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """Arms of a study with and without worked examples, and one at a step of its training."""
+    file = write_folder(tmp_path / "study")
+    monkeypatch.chdir(tmp_path / "study")
+    models = file.read_text().partition("models:\n")[2].partition("  rl:\n")[0]
+    file.write_text(STUDY.replace("MODELS", models))
+    study = load_study(file)
+    remember(study)
+    for arm, step in (("base", 0), ("few", 0), ("line", 200)):
+        block = study.block(arm, "math500", step)
+        with JournalWriter(study.layout.journals(arm, "math500"), "attempt") as writer:
+            cells = zip(block.problems, block.fingerprints, strict=True)
+            for number, (problem, fingerprint) in enumerate(cells):
+                for index, verdict in enumerate(VERDICTS[number:]):
+                    key = SampleKey(arm, step, problem, index)
+                    seed = sample_seed(study.seed, key)
+                    answer = "" if verdict is Status.NO_ANSWER else "2"
+                    sample = Sample(key, int(fingerprint), seed, verdict, 0, 3, -1.5, 2.5, answer)
+                    writer.append(replace(sample, text=f"So {answer}.", rule="box"))
+    return study.layout
+
+
+def test_exports_of_a_study(run: Layout, tmp_path: Path) -> None:
+    texts = []
+    for ending in (".csv", ".json", ".lm-eval", ".eee"):
+        path = tmp_path / f"out{ending}"
+        texts.append(f"=== {ending}: {export(run, path)}\n{contents(path)}")
+    assert "".join(texts) == EXPECTED.read_text()
+
+
+def test_netcdf_is_packed(run: Layout, tmp_path: Path) -> None:
+    assert export(run, tmp_path / "out.nc") == "3 groups"
+    with h5netcdf.File(tmp_path / "out.nc") as file:
+        verdict = file["base/math500/verdict"]
+        assert (verdict.compression, verdict.compression_opts) == ("gzip", 1)
+        assert verdict.shuffle
+
+
+def test_an_export_that_cannot_be_written_says_why(run: Layout, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"out\.xlsx: no format for this ending; there are .*eval$"):
+        export(run, tmp_path / "out.xlsx")
+    (tmp_path / "out.eee").mkdir()
+    with pytest.raises(UserError, match=r"out\.eee exists; remove it, or choose another name"):
+        export(run, tmp_path / "out.eee")
+    with pytest.raises(UserError, match="no such folder; make it first"):
+        export(run, tmp_path / "absent/out.csv")
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(UserError, match=r"out\.csv"):
+        export(run, tmp_path / "out.csv")
