@@ -311,6 +311,7 @@ def test_import_inspect_logs(tmp_path: Path, kind: str) -> None:
     assert cube.verdict.sel(problem="gsm8k/b/2").values.ravel().tolist() == [2, -1, -1]
     assert cube.rlb.texts("gsm8k/1", 1, 0).item() == "five"
     assert cube.finish.sel(problem="gsm8k/1").values.ravel().tolist() == [1, 1, -1]
+    assert '"4"' in cube.vocabulary.sel(problem="gsm8k/1").item()
     assert cube.n_tokens.sel(problem="gsm8k/1").values.ravel().tolist() == [11, 11, -1]
 
 
@@ -353,7 +354,7 @@ def recompressed(path: Path) -> bytes:
             central += (
                 b"PK\x01\x02\x14\x00" + common + bytes(12) + len(out).to_bytes(4, "little") + name
             )
-            out += b"PK\x03\x04" + common + b"\x00\x00" + name + data
+            out += b"PK\x03\x04" + common + b"\x04\x00" + name + b"\xff\xff\x00\x00" + data
             count += 1
     end = b"PK\x05\x06" + bytes(4) + count.to_bytes(2, "little") * 2
     end += len(central).to_bytes(4, "little") + len(out).to_bytes(4, "little") + bytes(2)

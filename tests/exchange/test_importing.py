@@ -109,8 +109,9 @@ def test_verl_writes_some_reference_answers_as_numbers(tmp_path: Path, gold: flo
 def test_verl_prefers_accuracy_to_a_shaped_score(tmp_path: Path) -> None:
     path = lines(tmp_path / "1.jsonl", [verl_row("a", -0.4, acc=True, pred="34")])
     take_in(tmp_path / "run", path)
-    [[[verdict]]] = cube_of(tmp_path / "run").verdict.values
-    assert verdict == RIGHT
+    cube = cube_of(tmp_path / "run")
+    assert cube.verdict.values.ravel().tolist() == [RIGHT]
+    assert '"34"' in cube.vocabulary.item()
     with pytest.raises(UserError, match=r"1\.jsonl:1: the score -0.4 is neither right nor wrong"):
         take_in(tmp_path / "other", path, metric="score")
 
@@ -145,6 +146,7 @@ def test_evalplus_counts_as_evalplus_does(tmp_path: Path) -> None:
     cube = cube_of(tmp_path / "plus")
     assert verdicts(cube, "HumanEval/0") == [RIGHT, WRONG, WRONG, TIMEOUT]
     assert verdicts(cube, "HumanEval/1") == [WRONG, TIMEOUT]
+    assert cube.rlb.texts("set/HumanEval/1", 0, 0).item() == "def f(): ..."
     take_in(tmp_path / "base", path, metric="base")
     assert verdicts(cube_of(tmp_path / "base"), "HumanEval/0") == [RIGHT, RIGHT, WRONG, RIGHT]
 
@@ -343,6 +345,26 @@ def test_a_packed_file_is_read_as_what_is_in_it(tmp_path: Path, name: str, text:
             '{"problem": 1, "score": 1, "text": ["x"]}\n',
             "the response is a list; a text",
         ),
+        (
+            "a.jsonl",
+            json.dumps({**limit_row(0, "4", ["4", "5"]), "pred": ["4"]}),
+            "lists of different lengths: code has 2, pred has 1, score has 2, finish_reason has 2",
+        ),
+        (
+            "a.jsonl",
+            json.dumps({**limit_row(0, "4", ["4"]), "pred": "4"}),
+            "a.jsonl:1: pred is a str; a list is needed",
+        ),
+        (
+            "output.jsonl",
+            json.dumps({"generation": "x", "judgement": "It is so."}),
+            "the judgement 'It is so.' says neither Yes nor No",
+        ),
+        (
+            "a.jsonl",
+            '{"problem": 1, "score": 1, "finish": "tired"}',
+            "finish 'tired'; allowed are eos, length",
+        ),
         ("a.csv", "", r"a\.csv: holds nothing"),
         ("a.jsonl", "\n", r"a\.jsonl: holds nothing"),
         ("a.json", '{"results": [1]}', r"with the fields results it is of no format that is known"),
@@ -437,6 +459,13 @@ def test_what_of_a_folder_is_not_read_is_named(tmp_path: Path) -> None:
     assert "Not read" not in CliRunner().invoke(cli, list(map(str, words))).output
     with pytest.raises(UserError, match=r"none of its files .*, and its subfolders gsm8k/ .* name"):
         (folder / "a.jsonl").unlink()
+        take_in(tmp_path / "other", folder)
+    for name in "abcdefg":
+        (folder / name).mkdir()
+    with pytest.raises(UserError, match="subfolders a/, b/, c/, d/, e/, f/, g/, gsm8k/ are not"):
+        take_in(tmp_path / "other", folder)
+    (folder / "h").mkdir()
+    with pytest.raises(UserError, match="g/, gsm8k/ and 1 more are not entered"):
         take_in(tmp_path / "other", folder)
 
 

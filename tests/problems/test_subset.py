@@ -114,6 +114,8 @@ def test_a_list_has_an_id_a_line_whatever_stands_in_it(tmp_path: Path) -> None:
     chosen.write_text("mine/algebra 2\nmine/algebra 7\n")
     with pytest.raises(UserError, match="1 of 2 ids are no problem of the set, such as algebra 7"):
         listed(algebra, chosen)
+    with pytest.raises(UserError, match=r"absent\.txt: .*No such file"):
+        listed(algebra, tmp_path / "absent.txt")
     chosen.write_text("\n")
     with pytest.raises(UserError, match="found no id; needed: one a line"):
         listed(algebra, chosen)
