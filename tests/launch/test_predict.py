@@ -40,6 +40,13 @@ def test_cost_of_a_plan() -> None:
     assert found.loss_tokens == pytest.approx(256 * 360_000 / 64 / 2)
 
 
+def test_what_a_plan_of_many_arrays_costs() -> None:
+    cluster = Cluster(max_array_size=100)
+    prediction = predict(plan_of(1200, 360_000), RATES, cluster, width=4, in_flight=256)
+    assert (prediction.files, prediction.sbatch_calls) == (3630, 17)
+    assert prediction.megabytes == pytest.approx(2601.216)
+
+
 def test_64_shards_stay_within_300_files() -> None:
     assert predict(plan_of(64, 1), RATES, Cluster(), 64, 256).files <= 300
 
@@ -94,6 +101,7 @@ def test_longer_drains_save_what_is_in_flight() -> None:
     site = dataclasses.replace(CALM, preemptions=1.0, limit=14_400, response=300, drain=120)
     sizes, drains = curve(1e9, 200, RATES, site, width=50)
     assert [one.shards for one in sizes] == [25, 50, 100, 200, 400, 800, 1600]
+    assert [outcome.shards for outcome in curve(1e6, 1, RATES, CALM, 1)[0]] == [1, 2, 4, 8]
     by_drain = {drain: one.overhead for drain, one in drains}
     assert by_drain[300.0] < by_drain[0.0]
 
@@ -101,7 +109,7 @@ def test_longer_drains_save_what_is_in_flight() -> None:
 @pytest.mark.parametrize(
     ("span", "expected"),
     [("90", 5_400), ("10:30", 630), ("04:00:00", 14_400), ("1-00:00:00", 86_400),
-     ("2-12", 216_000), ("1-01:30", 91_800)],
+     ("2-12", 216_000), ("1-01:30", 91_800), ("UNLIMITED", math.inf)],
 )  # fmt: skip
 def test_times_of_sbatch(span: str, expected: int) -> None:
     assert seconds(span) == expected

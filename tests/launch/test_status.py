@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch import doctor
+from rlbhpc.launch.api import find
 from rlbhpc.launch.cluster import load_cluster
 from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.store import checked
@@ -200,6 +201,36 @@ def test_failures_are_told_by_cause_with_what_to_do(run: Run, stubs: Stubs) -> N
     assert "--mem" in causes["OUT_OF_MEMORY"]["action"]
     assert "restore" not in str(causes)
     assert any(word.startswith("--starttime=") for word in stubs.calls("sacct")[0])
+
+
+@pytest.mark.parametrize(
+    ("cause", "action"),
+    [
+        ("killed, most likely for its memory", "give jobs more memory (--mem)"),
+        ("could not be started: a module is not there", "check `rlbhpc`, `container` and `setup`"),
+        ("base-0 is not there", "restore the model's folder, then launch again"),
+        ("could not be requeued: 1", "launch again: the site lets jobs neither requeue"),
+        ("warned before it had made anything new", "give more time (-t), a smaller `warning`"),
+        ("died of signal 11", "read"),
+    ],
+)
+def test_each_cause_has_its_own_next_step(run: tuple[Path, Study], cause: str, action: str) -> None:
+    path, study = run
+    folder = study.layout.launches / "0001" / "failures"
+    folder.mkdir()
+    record = {"stalls": 1, "recovered": False, "runs": [{"cause": cause}]}
+    (folder / "1_0.json").write_text(json.dumps(record))
+    text = call("status", path)[1].stdout
+    row = next(line for line in text.splitlines() if line.startswith(cause))
+    assert row.removeprefix(cause).strip().startswith(f"1_0   {action}")
+
+
+def test_a_launch_is_found_by_its_number(run: tuple[Path, Study], stubs: Stubs) -> None:
+    path, _ = run
+    assert call("launch", path)[0] == DONE
+    assert [find(path, number).folder.name for number in (None, 1, 2)] == ["0002", "0001", "0002"]
+    with pytest.raises(UserError, match="there is no launch 3"):
+        find(path, 3)
 
 
 def test_a_failure_that_was_made_good_is_told_no_more(run: Run) -> None:

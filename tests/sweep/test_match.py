@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,32 @@ def test_bisection_finds_any_temperature(true: float, start: float, tolerance: f
     assert abs(found.entropy - found.wanted) <= tolerance
     assert found.entropy == pytest.approx(3 * found.temperature / (1 + found.temperature))
     assert len(found.tried) < 30
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tolerance", "tried"),
+    [
+        (2.0, 0.3, [1.0, 1.5, 2.25]),
+        (2.0, 0.2, [1.0, 1.5, 2.25, 1.875]),
+        (0.5, 0.1, [1.0, 0.6667, 0.4445]),
+        (1.25, 0.25, [1.0]),  # as near as it has to be, above and below
+        (0.75, 0.25, [1.0]),
+        (1.00005, 0.00002, [1.0, 1.5, 1.25, 1.125, 1.0625, 1.0312, 1.0156, 1.0078, 1.0039,
+                            1.0019, 1.001, 1.0005, 1.0002]),
+    ],
+)  # fmt: skip
+def test_the_search_steps_to_the_other_side_and_halves(
+    wanted: float, tolerance: float, tried: list[float]
+) -> None:
+    temperatures: list[float] = []
+
+    def entropy(temperature: float) -> float:
+        temperatures.append(temperature)
+        return temperature
+
+    with suppress(UserError):
+        bisect(entropy, wanted, 1.0, tolerance)
+    assert temperatures == tried
 
 
 def test_an_entropy_out_of_reach_is_said(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from rlbhpc.sweep import plan as plan_module
 from rlbhpc.sweep.load import load_engine
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import recall, remember
 from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
@@ -134,9 +134,19 @@ def test_a_plan_survives_its_file_and_tells_when_it_was_changed(
     plan = plan_of(study, shard_tokens=200)
     path = plan.save(tmp_path / "plans")
     assert Plan.load(path) == plan
-    path.write_text(path.read_text().replace('"step":0', '"step":1', 1))
-    with pytest.raises(UserError, match="make a new one"):
+    text = path.read_text()
+    path.write_text(text.replace('"step":0', '"step":1', 1))
+    with pytest.raises(UserError, match=r"not a plan .ValueError.; make a new one"):
         Plan.load(path)
+    path.write_text(text.replace(plan.study, "0" * len(plan.study), 1))
+    with pytest.raises(UserError, match="the plan's content does not have its name"):
+        Plan.load(path)
+    path.unlink()
+    with pytest.raises(UserError, match="no such plan; make a new one"):
+        Plan.load(path)
+    kept = plan.save(study.layout.plans)
+    with pytest.raises(UserError, match=r"its study is not at .*; make a new plan"):
+        recall(kept)
 
 
 def test_what_is_sampled_without_reasoning_says_so(study: Study, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlbhpc.sweep import progress
-from rlbhpc.sweep.progress import Progress
+from rlbhpc.sweep.progress import Progress, duration
 
 
 def line(monkeypatch: pytest.MonkeyPatch, samples: int, first: float, now: float) -> str:
@@ -39,6 +39,14 @@ def test_a_slow_sweep_tells_after_a_minute_how_long_it_will_take(
 def test_what_is_done_tells_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = line(monkeypatch, 1000, 30, 120)
     assert shown == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problem solved"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(59, "59 s"), (60, "1 min"), (3540, "59 min"), (3600, "1.0 h"), (90_000, "25.0 h")],
+)
+def test_a_span_of_time_has_a_unit_of_its_size(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_samples_that_failed_are_told_with_the_last_cause() -> None:

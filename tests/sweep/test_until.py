@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import rlbhpc
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.report.gather import gather
+from rlbhpc.stats.finding import Finding, Verdict
 from rlbhpc.store import checked
 from rlbhpc.store.compact import compact
 from rlbhpc.study.keys import SampleKey, sample_seed
@@ -25,6 +27,24 @@ from tests.sweep.replay import Replay, look, make_study, swept
 ARMS = "\n  rl: {model: rl}"
 PROBLEMS, N = 64, 16
 LOST = "lost decided"
+
+
+@pytest.mark.parametrize(
+    ("until", "still_open"),
+    [
+        (looks.Until.LOST, [(True, False), (True, False), (False, False), (False, False)]),
+        (looks.Until.GAINED, [(False, True), (False, False), (False, True), (False, False)]),
+        (looks.Until.EITHER, [(True, True), (False, False), (False, False), (False, False)]),
+        (looks.Until.BOTH, [(True, True), (True, False), (False, True), (False, False)]),
+    ],
+)
+def test_what_is_to_be_decided_says_what_is_open(
+    until: looks.Until, still_open: list[tuple[bool, bool]]
+) -> None:
+    undecided = Finding(Verdict.UNDECIDED, 0.1, 0.0, 0.2, 1, 10)
+    decided = replace(undecided, verdict=Verdict.YES)
+    pairs = product((undecided, decided), repeat=2)
+    assert [until.still_open(lost, gained) for lost, gained in pairs] == still_open
 
 
 def every(i: int, period: int) -> bool:
