@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from rlbhpc.errors import UserError
+from rlbhpc.problems import files
 from rlbhpc.problems.files import data_files, read_records
+from rlbhpc.problems.pairs import read_pairs
 from rlbhpc.problems.record import Record
 from rlbhpc.problems.registry import load_set
 from tests.problems import shapes
@@ -51,6 +53,36 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes, complaint: str) ->
         load_set("gsm8k", tmp_path / name)
     assert complaint in str(told.value)
     assert str(tmp_path) in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_folder_of_everything_is_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_ENTRIES", 2)
+    for name in ("a.jsonl", "notes.txt"):
+        (tmp_path / name).write_bytes(LINE)
+    assert data_files(tmp_path) == [tmp_path / "a.jsonl"]
+    (tmp_path / "more.txt").touch()
+    with pytest.raises(UserError, match="more than 2 files and folders in it; give the folder of"):
+        data_files(tmp_path)
+
+
+def test_pairs_have_a_prompt_and_a_response(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"prompt": "1+1", "response": "2"}\n{"prompt": "1+2"}\n')
+    pairs = iter(read_pairs(path))
+    assert next(pairs) == ("1+1", "2")
+    with pytest.raises(UserError, match=r'pairs\.jsonl:2: expected a line like .* \'{"prompt": "1'):
+        next(pairs)
+
+
+def test_a_state_that_datasets_did_not_write_is_told(tmp_path: Path) -> None:
+    shapes.arrow_file([{"question": "q", "answer": "#### 1"}], tmp_path, "data.arrow")
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(
+        UserError, match=r"state\.json: not what `datasets` writes with save_to_dis"
+    ):
+        data_files(tmp_path)
 
 
 def test_nothing_there(tmp_path: Path) -> None:

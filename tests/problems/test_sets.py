@@ -343,3 +343,27 @@ def test_comma_separated_values_are_read(tmp_path: Path) -> None:
     file.write_text(file.read_text() + "only,three,fields\n")
     with pytest.raises(UserError, match="record 3: not as many fields"):
         load("gpqa", file)
+
+
+TURN = {"role": "user", "content": "2 + 2?"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("mmlu-pro", {"answer": "K"}, "answer 'K' is none of"),
+        ("rlpr-train", {"prompt": [TURN, TURN]}, "`prompt` is no conversation with one user's"),
+        ("rlpr-train", {"prompt": "2 + 2?"}, "`prompt` is no conversation with one user's turn"),
+        ("rlpr-train", {"reward_model": {"style": "rule"}}, "`reward_model` has no `ground_truth`"),
+        ("livecodebench", {"contest_date": "soon"}, "contest_date 'soon' is no date"),
+        ("livecodebench", {"metadata": "{"}, "field `metadata` is not a JSON object"),
+        ("livecodebench", {"metadata": "[1]"}, "field `metadata` is not a JSON object"),
+        ("olympiadbench", {"final_answer": [3]}, "field `final_answer` must be a list of strings"),
+    ],
+)
+def test_a_field_of_another_kind_is_told(
+    name: str, change: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    record = {**shapes.plain(SHAPES[name][0], tmp_path)[0], **change}
+    with pytest.raises(UserError, match=f"record 1: {complaint}"):
+        load(name, shapes.jsonl([record], tmp_path))

@@ -37,6 +37,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
     sets: ClassVar[tuple[str, ...]] = ("MATH-500",)
     files: ClassVar[dict[str, bytes]]
     asked: ClassVar[list[str]]
+    #: Of every file, where the hub names one that it does not send.
+    hash: ClassVar[str] = ""
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -45,7 +47,18 @@ class Hub(http.server.BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.asked.append(path)
         if path.startswith("/api/datasets/") and path.split("/")[4] in self.sets:
-            names = [{"rfilename": name, "size": len(self.files[name])} for name in self.files]
+            names = [
+                {
+                    "rfilename": name,
+                    "size": len(body),
+                    "lfs": {
+                        "size": len(body),
+                        "sha256": self.hash or hashlib.sha256(body).hexdigest(),
+                        "pointerSize": 9,
+                    },
+                }
+                for name, body in self.files.items()
+            ]
             self._send(json.dumps({"id": "x", "sha": SHA, "siblings": names}).encode())
         elif path.startswith("/api/models/o/m"):
             names = [{"rfilename": name} for name in ("config.json", "w.safetensors", "big.bin")]
@@ -193,6 +206,11 @@ def test_an_answer_of_the_hub_is_passed_on(hub: tuple[str, type[Hub]], tmp_path:
     endpoint, server = hub
     gone = rlbhpc(endpoint, "aime24", "--to", tmp_path / "data")
     assert gone.returncode == USAGE and "HuggingFaceH4/aime_2024: " in gone.stderr
+    server.hash = "0" * 64
+    damaged = rlbhpc(endpoint, "math500", "--to", tmp_path / "data")
+    assert damaged.returncode == TRY_AGAIN
+    assert "test.jsonl: arrived damaged and was removed; stage again" in damaged.stderr
+    assert not (tmp_path / "data/math500/test.jsonl").exists()
     server.files = {"README.md": b""}
     rearranged = rlbhpc(endpoint, "math500", "--to", tmp_path / "data")
     assert rearranged.returncode == USAGE and "no file like test.jsonl" in rearranged.stderr
