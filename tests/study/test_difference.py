@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.study.difference import Difference, diff
+from rlbhpc.study.difference import Change, Difference, _problem_changes, diff
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 
@@ -126,3 +126,26 @@ def test_a_valid_sample_was_asked_for_in_exactly_this_way(study_file: Path) -> N
                     for problem, found in zip(after.problems, after.fingerprints, strict=True)
                 )
                 assert block.valid == same, change
+
+
+def test_the_lines_and_values_of_a_difference(study_file: Path) -> None:
+    found = compare(study_file, "arms.far=null", "sampling.n=99", "arms.line.steps=[0]")
+    lines = [str(block) for block in found.blocks]
+    assert lines[0] == "base, math500, step 0: all stored samples stay valid"
+    assert lines[2] == "line, math500, step 200: no longer asked for; its samples stay on disk"
+    record = found.as_dict()
+    assert list(record) == ["changes", "stored", "other_verifier"]
+    assert record["stored"][0] == {
+        "arm": "base", "set_name": "math500", "step": 0, "valid": 2, "problems": 2,
+        "because": (), "asked": True,
+    }  # fmt: skip
+    assert record["other_verifier"] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "listed"), [(3, "m/0, m/1, m/2"), (4, "m/0, m/1, m/2 and 1 more")]
+)
+def test_problems_that_came_are_named_up_to_three(count: int, listed: str) -> None:
+    hashes = {f"m/{number}": "x" for number in range(count)}
+    [change] = _problem_changes("m", {}, hashes)
+    assert change == Change("problems added in m", None, listed)
