@@ -190,6 +190,14 @@ def test_retraining_sets_aside_what_is_not_the_studys(study_file: Path) -> None:
     assert set_aside(study, ["rl"]) == [], "the same command again goes on"
     third = edited(study_file, "1e-3", "1e-4")
     assert set_aside(third, ["rl"]) != [folder]
+    for number in (2, 3):
+        for part, place in {
+            "training": third.layout.training("rl"),
+            "checkpoints": third.layout.checkpoints("rl"),
+        }.items():
+            shutil.copytree(folder / part, place)
+        [again] = set_aside(third, ["rl"])
+        assert again == folder.with_name(f"{folder.name}.{number}")
 
 
 def test_a_checkpoint_without_a_record_is_refused_until_it_has_one(study_file: Path) -> None:
