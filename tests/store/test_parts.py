@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import parts, schema, tokens
+from rlbhpc.store import listing, parts, schema, tokens
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.writer import JournalWriter
@@ -213,3 +213,18 @@ def test_token_policies(tables: list[pa.Table]) -> None:
     seeds = pa.array(np.arange(200, 206) - 3, pa.int64())
     lot = table.set_column(table.schema.get_field_index("seed"), "seed", seeds)
     assert _kept(tokens.apply(lot, "sampled", 2000, 2048)) == [False] * 3 + [True] + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("footer", "complaint"),
+    [
+        (b"PAR1 of somebody else", "a Parquet file without a list of samples"),
+        (
+            b'..{"rlbhpc part": {"schema_version": 999}}..',
+            rf"written with schema version 999, this program knows {listing.SCHEMA_VERSION}",
+        ),
+    ],
+)
+def test_a_footer_of_another_program_is_told(footer: bytes, complaint: str) -> None:
+    with pytest.raises(DamagedError, match=complaint):
+        listing.parse(footer)

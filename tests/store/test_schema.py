@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
+from rlbhpc.errors import UserError
 from rlbhpc.store import cube, cube_schema
 from rlbhpc.store.compact import compact
 from rlbhpc.store.cube_schema import answer_id, shown
@@ -137,3 +138,29 @@ def test_what_is_no_cube_at_all(tmp_path: Path) -> None:
     assert "zarr.json" in validate_cube(tmp_path)[0]
     fills = {variable.name: variable.fill for variable in cube_schema.SAMPLE_VARIABLES}
     assert np.isnan(fills["logprob_sum"])
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({}, ""),
+        (
+            {"schema_version": cube_schema.SCHEMA_VERSION + 1},
+            r"written with schema version \d+, th",
+        ),
+        ({"schema": "another"}, "its metadata does not have the checksum"),
+    ],
+)
+def test_a_cube_of_a_later_program_is_refused(
+    tmp_path: Path, change: dict[str, Any], complaint: str
+) -> None:
+    attributes = {"schema": cube_schema.SCHEMA, "schema_version": cube_schema.SCHEMA_VERSION}
+    attributes |= change
+    attributes[cube.CHECKSUM] = cube.metadata_checksum(attributes, {})
+    top = {"attributes": attributes, "consolidated_metadata": {"metadata": {}}}
+    (tmp_path / cube.METADATA).write_text(json.dumps(top))
+    if not complaint:
+        assert cube.read_checked(tmp_path) == (top, {})
+        return
+    with pytest.raises(UserError, match=complaint):
+        cube.read_checked(tmp_path)
