@@ -29,7 +29,7 @@ def select(run: Path, arm: str, problem_set: str, take: str, step: int | None) -
     low, high = _bounds(take)
     tree = open_cube(run)
     path = f"{arm}/{problem_set}"
-    if path not in tree.groups and f"/{path}" not in tree.groups:
+    if f"/{path}" not in tree.groups:
         names = ", ".join(
             sorted(group.strip("/") for group in tree.groups if group.count("/") == 2)
         )
