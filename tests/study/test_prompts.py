@@ -134,10 +134,12 @@ def test_what_cannot_be_made_is_told_in_one_line(chatty: Path, entry: str, words
         ("{% for", "refuses this prompt"),
         ("Hello", "leaves the question out"),
         (None, "it has no chat format"),
+        ([{"name": "tools", "template": CHAT}], "it has no chat format"),
+        ([{"name": "default", "template": "Hello"}], "leaves the question out"),
     ],
 )
 def test_a_chat_format_that_cannot_do_it_is_told(
-    chatty: Path, template: str | None, words: str
+    chatty: Path, template: object, words: str
 ) -> None:
     config = chatty.parent / "models/base/tokenizer_config.json"
     config.write_text(json.dumps({"chat_template": template}))
