@@ -58,7 +58,7 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
         sides, ops = _exact_part(sides, ops)
         if not ops:
             return read(sides[0])
-    if ops == ["mod="] and sides[0][0] in _FUNCTION_NAMES:
+    if ops == ["mod="] and sides[0][:1] in _FUNCTION_NAMES:
         return _equality(sides, read)  # f ≡ 0: the same everywhere
     if set(ops) == {"="} or ops == ["->"]:
         return _equality(sides, read)
@@ -71,7 +71,7 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
     raise Unreadable(f"relation {' '.join(ops)}")
 
 
-_FUNCTION_NAMES: Final = [("s", name) for name in "fgh"]
+_FUNCTION_NAMES: Final = [[("s", name)] for name in "fgh"]
 
 
 def _is_cut_off(exact_side: Tokens, side: Tokens) -> bool:

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from rlbhpc.verify import verify
 from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.answer.glyphs import to_latex
@@ -16,6 +17,7 @@ from rlbhpc.verify.answer.numerals import Unreadable
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.units import read_unit, unit_named
 from rlbhpc.verify.answer.value import Based, Clock, Interval, Items, Opaque, Quantity, Region
+from rlbhpc.verify.verdict import Status
 
 
 def tree(text):
@@ -53,6 +55,11 @@ def test_the_rule_that_found_the_answer_is_recorded(response, text, rule):
 )  # fmt: skip
 def test_canonical_forms(text, form):
     assert canonical(text) == form
+
+
+@pytest.mark.parametrize("text", [r"\equiv", r"\equiv{5}", r"\text{≡ } 5", r"x \≡ y"])
+def test_a_congruence_without_a_left_side_is_wrong_and_no_error(text):
+    assert verify("math", "5", rf"\boxed{{{text}}}").status is Status.WRONG
 
 
 def test_a_word_and_a_symbol_of_one_letter_differ():
