@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE
@@ -42,10 +43,8 @@ _TAIL: Final = 60
     "--share", type=click.FloatRange(min=0, max=1), default=0.01, show_default=True,
     help="List the responses where more than this share is judged otherwise.",
 )  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Processes that judge what takes long.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.judging_workers
+@shared.as_json
 def audit(
     run: Path, compare: tuple[str, ...], responses: int, seed: int, share: float, workers: int,
     as_json: bool,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
@@ -22,7 +23,7 @@ from rlbhpc.sweep.sealing import seal_and_clean
     "--seal", is_flag=True,
     help="First seal journals and remove those that are sealed, as the jobs of a launch do.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     """Bring the cube of the run in the folder RUN up to date with all samples.
 

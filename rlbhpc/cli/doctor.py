@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.status import few
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
@@ -32,7 +33,7 @@ from rlbhpc.study.layout import Layout
     help="Warn one task and cancel another: the one comes back, the other stays away.",
 )
 @click.option("--cluster", metavar="NAME|FILE", help="For --rehearse.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def doctor(
     folder: Path, sbatch: tuple[str, ...], name: str | None, rehearse: bool, cluster: str | None,
     as_json: bool,

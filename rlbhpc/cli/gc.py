@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
@@ -26,7 +27,7 @@ from rlbhpc.study.layout import Layout
     help="Hours without change after which a journal that was never closed has no writer any "
     "more. 0 is safe when no job of the study is running.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def gc(run: Path, idle: float, as_json: bool) -> int:
     """Remove the journals of the run in the folder RUN whose samples are sealed.
 

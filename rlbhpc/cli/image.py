@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE
 from rlbhpc.files import sha256_of
@@ -32,7 +33,7 @@ def build(kind: str, output: Path | None) -> int:
 
 @image.command(epilog="Example: rlbhpc image verify rlbhpc-gpu.sif")
 @click.argument("sif", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def verify(sif: Path, as_json: bool) -> int:
     """Check that rlbhpc starts in the image SIF; show its labels and digest."""
     record = images.verify(sif)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
@@ -26,7 +27,7 @@ from rlbhpc.study.layout import Layout
 @click.option(
     "--judge-again", "judge", metavar="VERIFIER", help="Judge the texts by this verifier."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def import_(
     run: Path,
     files: tuple[Path, ...],

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.cli.table import print_json
@@ -48,7 +49,7 @@ from rlbhpc.launch.send import start_estimates
 )
 @click.option("--submit", is_flag=True, help="Submit what was written; run it, if it is local.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm when each job would start.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def launch(
     study: Path, sbatch: tuple[str, ...], overrides: tuple[str, ...], cluster: str | None,
     submit: bool, test_only: bool, as_json: bool, **more: Any,

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json
-from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
-from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.match import match
 
@@ -21,7 +20,7 @@ from rlbhpc.sweep.match import match
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
 @click.option("--match", "chosen", multiple=True, help="Only this match; may be given again.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def match_entropy(
     study: Path, overrides: tuple[str, ...], chosen: tuple[str, ...], as_json: bool
 ) -> int:
@@ -31,17 +30,13 @@ def match_entropy(
     arm at its own temperature, by bisection on a seeded subset of the problems. What is printed is
     the arm to put into the study in place of the entry; nothing is stored.
     """
-    resolved = load_study(study, overrides)
-    keep(resolved.layout.logs, "match-entropy")
-    names = list(resolved.file.match_entropy)
-    for name in chosen:
-        if name not in names:
-            raise click.BadParameter(f"--match: {name!r} is none of {', '.join(names) or 'none'}")
+    resolved = shared.logged_study(study, overrides, "match-entropy")
+    names = shared.named_entries("--match", chosen, resolved.file.match_entropy)
     if not names:
         click.echo("The study asks for no match.")
         return NOTHING_TO_DO
     results: dict[str, Any] = {}
-    for name in chosen or names:
+    for name in names:
         entry = resolved.file.match_entropy[name]
         matched = match(resolved, name, lambda text: click.echo(text, err=True))
         arm = line(resolved, name, matched.temperature)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
@@ -19,7 +20,7 @@ from rlbhpc.study.layout import Layout
 @click.command(epilog="Example: rlbhpc merge runs/math /media/stick/math")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("other", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def merge(run: Path, other: Path, as_json: bool) -> int:
     """Copy into the run in the folder RUN what the folder OTHER has of the same study.
 

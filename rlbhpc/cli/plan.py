@@ -12,6 +12,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.until import look_rows, print_looks, tell_next
 from rlbhpc.errors import DONE, NOTHING_TO_DO
@@ -75,7 +76,7 @@ _ENOUGH: Final = 8
     "--budget", type=click.IntRange(min=1), metavar="SAMPLES",
     help="With --until: most samples of the whole study.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def plan(
     study: Path, overrides: tuple[str, ...], shard_tokens: int, cluster: str | None,
     width: int | None, tokens_per_second: float | None, startup: float | None,

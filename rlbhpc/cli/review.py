@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_rows, print_table, visible
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
@@ -36,8 +37,8 @@ _PATIENCE: Final = 300.0
     "rlbhpc review runs/math --take judgements.json; rlbhpc review runs/math --results"
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--arm", help="Keep to one arm.")
-@click.option("--step", type=int, help="Keep to one training step; 0 is the base.")
+@shared.one_arm
+@shared.one_step
 @click.option(
     "--rate", type=click.FloatRange(min=0, max=1, min_open=True), default=HIGHEST_RATE,
     show_default=True, help="Read problems that at most this share of the samples solves.",
@@ -54,7 +55,7 @@ _PATIENCE: Final = 300.0
 )  # fmt: skip
 @click.option("--key-env", help="With --judge: environment variable that holds the key.")
 @click.option("--results", is_flag=True, help="Show what the readers said so far.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def review(
     run: Path, arm: str | None, step: int | None, rate: float, chains: int, given: Path | None,
     judge_at: str | None, key_env: str | None, results: bool, as_json: bool,

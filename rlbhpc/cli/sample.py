@@ -6,13 +6,12 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
-from rlbhpc.debug_log import keep
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.lineage import reject_strangers
-from rlbhpc.study.load import load_study
 from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_verifiers
@@ -48,8 +47,7 @@ def sample(
     command again goes on from where it stopped, whatever stopped it. TERM, USR1 and USR2
     ask it to finish what is in flight and stop with exit code 75.
     """
-    resolved = load_study(study, overrides)
-    keep(resolved.layout.logs, "sample")
+    resolved = shared.logged_study(study, overrides, "sample")
     for arm in arms:
         if arm not in resolved.arms:
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")

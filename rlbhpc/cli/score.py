@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_rows
-from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.stats.perplexities import perplexity, spread
 from rlbhpc.store import tables
 from rlbhpc.study.lineage import reject_strangers
-from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.remember import remember
@@ -25,7 +24,7 @@ from rlbhpc.sweep.score import State, score_all, state
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
 @click.option("--score", "chosen", multiple=True, help="Only this score; may be given again.")
 @click.option("--minutes", type=click.FloatRange(min=0), help="Stop by itself after so long.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def score(
     study: Path,
     overrides: tuple[str, ...],
@@ -40,16 +39,12 @@ def score(
     again goes on from where it stopped. Exit code 3 says that samples to be scored do not exist
     yet, or are too long for the model.
     """
-    resolved = load_study(study, overrides)
-    keep(resolved.layout.logs, "score")
-    names = list(resolved.file.scores)
-    for name in chosen:
-        if name not in names:
-            raise click.BadParameter(f"--score: {name!r} is none of {', '.join(names) or 'none'}")
+    resolved = shared.logged_study(study, overrides, "score")
+    names = shared.named_entries("--score", chosen, resolved.file.scores)
     if not names:
         click.echo("The study names no scores.")
         return NOTHING_TO_DO
-    requests = [resolved.file.scores[name] for name in chosen or names]
+    requests = [resolved.file.scores[name] for name in names]
     answering = {resolved.arms[r.responses].model for r in requests if r.responses is not None}
     reject_strangers(resolved, answering | {request.model for request in requests})
     remember(resolved)

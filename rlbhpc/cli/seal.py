@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_rows
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
@@ -26,7 +27,7 @@ from rlbhpc.sweep.sealing import seal_run
 @click.option(
     "--verify", is_flag=True, help="Read everything, also what is sealed; note what is damaged."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> int:
     """Seal the journals of the run in the folder RUN into Parquet parts.
 

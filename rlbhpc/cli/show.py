@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
@@ -21,13 +22,13 @@ from rlbhpc.verify.verdict import Status
     "rlbhpc show runs/math --arm base --thin"
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--arm", help="Keep to one arm.")
-@click.option("--step", type=int, help="Keep to one training step; 0 is the base.")
+@shared.one_arm
+@shared.one_step
 @click.option("--problem", help="Problem id, with or without its set: show its samples.")
 @click.option("--sample", type=click.IntRange(min=0), help="With --problem: show this response.")
 @click.option("--thin", is_flag=True, help="Keep to problems solved at most twice.")
 @click.option("--wrong", is_flag=True, help="Show samples, and of these the ones not right.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def show(
     run: Path,
     arm: str | None,

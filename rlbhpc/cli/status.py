@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.plan import block_row
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE
@@ -28,7 +29,7 @@ MOST_JOBS = 6
     "--watch", type=click.IntRange(min=LEAST_SECONDS), metavar="SECONDS",
     help=f"Look again every so many seconds, at least {LEAST_SECONDS}, until all is there.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.as_json
 def status(run: Path, watch: int | None, as_json: bool) -> int:
     """Show how far RUN, a run's folder or a study file, is.
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
@@ -35,8 +36,8 @@ _ANSWER: Final = 60
     "runs/math-paper; rlbhpc verify runs/math --compare math math-paper"
 )
 @click.argument("run", type=click.Path(path_type=Path), required=False)
-@click.option("--arm", help="Keep to one arm.")
-@click.option("--step", type=int, help="Keep to one training step; 0 is the base.")
+@shared.one_arm
+@shared.one_step
 @click.option("--again", is_flag=True, help="Judge every response with the grader of today.")
 @click.option(
     "--into", type=click.Path(path_type=Path), help="With --again: keep the result as a new run."
@@ -51,10 +52,8 @@ _ANSWER: Final = 60
 @click.option("--at-most", type=click.IntRange(min=1), default=2, show_default=True,
     help="Problems with at most so many right answers are thin.",
 )  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Processes that judge what takes long.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@shared.judging_workers
+@shared.as_json
 def verify(
     run: Path | None, arm: str | None, step: int | None, again: bool, into: Path | None,
     grader: str | None, compare: tuple[str, str] | None, benchmark: bool, at_most: int,
