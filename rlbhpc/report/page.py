@@ -17,7 +17,7 @@ from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidenc
 from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.markup import Cell, Node, document, el, note, table
 from rlbhpc.report.matrix import line, matrix
-from rlbhpc.stats.metrics import Better, metric
+from rlbhpc.stats.metrics import metric
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.attempt import read_attempts
 
@@ -145,7 +145,7 @@ def _metrics(report: Report) -> ET.Element:
     rows: list[list[Cell]] = []
     for name in dict.fromkeys(name for aspect in present for name in aspect.metrics):
         entry = metric(name)
-        better = "–" if entry.better is Better.NEITHER else str(entry.better)
+        better = "–" if entry.better == "neither" else str(entry.better)
         least = "1" if entry.samples_per_k == 0 else "k"
         enough = f"{entry.advised_per_k} k" if entry.advised_per_k > 1 else least
         summary = _MARKS.sub("", entry.summary)

@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from rlbhpc.stats.metrics import METRICS, Better, Metric
+from rlbhpc.stats.metrics import METRICS, Metric
 
-_ARROW = {Better.HIGHER: "higher", Better.LOWER: "lower", Better.NEITHER: "–"}
+_ARROW = {"higher": "higher", "lower": "lower", "neither": "–"}
 
 
 def metrics_page() -> str:

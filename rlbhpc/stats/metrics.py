@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.bayes import bayes_at_n
@@ -34,13 +33,8 @@ from rlbhpc.stats.sharpening import sharpened
 from rlbhpc.stats.support import support_metrics
 from rlbhpc.stats.verifier_floor import verifier_floor
 
-
-class Better(StrEnum):
-    """Which direction of a metric is good."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-    NEITHER = "neither"
+#: Which direction of a metric is good.
+Better = Literal["higher", "lower", "neither"]
 
 
 @dataclass(frozen=True)
@@ -86,131 +80,131 @@ _COUNTS: Final = ("n", "c")
 METRICS: Final = (
     Metric(
         "pass@k", pass_at_k, r"1 - \binom{n-c}{k} \Big/ \binom{n}{k}",
-        Better.HIGHER, 0, 1, _COUNTS, "Chen et al. (2021), arXiv:2107.03374",
+        "higher", 0, 1, _COUNTS, "Chen et al. (2021), arXiv:2107.03374",
         ("coverage@k", "pass_at_k"), samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "difference", difference_curve,
         r"D(k) = \tfrac1P \sum_i (\hat\pi^{\text{trained}}_i(k) - \hat\pi^{\text{base}}_i(k))",
-        Better.NEITHER, -1, 1, _COUNTS, "paired over problems", ("d(k)",),
+        "neither", -1, 1, _COUNTS, "paired over problems", ("d(k)",),
         samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "crossing", crossing, r"\{k : 0 \in D(k) \pm t\,s(k)\}",
-        Better.NEITHER, 1, inf, _COUNTS, "Fieller-like inversion of D(k)", ("k*", "crossover"),
+        "neither", 1, inf, _COUNTS, "Fieller-like inversion of D(k)", ("k*", "crossover"),
         samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "Delta_SE", delta_se, r"\text{pass@}256^{\text{base}} - \text{pass@}1^{\text{trained}}",
-        Better.LOWER, -1, 1, _COUNTS, _STUDY, ("sampling efficiency gap",),
+        "lower", -1, 1, _COUNTS, _STUDY, ("sampling efficiency gap",),
         samples_per_k=1, advised_per_k=4,
     ),
     Metric(
-        "coverage", coverage, r"1\{c_i > 0\}", Better.NEITHER, 0, 1, _COUNTS, _STUDY,
+        "coverage", coverage, r"1\{c_i > 0\}", "neither", 0, 1, _COUNTS, _STUDY,
         ("four-way coverage",),
     ),
     Metric(
         "McNemar p", mcnemar_exact,
         r"\min(1, 2 \Pr[\text{Bin}(b+c, \tfrac12) \le \min(b, c)])",
-        Better.NEITHER, 0, 1, _COUNTS, "McNemar (1947), exact form", ("mcnemar",),
+        "neither", 0, 1, _COUNTS, "McNemar (1947), exact form", ("mcnemar",),
     ),
     Metric(
         "support", support_metrics,
         r"\text{SRR} = \tfrac{P}{P+S},\; \text{NDR} = \tfrac{E}{P+E},\; "
         r"\text{SDS} = \tfrac{2\,\text{SRR}\,\text{NDR}}{\text{SRR}+\text{NDR}},\; "
         r"\text{NSCR} = \tfrac{E-S}{P+E+S}",
-        Better.HIGHER, -1, 1, _COUNTS, _LEASH, ("SRR", "NDR", "SDS", "NSCR"),
+        "higher", -1, 1, _COUNTS, _LEASH, ("SRR", "NDR", "SDS", "NSCR"),
     ),
     Metric(
         "flip probability", flip_probability,
         r"E[(1-p_i)^n \mid c_i] \text{ if } c_i > 0, \text{ else } 1 - E[(1-p_i)^n \mid c_i]",
-        Better.NEITHER, 0, 1, _COUNTS, "posterior under a fitted Beta",
+        "neither", 0, 1, _COUNTS, "posterior under a fitted Beta",
     ),
     Metric(
         "accuracy histogram", accuracy_histogram, r"\{0\}, (0, .1], \dots, (.9, 1), \{1\}",
-        Better.NEITHER, 0, inf, _COUNTS, _STUDY,
+        "neither", 0, inf, _COUNTS, _STUDY,
     ),
     Metric(
-        "avg@k", avg_at_k, r"c / n", Better.HIGHER, 0, 1, _COUNTS, "mean accuracy",
+        "avg@k", avg_at_k, r"c / n", "higher", 0, 1, _COUNTS, "mean accuracy",
         ("pass@1", "accuracy"),
     ),
     Metric(
-        "pass^k", pass_hat_k, r"\binom ck \Big/ \binom nk", Better.HIGHER, 0, 1, _COUNTS,
+        "pass^k", pass_hat_k, r"\binom ck \Big/ \binom nk", "higher", 0, 1, _COUNTS,
         "Yao et al. (2024), arXiv:2406.12045", ("pass_hat_k",), samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "G-Pass@k", g_pass_at_k,
         r"\sum_{j \ge \lceil \tau k \rceil} \binom cj \binom{n-c}{k-j} \Big/ \binom nk",
-        Better.HIGHER, 0, 1, _COUNTS, "Liu et al. (2024), arXiv:2412.13147", ("g_pass_at_k",),
+        "higher", 0, 1, _COUNTS, "Liu et al. (2024), arXiv:2412.13147", ("g_pass_at_k",),
         samples_per_k=1, advised_per_k=3,
     ),
     Metric(
         "mG-Pass@k", mg_pass_at_k,
         r"\tfrac2k \sum_{j > \lceil k/2 \rceil} (j - \lceil k/2 \rceil) \Pr[X=j]",
-        Better.HIGHER, 0, 1, _COUNTS, "Liu et al. (2024), arXiv:2412.13147", (),
+        "higher", 0, 1, _COUNTS, "Liu et al. (2024), arXiv:2412.13147", (),
         samples_per_k=1, advised_per_k=3,
     ),
     Metric(
         "maj@k", maj_at_k_by_votes,
         r"\sum_r \Pr[r \text{ has most of } k \text{ votes}], \text{ ties at random}",
-        Better.HIGHER, 0, 1, ("answer", "verdict"), "Wang et al. (2022), arXiv:2203.11171",
+        "higher", 0, 1, ("answer", "verdict"), "Wang et al. (2022), arXiv:2203.11171",
         ("cons@k", "majority"), samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "Cover@tau", posterior_above, r"\tfrac1P \sum_i \Pr[p_i \ge \tau \mid c_i]",
-        Better.HIGHER, 0, 1, _COUNTS, "Dragoi et al. (2025), arXiv:2510.08325", ("cover",),
+        "higher", 0, 1, _COUNTS, "Dragoi et al. (2025), arXiv:2510.08325", ("cover",),
     ),
     Metric(
         "area", log_area, r"\tfrac{1}{\log K} \int_1^K \text{pass@}k \; d \log k",
-        Better.HIGHER, 0, 1, _COUNTS, "mean of pass@k over log k", ("AUC",), samples_per_k=1,
+        "higher", 0, 1, _COUNTS, "mean of pass@k over log k", ("AUC",), samples_per_k=1,
         advised_per_k=4,
     ),
     Metric(
         "sharpening", sharpened, r"\sum_s p_s^{\alpha-1} r_s \big/ \sum_s p_s^{\alpha-1}",
-        Better.HIGHER, 0, 1, ("verdict", "logprob_sum"),
+        "higher", 0, 1, ("verdict", "logprob_sum"),
         "self-normalised importance sampling; Huang et al. (2024), arXiv:2412.01951",
     ),
     Metric(
         "Bayes@N", bayes_at_n, r"\tfrac1P \sum_i \sum_j \tfrac{\nu_{ij}}{T} w_j",
-        Better.HIGHER, 0, 1, ("verdict",), "Hariri et al. (2026), arXiv:2510.04265",
+        "higher", 0, 1, ("verdict",), "Hariri et al. (2026), arXiv:2510.04265",
     ),
     Metric(
         "CoT-pass@k", cot_pass_at_k, r"1 - \binom{n-c^{\text{valid}}}{k} \Big/ \binom{n}{k}",
-        Better.HIGHER, 0, 1, ("n", "c", "valid"), "Wen et al. (2025), arXiv:2506.14245", (),
+        "higher", 0, 1, ("n", "c", "valid"), "Wen et al. (2025), arXiv:2506.14245", (),
         samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "pass@budget", pass_at_budget, r"\text{pass@}\lfloor B / t_i \rfloor",
-        Better.HIGHER, 0, 1, ("n", "c", "n_tokens"), "token- or cost-matched pass@k",
+        "higher", 0, 1, ("n", "c", "n_tokens"), "token- or cost-matched pass@k",
         ("coverage@cost",), samples_per_k=1, advised_per_k=4,
     ),
     Metric(
-        "detection threshold", detection_threshold, r"1 - .05^{1/n}", Better.LOWER, 0, 1, ("n",),
+        "detection threshold", detection_threshold, r"1 - .05^{1/n}", "lower", 0, 1, ("n",),
         "one-sided exact bound at c = 0",
     ),
     Metric(
-        "verifier floor", verifier_floor, r"1 - (1-f)^k", Better.LOWER, 0, 1, ("audit",),
+        "verifier floor", verifier_floor, r"1 - (1-f)^k", "lower", 0, 1, ("audit",),
         "false positives compound with k",
     ),
     Metric(
         "power-law exponent", fit_power_law, r"-\log \text{pass@}k = A k^{-B}",
-        Better.NEITHER, 0, inf, _COUNTS, "Brown et al. (2024), arXiv:2407.21787",
+        "neither", 0, inf, _COUNTS, "Brown et al. (2024), arXiv:2407.21787",
     ),
     Metric(
         "perplexity", perplexity, r"\exp(-\tfrac1T \sum_t \log P(y_t \mid x, y_{<t}))",
-        Better.NEITHER, 1, inf, ("logprob_sum", "n_tokens"), _STUDY, ("ppl",),
+        "neither", 1, inf, ("logprob_sum", "n_tokens"), _STUDY, ("ppl",),
     ),
     Metric(
-        "token entropy", token_entropy, r"\sum_i S_i \big/ \sum_i T_i", Better.NEITHER, 0, inf,
+        "token entropy", token_entropy, r"\sum_i S_i \big/ \sum_i T_i", "neither", 0, inf,
         ("entropy_sum", "n_tokens"), "full vocabulary, in nats",
     ),
     Metric(
         "answer entropy", answer_entropy,
-        r"-\sum_a \hat p_a \log \hat p_a + \tfrac{K-1}{2n}", Better.NEITHER, 0, inf,
+        r"-\sum_a \hat p_a \log \hat p_a + \tfrac{K-1}{2n}", "neither", 0, inf,
         ("answer",), "Miller (1955); Chao and Shen (2003)",
     ),
     Metric(
-        "effective n", duplicates, r"n^2 \big/ \sum_j m_j^2", Better.HIGHER, 0, inf,
+        "effective n", duplicates, r"n^2 \big/ \sum_j m_j^2", "higher", 0, inf,
         ("token_ids",), "Kish's effective sample size",
     ),
 )  # fmt: skip
