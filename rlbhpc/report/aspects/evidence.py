@@ -71,17 +71,18 @@ class Case:
         return f"case-{self.number}"
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Cases of one side of a comparison, rarest first.
+class _Side(NamedTuple):
+    """The problems that one side of a comparison solves and the other does not, rarest first.
 
-    ``left_out`` counts the problems of that side that are not shown.
+    ``rows`` are their positions among the problems of the solver; ``left_out`` counts those that
+    are not shown.
     """
 
-    of: Comparison
+    pair: Comparison
     solver: Measured
     other: Measured
-    cases: tuple[Case, ...]
+    problems: list[str]
+    rows: list[int]
     left_out: int
 
     @property
@@ -91,18 +92,12 @@ class Evidence:
         return f"{set_name}: solved by {self.solver.label}, never by {self.other.label}"
 
 
-class _Side(NamedTuple):
-    """The problems that one side of a comparison solves and the other does not, rarest first.
+@dataclass(frozen=True)
+class Evidence:
+    """Cases of one side of a comparison, rarest first."""
 
-    ``rows`` are their positions among the problems of the solver.
-    """
-
-    pair: Comparison
-    solver: Measured
-    other: Measured
-    problems: list[str]
-    rows: list[int]
-    left_out: int
+    side: _Side
+    cases: tuple[Case, ...]
 
 
 @once
@@ -129,7 +124,7 @@ def evidence(report: Report) -> list[Evidence]:
             for place, (problem, row) in enumerate(zip(side.problems, side.rows, strict=True), 1)
         )
         if any(case.responses or case.other for case in cases):
-            parts.append(Evidence(side.pair, side.solver, side.other, cases, side.left_out))
+            parts.append(Evidence(side, cases))
             number += len(cases)
     return parts
 
@@ -194,7 +189,7 @@ def case_links(report: Report, pair: Comparison) -> dict[str, str]:
     return {
         case.problem: f"{page}#{case.anchor}"
         for part in evidence(report)
-        if part.of is pair
+        if part.side.pair is pair
         for case in part.cases
     }
 
@@ -228,17 +223,17 @@ def cases(report: Report, parts: list[Evidence]) -> Iterator[Node]:
         ".",
     )
     for part in parts:
-        yield el("h3", part.title)
+        yield el("h3", part.side.title)
         for case in part.cases:
             head = f"{case.problem}: {case.right:,} right of {case.n:,}"
             question = [el("pre", case.question, class_="question")] if case.question else []
-            right = _side(f"{part.solver.label}, right", case.responses)
-            wrong = _side(f"{part.other.label}, wrong", case.other)
+            right = _side(f"{part.side.solver.label}, right", case.responses)
+            wrong = _side(f"{part.side.other.label}, wrong", case.other)
             # The anchor is inside: a browser opens what is around the target of a link.
             both = el("div", right, wrong, class_="pair", id=case.anchor)
             yield el("details", el("summary", head), *question, both)
-        if part.left_out:
-            yield note(f"Not shown: {several(part.left_out, 'problem')}.")
+        if part.side.left_out:
+            yield note(f"Not shown: {several(part.side.left_out, 'problem')}.")
 
 
 def _side(head: str, responses: tuple[Response, ...]) -> ET.Element:

@@ -54,9 +54,9 @@ class _Ballots:
     ids: NDArray[np.int64]
     right: NDArray[np.bool_]
     k: NDArray[np.int64]
-    entropies: NDArray[np.float64]
-    distinct: NDArray[np.int64]
     samples: int
+    # Of each problem the entropy of its answers, and how many differ.
+    spread: tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 @once_each
@@ -69,8 +69,8 @@ def _ballots(report: Report) -> Iterator[_Ballots]:
         k = k[k <= largest]
         ids, right = first_judged(arm, answers, arm.rows, reach)
         voters = slice(max(_VOTERS, int(k[-1])))
-        measures = entropy_by_problem(ids)
-        yield _Ballots(arm, ids[:, voters].copy(), right[:, voters], k, *measures, reach)
+        spread = entropy_by_problem(ids)
+        yield _Ballots(arm, ids[:, voters].copy(), right[:, voters], k, reach, spread)
 
 
 _MAJORITIES: Final = Errand(
@@ -91,8 +91,7 @@ def votes(report: Report) -> Iterator[Votes]:
         majority = report.mean(majorities, problems, "problem bootstrap of votes held")
         any_right = report.mean(counts.pass_at_k(arm.k), problems)
         ones = np.ones(len(problems))
-        entropy = report.ratio(arm.entropies, ones, problems)
-        distinct = report.ratio(arm.distinct, ones, problems)
+        entropy, distinct = (report.ratio(values, ones, problems) for values in arm.spread)
         yield Votes(arm.of, arm.k, majority, any_right, entropy, distinct, arm.samples)
 
 

@@ -78,15 +78,6 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Spot:
-    """A value that shows when a pointer rests on its place."""
-
-    x: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True)
 class End:
     """The name of a curve, at the height where it ends."""
 
@@ -109,14 +100,17 @@ Mark = Stroke | Area | Dots | Label
 
 @dataclass
 class Panel:
-    """Two axes and what is drawn between them; ``height`` in pixels of the page."""
+    """Two axes and what is drawn between them; ``height`` in pixels of the page.
+
+    ``spots`` are values that show when a pointer rests on their places.
+    """
 
     x: Axis
     y: Axis
     title: str = ""
     height: int = 200
     marks: list[Mark] = field(default_factory=list)
-    spots: list[Spot] = field(default_factory=list)
+    spots: list[Label] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
 
     def line(
@@ -171,7 +165,7 @@ class Panel:
         low, high = np.full(2, y[0]), np.full(2, y[1])
         self.marks.append(Area(corners, low, high, colour, 0.75 if filled else 1.0, not filled))
         if text:
-            self.spots.append(Spot(sum(x) / 2, sum(y) / 2, text))
+            self.spots.append(Label(sum(x) / 2, sum(y) / 2, text))
 
     def level(self, y: float, *, dash: str = "", colour: str = INK, width: float = 0.8) -> None:
         """Draw a horizontal line from end to end."""
@@ -212,7 +206,7 @@ class Panel:
         for i in finite[np.unique(chosen)].tolist():
             values = [f"{up} {y[i]:.4g}" if up else "", f"{across} {x[i]:,.5g}" if across else ""]
             text = ", ".join(value for value in values if value)
-            self.spots.append(Spot(float(x[i]), float(y[i]), f"{name}: {text}" if name else text))
+            self.spots.append(Label(float(x[i]), float(y[i]), f"{name}: {text}" if name else text))
 
 
 class Colours:
