@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from rlbhpc.debug_log import keep
-from rlbhpc.study.load import load_study
-from rlbhpc.study.study import Study
+if TYPE_CHECKING:
+    from rlbhpc.study.study import Study
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 one_arm = click.option("--arm", help="Keep to one arm.")
@@ -22,6 +22,9 @@ judging_workers = click.option(
 
 def logged_study(file: Path, overrides: Sequence[str], verb: str) -> Study:
     """Load a study whose run keeps what the verb does in its log."""
+    from rlbhpc.debug_log import keep
+    from rlbhpc.study.load import load_study
+
     study = load_study(file, overrides)
     keep(study.layout.logs, verb)
     return study

@@ -52,7 +52,10 @@ def stored_study(path: Path) -> Study:
 
 def study_of(layout: Layout) -> Study | None:
     """The study of a run as it was last run; None for a run without one."""
-    return stored_study(layout.study) if layout.study.is_file() else None
+    try:
+        return stored_study(layout.study)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
