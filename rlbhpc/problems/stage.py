@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.files import put, sha256_of
+from rlbhpc.files import PARTIAL, put, sha256_of
 from rlbhpc.problems.deferred import slim_lines
 from rlbhpc.problems.files import SLIM
 from rlbhpc.problems.problemset import FileSet, Selection, Source
@@ -233,12 +233,13 @@ def _elsewhere(name: str, to: Path, revision: str | None, error: _UnreachableErr
 
 
 def _hashes(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and hash of every file, but for the manifest and what begins with a dot."""
+    """Size and hash of every file, but for the manifest, half-written ones and hidden ones."""
     files = {}
     for file in sorted(folder.rglob("*")):
         path = file.relative_to(folder)
         hidden = any(part.startswith(".") for part in path.parts)
-        if file.is_file() and not hidden and path.as_posix() != MANIFEST:
+        skipped = hidden or file.suffix == PARTIAL or path.as_posix() == MANIFEST
+        if file.is_file() and not skipped:
             files[path.as_posix()] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
     return files
 

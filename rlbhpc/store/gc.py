@@ -101,6 +101,7 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
         layout.grid(arm, set_name).parent,
         layout.bitmap(arm, set_name).parent,
         layout.attempts,
+        layout.root,
     )
     for folder in folders:
         for name in files.names(folder, files.PARTIAL):

@@ -116,6 +116,8 @@ def test_a_set_is_fetched_once_and_checked_after(
 ) -> None:
     endpoint, server = hub
     to = tmp_path / "data"
+    (to / "math500").mkdir(parents=True)
+    (to / "math500" / "a1b2.partial").write_text("what a killed stage was writing")
     first = rlbhpc(endpoint, "math500", "--to", to, "--json")
     assert first.returncode == 0, first.stderr
     manifest = json.loads(first.stdout)["math500"]

@@ -75,7 +75,7 @@ class VllmEngine:
         self._rows = rows
         self._count = itertools.count()
         self._resting = False
-        _environment(dtype)
+        _environment(str((options or {}).get("dtype", dtype)))
         import torch
         from vllm import EngineArgs
         from vllm.platforms import current_platform

@@ -111,7 +111,7 @@ def low_end(bounds: Interval) -> tuple[float, bool]:
 
 def high_end(bounds: Interval) -> tuple[float, bool]:
     """Return where an interval ends, in the order of all ends: at an open end before a closed."""
-    return order_key(bounds.high, float("inf")), bounds.high_closed
+    return order_key(bounds.high, float("inf")), bounds.high_closed or bounds.high is None
 
 
 def order_key(node: Node | None, missing: float = float("-inf")) -> float:

@@ -11,6 +11,7 @@ CASES = [
     (r"\frac{\sqrt3}{3}", r"\frac{1}{\sqrt{3}} \approx 0.58", True),
     ("(0,2)", r"(0,1)\cup[1,2)", True), ("(0,2)", r"(0,1)\cup(1,2)", False),
     ("(0,2)", r"(0,1)\cup\{1\}\cup(1,2)", True), (r"(-\infty,5)", r"(-\infty,3]\cup(3,5)", True),
+    (r"[2,\infty)", r"[2,\infty)\cup(10^{400},\infty)", True),
     ("[0,3]", r"[0,2]\cup[1,3]", True), ("[0,3]", r"[0,2)\cup(2,3]", False),
     (r"(0,1)\cup(1,2)", "(0,2)", False), (r"[0,1]\cup\{2\}", r"[0,1]\cup\{2\}", True),
     (r"\{1,2\}", r"\text{The set }\{1,2\}", True), (r"\{1,2\}", r"\text{The set }\{1,3\}", False),
