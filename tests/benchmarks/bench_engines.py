@@ -221,7 +221,7 @@ def _bare(model: str, n: int, side: str) -> Callable[[], int]:
     """``bare``, ``bare without log-probs``, or ``bare without seeds``, which has neither."""
     from rlbhpc.engines.vllm.engine import _environment
 
-    _environment()
+    _environment(DTYPE)
     seeded = side != "bare without seeds"
     if not seeded:  # vLLM as it comes: ours takes another of its model runners
         del os.environ["VLLM_USE_V2_MODEL_RUNNER"]

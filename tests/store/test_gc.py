@@ -118,10 +118,11 @@ def test_an_unreadable_journal_is_left_for_people(layout: Layout) -> None:
 
 def test_what_killed_processes_left_goes_when_it_is_old(layout: Layout) -> None:
     part = sealed(layout)
-    left = part.with_name("0123.partial")
-    left.write_bytes(b"half a part")
+    remnants = [part.with_name("0123.partial"), layout.root / "4567.partial"]
+    for remnant in remnants:
+        remnant.write_bytes(b"half a file")
     clean(layout)
-    assert left.exists()
-    assert left in clean(layout, idle_hours=0).removed
-    assert not left.exists()
+    assert all(remnant.exists() for remnant in remnants)
+    assert {*remnants} <= {*clean(layout, idle_hours=0).removed}
+    assert not any(remnant.exists() for remnant in remnants)
     assert part.exists()
