@@ -102,6 +102,10 @@ def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) 
     assert set(rows[0]["train_step"].to_pylist()) == {1, 2, 3, 4}
 
 
+class Killed(BaseException):
+    """A death, which nothing that handles errors meets."""
+
+
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("moment", ["state", "model"])
 def test_a_kill_in_the_last_save_leaves_no_gap_and_no_rubbish(
@@ -119,9 +123,9 @@ def test_a_kill_in_the_last_save_leaves_no_gap_and_no_rubbish(
 
     def kill_at_the_last(descriptor: int) -> None:
         if Path(f"/proc/self/fd/{descriptor}").resolve().is_relative_to(f"{saving}.partial"):
-            raise InterruptedError
+            raise Killed
 
-    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+    with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(os, "fsync", kill_at_the_last)
         ended(run, engine)
     assert not last.folder.exists()
