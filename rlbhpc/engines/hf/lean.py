@@ -80,8 +80,8 @@ class LeanBackend(Backend):
         mask = window.additive(self.dtype).repeat_interleave(self.kv_heads, 0)
         for i, layer in enumerate(self.layers):
             query, key, value = self._heads(hidden, layer, turn)
-            seen = window.write(i, key, value)
-            out = attend(query, *seen, mask, self.scale)
+            visible = window.write(i, key, value)
+            out = attend(query, *visible, mask, self.scale)
             hidden.addmm_(out.view(len(hidden), -1), layer.out.t())
             gate, up = linear(self._normed(hidden, layer.norm_mlp), layer.gate_up).chunk(2, -1)
             hidden.addmm_(silu(gate).mul_(up), layer.down.t())

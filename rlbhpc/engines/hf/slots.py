@@ -97,11 +97,11 @@ class Window(Cache):
         self, layer: int, key: torch.Tensor, value: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store ``[rows, heads, head dim]`` of a layer at the rows' columns; what the rows see."""
-        mine = self.slots.layers[layer]
-        for t, new in zip(mine, (key, value), strict=True):
+        stored = self.slots.layers[layer]
+        for t, new in zip(stored, (key, value), strict=True):
             dim = t.shape[3]
             t.view(-1, dim).index_copy_(0, self._index(t.shape[1]), new.reshape(-1, dim))
-        return mine[0][: self.live, :, : self.width], mine[1][: self.live, :, : self.width]
+        return stored[0][: self.live, :, : self.width], stored[1][: self.live, :, : self.width]
 
     def _index(self, heads: int) -> torch.Tensor:
         """Where each row and head writes, among the slots' columns laid end to end."""
