@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Final, NamedTuple
 
 from rlbhpc import files
@@ -102,10 +103,13 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
         layout.bitmap(arm, set_name).parent,
         layout.attempts,
         layout.root,
+        layout.contents("").parent,
+        *layout.root.glob("training/*/"),
     )
     for folder in folders:
         for name in files.names(folder, files.PARTIAL):
             with suppress(FileNotFoundError):
                 status = (folder / name).stat()
-                if status.st_mtime <= oldest:
+                # Folders in the making, such as a base model's, belong to whoever makes them.
+                if status.st_mtime <= oldest and not S_ISDIR(status.st_mode):
                     yield folder / name, status.st_size

@@ -118,11 +118,15 @@ def test_an_unreadable_journal_is_left_for_people(layout: Layout) -> None:
 
 def test_what_killed_processes_left_goes_when_it_is_old(layout: Layout) -> None:
     part = sealed(layout)
-    remnants = [part.with_name("0123.partial"), layout.root / "4567.partial"]
+    folders = [part.parent, layout.root, layout.root / "contents", layout.training("rl")]
+    remnants = [folder / "0123.partial" for folder in folders]
     for remnant in remnants:
+        remnant.parent.mkdir(parents=True, exist_ok=True)
         remnant.write_bytes(b"half a file")
+    (layout.training("rl") / "base.partial").mkdir()
     clean(layout)
     assert all(remnant.exists() for remnant in remnants)
     assert {*remnants} <= {*clean(layout, idle_hours=0).removed}
     assert not any(remnant.exists() for remnant in remnants)
+    assert (layout.training("rl") / "base.partial").is_dir()
     assert part.exists()
