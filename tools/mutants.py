@@ -1,8 +1,8 @@
 """How many small faults the tests notice: ``python -m tools.mutants --count 100 --seed 0``.
 
 Each mutant is one change of one expression of the package, in a copy of the checkout. The tests
-that name the changed module run against it, then those of its room; a mutant that passes them all
-survives.
+that name the changed module run against it, then those of its room, then all of ``make test``; a
+mutant that passes them all survives.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ COPIED = ("rlbhpc", "tests", "configs", "tools", "analysis", "containers", "docs
 COPIED_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt")
 # A mutant that loops for ever is noticed: by the time limit of whoever runs it.
 SECONDS = 900
+EVERY_TEST = ["tools/test.sh", "core", "-x"]
 
 OPPOSITE: dict[type[Any], type[Any]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -112,14 +113,41 @@ def drawn(count: int, seed: int) -> list[Mutant]:
     return mutants
 
 
-def tests_of(mutant: Mutant) -> list[list[str]]:
-    """The test files that name the changed module, then all tests of its room."""
+def stages(mutant: Mutant) -> list[list[str]]:
+    """Commands of tests, those first that notice the most for their time."""
     relative = mutant.path.relative_to(ROOT).with_suffix("")
     module = ".".join(relative.parts).removesuffix(".__init__")
     pattern = re.compile(rf"\b{re.escape(module)}\b")
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     naming = [str(f.relative_to(ROOT)) for f in files if pattern.search(f.read_text())]
-    return [part for part in (naming, [f"tests/{relative.parts[1]}"]) if part]
+    room = Path("tests") / relative.parts[1]
+    pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not cluster"]
+    commands = [[*pytest, *naming]] if naming else []
+    if (ROOT / room).is_dir():
+        commands.append([*pytest, str(room)])
+    return [*commands, EVERY_TEST]
+
+
+def failure(command: list[str], checkout: Path) -> str | None:
+    """The first test that fails, or None."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    try:
+        run = subprocess.run(
+            command,
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout), "PATH": programs},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "time limit"
+    # Exit code 5 says that no test was selected.
+    if run.returncode in (0, 5):
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M)
+    return failed[1] if failed else f"exit {run.returncode}"
 
 
 def killed_by(mutant: Mutant, checkout: Path) -> str | None:
@@ -127,28 +155,10 @@ def killed_by(mutant: Mutant, checkout: Path) -> str | None:
     target = checkout / mutant.path.relative_to(ROOT)
     original = target.read_text()
     target.write_text(mutant.source)
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not cluster"]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    try:
-        for tests in tests_of(mutant):
-            run = subprocess.run(
-                [*words, *tests],
-                cwd=checkout,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
-            # Exit code 5 says that no test was selected.
-            if run.returncode not in (0, 5):
-                failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M)
-                return failed[0] if failed else f"exit {run.returncode}"
-        return None
-    except subprocess.TimeoutExpired:
-        return "time limit"
-    finally:
-        target.write_text(original)
+    failures = (failure(command, checkout) for command in stages(mutant))
+    first = next((name for name in failures if name), None)
+    target.write_text(original)
+    return first
 
 
 def main() -> int:
@@ -165,6 +175,10 @@ def main() -> int:
             shutil.copytree(ROOT / name, checkout / name)
         for name in COPIED_FILES:
             shutil.copy(ROOT / name, checkout / name)
+        broken = failure(EVERY_TEST, checkout)
+        if broken:
+            print(f"{broken} fails without a fault; mend it first")
+            return 1
         for mutant in mutants:
             killer = killed_by(mutant, checkout)
             killed += killer is not None

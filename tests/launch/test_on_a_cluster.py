@@ -351,6 +351,6 @@ def test_a_job_that_took_too_much_memory_is_told_so(site: Site) -> None:
     site.rlbhpc("launch", str(study), "--cluster", table, "--submit", "--mem=90M")
     site.idle()
     (cause,) = json.loads(site.rlbhpc("doctor", str(study), "--json", codes=(3,)))
-    assert cause["cause"] == "the job's memory is full"
+    assert cause["cause"] == "the job's memory is full", f"{cause}\n{site.last_words()}"
     assert "memory limit" in cause["evidence"]  # of two lines that Slurm writes
     assert "--mem" in cause["action"]
