@@ -35,6 +35,12 @@ CALLERS = ("rlbhpc", "analysis", "tools")
 # Decorators that hand a function or class to a library, which calls it.
 REGISTERING = ("click.", "xr.register", "group.", "main.")
 
+# Records that change after they are made; all others are frozen.
+CHANGING = {
+    "ArmAudit", "Bitmap", "Comparison", "Line", "Listing", "Panel", "ProblemChange", "Row", "Score",
+    "Tally", "Wave", "_Call", "_Worker",
+}  # fmt: skip
+
 Trees = dict[Path, ast.Module]
 # A function by its dotted name, and one of its parameters.
 Parameter = tuple[str, str]
@@ -239,6 +245,16 @@ def passed_through(trees: Trees) -> Iterator[str]:
                 break
 
 
+def unfrozen(trees: Trees) -> Iterator[str]:
+    """Dataclasses that anybody may change, though none should."""
+    for path, tree in trees.items():
+        classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        for record in classes:
+            words = " ".join(map(ast.unparse, record.decorator_list))
+            if "dataclass" in words and "frozen=True" not in words and record.name not in CHANGING:
+                yield f"{path}:{record.lineno}: {record.name} is not frozen"
+
+
 def main() -> int:
     """Print every complaint; 1 if there was one."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
@@ -247,6 +263,7 @@ def main() -> int:
     complaints += unreached(trees)
     complaints += vague(trees)
     complaints += passed_through(trees)
+    complaints += unfrozen(trees)
     complaints += [
         f"{path}: no such room in the order; add it to ROOMS"
         for path in PACKAGE.iterdir()
