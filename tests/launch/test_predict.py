@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.predict import Rates, Site, curve, measured, predict, simulate, wall
+from rlbhpc.launch.predict import (
+    Rates,
+    Site,
+    curve,
+    measured,
+    predict,
+    rows_in_flight,
+    simulate,
+    wall,
+)
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span
@@ -45,6 +54,24 @@ def test_what_a_plan_of_many_arrays_costs() -> None:
     prediction = predict(plan_of(1200, 360_000), RATES, cluster, width=4, in_flight=256)
     assert (prediction.files, prediction.sbatch_calls) == (3630, 17)
     assert prediction.megabytes == pytest.approx(2601.216)
+    # Waves of 100 tasks: three of them are sealed once a fourth may run beside that.
+    calls = [predict(plan_of(n, 1), RATES, cluster, 4, 256).sbatch_calls for n in (300, 301, 400)]
+    assert calls == [5, 7, 7]
+
+
+def test_a_plan_without_samples_costs_nothing() -> None:
+    prediction = predict(plan_of(0, 0), RATES, Cluster(), width=4, in_flight=256)
+    assert (prediction.start_share, prediction.loss_tokens, prediction.megabytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [({}, 256), ({"rows": 32}, 32), ({"rows": 32, "max_num_seqs": 8}, 8), ({"rows": "auto"}, 256)],
+)
+def test_responses_at_once_are_those_of_the_engines_options(
+    options: dict[str, object], rows: int
+) -> None:
+    assert rows_in_flight(options) == rows
 
 
 def test_64_shards_stay_within_300_files() -> None:
@@ -68,6 +95,21 @@ def test_rates_are_those_of_attempts_that_ended(tmp_path: Path) -> None:
     found = measured(layout)
     assert found is not None
     assert (found.tokens, found.start) == (100.0, 10.0)
+    assert found.source == "1 attempts of this run"
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(0.0, None), (0.5, 100.0)])
+def test_a_rate_needs_some_time_to_be_measured(
+    tmp_path: Path, seconds: float, rate: float | None
+) -> None:
+    layout = Layout(tmp_path)
+    short = {"plan": "p", "shard": 0, "started": 100.0, "loaded": 110.0, "tokens": 50}
+    checked.write(layout.attempts / "a.json", {**short, "ended": 110.0 + seconds})
+    checked.write(layout.attempts / "b.json", {**short, "ended": 900.0, "tokens": 0})
+    unloaded = {name: value for name, value in short.items() if name != "loaded"}
+    checked.write(layout.attempts / "c.json", {**unloaded, "ended": 900.0})
+    found = measured(layout)
+    assert (found and found.tokens) == rate
 
 
 def test_without_preemptions_nothing_but_starts_is_added() -> None:
@@ -79,9 +121,24 @@ def test_without_preemptions_nothing_but_starts_is_added() -> None:
 
 def test_time_limits_alone_have_a_closed_form() -> None:
     """One shard of w seconds in runs of L − d − s useful seconds each: ceil(w / useful) runs."""
-    site = dataclasses.replace(CALM, limit=1_000, drain=100, response=10)
-    found = simulate(10_000 * 1_000, 1, RATES, site, width=1)
-    assert found.attempts_per_shard == math.ceil(10_000 / (1_000 - 100 - 60))
+    site = dataclasses.replace(CALM, limit=1_000, drain=100, response=10, pause=30)
+    for work, runs in ((10_000, 12), (840, 1), (841, 2), (1680, 2)):
+        found = simulate(work * 1_000, 1, RATES, site, width=1)
+        assert found.attempts_per_shard == runs
+        # Each run loads once, and the job waits before each but the first.
+        assert found.busy_hours * 3600 == pytest.approx(work + 60 * runs)
+        assert found.wall_seconds == pytest.approx(work + 60 * runs + 30 * (runs - 1))
+        assert found.overhead == pytest.approx(60 * runs / work)
+
+
+@pytest.mark.parametrize(("response", "lost"), [(400.0, 3.75), (100.0, 0.0), (0.0, 0.0)])
+def test_a_drain_loses_the_share_of_a_response_that_it_is_too_short_for(
+    response: float, lost: float
+) -> None:
+    """5,000 tokens in flight are 5 s of work: a drain of 100 s saves 1/4 of a response of 400 s."""
+    site = dataclasses.replace(CALM, limit=1_000, drain=100, response=response)
+    found = simulate(1_600 * 1_000, 1, RATES, site, width=1)
+    assert found.busy_hours * 3600 == pytest.approx(1_600 + 2 * 60 + lost)
 
 
 def test_preemptions_have_a_closed_form() -> None:
@@ -94,7 +151,9 @@ def test_preemptions_have_a_closed_form() -> None:
 
 
 def test_a_limit_below_the_start_is_told() -> None:
-    assert not simulate(1e6, 3, RATES, dataclasses.replace(CALM, limit=50), width=3).finished
+    found = simulate(1e6, 3, RATES, dataclasses.replace(CALM, limit=50), width=3)
+    assert not found.finished
+    assert found.attempts_per_shard == 1_000, "then it is given up"
 
 
 def test_longer_drains_save_what_is_in_flight() -> None:
@@ -103,7 +162,16 @@ def test_longer_drains_save_what_is_in_flight() -> None:
     assert [one.shards for one in sizes] == [25, 50, 100, 200, 400, 800, 1600]
     assert [outcome.shards for outcome in curve(1e6, 1, RATES, CALM, 1)[0]] == [1, 2, 4, 8]
     by_drain = {drain: one.overhead for drain, one in drains}
+    assert list(by_drain) == [0.0, 30.0, 60.0, 120.0, 300.0]
     assert by_drain[300.0] < by_drain[0.0]
+    short = dataclasses.replace(site, limit=300.0, drain=45.0)
+    assert [drain for drain, _ in curve(1e6, 1, RATES, short, 1)[1]] == [
+        0.0,
+        30.0,
+        45.0,
+        60.0,
+        120.0,
+    ]
 
 
 @pytest.mark.parametrize(
