@@ -21,8 +21,8 @@ from rlbhpc.launch.host.claims import started
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+from tests.launch.launched import call, make, status, stubs
 from tests.launch.made import ROOT, SAMPLED, Stubs, study_in
-from tests.launch.test_status import call, make, status, stubs
 
 __all__ = ["stubs"]
 

@@ -20,8 +20,8 @@ from rlbhpc.launch.host.claims import SILENT, started
 from rlbhpc.launch.lock import claimed_here, lock, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
+from tests.launch.launched import call, stubs
 from tests.launch.made import ROOT, Stubs, study_in
-from tests.launch.test_status import call, stubs
 
 __all__ = ["stubs"]
 ME = getpass.getuser()

@@ -12,8 +12,8 @@ import pytest
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.study.load import load_study
 from rlbhpc.verify.verdict import Status
+from tests.launch.launched import call, stubs
 from tests.launch.made import ROOT, SAMPLED, Stubs, study_in
-from tests.launch.test_status import call, stubs
 from tests.sweep.conftest import keys_of
 from tests.sweep.test_plan import row, store
 

@@ -1,132 +1,27 @@
-"""Status, cancel and doctor: from a run's own files, with and without an answer of Slurm."""
+"""Status and launches again: from a run's own files, with and without an answer of Slurm."""
 
 from __future__ import annotations
 
 import getpass
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from click import UsageError
-from click.testing import CliRunner, Result
 
-from rlbhpc.cli.main import cli
-from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
-from rlbhpc.launch import doctor
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
 from rlbhpc.launch.api import find
-from rlbhpc.launch.cluster import load_cluster
 from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.store import checked
-from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt, read_attempts
 from rlbhpc.sweep.plan import Plan
-from rlbhpc.sweep.remember import remember
-from tests.cli.test_store_verbs import printed
-from tests.launch.made import TRAINED, Stubs, cluster_of, study_in
-from tests.sweep.conftest import keys_of
-from tests.sweep.test_plan import row, store
+from tests.launch.launched import ME, Run, call, make, plan_of, run, shards_of, status, stubs
+from tests.launch.made import TRAINED, Stubs, study_in
 
-ME = getpass.getuser()
-
-#: A study file, and the study of which one launch waits.
-Run = tuple[Path, Study]
-
-
-@pytest.fixture
-def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
-    """A site whose queue is empty and whose accounting knows nothing."""
-    found = Stubs(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{found.folder}:/usr/bin:/bin")
-    found.add("squeue")
-    found.add("sacct")
-    found.add("scancel")
-    found.add(
-        "sbatch", 'n=$(( $(cat "$0.n" 2>/dev/null || echo 0) + 1 )); echo $n >"$0.n"; echo $n'
-    )
-    return found
-
-
-@pytest.fixture
-def run(tmp_path: Path, stubs: Stubs) -> Run:
-    """A run that was launched and submitted: four shards as job 1, then compact and report."""
-    path, _ = study_in(tmp_path / "s")
-    code, _ = call("launch", path, "--submit", "--shard-tokens", 150)
-    assert code == DONE
-    return path, load_study(path)
-
-
-STATUS = """\
-Samples
-arm   problem_set  step  requested  present  missing  solved
-base  countdown       0         48       16       32       0
-Shards of launch 0001
-state    shards  which
-done          1  0
-running       1  1
-waiting       2  2-3
-Queue: 2 pending (Resources), 1 running
-"""
-COST = """\
-At 10 tokens/s and 5 s to load (as given):
-  0.02 hours of a device, 26% of them loading; 39 s on 2 workers
-  about 25 files, 0 MB, 3 sbatch calls
-  a preemption without warning loses about 1,536 tokens
-"""
-
-
-def call(*words: object) -> tuple[int, Result]:
-    result = CliRunner().invoke(cli, list(map(str, words)), standalone_mode=False)
-    if result.exception:
-        raise result.exception
-    return result.return_value, result
-
-
-def status(path: Path) -> tuple[int, dict[str, Any]]:
-    code, result = call("status", path, "--json")
-    return code, json.loads(result.stdout)
-
-
-def shards_of(found: dict[str, Any]) -> dict[str, list[int]]:
-    (one,) = found["launches"]
-    shards: dict[str, list[int]] = one["shards"]
-    return shards
-
-
-def plan_of(study: Study) -> Plan:
-    (path,) = study.layout.plans.iterdir()
-    return Plan.load(path)
-
-
-def make(study: Study, shards: list[int]) -> None:
-    """Store the samples of some shards."""
-    keys = [
-        SampleKey(span.arm, span.step, span.problem, index)
-        for shard in plan_of(study).shards
-        if shard.number in shards
-        for span in shard.spans
-        for index in range(span.start, span.stop)
-    ]
-    store(study, [row(study, key) for key in keys], f"attempt-{shards}")
-
-
-def test_shards_by_state_follow_data_first_and_slurm_second(run: Run, stubs: Stubs) -> None:
-    path, study = run
-    stubs.add("squeue", "echo '1_[2-3%4]|PENDING|Resources|me'; echo '1_1|RUNNING|None|me'")
-    make(study, [0])
-    code, found = status(path)
-    assert code == INCOMPLETE
-    assert shards_of(found) == {"done": [0], "running": [1], "waiting": [2, 3]}
-    assert found["queue"] == {"pending (Resources)": 2, "running": 1}
-    (samples,) = found["samples"]
-    assert printed(call("status", path)[1]) == STATUS
-    done = plan_of(study).shards[0].samples
-    assert (samples["present"], samples["requested"]) == (done, 48)
+__all__ = ["run", "stubs"]
 
 
 def test_a_job_that_is_gone_without_its_samples_is_stopped(run: Run) -> None:
@@ -140,20 +35,6 @@ def test_an_exit_status_or_a_marker_makes_nothing_done(run: Run, stubs: Stubs) -
     stubs.add("sacct", "echo '1_0|COMPLETED|0:0|me'")
     Attempt(study.layout.attempts, plan_of(study).name, 0).end("done", samples=99, tokens=99)
     assert "done" not in shards_of(status(path)[1])
-
-
-def test_without_an_answer_of_slurm_the_own_files_speak(run: Run, stubs: Stubs) -> None:
-    path, study = run
-    for name in ("squeue", "sacct"):
-        stubs.add(name, "exit 1")
-    Attempt(study.layout.attempts, plan_of(study).name, 2)
-    make(study, [0])
-    _, found = status(path)
-    assert found["queue"] is None
-    assert shards_of(found) == {"done": [0], "waiting": [1, 3], "begun": [2]}
-    code, result = call("status", path)
-    assert "Slurm does not answer" in result.stdout
-    assert code == INCOMPLETE
 
 
 def test_what_follows_the_samples_has_a_way_back(run: Run, stubs: Stubs) -> None:
@@ -255,51 +136,6 @@ def test_only_the_owner_of_a_held_job_is_told_to_release_it(run: Run, stubs: Stu
     assert "jobs of ann" in hers
 
 
-@pytest.mark.parametrize(
-    ("log", "cause", "action"),
-    [
-        ("slurmstepd: error: Exceeded job memory limit\nKilled", "the job's memory", "--mem"),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried", "the GPU's memory", "rows"),
-        ("x\nOSError: [Errno 28] No space left on device", "the disk or a quota", "--seal"),
-        ("rlbhpc: no Python 3.9 or newer at /p on n1; name one", "refused", "what the line says"),
-        ("FATAL:   While checking image: could not open image /i.sif", "image", "image verify"),
-        ("/usr/bin/python3: No module named rlbhpc", "a module is missing", "`rlbhpc`"),
-        ("rlbhpc: study.json: no such problem set", "rlbhpc refused", "what the line says"),
-        ("/tmp/rlbhpc-3: line 5: 38 Bus error", "a file backs was gone", "/dev/shm"),
-        ("[rank0]: RuntimeError: Unsupported CPU attention configuration: head_dim=16",
-         "vLLM cannot run", "`engine: hf`"),
-        ("[rank1]: ValueError: broken", "the work failed", "log"),
-        ("nothing that is known", "died of signal 11", "log"),
-    ],
-)  # fmt: skip
-def test_doctor_names_the_cause_the_line_and_the_next_step(
-    run: Run, log: str, cause: str, action: str
-) -> None:
-    path, study = run
-    folder = next(study.layout.launches.iterdir())
-    (folder / "failures").mkdir()
-    record = {"stalls": 1, "recovered": False, "runs": [{"cause": "died of signal 11"}]}
-    (folder / "failures" / "1_0.json").write_text(json.dumps(record))
-    (folder / "logs" / "sampled-x-0001-sample-1_0.log").write_text(f"begin\n{log}\n")
-    code, result = call("doctor", path, "--json")
-    (found,) = json.loads(result.stdout)
-    assert code == INCOMPLETE
-    assert cause in found["cause"]
-    assert action in found["action"]
-    assert found["jobs"] == ["1_0"]
-    last_line = f"sampled-x-0001-sample-1_0.log: {log.splitlines()[-1]}"
-    assert found["evidence"] == last_line or "memory limit" in found["evidence"]
-    assert f"next: {found['action']}" in call("doctor", path)[1].stdout
-
-
-def test_doctor_of_a_run_without_a_failure(run: Run, stubs: Stubs) -> None:
-    path, _ = run
-    stubs.add("squeue", "echo '1_[0-3]|PENDING|Priority|me'")
-    code, result = call("doctor", path)
-    assert code == DONE
-    assert "ended badly. 4 jobs are in the queue." in result.stdout
-
-
 def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
     """Two GPUs: loaded for 36 s, killed, loaded again for 36 s, and 1,800 tokens in 288 s more."""
     whole = {"started": 100.0, "loaded": 136.0, "devices": ["0", "1"], "plan": "p", "shard": 0}
@@ -325,22 +161,6 @@ def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
     assert efficiency([]) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"plan": "p", "shard": 0, "started": 1.0}'])
-def test_a_damaged_record_of_an_attempt_is_told(run: Run, content: bytes) -> None:
-    path, study = run
-    store(study, [row(study, key) for key in keys_of(study)], "whole")
-    attempt = Attempt(study.layout.attempts, plan_of(study).name, 0)
-    attempt.loaded()
-    attempt.end("done", tokens=99)
-    for damaged in (content, attempt.path.read_bytes().replace(b": 99", b": 98")):
-        attempt.path.write_bytes(damaged)
-        for verb in ("status", "plan", "report"):
-            code, result = call(verb, path)
-            assert code == INCOMPLETE, verb
-            told = [line for line in result.stderr.splitlines() if str(attempt.path) in line]
-            assert len(told) == 1, verb
-
-
 def test_what_workers_without_a_gpu_did_is_not_told_in_device_hours() -> None:
     failed = {"started": 0.0, "ended": 20.0, "devices": [], "plan": "p", "shard": 0, "tokens": 0}
     assert str(efficiency([failed])) == "20 s of workers without a GPU, and no sample was stored"
@@ -361,15 +181,6 @@ def test_slurm_is_asked_twice_and_never_in_a_hurry(run: Run, stubs: Stubs) -> No
     assert len(stubs.calls("sacct")) == 1
     with pytest.raises(Exception, match="59"):
         call("status", path, "--watch", 59)
-
-
-def test_slurm_is_asked_when_jobs_would_start(tmp_path: Path, stubs: Stubs) -> None:
-    path, _ = study_in(tmp_path / "s")
-    stubs.add("sbatch", "echo 'sbatch: Job 9 to start at 2031-01-01T00:00:00' >&2")
-    _, result = call("launch", path, "--test-only")
-    assert "sample: Job 9 to start at 2031-01-01T00:00:00" in result.stdout
-    assert all(words[0] == "--test-only" for words in stubs.calls("sbatch"))
-    assert len(stubs.calls("sbatch")) == 3
 
 
 def test_a_recipe_that_training_would_refuse_writes_nothing(tmp_path: Path, stubs: Stubs) -> None:
@@ -495,38 +306,6 @@ def test_jobs_are_found_by_their_ids_whoever_owns_them(run: Run, stubs: Stubs) -
     assert any(word.startswith("--jobs=1,2,3") for word in asked)
 
 
-def test_a_launch_that_was_not_submitted_is_told(tmp_path: Path, stubs: Stubs) -> None:
-    path, study = study_in(tmp_path / "s")
-    folder = study.layout.launches / "0001"
-    remember(study)
-    assert "Nothing was launched." in call("status", path)[1].stdout
-    # What is no option of this verb is one of sbatch.
-    text = call("launch", path, "-p", "gpu", "--constraint=a100")[1].stdout
-    assert text == (
-        "48 samples to make, about 576 response tokens, 1 shards\n"
-        f"3 scripts for cluster generic in {folder}\n"
-        f"To submit them: {folder / 'submit.sh'}\n"
-    )
-    assert "#SBATCH --constraint=a100\n" in (folder / "sample.sbatch").read_text()
-    text = call("status", path)[1].stdout
-    assert f"Launch 0001 was not submitted: {study.layout.launches / '0001' / 'submit.sh'}" in text
-
-
-def test_cancel_marks_first_and_asks_once(run: Run, stubs: Stubs) -> None:
-    path, study = run
-    (folder,) = study.layout.launches.iterdir()
-    stubs.add("squeue", "echo '1_0|RUNNING|None|me'; echo '2|PENDING|Dependency|me'")
-    stubs.add("scancel", f"[ -e '{folder}/cancelled' ] || exit 1")
-    code, result = call("cancel", path)
-    assert code == DONE
-    assert result.stdout == "2 jobs cancelled; `rlbhpc launch` goes on from here.\n"
-    assert stubs.calls("scancel") == [["1", "2"]]
-    stubs.add("squeue")
-    assert call("cancel", path)[0] == NOTHING_TO_DO
-    stubs.add("squeue", "exit 1")
-    assert call("cancel", path)[0] == TRY_AGAIN
-
-
 def test_a_relaunch_plans_what_is_missing_alone(run: Run) -> None:
     path, study = run
     make(study, [0, 2])
@@ -536,121 +315,3 @@ def test_a_relaunch_plans_what_is_missing_alone(run: Run) -> None:
     record = json.loads((second / "launch.json").read_text())
     left = Plan.load(study.layout.plans / f"{record['plan']}.json")
     assert left.samples == sum(plan.samples for plan in shards_in(study, [1, 3]))
-
-
-def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
-    for verb in ("status", "cancel"):
-        with pytest.raises(UserError, match="no run in it"):
-            call(verb, tmp_path)
-    (tmp_path / "counts.jsonl").write_text('{"problem": 1, "score": 1}\n')
-    run = tmp_path / "theirs"
-    assert call("import", run, tmp_path / "counts.jsonl", "--arm", "a", "--set", "s")[0] == DONE
-    counts = tmp_path / "counts.csv"
-    counts.write_text("problem,n,c\n1,4,2\n")
-    assert call("import", tmp_path / "of", counts, "--arm", "a", "--set", "s")[0] == DONE
-    for verb, folder in (("status", run), ("cancel", run), ("status", tmp_path / "of")):
-        with pytest.raises(UserError, match="only results that were imported"):
-            call(verb, folder)
-
-
-CONFIG = """
-MaxArraySize            = 1001
-KillWait                = 30 sec
-JobRequeue              = 0
-SlurmctldParameters     = (null)
-AccountingStorageType   = accounting_storage/none
-"""
-
-
-def test_doctor_reads_a_site_and_writes_an_entry_that_can_be_used(
-    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stubs.add(
-        "scontrol",
-        f"case \"$*\" in 'show config') cat <<'END'\n{CONFIG}END\n;;\n"
-        "*) echo 'PartitionName=gpu Default=NO MaxTime=1-00:00:00 GraceTime=300 TRES=gres/gpu=8'\n"
-        "   echo 'PartitionName=cpu Default=YES MaxTime=12:00:00';; esac",
-    )
-    stubs.add("sacctmgr", "echo 'proj|normal|30|'")
-    tables = tmp_path / "tables"
-    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tables))
-    code, result = call("doctor", tmp_path / "runs", "--write", "here", "--json")
-    found = {one["what"]: one for one in json.loads(result.stdout)}
-    assert found["MaxArraySize"]["found"] == "1001"
-    assert found["accounting"]["verdict"] == "note"
-    assert found["rename replaces whole files"]["verdict"] == "ok"
-    assert code == DONE
-    assert not list((tmp_path / "runs").iterdir()), "what was tried out is removed"
-    entry = load_cluster(tables / "here.yaml")
-    assert (entry.account, entry.max_jobs, entry.max_array_size) == ("proj", 30, 1001)
-    assert entry.sample.partition == "gpu"
-    assert entry.light.partition == "cpu"
-    with pytest.raises(UserError, match="exists"):
-        call("doctor", tmp_path / "runs", "--write", "here")
-
-
-@pytest.mark.parametrize(("types", "gpus"), [("(null)", 0), ("gpu", 1)])
-def test_jobs_ask_for_gpus_unless_the_site_has_none(
-    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, types: str, gpus: int
-) -> None:
-    """Its partitions tell their GPUs only where the site counts them."""
-    partition = "PartitionName=all Default=YES MaxTime=12:00:00"
-    stubs.add("scontrol", f"echo 'GresTypes = {types}'; echo '{partition}'")
-    stubs.add("sacctmgr", "echo 'proj|normal||'")
-    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "tables"))
-    result = call("doctor", tmp_path / "runs", "--write", "here")[1]
-    assert "submits any number, runs any number" in " ".join(result.stdout.split())
-    entry = load_cluster(tmp_path / "tables" / "here.yaml")
-    assert entry.light.partition == "all"
-    for kind in (entry.sample, entry.train):
-        assert (kind.partition, kind.gpus) == (None if gpus else "all", gpus)
-
-
-def test_doctor_without_slurm_says_where_to_run_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stubs = Stubs(tmp_path / "bin")
-    stubs.add("python3", "echo 3.6")  # that of the system, which runs no job
-    (stubs.folder / "unshare").symlink_to("/usr/bin/unshare")
-    monkeypatch.setenv("PATH", str(stubs.folder))
-    code, result = call("doctor", tmp_path / "runs")
-    assert code == INCOMPLETE
-    assert "run this on a login node" in result.stdout
-    assert "3.6" not in result.stdout and not stubs.calls("python3")
-    (tmp_path / "tables").mkdir()
-    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path / "tables"))
-    for python, verdict in (("chatty", "ok"), ("silent", "bad")):
-        table = {"hosts": ["*"], "python": str(stubs.folder / python)}
-        (tmp_path / "tables" / "0.yaml").write_text(yaml.safe_dump(table))
-        stubs.add(python, {"chatty": "echo Loading python/3.11; echo 3.11"}.get(python, ""))
-        (finding,) = doctor.of_python()
-        assert finding.verdict == verdict
-    assert os.environ["PATH"] == str(tmp_path / "bin")
-
-
-def test_what_a_plan_costs_is_shown_with_a_rate(tmp_path: Path, stubs: Stubs) -> None:
-    path, _ = study_in(tmp_path / "s")
-    code, result = call("plan", path)
-    assert printed(result) == (
-        "Samples\n"
-        "arm   problem_set  step  requested  present  missing  stale\n"
-        "base  countdown       0         48        0       48      0\n"
-        "48 samples to make, about 576 response tokens, 1 shards\n"
-        "No rate was measured yet: give --tokens-per-second to see what that costs.\n"
-    )
-    for more, source in (((), 60), (("--startup", 5), 5)):
-        text = call("plan", path, "--tokens-per-second", 10, *more, "--json")[1].stdout
-        assert json.loads(text)["rates"] == {"tokens": 10, "start": source, "source": "as given"}
-    with pytest.raises(UsageError, match="--budget goes with --until"):
-        call("plan", path, "--budget", 9)
-    words = ("--tokens-per-second", 10, "--startup", 5, "--width", 2, "--shard-tokens", 150)
-    code, result = call("plan", path, *words, "--preemptions", 24, "--json")
-    found = json.loads(result.stdout)
-    assert code == DONE
-    assert found["prediction"]["wall_seconds"] == pytest.approx(2 * (5 + 144 / 10))
-    assert len(found["by_shards"]) > 3
-    assert printed(call("plan", path, *words)[1]).partition("shards\n")[2] == COST
-    assert call("plan", path, *words, "--preemptions", 24)[0] == DONE
-    cluster_of(tmp_path, sample={"time": "0"})  # Slurm's word for no limit
-    words = (*words, "--cluster", tmp_path / "site.yaml", "--preemptions", 24)
-    assert call("plan", path, *words)[0] == DONE
