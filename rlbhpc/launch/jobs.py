@@ -147,7 +147,7 @@ def _seals(sampling: list[Job]) -> list[Job]:
 def _in_order(jobs: list[Job]) -> list[Job]:
     """The jobs so that each comes after those that it waits for, as sbatch needs their ids."""
     by_name = {job.name: job for job in jobs}
-    waits = {job.name: [name for name in job.after if name in by_name] for job in jobs}
+    waits = {job.name: job.after for job in jobs}
     return [by_name[name] for name in TopologicalSorter(waits).static_order()]
 
 

@@ -22,6 +22,7 @@ from rlbhpc.launch.predict import Rates, predict
 from rlbhpc.launch.script import directives, set_up
 from rlbhpc.sweep.plan import Plan
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
+from tests.studies import trained
 
 
 @given(
@@ -54,6 +55,59 @@ def test_every_shard_is_in_one_task_and_no_limit_is_passed(
     for job in jobs:
         assert set(job.after) <= before, "a job is submitted after those it waits for"
         before.add(job.name)
+
+
+GRPO = {"algorithm": "grpo", "problems": "learn", "prompt": "countdown"}
+TAUGHT = trained(
+    "taught", [], {},
+    recipes={"grpo": GRPO, "pupil": {"algorithm": "sft", "teacher": {"arm": "big"}}},
+    models={
+        "base": {"path": "model"},
+        "big": {"train": {"from": "base", "recipe": "grpo"}, "steps": [5, 10]},
+        "small": {"train": {"from": "big", "recipe": "pupil"}, "steps": [20]},
+        "other": {"train": {"from": "base", "recipe": "grpo"}, "steps": [5]},
+    },
+    arms={
+        "base": {"model": "base"}, "big": {"model": "big"}, "other": {"model": "other"},
+        "small": {"model": "small", "steps": [0, 20]},
+    },
+)  # fmt: skip
+
+
+def test_a_pupil_waits_for_its_base_and_its_teachers_samples(tmp_path: Path) -> None:
+    """Each job comes after those that it waits for, and step 0 of a line is its base's last."""
+    _, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path), TAUGHT)
+    taught = ("train-big", "sample", "sample-big-5", "sample-big-10")
+    after = {job.name: job.after for job in jobs}
+    assert list(after.items())[:-2] == [
+        ("train-big", ()),
+        ("sample", ()),
+        ("train-other", ()),
+        ("sample-big-5", ("train-big",)),
+        ("sample-big-10", ("train-big",)),
+        ("sample-small-0", ("train-big",)),
+        ("sample-other-5", ("train-other",)),
+        ("train-small", taught),
+        ("sample-small-20", ("train-small",)),
+    ]
+    assert after["report"] == ("compact",)
+    assert sorted(after["compact"]) == sorted(after.keys() - {"compact", "report"})
+    needs = {job.name: job.needs for job in jobs if job.kind == "train"}
+    assert needs == {
+        "train-big": ("base", 0),
+        "train-other": ("base", 0),
+        "train-small": ("big", 10),
+    }
+    releases = {job.name: job.releases for job in jobs if job.releases}
+    assert releases == {
+        "train-big": (
+            ("big", 5, "sample-big-5"),
+            ("big", 10, "sample-big-10"),
+            ("small", 0, "sample-small-0"),
+        ),
+        "train-other": (("other", 5, "sample-other-5"),),
+        "train-small": (("small", 20, "sample-small-20"),),
+    }
 
 
 @pytest.mark.parametrize("limit", [None, 500])
@@ -100,8 +154,11 @@ def test_a_saved_step_of_a_training_is_something_new(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_no_launch_fits_into_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`max_jobs` is 2"):
+    told = r"this launch has 3 jobs at least and the cluster's `max_jobs` is 2; train first"
+    with pytest.raises(UserError, match=told):
         jobs_in(tmp_path / "s", cluster_of(tmp_path, max_jobs=2))
+    _, jobs = jobs_in(tmp_path / "t", cluster_of(tmp_path, max_jobs=3))
+    assert [len(job.tasks) for job in jobs] == [1, 0, 0]
 
 
 def test_options_of_sbatch_pass_with_their_meaning(tmp_path: Path) -> None:
@@ -233,6 +290,7 @@ def test_other_options_are_told_apart(words: list[str], message: str) -> None:
 def test_every_cluster_of_the_table_can_be_read() -> None:
     known = table()
     assert {"generic", "dev"} <= set(known)
+    assert load_cluster(known["generic"]) == clusters.Cluster()
     assert len(known) >= 5
     for path in known.values():
         load_cluster(path)

@@ -1,0 +1,91 @@
+"""What is asked of Slurm, and what its answers mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.launch import slurm
+from rlbhpc.launch.slurm import Row
+from tests.launch.made import Stubs
+
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+@pytest.fixture
+def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
+    found = Stubs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{found.folder}:/usr/bin:/bin")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [("echo yes", "yes\n"), ("echo yes; exit 1", None), (FORGOTTEN, ""), (None, None)],
+)
+def test_an_answer_is_what_a_command_prints_if_it_succeeds(
+    stubs: Stubs, body: str | None, answer: str | None
+) -> None:
+    if body is not None:
+        stubs.add("squeues", body)
+    assert slurm.ask("squeues", "-h", clusters="big") == answer
+    assert slurm.ask("squeues", "-h") == answer
+    calls = [["--clusters=big", "-h"], ["-h"]]
+    assert stubs.calls("squeues") == (calls if body is not None else [])
+
+
+def test_jobs_are_asked_for_together_and_nothing_of_none(stubs: Stubs) -> None:
+    stubs.add("squeue", "echo '12_[1-2]|PENDING|None|me'")
+    stubs.add("sacct", "exit 1")
+    waiting = [Row(12, task, "PENDING", "None", "me") for task in (1, 2)]
+    assert slurm.queue([13, 12, 12]) == waiting
+    assert slurm.account([12], "2026-01-02", "big") is None
+    assert slurm.queue([]) == slurm.account([], "2026-01-02") == []
+    assert stubs.calls("squeue") == [
+        ["--all", "--noheader", "--format=%i|%T|%r|%u", "--jobs=12,13"]
+    ]
+    columns = "--format=JobID,State,ExitCode,User"
+    assert stubs.calls("sacct") == [
+        ["--clusters=big", "--allocations", "--noheader", "--parsable2", columns,
+         "--starttime=2026-01-02", "--jobs=12"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("squeue", "sacct", "number"),
+    [
+        ("echo 55; echo 56_1", "echo 57", "56"),
+        ("exit 1", "echo 57_0; echo '57_[1-3]'", "57"),
+        ("", "echo 58; echo batch", "58"),
+        ("", "exit 1", ""),
+    ],
+)
+def test_a_job_has_the_id_that_the_queue_or_the_accounting_says(
+    stubs: Stubs, squeue: str, sacct: str, number: str
+) -> None:
+    stubs.add("squeue", squeue)
+    stubs.add("sacct", sacct)
+    assert slurm.named("tiny-1-sample", "ann") == number
+    asked = ["--user=ann", "--noheader", "--name=tiny-1-sample", "--format=%F"]
+    assert stubs.calls("squeue") == [asked]
+
+
+def test_a_row_has_the_name_that_slurm_gives_it() -> None:
+    rows = [Row(12, task, "RUNNING", "None") for task in (3, 0, -1, slurm.SOME)]
+    assert [row.name for row in rows] == ["12_3", "12_0", "12", "12"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("12", [(12, -1)]),
+        ("12_0", [(12, 0)]),
+        ("12_[...]", [(12, slurm.SOME)]),
+        ("x_[1,...]", []),
+        ("12.batch", []),
+        ("", []),
+    ],
+)
+def test_what_is_no_id_names_no_job(name: str, ids: list[tuple[int, int]]) -> None:
+    assert slurm.ids_in(name) == ids
