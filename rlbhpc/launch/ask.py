@@ -147,8 +147,11 @@ def _watch(layout: Layout, say: Say) -> None:
     """Wait until no job of the run is in the queue; one line where something has changed."""
     line = ""
     while (now := status(layout)).queue != {}:
-        queue = ", ".join(f"{count} {state}" for state, count in (now.queue or {}).items())
-        if line != (line := f"{now.missing:,} samples are missing; in the queue: {queue}"):
+        queue = "Slurm does not answer"
+        if now.queue is not None:
+            jobs = ", ".join(f"{count} {state}" for state, count in now.queue.items())
+            queue = f"in the queue: {jobs}"
+        if line != (line := f"{now.missing:,} samples are missing; {queue}"):
             say(line)
         time.sleep(LOOK)
 
