@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import xarray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import (
@@ -22,12 +23,27 @@ from rlbhpc.stats import (
     pass_curve,
     solvable_sets,
     support_metrics,
+    xr,
 )
+from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.binomial import clopper_pearson, detection_threshold
+from rlbhpc.stats.cot import cot_pass_at_k
+from rlbhpc.stats.counts import check_paired
 from rlbhpc.stats.curve import pass_at_budget
+from rlbhpc.stats.decision import supporting
+from rlbhpc.stats.diversity import collisions, duplicates
+from rlbhpc.stats.extrapolation import held_out_check
+from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.multiple import holm
-from rlbhpc.stats.priors import fit_prior
+from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
+from rlbhpc.stats.power import smallest_loss
+from rlbhpc.stats.priors import fit_prior, posterior_above
+from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.reliability import mg_pass_at_k
+from rlbhpc.stats.selection import choose_checkpoint, even_odd
+from rlbhpc.stats.sequential import forecast
+from rlbhpc.stats.temperature import envelope, envelope_difference, matched_temperature
+from rlbhpc.stats.verifier_floor import audited_floor, verifier_floor
 
 
 @pytest.mark.parametrize("problems", [1, 2, 30])
@@ -89,6 +105,10 @@ def test_empty_supports_are_missing() -> None:
     assert np.isnan(lost.ndr)
 
 
+ONE_RNG = np.random.default_rng(0)
+ONE = ProblemWeights.draw(1, ONE_RNG, 2)
+EIGHT = Counts.of(8, [1])
+
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: Counts.of(4, [5]), "problem 0 has n=4, c=5"),
     (lambda: Counts.of(4, [0.5]), "c holds 0.5"),
@@ -130,6 +150,132 @@ BAD: list[tuple[Callable[[], object], str]] = [
             Counts.of(4, [1, 2]), ProblemWeights.draw(2, np.random.default_rng()), [2, 1]
         ),
         "rising from 1 on",
+    ),
+    (lambda: pass_curve(Counts.of(4, [1]), ONE, [0, 1]), "rising from 1 on"),
+    (lambda: pass_curve(Counts.of(4, [1]), ONE, [1, 1]), "rising from 1 on"),
+    (lambda: pass_curve(Counts.of(4, [1]), ONE, [[1]]), "rising from 1 on"),
+    (lambda: pass_curve(Counts.of(4, [1]), ONE, []), "rising from 1 on"),
+    (lambda: pass_curve(Counts.of(4, [1]), ONE, [1.5]), "k: found [1.5]; allowed: whole numbers"),
+    (lambda: pass_curve(Counts.of(4, [1]), ONE, ["1"]), "k: found ['1']; allowed: whole numbers"),
+    (lambda: pass_curve(Counts.of(0, [0]), ONE), "a curve up to k = 0 has no point"),
+    (lambda: pass_at_budget(Counts.of(4, [1, 1]), [1, -1], [1]), "problem 1 has a mean cost of -1"),
+    (lambda: Counts.of(4, [1, -1]), "problem 1 has n=4, c=-1, stop_after=0; needed is 0 <= c <= n"),
+    (lambda: Counts.of(4, 1, stop_after=-1), "stop_after=-1; needed is stop_after >= 0"),
+    (lambda: check_paired(Counts.of(4, []), Counts.of(4, [])), "no problems to compare"),
+    (
+        lambda: Counts.of([8, 9], [0, 1], [0, 3]).refuse_stopped("maj@k"),
+        "those of problem 1 end at its right sample no. 3; take the first 3 samples",
+    ),
+    (lambda: ProblemWeights.draw(1, ONE_RNG, 0), "of 1 problems with 0 replicates"),
+    (
+        lambda: bayes_at_n([[0]], prior_outcomes=[[0], [1]]),
+        "earlier outcomes are of other problems",
+    ),
+    (lambda: bayes_at_n([0]), "in two dimensions"),
+    (lambda: bayes_at_n([[0.5]]), "outcomes are whole numbers"),
+    (
+        lambda: bayes_at_n([[0, 2]]),
+        "go from 0 to 2, but 2 categories have a worth; allowed are 0 to 1",
+    ),
+    (lambda: bayes_at_n([[-1, 0]]), "outcomes go from -1 to 0"),
+    (
+        lambda: cot_pass_at_k(8, [4], [2], 1, ppv=1.01),
+        "ppv of the judge is 1.01; allowed is a share",
+    ),
+    (
+        lambda: cot_pass_at_k(8, [4], [2], 1, npv=-0.1),
+        "npv of the judge is -0.1; allowed is a share",
+    ),
+    (lambda: cot_pass_at_k(8, [4], [2, 2], 1), "of different numbers of problems"),
+    (lambda: clopper_pearson(-1, 2), "0 <= successes <= trials"),
+    (
+        lambda: clopper_pearson(1, 2, 1),
+        "interval probability is 1; allowed is a number between 0 and 1",
+    ),
+    (lambda: clopper_pearson(1, 2, 0), "interval probability is 0"),
+    (lambda: coverage([[1]], [[1]]), "coverage compares (1, 1) with (1, 1) problems"),
+    (lambda: coverage([], []), "coverage compares (0,) with (0,) problems"),
+    (lambda: coverage([1], [-1]), "negative"),
+    (lambda: solvable_sets({"a": [[1]], "b": [[1]]}), "(1, 1) and (1, 1) problems"),
+    (lambda: crossing_points([[1]], [[1]]), "a curve has (1, 1) draw sizes and (1, 1) values"),
+    (
+        lambda: supporting(Counts.of([0, 4], 0), [Counts.of(4, [0, 0])]),
+        "1 of 2 problems have no samples",
+    ),
+    (
+        lambda: supporting(Counts.of(4, [0]), [Counts.of(4, [0])], 0),
+        "k is 0; 98 % of the problems have 4",
+    ),
+    (lambda: supporting(Counts.of(4, [0]), [Counts.of(4, [0])], 5), "so allowed is 1 to 4"),
+    (lambda: answer(Counts.of(4, [1]), Counts.of(4, [1]), margin=0), "margin is 0; allowed is a"),
+    (lambda: answer(Counts.of(4, [1]), Counts.of(4, [1]), margin=1), "between 0 and 1"),
+    (lambda: duplicates([["a"]]), "give one label per sample"),
+    (lambda: collisions(["a", "b"], [0.0]), "a label and a log-probability for each sample"),
+    (lambda: collisions([["a"]], [[0.0]]), "a label and a log-probability for each sample"),
+    (
+        lambda: held_out_check(Counts.of(100, [1]), ONE_RNG, 1),
+        "a share 1 of 100 samples is no part",
+    ),
+    (lambda: held_out_check(Counts.of(100, [1]), ONE_RNG, 0), "a share 0 of 100 samples"),
+    (
+        lambda: maj_at_k_by_votes([1], [True], 1, ONE_RNG),
+        "by problem and sample, in two dimensions",
+    ),
+    (
+        lambda: maj_at_k_by_votes([[1]], [[True, True]], 1, ONE_RNG),
+        "answers and verdicts are needed",
+    ),
+    (lambda: holm([[0.1]]), "must be a list of numbers"),
+    (lambda: holm([-0.1]), "from 0 to 1"),
+    (lambda: perplexity_over_steps([[-1.0]], [[1]]), "needs step, problem and response dimensions"),
+    (lambda: perplexity_by_position([[-1.0]], 0), "a part of 0 tokens has no perplexity"),
+    (lambda: posterior_above(Counts.of(4, [1, 2]), 1.1), "allowed are numbers from 0 to 1"),
+    (lambda: posterior_above(Counts.of(4, [1, 2]), [-0.1]), "Cover thresholds are success rates"),
+    (lambda: fit_prior(Counts.of(0, [0, 0]), False), "2 problems cannot carry a distribution"),
+    (lambda: ratio_interval([[1.0]], [[1.0]], ONE), "one sum and one total"),
+    (lambda: ratio_interval([1.0], [-1.0], ONE), "not below 0, per problem"),
+    (lambda: mg_pass_at_k(4, 2, 0), "draw size is 0; allowed are whole numbers from 1 on"),
+    (lambda: even_odd([1, 0]), "needs verdicts by problem and sample"),
+    (lambda: choose_checkpoint([], 1), "one checkpoint at least"),
+    (lambda: choose_checkpoint([even_odd([[1, 0]])], 2), "no checkpoint has 2 even samples"),
+    (lambda: support_metrics(1, 0.5, 0), "each is a number of problems"),  # type: ignore[arg-type]
+    (lambda: envelope({}, ONE), "counts at one temperature at least"),
+    (
+        lambda: envelope_difference(
+            *(envelope({1: Counts.of(4, [1])}, ONE, k) for k in (2, [1, 3]))
+        ),
+        "envelopes differ in k or in bootstrap weights",
+    ),
+    (
+        lambda: envelope_difference(
+            *(envelope({1: Counts.of(4, [1])}, ONE, k) for k in (1, [1, 3]))
+        ),
+        "draw both with the same",
+    ),
+    (lambda: matched_temperature([1.0], [0.5], 0.5), "for each of two or more temperatures"),
+    (lambda: matched_temperature([1, 2], [0.5], 0.5), "for each of two or more temperatures"),
+    (lambda: matched_temperature([[1, 2]] * 2, [[1, 2]] * 2, 1), "two or more temperatures"),
+    (lambda: matched_temperature([1, 2], [0.5, 0.5], 0.5), "does not rise with temperature"),
+    (
+        lambda: matched_temperature([1, 2], [0.5, 0.6], 0.4),
+        "0.5 to 0.6; sample the model at a lower",
+    ),
+    (lambda: verifier_floor(1.1, 1), "a false-positive rate is a share from 0 to 1"),
+    (lambda: verifier_floor(-0.1, 1), "a false-positive rate is a share from 0 to 1"),
+    (lambda: audited_floor(0, 0, 1), "audit some before drawing a floor"),
+    (lambda: smallest_loss(8, 0, ONE_RNG), "a study of 8 problems with 0 samples"),
+    (lambda: forecast(EIGHT, EIGHT, ONE, [], ONE_RNG), "forecast for [] samples, but 8 exist"),
+    (
+        lambda: forecast(Counts.of(8, [1], 2), EIGHT, ONE, [8], ONE_RNG),
+        "a forecast needs a fixed number of samples",
+    ),
+    (
+        lambda: xr.pass_curve(xarray.Dataset({"n": 4}), ONE),
+        "counts need a variable 'n' over 'problem'",
+    ),
+    (
+        lambda: xr.coverage(*[xarray.Dataset({"n": ("problem", [4])})] * 2),
+        "the Dataset has no variable 'c'; take its counts first",
     ),
 ]
 

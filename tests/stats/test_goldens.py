@@ -1,0 +1,301 @@
+"""Whole results of small studies: every number, note and sentence of them.
+
+That the numbers are right is what the other tests ask, by enumeration, simulation and published
+values; these notice that one has moved. ``python -m tests.stats.test_goldens`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+from rlbhpc.stats import (
+    Counts,
+    Interval,
+    ProblemWeights,
+    answer,
+    delta_se_interval,
+    difference_curve,
+    extrapolate,
+    fixed_curve,
+    k_grid,
+    pass_curve,
+    xr,
+)
+from rlbhpc.stats.bayes import bayes_at_n
+from rlbhpc.stats.curve import budget_curve
+from rlbhpc.stats.decision import decide
+from rlbhpc.stats.diversity import collisions
+from rlbhpc.stats.entropy import answer_entropy, entropy_by_problem
+from rlbhpc.stats.extrapolation import held_out_check
+from rlbhpc.stats.histogram import never_solved_shift
+from rlbhpc.stats.majority import maj_at_k_by_votes
+from rlbhpc.stats.perplexities import perplexity_by_position, spread
+from rlbhpc.stats.power import smallest_loss
+from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
+from rlbhpc.stats.prompts import best_prompt, prompt_spread
+from rlbhpc.stats.ratio import ratio_interval
+from rlbhpc.stats.reliability import avg_at_k
+from rlbhpc.stats.sequential import forecast, look
+from rlbhpc.stats.support import support_intervals
+from rlbhpc.stats.temperature import envelope, envelope_difference
+
+GOLDENS = Path(__file__).with_name("goldens.txt")
+NUMBER = re.compile(r"(?<![A-Za-z])-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)(?![A-Za-z])")
+
+BASE = Counts.of(
+    16, [0, 0, 1, 1, 2, 2, 3, 3, 5, 5, 8, 8, 12, 12, 15, 15, 16, 16, 0, 1, 4, 6, 10, 16]
+)
+TRAINED = Counts.of(
+    16, [0, 1, 0, 0, 0, 4, 8, 0, 9, 5, 12, 8, 16, 14, 16, 16, 16, 16, 0, 0, 9, 2, 13, 16]
+)
+STOPPED = Counts.of(
+    [16, 16, 16, 9, 2, 3, 12] * 3, [0, 0, 1, 2, 2, 2, 2] * 3, stop_after=2, n_max=16
+)
+SOURCES = np.repeat(np.arange(8), [1, 2, 3, 4, 2, 3, 4, 5])
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def weights(problems: int = 24, clusters: Any = None) -> ProblemWeights:
+    return ProblemWeights.draw(problems, rng(), 200, clusters)
+
+
+def grown(counts: Counts, times: int) -> Counts:
+    """The same problems several times."""
+    return counts[np.tile(np.arange(len(counts)), times)]
+
+
+def compared(base: Counts, trained: Counts, clusters: Any = None) -> list[Any]:
+    curve = difference_curve(base, trained, weights(len(base), clusters))
+    return [curve, curve.band, curve.p_moved, curve.crossing]
+
+
+def answered(base: Counts, *trained: Counts, **options: Any) -> list[Any]:
+    found = answer(base, list(trained), **options)
+    return [found, *found.sentences()]
+
+
+def decided(comparisons: int, bounds: bool) -> Any:
+    curve = difference_curve(BASE, TRAINED, weights(), k_grid(16))
+    return decide(curve, comparisons=comparisons, bounds=bounds)
+
+
+def shifted(*shifts: int) -> list[Counts]:
+    """Trainings of one recipe that lose some problems, each its own, and gain elsewhere."""
+    runs = []
+    for shift in shifts:
+        c = np.clip(BASE.c + np.arange(24) % 5 - 1 + shift, 0, 16)
+        c[shift : shift + 8] = 0
+        runs.append(Counts.of(16, c))
+    return runs
+
+
+def looked(number: int) -> list[Any]:
+    view = look(BASE, TRAINED, 16, number, comparisons=2)
+    return [view, view.open_problems(lost=True, gained=False), view.open_problems(False, True)]
+
+
+def dataset(*arms: Counts, **coords: Any) -> xarray.Dataset:
+    table = {
+        name: (("step", "problem"), np.stack([getattr(arm, name) for arm in arms]))
+        for name in ("n", "c")
+    }
+    steps = [10 * i for i in range(len(arms))]
+    labels = [f"p{i:02d}" for i in range(len(arms[0]))]
+    return xarray.Dataset(table, {"step": steps, "problem": labels, **coords})
+
+
+def labelled() -> list[Any]:
+    data = dataset(BASE, TRAINED)
+    own = data.drop_vars("problem")
+    drawn = xr.draw_weights(data, rng(), 100)
+    return [
+        data.rlb_stats.pass_curve(drawn, [1, 16]),
+        data.rlb_stats.difference_from(data.sel(step=0), drawn, [1, 4, 16]),
+        xr.difference_curve(own.isel(step=0), own, drawn, prob=0.5),
+        data.rlb_stats.per_problem("pass@k", [2, 16]).mean("problem"),
+        data.rlb_stats.per_problem("pass^k", 2).mean("problem"),
+        data.rlb_stats.accuracy_histogram(),
+        xr.coverage(data.sel(step=0), data.sel(step=10)),
+        xr.coverage(own.isel(step=0), own.isel(step=1)),
+    ]
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "pass@k": lambda: pass_curve(BASE, weights()),
+    "pass@k, half the probability": lambda: pass_curve(BASE, weights(), [1, 4, 5, 16], 0.5),
+    "pass@k, sources": lambda: pass_curve(BASE, weights(24, SOURCES), [1, 4]),
+    "pass@k, stopped": lambda: pass_curve(STOPPED, weights(21)),
+    "pass@budget": lambda: budget_curve(BASE, 2.0, [1, 2, 8, 32], weights()),
+    "difference": lambda: compared(BASE, TRAINED),
+    "difference, sources": lambda: compared(BASE, TRAINED, SOURCES),
+    "difference, a stopped arm": lambda: compared(STOPPED, Counts.of(16, np.arange(21) % 17)),
+    "difference of many": lambda: compared(grown(BASE, 10), grown(TRAINED, 10)),
+    "gap": lambda: [delta_se_interval(BASE, TRAINED, weights(), k) for k in (4, 5)],
+    "never solved": lambda: never_solved_shift(BASE, TRAINED, weights()),
+    "these problems": lambda: fixed_curve(BASE),
+    "these problems, twenty": lambda: fixed_curve(BASE[np.arange(20)], [1, 8, 9, 16]),
+    "these problems, nineteen": lambda: fixed_curve(BASE[np.arange(19)], [1, 8, 9, 16], 0.5),
+    "these problems, many": lambda: fixed_curve(grown(BASE, 10), [1, 2, 8, 16]),
+    "these problems, stopped": lambda: fixed_curve(STOPPED, [1, 8, 16]),
+    "priors": lambda: [fit_prior(BASE, zeros) for zeros in (False, True)],
+    "prior of none": lambda: fit_prior(Counts.of(8, [0, 0, 0]), True),
+    "rates above": lambda: posterior_above(BASE, [0, 0.1, 1])[[0, 2, 16]],
+    "flips": lambda: flip_probability(BASE),
+    "extrapolation": lambda: extrapolate(BASE, [16, 160]),
+    "extrapolation, far": lambda: extrapolate(grown(BASE, 3), [160, 161], 0.5, beyond=True),
+    "extrapolation of a part": lambda: held_out_check(grown(BASE, 2), rng(), 0.25),
+    "prompts": lambda: prompt_spread({"a": BASE, "b": TRAINED, "c": BASE[::-1]}, weights()),
+    "fifty prompts": lambda: prompt_spread(
+        {"a": Counts.of(8, [4, 6] * 25), "b": Counts.of(8, [1, 2] * 25)}, weights(50), [1, 8], 0.9
+    ),
+    "best prompt": lambda: best_prompt({"a": BASE[:8], "b": TRAINED[:8]}),
+    "temperatures": lambda: envelope({1.0: TRAINED, 0.6: BASE}, weights(), prob=0.9),
+    "fifty temperatures": lambda: envelope_difference(
+        envelope({0.6: grown(BASE, 3)[:50]}, weights(50), [1, 4]),
+        envelope({0.6: grown(TRAINED, 3)[:50]}, weights(50), [1, 4]),
+        0.9,
+    ),
+    "ratio": lambda: ratio_interval(np.arange(24.0), np.arange(24) % 7, weights(24, SOURCES)),
+    "ratio of twenty": lambda: ratio_interval(np.arange(20.0), np.ones(20), weights(20), 0.5),
+    "support": lambda: support_intervals(12, 5, 3, rng()),
+    "little support": lambda: support_intervals(4, 7, 0, rng(), 0.5),
+    "Bayes": lambda: [
+        bayes_at_n([[0, 1, 2], [2, 2, 2]], [0, 0.5, 1]).interval(0.25, 0.75),
+        bayes_at_n([[0, 1] * 40] * 3, prior_outcomes=[[1], [0], [1]]).interval(prob=0.5),
+    ],
+    "perplexity": lambda: [
+        spread(np.exp(np.r_[np.arange(30.0), [np.nan] * 3].reshape(11, 3) / 10)),
+        spread(np.exp(np.arange(27.0).reshape(9, 3) / 10)),
+        perplexity_by_position([-np.arange(100.0) / 50, -np.arange(95.0)]),
+    ],
+    "entropy": lambda: [
+        entropy_by_problem([[5, 5, 7, 7, 8], [3, 3, 3, -1, -1], [-1] * 5]),
+        [answer_entropy([4, 0, 2, 1, 1], name) for name in ("plug-in", "miller-madow")],
+        [answer_entropy(votes, "chao-shen") for votes in ([4, 2, 1, 1], [1, 1, 1], [3])],
+    ],
+    "collisions": lambda: [
+        collisions(["a"] * 3 + ["b", "b", "c"], [-2.0] * 3 + [-12.0] * 3, 10),
+        collisions(["a"], [-1.0]),
+        collisions(["a", "a"], [0.0, 0.5]),
+    ],
+    "votes": lambda: maj_at_k_by_votes(
+        rng(1).integers(-1, 3, (4, 9)), rng(2).random((4, 9)) < 0.5, [1, 2, 3, 9, 10], rng()
+    ),
+    "avg@k": lambda: avg_at_k(STOPPED),
+    "answer, a solved problem more": lambda: answered(
+        Counts.of([5] + [16] * 60, [1] + [8] * 60), Counts.of(16, [0] + [8] * 53 + [0] * 7)
+    ),
+    "answer, nothing solved": lambda: answered(*[Counts.of(64, [0] * 9)] * 2),
+    "answer, five lost of many": lambda: answered(
+        Counts.of(256, [40] * 600), Counts.of(256, [0] * 5 + [40] * 595)
+    ),
+    "answer, few lost": lambda: answered(
+        Counts.of(32, [1] * 6 + [20] * 40), Counts.of(32, [0] * 6 + [20] * 40)
+    ),
+    "answer, gained": lambda: answered(
+        Counts.of(64, [0] * 10 + [9] * 40), Counts.of(64, [12] * 10 + [9] * 40)
+    ),
+    "answer, three seeds": lambda: answered(
+        grown(BASE, 3), *(grown(a, 3) for a in shifted(0, 1, 9))
+    ),
+    "answer": lambda: answered(BASE, TRAINED),
+    "answer at a smaller k": lambda: answered(BASE, TRAINED, k=4, margin=0.1),
+    "answer of many": lambda: answered(grown(BASE, 10), grown(TRAINED, 10)),
+    "answer of stragglers": lambda: answered(
+        Counts.of([5, 5] + [16] * 98, [1, 0] + [3] * 98), Counts.of(16, [0] * 30 + [4] * 70)
+    ),
+    "answer, one sample each": lambda: answered(Counts.of(1, [0, 1] * 4), Counts.of(1, [1] * 8)),
+    "answer, two seeds": lambda: answered(BASE, *shifted(0, 3)),
+    "answer, five seeds": lambda: answered(
+        grown(BASE, 3), *(grown(a, 3) for a in shifted(*range(5)))
+    ),
+    "decision without bounds": lambda: [decided(n, False) for n in (1, 5)],
+    "looks": lambda: [looked(number) for number in (1, 3)],
+    "forecast": lambda: forecast(
+        BASE, TRAINED, weights(), [16, 64], rng(), studies=3, margin=0.1, comparisons=2
+    ),
+    "power": lambda: [
+        smallest_loss(30, 16, rng(), comparisons=3),
+        smallest_loss(500, 8, rng(1), rates=np.array([0.2, 0.5])),
+        smallest_loss(30, 16, rng(2), rates=np.array([0.2, 0.5]), stop_after=(2, 3)).count,
+    ],
+    "labelled": labelled,
+}
+
+
+def lines(value: Any, indent: int = 0) -> Iterator[str]:
+    """A result as text: a line a part, of parts if that is short."""
+    start = "  " * indent
+    named = parts_of(value)
+    if named is None:
+        yield start + flat(value)
+        return
+    for name, part in named:
+        inner = list(lines(part, indent + 1))
+        joined = ", ".join(line.strip() for line in inner)
+        if len(inner) == 1 or len(joined) < 200:
+            yield f"{start}{name} {joined}"
+        else:
+            yield start + name
+            yield from inner
+
+
+def parts_of(value: Any) -> list[tuple[str, Any]] | None:
+    """The named parts of a result, or None where it is an array or a single value."""
+    if isinstance(value, xarray.Dataset):
+        arrays = [(str(name), value[name]) for name in value.variables]
+        return arrays + list(value.attrs.items())
+    if isinstance(value, xarray.DataArray):
+        return [(str(value.dims), value.to_numpy()), *value.attrs.items()]
+    if isinstance(value, dict):
+        return [(f"{name}:", part) for name, part in value.items()]
+    if isinstance(value, Interval):
+        names = ("estimate", "lower", "upper", "sound")
+        about = [str(value.target), value.method, value.prob, *value.notes]
+        return [*((f"{name}:", getattr(value, name)) for name in names), ("about:", about)]
+    if is_dataclass(value):
+        return [(f"{f.name}:", getattr(value, f.name)) for f in fields(value) if f.repr]
+    if isinstance(value, list | tuple) and any(map(parts_of, value)):
+        return [("-", part) for part in value]
+    return None
+
+
+def flat(value: Any) -> str:
+    """Numbers with seven digits, everything else as it is."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(flat(part) for part in value) + "]"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def written(name: str) -> str:
+    return "\n".join(lines(CASES[name]()))
+
+
+def goldens() -> dict[str, str]:
+    parts = re.split(r"^== (.+)\n", GOLDENS.read_text(), flags=re.MULTILINE)[1:]
+    return {name: text.rstrip("\n") for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_part_of_a_result_is_as_before(name: str) -> None:
+    text, golden = written(name), goldens()[name]
+    assert NUMBER.sub("#", text) == NUMBER.sub("#", golden)
+    values, before = ([float(v) for v in NUMBER.findall(t)] for t in (text, golden))
+    assert values == pytest.approx(before, rel=1e-4, abs=1e-6, nan_ok=True)
+
+
+if __name__ == "__main__":
+    GOLDENS.write_text("\n".join(f"== {name}\n{written(name)}" for name in CASES) + "\n")
