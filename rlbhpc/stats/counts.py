@@ -187,7 +187,7 @@ def check_paired(base: Counts, trained: Counts) -> None:
 
 def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
-    if array.dtype.kind == "b" or array.dtype.kind in "iu":
+    if array.dtype.kind in "biu":
         return array.astype(np.int64)
     with np.errstate(invalid="ignore"):
         whole = array.astype(np.int64)

@@ -134,7 +134,7 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     straight = right == left + 1
     share = np.abs(value[left]) / (np.abs(value[left]) + np.abs(value[right]))
     line = octave[left] + share * (octave[right] - octave[left])
-    middle = (octave[np.minimum(left + 1, len(octave) - 1)] + octave[right - 1]) / 2
+    middle = (octave[left + 1] + octave[right - 1]) / 2
     return np.asarray(2.0 ** np.where(straight, line, middle))
 
 
@@ -168,7 +168,7 @@ def _invert(curve: DifferenceCurve) -> tuple[CrossingSet, ...]:
                 _end(k, lower, upper, last, last + 1),
             )
             sets.append(CrossingSet(*ends, first == 0, last == len(k) - 1))
-        elif first and side[first - 1] == -side[first]:
+        elif first and side[first - 1]:
             # The interval leaps over 0 between two points of the grid.
             sets.append(CrossingSet(float(k[first - 1]), float(k[first]), False, False))
     return tuple(sets)

@@ -246,12 +246,10 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     point = float(crossing.points[-1])
     for part in crossing.sets:
         if point in part:
-            low = 1.0 if part.open_below else part.lower
-            high = np.inf if part.open_above else part.upper
             return Interval(
                 np.asarray(point),
-                np.asarray(min(low, point)),
-                np.asarray(max(high, point)),
+                np.asarray(part.lower),
+                np.asarray(np.inf if part.open_above else part.upper),
                 Target.POPULATION,
                 "inverted pointwise interval",
                 crossing.prob,

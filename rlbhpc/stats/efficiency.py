@@ -60,11 +60,11 @@ def _movers(
     error = np.sqrt(rate * (1 - rate) * (1 / n_base + 1 / n_trained))
     apart = np.abs(trained - base)
     moved = int((apart > _LIKELY * error).sum()) if (apart > _CERTAIN * error).any() else 0
+    if not moved:
+        return 0, 0.0
     weight = np.maximum(base, trained)
-    fourth = float((weight**4).sum())
-    if not moved or fourth <= 0:
-        return moved, 0.0
-    return moved, moved / int((weight > 0).sum()) * float((weight**2).sum()) ** 2 / fourth
+    carriers = float((weight**2).sum()) ** 2 / float((weight**4).sum())
+    return moved, moved / int((weight > 0).sum()) * carriers
 
 
 def sign_at_one(curve: DifferenceCurve, error: float) -> int:

@@ -77,8 +77,6 @@ def finding(
     """
     problems = len(joint.row) // seeds
     count_of_seed = round(count / seeds)
-    if not group.any():  # one sample each: no two rates are that far apart
-        return Finding(Verdict.UNDECIDED, 0.0, 0.0, 1.0, count_of_seed, problems)
     chances = joint.chances(best, group)[joint.row].reshape(seeds, problems)
     estimate = min(1.0, float(chances.mean()))
     cut = float(special.ndtri((1 + prob) / 2))

@@ -60,8 +60,6 @@ def effective_beta(
     a, b = mean * trials + 0.5, (1 - mean) * trials + 0.5
     lower = np.where(mean <= 0, 0.0, special.betaincinv(a, b, tail))
     upper = np.where(mean >= 1, 1.0, special.betaincinv(a, b, 1 - tail))
-    missing = np.isnan(mean)
-    lower, upper = np.where(missing, np.nan, lower), np.where(missing, np.nan, upper)
     # A Beta far from its centre may exclude a mean at the very edge; the estimate stays inside.
     return np.fmin(lower, mean), np.fmax(upper, mean), trials
 

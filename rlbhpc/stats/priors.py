@@ -75,10 +75,6 @@ class RatePrior:
         """Posterior probability of a rate of exactly 0 after c right samples of n."""
         return _zero(self.parameters, *_floats(n, c))
 
-    def pass_at_k(self, k: ArrayLike) -> NDArray[np.float64]:
-        """Mean pass@k of problems drawn from the distribution."""
-        return np.asarray(1 - self.fail(0, 0, k))
-
 
 # A distribution of rates over problems needs two of them.
 LEAST: Final = 2
