@@ -1,0 +1,268 @@
+"""Formulas against textbooks: other packages, closed forms, and sums over all there is."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from rlbhpc.stats import Counts, Interval, ProblemWeights, Target, difference_curve
+from rlbhpc.stats.answer_text import p_value, points
+from rlbhpc.stats.binomial import chances_of, chances_of_right, clopper_pearson, jeffreys
+from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
+from rlbhpc.stats.entropy import answer_entropy
+from rlbhpc.stats.interval import percentile_interval
+from rlbhpc.stats.mean_interval import effective_beta
+from rlbhpc.stats.paired import carriers, paired_interval
+from rlbhpc.stats.ratio import ratio_interval
+from rlbhpc.stats.seeds import seeds_curve, spread
+from rlbhpc.stats.sequential import Forecast, samples_until_decided
+
+Floats = NDArray[np.float64]
+
+
+def weights(problems: int, clusters: object = None) -> ProblemWeights:
+    labels = None if clusters is None else np.asarray(clusters)
+    return ProblemWeights.draw(problems, np.random.default_rng(0), 2, labels)
+
+
+@pytest.mark.parametrize(("c", "n"), [(0, 9), (3, 9), (9, 9), (10, 10), (1, 400)])
+@pytest.mark.parametrize("prob", [0.5, 0.95])
+def test_intervals_of_a_proportion(c: int, n: int, prob: float) -> None:
+    exact = stats.binomtest(c, n).proportion_ci(prob, "exact")
+    assert clopper_pearson(c, n, prob).bounds == pytest.approx([exact.low, exact.high])
+    found, tails = jeffreys(c, n, prob), [(1 - prob) / 2, (1 + prob) / 2]
+    low, high = stats.beta.ppf(tails, c + 0.5, n - c + 0.5)
+    assert found.bounds == pytest.approx([low if c else 0, high if c < n else 1])
+    assert (bool(found.sound), len(found.notes)) == (n >= 10, n < 10)
+
+
+def test_chances_of_counts() -> None:
+    for n, rate in ((0, 0.3), (7, 0.3), (7, 0.0), (7, 1.0)):
+        assert chances_of(n, rate) == pytest.approx(stats.binom.pmf(np.arange(n + 1), n, rate))
+    for n, c, k in itertools.product((5, 8), (0, 2, 5), (1, 3, 5)):
+        exact = stats.hypergeom.pmf(np.arange(k + 1), n, c, k)
+        assert chances_of_right(n, c, k) == pytest.approx(exact, abs=1e-12)
+
+
+def test_differences_of_proportions_have_the_interval_of_bonett_and_price() -> None:
+    """At k = n, with few problems that differ: p̃ = counts plus one each, of P + 2."""
+    b, c, problems = 2, 3, 40
+    differences = np.r_[np.full(c, 1.0), np.full(b, -1.0), np.zeros(problems - b - c)][:, None]
+    mean = (c - b) / problems
+    carried = (b + c + 0.0) if mean == 0 else float(carriers(differences)[0])
+    squares = (differences**2).sum() - problems * mean**2
+    fade = 1 - carried / 10
+    half = stats.t.ppf(0.975, problems - 1) * np.sqrt(
+        (squares + 2 * fade) / (problems * (problems - 1))
+    )
+    found = paired_interval(differences, weights(problems), 0.95)[0]
+    assert found.bounds == pytest.approx([mean - half, mean + half])
+    assert found.sound and len(found.notes) == 1
+    deviations = differences[:, 0] - mean
+    assert carried == pytest.approx((deviations**2).sum() ** 2 / (deviations**4).sum())
+
+
+@pytest.mark.parametrize(
+    ("carrying", "problems", "sound"), [(4, 20, True), (4, 19, False), (3, 20, False)]
+)
+def test_four_problems_must_carry_a_difference(carrying: int, problems: int, sound: bool) -> None:
+    signs = np.resize([1.0, -1.0], carrying)
+    values = np.r_[signs, np.zeros(problems - carrying)][:, None]
+    if carrying % 2:
+        values[0] = 0.0
+        values[1:3] = [[1.0], [-1.0]]
+    assert bool(paired_interval(values, weights(problems), 0.95).sound.item()) is sound
+
+
+def test_standard_errors_of_problems_and_of_their_sources() -> None:
+    values = np.random.default_rng(1).random((12, 2))
+    assert weights(12).standard_error(values) == pytest.approx(stats.sem(values))
+    sources = np.repeat([3, 1, 7], [2, 4, 6])
+    sums = [(values - values.mean(axis=0))[sources == s].sum(axis=0) / 12 for s in (1, 3, 7)]
+    exact = np.sqrt(3 / 2 * (np.array(sums) ** 2).sum(axis=0))
+    assert weights(12, sources).standard_error(values) == pytest.approx(exact)
+    single = weights(12, np.zeros(12))
+    assert single.standard_error(values).tolist() == [np.inf, np.inf] and single.inflation == np.inf
+    assert (weights(12).units, weights(12).problems, weights(12).replicates) == (12, 12, 2)
+
+
+def test_the_interval_of_a_ratio_is_linearised() -> None:
+    sums, totals = np.array([10.0, 2.0, 6.0, 1.0]), np.array([20.0, 2.0, 10.0, 4.0])
+    ratio = sums.sum() / totals.sum()
+    error = np.sqrt(4 / 3 * (((sums - ratio * totals) / totals.sum()) ** 2).sum())
+    half = stats.t.ppf(0.95, 3) * error
+    found = ratio_interval(sums, totals, weights(4), 0.9)
+    assert found.bounds == pytest.approx([ratio - half, ratio + half])
+    assert not found.sound
+
+
+def test_a_mean_is_a_proportion_of_effective_trials() -> None:
+    mean, error = np.array([0.3]), np.array([0.05])
+    trials = 0.21 / 0.05**2 * (stats.norm.ppf(0.95) / stats.t.ppf(0.95, 19)) ** 2
+    low, high, used = effective_beta(mean, error, 20, 0.9)
+    assert used == pytest.approx(trials)
+    tails = stats.beta.ppf([0.05, 0.95], 0.3 * trials + 0.5, 0.7 * trials + 0.5)
+    assert np.r_[low, high] == pytest.approx(tails)
+
+
+def test_draws_give_equal_tails_that_hold_the_estimate() -> None:
+    draws = np.arange(101.0)
+    found = percentile_interval(50, draws, 0.9, "draws", True)
+    assert found.bounds == pytest.approx([5, 95])
+    assert percentile_interval(-1, draws, 0.5, "draws", True).bounds.tolist() == [-1, 75]
+    assert str(found) == "50.000 [5.000, 95.000]"
+    assert str(replace(found, sound=np.asarray(False))).endswith("] (unsound)")
+    shown = percentile_interval([1, 2], np.zeros((3, 2)), 0.5, "draws", True)
+    assert str(shown) == "<Interval of shape (2,), draws, problems like these>"
+    with pytest.raises(ValueError, match="different shapes"):
+        Interval(np.zeros(2), np.zeros(1), np.zeros(2), Target.FIXED, "none")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign"), [(0.0, 1, 0), (0.1, 1, 1), (-1, 0.0, 0), (-1, -0.1, -1), (-1, 1, 0)]
+)
+def test_the_sign_of_an_interval(low: float, high: float, sign: int) -> None:
+    found = Interval(np.asarray(low), np.asarray(low), np.asarray(high), Target.FIXED, "none")
+    assert found.sign == sign
+    assert found.covers([low, high, high + 0.01, low - 0.01]).tolist() == [True, True, False, False]
+
+
+def test_components_of_variance_are_those_of_the_two_way_table() -> None:
+    table = np.random.default_rng(2).normal(size=(3, 7)) + np.array([[0], [2], [5]])
+    seeds, problems = table.shape
+    by_seed, by_problem = table.mean(axis=1), table.mean(axis=0)
+    rest = sum(
+        (table[j, i] - by_seed[j] - by_problem[i] + table.mean()) ** 2
+        for j in range(seeds)
+        for i in range(problems)
+    ) / ((seeds - 1) * (problems - 1))
+    of_seeds, of_problems = problems * by_seed.var(ddof=1), seeds * by_problem.var(ddof=1)
+    found = spread(table)
+    assert found.rest == pytest.approx(np.sqrt(rest))
+    assert found.seeds == pytest.approx(np.sqrt((of_seeds - rest) / problems))
+    assert found.problems == pytest.approx(np.sqrt(max(of_problems - rest, 0) / seeds))
+
+
+def test_the_interval_over_seeds_adds_the_spread_between_them() -> None:
+    rng = np.random.default_rng(3)
+    base = Counts.of(64, rng.integers(4, 20, 40))
+    runs = [Counts.of(64, base.c + rng.integers(0, 12, 40) + shift) for shift in (0, 8, 20)]
+    found = seeds_curve(base, runs, rng, 2, [1], 0.9).pointwise[0]
+    table = np.array([(run.c - base.c) / 64 for run in runs])
+    parts = spread(table)
+    by_problem = stats.sem(table.mean(axis=0)) * stats.t.ppf(0.95, 39)
+    by_seed = parts.seeds / np.sqrt(3) * stats.t.ppf(0.95, 2)
+    half = np.hypot(by_problem, by_seed)
+    assert found.bounds == pytest.approx([table.mean() - half, table.mean() + half])
+
+
+def sign_flips(problems: int) -> NDArray[np.int8]:
+    return np.array(list(itertools.product([1, -1], repeat=problems)), np.int8)
+
+
+def test_the_p_value_of_a_move_is_the_share_of_all_sign_flips() -> None:
+    base, trained = Counts.of(8, [1, 2, 3, 4, 5, 6]), Counts.of(8, [2, 4, 6, 8, 5, 8])
+    drawn = weights(6)
+    every = ProblemWeights(np.ones((64, 6)), sign_flips(6), drawn.unit, drawn.seed)
+    found = difference_curve(base, trained, every, [1, 2])
+    d = found.differences
+    pseudo = 2 * np.maximum.accumulate(np.abs(d).max(axis=0)) ** 2
+
+    def largest(flips: Floats) -> float:
+        mean = (flips[:, None] * d).mean(axis=0)
+        return float(np.max(np.abs(mean) / np.sqrt((d**2).sum(0) - 6 * mean**2 + pseudo)))
+
+    observed = largest(np.ones(6))
+    hits = sum(largest(f) >= observed - 1e-12 for f in every.signs.astype(float))
+    assert found.p_moved == pytest.approx((1 + hits) / 65)
+
+
+@pytest.mark.parametrize(("moved", "sign"), [(4, 0), (7, 1), (-7, -1)])
+def test_the_sign_at_one_is_claimed_by_flips(moved: int, sign: int) -> None:
+    """Of m problems that move alike two of 2^m flips are as extreme."""
+    base, other = Counts.of(8, [2] * 9), Counts.of(8, [3] * abs(moved) + [2] * (9 - abs(moved)))
+    arms = (base, other) if moved > 0 else (other, base)
+    curve = difference_curve(*arms, weights(9), [1, 8])
+    p = 2 / 2 ** abs(moved)
+    assert sign_at_one(curve, 0.05) == sign
+    assert sign_at_one(curve, 1.5 * p) == np.sign(moved)
+    assert sign_at_one(curve, 0.7 * p) == 0
+    assert sign_at_one(difference_curve(base, base, weights(9), [1, 8]), 1.0) == 0
+
+
+@pytest.mark.parametrize(("seeds", "edge"), [(1, 1.959964), (3, 4.302653)])
+def test_a_sign_is_claimed_at_its_own_error(seeds: int, edge: float) -> None:
+    """An interval of 95 % that ends at 0 is claimed at an error above 5 %, not below."""
+    for estimate in (0.1, -0.1):
+        found = Interval(np.asarray(estimate), np.asarray(estimate - 0.1),
+                         np.asarray(estimate + 0.1), Target.POPULATION, "none")  # fmt: skip
+        assert claimed_sign(found, 0.051, seeds) == np.sign(estimate)
+        assert claimed_sign(found, 0.049, seeds) == 0
+    wide = replace(found, lower=np.asarray(-0.1 * edge), upper=np.asarray(0.1 * edge))
+    quantile = stats.norm if seeds == 1 else stats.t(seeds - 1)
+    assert claimed_sign(wide, 2 * quantile.sf(1.0) + 0.001, seeds) == -1
+    assert claimed_sign(wide, 2 * quantile.sf(1.0) - 0.001, seeds) == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "trained", "bounded"),
+    [
+        ([40] * 40, [8] * 4 + [40] * 36, False),  # four moved for certain
+        ([40] * 40, [8] * 5 + [40] * 35, True),
+        ([40] * 40, [8] * 5 + [0] * 35, True),
+        ([8] * 40, [9] * 4 + [8] * 36, False),  # none moved; 4.9 carry the noise
+        ([8] * 40, [9] * 5 + [8] * 35, True),
+    ],
+)
+def test_at_one_a_handful_of_problems_gives_no_bounds(
+    base: list[int], trained: list[int], bounded: bool
+) -> None:
+    curve = difference_curve(Counts.of(64, base), Counts.of(64, trained), weights(40), [1, 64])
+    found = interval_at_one(curve)
+    assert np.isnan(found.bounds).tolist() == [not bounded] * 2
+    assert bool(found.sound) is bounded
+    assert found.estimate == curve.pointwise[0].estimate
+
+
+@pytest.mark.filterwarnings("error")
+def test_entropies_are_those_of_scipy_with_their_corrections() -> None:
+    votes = np.array([5, 3, 1, 1])
+    plug_in = stats.entropy(votes)
+    assert answer_entropy(votes, "plug-in") == pytest.approx(plug_in)
+    assert answer_entropy(votes) == pytest.approx(plug_in + 3 / 20)
+    share = votes / 10 * (1 - 2 / 10)
+    chao_shen = -(share * np.log(share) / (1 - (1 - share) ** 10)).sum()
+    assert answer_entropy(votes, "chao-shen") == pytest.approx(chao_shen)
+    assert np.isnan(answer_entropy([0, 0]))
+    assert [str(answer_entropy([7], name)) for name in ("plug-in", "chao-shen")] == ["0.0", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.00049, "< .001"),
+        (0.0005, "= .001"),
+        (0.0499, "= .050"),
+        (0.9994, "= .999"),
+        (0.9996, "= 1"),
+    ],
+)
+def test_p_values_have_three_digits(value: float, text: str) -> None:
+    assert p_value(value) == text
+
+
+def test_points_have_bounds_where_there_are_any() -> None:
+    found = Interval(np.asarray(0.0234), np.asarray(-0.0166), np.asarray(0.0642), Target.FIXED, "")
+    assert points(found) == "+2.3 [-1.7, +6.4]"
+    assert points(replace(found, lower=np.asarray(np.nan))) == "+2.3"
+
+
+def test_the_least_forecast_that_is_decided_often_enough() -> None:
+    forecasts = [Forecast(n, chance, {}) for n, chance in ((64, 0.79), (256, 0.8), (1024, 0.9))]
+    assert samples_until_decided(forecasts) == 256
+    assert samples_until_decided(forecasts, 0.95) is None
