@@ -59,7 +59,7 @@ def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
         # All singletons would give coverage 0 and an infinite entropy.
         seen = 1 - min(singles, n - 1) / n
         q = seen * p
-        return float(-(q * np.log(q) / -np.expm1(n * np.log1p(-q))).sum() + 0.0)
+        return float(-(q * np.log(q) / (1 - (1 - q) ** n)).sum() + 0.0)
     raise UserError(
         f"answer entropy by {estimator!r} is unknown; allowed are 'plug-in', 'miller-madow' and "
         "'chao-shen'"
