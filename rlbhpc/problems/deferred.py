@@ -69,7 +69,8 @@ class Deferred:
         """What stands for a deferred value in a content hash: its digest, not its place."""
         if isinstance(value, Deferred):
             return value.digest
-        raise TypeError(f"a problem's extras may not hold a {type(value).__name__}")
+        kind = type(value).__name__
+        raise UserError(f"a problem's extras may not hold a {kind}; write it as text in the file")
 
     def read(self) -> dict[str, Any]:
         """The fields by name, exactly as they were when the problem was loaded."""
