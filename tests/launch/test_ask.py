@@ -19,8 +19,8 @@ from rlbhpc.study.draft import ON_CPUS, ON_GPUS, Draft, ModelSource, Size
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
+from tests.launch.launched import stubs
 from tests.launch.made import Stubs, study_in
-from tests.launch.test_status import stubs
 from tests.study.folder import write_model
 from tests.sweep.conftest import keys_of
 from tests.sweep.test_plan import row, store

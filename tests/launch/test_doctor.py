@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import socket
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,6 +18,7 @@ import yaml
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch import doctor
 from rlbhpc.launch.cluster import load_cluster
+from rlbhpc.launch.doctor import Finding
 from tests.launch.launched import Run, call, run, stubs
 from tests.launch.made import Stubs
 
@@ -136,3 +143,236 @@ def test_doctor_without_slurm_says_where_to_run_it(
         (finding,) = doctor.of_python()
         assert finding.verdict == verdict
     assert os.environ["PATH"] == str(tmp_path / "bin")
+
+
+SITE = f"""case "$*" in 'show config') cat <<'END'{CONFIG}END
+;; *) cat <<'END'
+PartitionName=gpu Default=NO MaxTime=1-00:00:00 GraceTime=300 PreemptMode=REQUEUE QoS=N/A TRES=gpu=8
+PartitionName=cpu Default=YES MaxTime=12:00:00
+PartitionName=gpu2 Default=NO TRES=gpu=9
+AnotherLine
+END
+esac"""
+KIND = CONFIG.replace("= 0", "= 1").replace("(null)", "a,preempt_send_user_signal=1")
+PARTITIONS = [
+    Finding("partition gpu", "MaxTime 1-00:00:00, GraceTime 300, PreemptMode REQUEUE, QoS N/A"),
+    Finding("partition cpu", "MaxTime 12:00:00"),
+    Finding("partition gpu2", ""),
+    Finding("account proj", "qos -, submits at most 30, runs any number"),
+]
+NOTES = [
+    Finding("requeue", "off by default", "note",
+            "jobs can still requeue themselves if the site allows it: doctor --rehearse"),
+    Finding("accounting", "off", "note", "status tells causes by our own records alone"),
+    Finding("warning before preemption", "none", "note",
+            "a preempted job gets TERM and GraceTime only; keep in-flight responses short"),
+]  # fmt: skip
+
+
+def in_order(config: str) -> list[Finding]:
+    """Settings as they are told: in the order of what depends on them."""
+    pairs = [line.split("=", 1) for line in config.strip().splitlines()]
+    settings = [Finding(name.strip(), value.strip()) for name, value in pairs]
+    return sorted(settings, key=lambda setting: doctor.SETTINGS.index(setting.what))
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "scontrol", "findings"),
+    [
+        ("exit 1", SITE, [Finding("Slurm", "no sbatch here", "bad", "run this on a login node")]),
+        (
+            "echo slurm 23",
+            "exit 1",
+            [
+                Finding("Slurm", "slurm 23"),
+                Finding("Slurm's settings", "scontrol does not answer", "bad", "try again later"),
+            ],
+        ),
+        (
+            "echo slurm 23",
+            SITE,
+            [Finding("Slurm", "slurm 23"), *in_order(CONFIG), *NOTES, *PARTITIONS],
+        ),
+        (
+            "echo slurm 23",
+            SITE.replace(CONFIG, KIND.replace("accounting_storage/none", "slurmdbd")),
+            [
+                Finding("Slurm", "slurm 23"),
+                *in_order(KIND.replace("accounting_storage/none", "slurmdbd")),
+                *PARTITIONS,
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_what_slurm_says_of_itself_is_told_with_what_it_means(
+    stubs: Stubs, sbatch: str, scontrol: str, findings: list[Finding]
+) -> None:
+    stubs.add("sbatch", sbatch)
+    stubs.add("scontrol", scontrol)
+    stubs.add("sacctmgr", "echo 'proj||30|'; echo 'no row'")
+    assert list(doctor.of_slurm()) == findings
+
+
+@pytest.mark.parametrize(
+    ("accounts", "config", "program", "entry"),
+    [
+        ("echo 'proj||30|'", CONFIG, True,
+         {"account": "proj", "max_jobs": 30, "max_array_size": 1001, "kill_wait": 30}),
+        ("echo 'proj|||'", "MaxArraySize = 0\nKillWait = 1 sec\n", False,
+         {"account": "proj", "kill_wait": 1}),
+        ("echo 'proj||30|'; echo 'other||30|'", "MaxArraySize = none\n", False, {}),
+        ("exit 1", "", False, {}),
+    ],
+)  # fmt: skip
+def test_the_first_entry_of_a_site_has_what_slurm_tells(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, accounts: str, config: str,
+    program: bool, entry: dict[str, object],
+) -> None:  # fmt: skip
+    stubs.add("scontrol", SITE.replace(CONFIG, f"\n{config.lstrip()}"))
+    stubs.add("sacctmgr", accounts)
+    monkeypatch.setattr(socket, "gethostname", lambda: "login07.site2")
+    if program:
+        stubs.add("rlbhpc")
+    monkeypatch.setenv("PATH", f"{stubs.folder}:/bin")
+    doctor.write_entry(tmp_path / "tables" / "deep" / "one.yaml")
+    head, text = (tmp_path / "tables" / "deep" / "one.yaml").read_text().split("\n", 1)
+    assert head == "# Written by rlbhpc doctor; see docs/clusters.md for every key."
+    assert yaml.safe_load(text) == {
+        "hosts": ["login*.site*"],
+        **entry,
+        "sample": {"partition": "gpu", "time": "04:00:00", "gpus": 1, "cpus": 8},
+        "light": {"partition": "cpu", "time": "01:00:00", "cpus": 2},
+        "rlbhpc": [str(stubs.folder / "rlbhpc")] if program else [sys.executable, "-m", "rlbhpc"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("prints", "found", "verdict"),
+    [
+        ("3.9", "3.9", "ok"),
+        ("3.8", "3.8", "bad"),
+        ("Hello; 3.10 ", "3.10", "ok"),
+        ("", "none", "bad"),
+    ],
+)
+def test_the_python_of_jobs_is_new_enough(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, prints: str, found: str,
+    verdict: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path))
+    stubs.add("python-of-site", f"echo '{prints}'")
+    (tmp_path / "0.yaml").write_text("hosts: ['*']\npython: python-of-site\n")
+    (finding,) = doctor.of_python()
+    assert (finding.what, finding.found) == ("python of jobs", f"{found} at python-of-site")
+    assert (finding.verdict, "3.9 or newer" in finding.advice) == (verdict, verdict == "bad")
+    (tmp_path / "0.yaml").write_text("hsots: ['*']\n")
+    (finding,) = doctor.of_python()
+    assert (finding.what, finding.verdict) == ("cluster", "bad")
+    assert "0.yaml:1: hsots: unknown key" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "body"),
+    [
+        ("apptainer", "lib", "echo 'one 1.3'"),
+        ("singularity", "lib64/deep", "exit 1"),
+        ("apptainer", "share", "echo 'one 1.3'"),
+    ],
+)
+def test_what_runs_images_is_told_with_how_it_mounts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str, body: str
+) -> None:
+    stubs = Stubs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(stubs.folder))
+    (none,) = doctor.of_containers()
+    assert (none.what, none.found, none.verdict) == ("apptainer", "not here", "note")
+    stubs.add(name, body)
+    (tmp_path / folder / name / "bin").mkdir(parents=True)
+    (tmp_path / folder / name / "bin" / "starter-suid").touch()
+    version = "does not start" if body == "exit 1" else "one 1.3"
+    means = "by FUSE, slower" if folder == "share" else "by the kernel (setuid)"
+    assert list(doctor.of_containers()) == [
+        Finding(name, f"{version} at {stubs.folder / name}"),
+        Finding("images are mounted", means),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unshare", "modules", "found"),
+    [("", "lockdown,landlock,yama\n", ("yes", "ok", "yes")),
+     ("exit 1", "lockdown\n", ("no", "note", "not listed"))],
+)  # fmt: skip
+def test_what_confines_the_programs_of_a_model_is_told(
+    stubs: Stubs, monkeypatch: pytest.MonkeyPatch, unshare: str, modules: str,
+    found: tuple[str, str, str],
+) -> None:  # fmt: skip
+    stubs.add("unshare", unshare)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", lambda path: modules)
+        spaces, landlock = doctor.of_confinement()
+    assert (spaces.found, spaces.verdict, landlock.found) == found
+    assert stubs.calls("unshare") == [["-Ur", "true"]]
+
+
+NO = ("no", "bad", "keep runs on another file system")
+
+
+def copy_over(new: Path, old: Path) -> None:
+    old.write_text(new.read_text())
+
+
+def refuse(*words: object) -> bool:
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "fault", "what", "found"),
+    [
+        (doctor, "create", lambda path, holder: True, "exclusive create", NO),
+        (doctor, "create", lambda path, holder: False, "exclusive create", NO),
+        (doctor, "create", refuse, "exclusive create", ("Operation not permitted", *NO[1:])),
+        (Path, "replace", copy_over, "rename replaces whole files", NO),
+        (Path, "replace", lambda new, old: new, "rename replaces whole files", NO),
+        (time, "time", lambda now=time.time: now() + 6.0, "clock against the file server", None),
+    ],
+)
+def test_a_file_system_that_will_not_do_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: object, name: str, fault: object,
+    what: str, found: tuple[str, str, str] | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(doctor, "FILES", 2)  # to be quick
+    monkeypatch.setattr(part, name, fault)
+    bad = {one.what: one for one in doctor.of_files(tmp_path)}.pop(what)
+    if found is None:
+        assert bad.verdict == "note" and re.fullmatch(r"[56]\.\d s", bad.found)
+    else:
+        assert (bad.found, bad.verdict, bad.advice) == found
+
+
+def test_a_file_system_that_will_do_keeps_nothing_of_what_was_tried(tmp_path: Path) -> None:
+    for _ in range(2):
+        good = list(doctor.of_files(tmp_path / "deep" / "er"))
+        assert [one.what for one in good] == [
+            "exclusive create", "rename replaces whole files", "appends are seen at once",
+            "listing", "clock against the file server", "room",
+        ]  # fmt: skip
+        assert {one.verdict for one in good} == {"ok"}
+        assert re.fullmatch(r"200 of 200 files, [\d,]+ made per second", good[3].found)
+        assert list((tmp_path / "deep" / "er").iterdir()) == []
+
+
+def test_room_and_a_folder_that_cannot_be_made_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "FILES", 2)
+    for count, told in ((1, "12,345 files"), (0, "no count of files")):
+        space = SimpleNamespace(f_files=count, f_favail=12_345, f_bavail=10**6, f_frsize=4096)
+        monkeypatch.setattr(os, "statvfs", lambda folder, space=space: space)
+        *_, room = doctor.of_files(tmp_path)
+        assert room == Finding("room", f"4 GB, {told}")
+    (tmp_path / "file").touch()
+    (finding,) = doctor.of_files(tmp_path / "file" / "in")
+    advice = "choose another one"
+    assert finding == Finding(
+        f"folder {tmp_path / 'file' / 'in'}", "Not a directory", "bad", advice
+    )
