@@ -45,7 +45,37 @@ def test_an_image_appears_whole_with_its_revision(tmp_path: Path, stubs: Stubs) 
     assert [path.name for path in target.parent.iterdir()] == ["one.sif"]
     (words,) = stubs.calls("apptainer")
     assert any(re.fullmatch(r"revision=[0-9a-f]{40}(-changed)?", word) for word in words)
-    assert words[-1].endswith("containers/cpu.def")
+    assert words[0] == "build"
+    assert words[-2:] == [f"{target}.partial", str(image.ROOT / "containers" / "cpu.def")]
+
+
+@pytest.mark.parametrize(
+    ("head", "changes", "revision"),
+    [
+        ("echo abc", "", "abc"),
+        ("echo abc", "echo M file", "abc-changed"),
+        ("echo abc", "exit 1", "abc-changed"),
+        ("exit 1", "", "unknown"),
+    ],
+)
+def test_the_revision_says_whether_files_were_changed(
+    stubs: Stubs, head: str, changes: str, revision: str
+) -> None:
+    stubs.add("git", f'case "$*" in *HEAD*) {head};; *) {changes or ":"};; esac')
+    assert image.revision() == revision
+
+
+def test_images_are_built_from_a_checkout_by_either_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs = Stubs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(stubs.folder))
+    stubs.add("singularity")
+    assert image.program() == "singularity"
+    monkeypatch.setattr(image, "ROOT", tmp_path)
+    told = "containers/gpu.def is not there: images are built from a checkout of rlbhpc"
+    with pytest.raises(UserError, match=told):
+        image.build("gpu", tmp_path / "one.sif")
 
 
 @pytest.mark.parametrize(
@@ -78,6 +108,10 @@ def test_a_failed_build_leaves_nothing_and_says_where_else(tmp_path: Path, stubs
     with pytest.raises(UserError, match="build on another machine"):
         image.build("cpu", tmp_path / "one.sif")
     assert not list(tmp_path.glob("*.sif*"))
+    with pytest.raises(
+        UserError, match=r"one\.sif: no such image; build it with `rlbhpc image build`"
+    ):
+        image.verify(tmp_path / "one.sif")
 
 
 def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
@@ -100,6 +134,8 @@ def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
     [
         ('echo \'{"data": {"attributes": {"labels": {}}}}\'', "not an image of rlbhpc"),
         ("echo broken; exit 1", "cannot be read as an image"),
+        ('echo \'{"data": {"attributes": {"labels": null}}}\'', "not an image of rlbhpc"),
+        (f"{INSPECTED} *) exit 3;; esac", "does not start in it: exit code 3; see `rlbhpc doctor`"),
         (f"{INSPECTED} *) printf 'no GLIBC\\n\\033[0m' >&2; exit 1;; esac", "no GLIBC"),
     ],
 )

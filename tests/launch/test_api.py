@@ -1,0 +1,71 @@
+"""Launching from Python: what is refused, and the plain executor of a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import submitit
+
+from rlbhpc import launch
+from rlbhpc.errors import UserError
+from rlbhpc.store.compact import compact
+from rlbhpc.sweep.remember import remember
+from tests.launch.launched import ME, Run, run, stubs
+from tests.launch.made import Stubs, study_in
+from tests.sweep.conftest import keys_of
+from tests.sweep.test_plan import row, store
+
+__all__ = ["run", "stubs"]
+
+
+def test_what_has_nothing_to_launch_says_why(tmp_path: Path, stubs: Stubs) -> None:
+    path, study = study_in(tmp_path / "s")
+    remember(study)
+    for number, told in ((None, "nothing was launched"), (1, "there is no launch 1")):
+        with pytest.raises(UserError, match=f"^{study.layout.root}: {told}$"):
+            launch.find(path, number)
+    store(study, [row(study, key) for key in keys_of(study)])
+    compact(study.layout)
+    study.layout.report.mkdir()
+    (study.layout.report / "report.html").touch()
+    with pytest.raises(UserError, match=f"^{path}: nothing is missing$"):
+        launch.write(path)
+
+
+def test_jobs_in_the_queue_are_named_by_what_is_refused(run: Run, stubs: Stubs) -> None:
+    path, _ = run
+    stubs.add("squeue", f"echo '1_[0-3]|PENDING|Priority|{ME}'")
+    with pytest.raises(UserError, match=r"^launch 0001 is in the queue: 4 jobs, the first is 1$"):
+        launch.write(path)
+    jobs = launch.find(path).jobs()
+    assert {name: [job.job_id for job in of_name] for name, of_name in jobs.items()} == {
+        "sample": ["1_0", "1_1", "1_2", "1_3"], "compact": ["2"], "report": ["3"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cluster", ["local", "debug"])
+def test_the_executor_of_this_machine_needs_no_slurm(tmp_path: Path, cluster: str) -> None:
+    assert isinstance(launch.executor(cluster, folder=tmp_path), submitit.LocalExecutor)
+
+
+def test_a_plain_site_has_a_plain_executor(tmp_path: Path, stubs: Stubs) -> None:
+    stubs.add("srun")
+    stubs.add("sbatch", 'cp "$1" "$0.script"; echo Submitted batch job 12')
+    job = launch.executor("generic", folder=tmp_path / "jobs").submit(pow, 2, 5)
+    assert job.job_id == "12"
+    text = (stubs.folder / "sbatch.script").read_text()
+    options = dict(
+        line.removeprefix("#SBATCH --").partition("=")[::2]
+        for line in text.splitlines()
+        if line.startswith("#SBATCH")
+    )
+    places = {"output", "error", "job-name", "open-mode", "wckey"}
+    assert {name: value for name, value in options.items() if name not in places} == {
+        "cpus-per-task": "2", "nodes": "1", "time": "01:00:00", "signal": "USR2@180",
+    }  # fmt: skip
+
+
+def test_only_what_is_public_is_there() -> None:
+    with pytest.raises(AttributeError, match=r"'rlbhpc\.launch' has no attribute 'lunch'"):
+        _ = launch.lunch
