@@ -138,7 +138,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of one verb."""
         if cmd_name not in VERBS:
-            near = difflib.get_close_matches(cmd_name, VERBS, n=1)
+            near = difflib.get_close_matches(cmd_name, VERBS)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
             ctx.fail(f"no verb {cmd_name!r}; {hint}")
         name = cmd_name.replace("-", "_")

@@ -280,7 +280,7 @@ def _begin_attempt(layout: Layout, imported: dict[str, dict[str, str]]) -> str:
     """Record what differs from run to run; a name that is unique and sorted by time."""
     now = datetime.now(UTC)
     host = platform.node()
-    name = f"{now:%Y%m%dT%H%M%S}-{host.partition('.')[0] or 'unknown'}-{os.getpid()}"
+    name = f"{now:%Y%m%dT%H%M%S}-{host.partition('.')[0]}-{os.getpid()}"
     name += f"-{secrets.token_hex(4)}"
     record = {
         "attempt": name,

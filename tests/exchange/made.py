@@ -93,3 +93,17 @@ def verl_row(prompt: str, score: float, step: int = 20, **more: Any) -> dict[str
         "input": f"user\n{prompt}\nassistant\n", "output": f"Answer: {score}", "gts": "34",
         "score": score, "step": step, **more,
     }  # fmt: skip
+
+
+def evalplus_row(task: str, base: str, plus: str | None) -> dict[str, Any]:
+    return {
+        "task_id": task, "solution": "def f(): ...", "base_status": base, "plus_status": plus,
+        "base_fail_tests": [], "plus_fail_tests": [],
+    }  # fmt: skip
+
+
+def prediction_row(problem: str, **more: Any) -> dict[str, Any]:
+    return {
+        "question_id": problem, "output_list": ["[ANSWER] 3 [/ANSWER]", "no idea"],
+        "pred_list": ["3", ""], "graded_list": [True, False], "pass@1": 0.5, **more,
+    }  # fmt: skip

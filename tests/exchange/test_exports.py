@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import h5netcdf
 import pytest
 
 from rlbhpc.errors import UserError
+from rlbhpc.exchange.arriving import Target
 from rlbhpc.exchange.exports import export
+from rlbhpc.exchange.imports import import_files
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey, sample_seed
@@ -21,11 +24,14 @@ from rlbhpc.verify.verdict import Status
 from tests.study.folder import write_folder
 
 EXPECTED = Path(__file__).with_name("exported.txt")
+IMPORTED = Path(__file__).with_name("exported_imports.txt")
 STUDY = """\
 name: small
 seed: 7
 models:
-MODELSproblem_sets:
+  base: {path: models/base, hub: some/base@main}
+MODELS  far: {endpoint: {url: "http://localhost:8000/v1", model: some/served, context: 8192}}
+problem_sets:
   math-train: {set: math500, path: math500.jsonl, subset: "train[3]"}
   math500: {path: math500.jsonl, subset: "holdout[3]"}
 prompts:
@@ -33,8 +39,8 @@ prompts:
 sampling: {prompt: qwen-boxed, temperature: 0.6, max_tokens: 64, n: 6}
 arms:
   base: {model: base, problem_sets: [math500]}
-  few: {model: base, prompt: few, problem_sets: [math500]}
-  line: {model: line, steps: [200], problem_sets: [math500]}
+  few: {model: far, prompt: few, problem_sets: [math500]}
+  line: {model: line, steps: [100, 200], problem_sets: [math500]}
 engine: {name: hf}
 """
 VERDICTS = (Status.RIGHT, Status.WRONG, Status.NO_ANSWER, Status.FAILED, Status.ERROR, Status.RIGHT)
@@ -62,10 +68,10 @@ def contents(path: Path) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    """Arms of a study with and without worked examples, and one at a step of its training."""
+    """Arms of a study with and without worked examples, and one at the second of its steps."""
     file = write_folder(tmp_path / "study")
     monkeypatch.chdir(tmp_path / "study")
-    models = file.read_text().partition("models:\n")[2].partition("  rl:\n")[0]
+    models = file.read_text().partition("models/base}\n")[2].partition("  rl:\n")[0]
     file.write_text(STUDY.replace("MODELS", models))
     study = load_study(file)
     remember(study)
@@ -83,12 +89,27 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     return study.layout
 
 
-def test_exports_of_a_study(run: Layout, tmp_path: Path) -> None:
+def exported(run: Layout, folder: Path) -> str:
     texts = []
     for ending in (".csv", ".json", ".lm-eval", ".eee"):
-        path = tmp_path / f"out{ending}"
+        path = folder / f"out{ending}"
         texts.append(f"=== {ending}: {export(run, path)}\n{contents(path)}")
-    assert "".join(texts) == EXPECTED.read_text()
+    return "".join(texts)
+
+
+def test_exports_of_a_study(run: Layout, tmp_path: Path) -> None:
+    assert exported(run, tmp_path) == EXPECTED.read_text()
+
+
+def test_exports_of_what_was_imported(tmp_path: Path) -> None:
+    """Counts of one problem, which have no error, and responses whose setting nobody knows."""
+    files = [tmp_path / "counts.csv", tmp_path / "scored.csv"]
+    files[0].write_text("problem,n,c\na,2,1\n")
+    files[1].write_text("problem,correct,answer\na,1,4\nb,0,5\n")
+    for file in files:
+        (tmp_path / "theirs").mkdir(exist_ok=True)
+        import_files(Layout(tmp_path / "theirs"), [file], Target(file.stem, "set", "theirs"))
+    assert exported(Layout(tmp_path / "theirs"), tmp_path) == IMPORTED.read_text()
 
 
 def test_netcdf_is_packed(run: Layout, tmp_path: Path) -> None:
@@ -110,3 +131,13 @@ def test_an_export_that_cannot_be_written_says_why(run: Layout, tmp_path: Path) 
     (tmp_path / "out.csv").mkdir()
     with pytest.raises(UserError, match=r"out\.csv"):
         export(run, tmp_path / "out.csv")
+    for ending in (".csv", ".eee"):
+        with pytest.raises(UserError, match=rf"x\{ending}: File name too long"):
+            export(run, tmp_path / f"{'x' * 252}{ending}")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, usual[1]))
+    try:
+        with pytest.raises(UserError, match=r"out\.json: File too large"):
+            export(run, tmp_path / "out.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)

@@ -70,8 +70,6 @@ def export(layout: Layout, path: Path) -> str:
                 with files.Sink(partial) as sink:
                     count = form.write(layout, sink)
                 files.publish(partial, path)
-    except FileNotFoundError:
-        raise  # a journal that was read for this went away
     except OSError as error:
         if error.filename is None or _is_output(Path(error.filename), path):
             raise files.explain(error, path) from error
@@ -81,7 +79,7 @@ def export(layout: Layout, path: Path) -> str:
 
 def _is_output(file: Path, path: Path) -> bool:
     """Whether a file is what an export writes, under its name or while it is made."""
-    if file in (path, path.parent) or file.is_relative_to(path):
+    if file == path.parent or file.is_relative_to(path):
         return True
     beside = file.relative_to(path.parent).parts if file.is_relative_to(path.parent) else ("",)
     return beside[0].endswith(files.PARTIAL)
