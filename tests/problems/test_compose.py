@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.registry import load_set
+from rlbhpc.problems.sets import compose
 from rlbhpc.verify.registry import verify
 
 
@@ -58,6 +60,25 @@ def test_halves_share_no_problem_and_a_smaller_limit_is_the_beginning() -> None:
     assert all(len(half) > 100 for half in halves) and not halves[0] & halves[1]
     ids = [[p.id for p in load_set("compose", None, "test", n, 0)] for n in (7, 30)]
     assert ids[0] == ids[1][:7]
+
+
+def test_the_default_depths_are_one_to_four_in_turn() -> None:
+    assert [p.extras["depth"] for p in load_set("compose", None, None, 6)] == [1, 2, 3, 4, 1, 2]
+    assert {p.extras["depth"] for p in load_set("compose", None, "train/depth[16]", 2)} == {16}
+
+
+def test_a_depth_that_runs_out_says_how_many_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compose, "_BARREN", 0)
+    with pytest.raises(UserError, match=r"no more than about 256 problems of depth 1; lower"):
+        load_set("compose", None, "test/depth[1]", 5_000)
+
+
+def test_a_set_that_is_made_takes_no_file(tmp_path: Path) -> None:
+    for name in ("compose", "program-tasks"):
+        with pytest.raises(UserError, match=rf"give no path.*found .*{tmp_path}"):
+            load_set(name, tmp_path, "test", 5)
+    with pytest.raises(UserError, match="train, test and identity one; found 'dev'"):
+        load_set("program-tasks", None, "dev", 5)
 
 
 @pytest.mark.parametrize("subset", ["dev", "test/depth[0]", "test/depth[3-2]", "test/depth[99]"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_a_fifth_of_all_problems_is_for_testing() -> None:
     ]
     assert len(halves) > 10_000
     assert 0.19 < halves.count("test") / len(halves) < 0.21
+    assert (len(halves), halves.count("test")) == (17_080, 3378), "no problem changes sides"
     for target in range(30):
         assert len({half_of(order, target) for order in itertools.permutations((1, 2, 3))}) == 1
 
@@ -70,8 +72,51 @@ def test_the_seed_decides_everything() -> None:
 def test_the_fraction_of_hits_is_kept(hit: float, seed: int, operations: str) -> None:
     worked = list(work_traces("countdown", Rules(operations=operations), 100, hit, seed))
     right = [verify(one.problem.gold, one.response).right for one in worked]
-    assert abs(sum(right) - 100 * hit) <= 1
-    assert abs(sum(right[:37]) - 37 * hit) <= 1
+    assert [sum(right[:count]) for count in range(101)] == [
+        int(count * hit) for count in range(101)
+    ]
+
+
+@pytest.mark.parametrize("hit", [-0.01, 1.01])
+def test_a_fraction_of_hits_is_one(hit: float) -> None:
+    with pytest.raises(UserError, match=rf"fraction of hits {hit}; allowed: 0 to 1"):
+        next(work_traces("countdown", Rules(), 1, hit, 0))
+
+
+def test_the_ends_of_rules_belong_to_them() -> None:
+    rules = Rules(counts=(2, 6), low=1, high=1, targets=(2, 2))
+    assert {worked.problem.extras["target"] for worked in work_traces("c", rules, 9, 1.0, 0)} == {2}
+    assert Rules(targets=(0, 0)).targets == (0, 0)
+
+
+def by_hand(numbers: tuple[int, ...], operations: str) -> set[int]:
+    """Every value: join each two of the numbers, the larger first, until one is left."""
+    if len(numbers) == 1:
+        return {numbers[0]}
+    values: set[int] = set()
+    for pair in itertools.combinations(range(len(numbers)), 2):
+        rest = tuple(n for index, n in enumerate(numbers) if index not in pair)
+        low, high = sorted(numbers[index] for index in pair)
+        results = {"+": high + low, "-": high - low, "*": high * low}
+        if low and Fraction(high, low).denominator == 1:
+            results["/"] = int(Fraction(high, low))
+        for operation in set(operations) & set(results):
+            values |= by_hand((*rest, results[operation]), operations)
+    return values
+
+
+@pytest.mark.parametrize("operations", ["+-*", "+-*/", "/", "-"])
+@pytest.mark.parametrize("numbers", [(7,), (0, 3), (2, 2, 3), (1, 4, 6), (1, 2, 3, 8)])
+def test_what_can_be_reached_is_what_trying_finds(
+    numbers: tuple[int, ...], operations: str
+) -> None:
+    values = by_hand(numbers, operations)
+    assert reachable(numbers, operations) == tuple(sorted(values))
+    solved = {target: solve(numbers, target, operations) for target in range(50)}
+    assert {target for target, steps in solved.items() if steps is not None} == {
+        value for value in values if value < 50
+    }
+    assert all(not steps or steps[-1].result == target for target, steps in solved.items())
 
 
 def test_misses_are_written_as_neatly_as_hits() -> None:
@@ -94,6 +139,14 @@ def test_rules_come_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("counts: []", r"counts \[\]; each must be 2 to 6"),
+        ("counts: [1, 4]", r"counts \[1, 4\]; each must be 2 to 6"),
+        ("{low: 5, high: 4}", "numbers from 5 to 4; need 1 <= low <= high"),
+        ("operations: ''", "operations ''; allowed"),
+        ("operations: 3", "operations: 3 is not of the right type"),
+        ("targets: [-1, 9]", r"targets \[-1, 9\]; need 0 <= lowest <= highest"),
+        ("targets: [1, true]", "targets: .* is not of the right type"),
+        ("targets: 9", "targets: 9 is not of the right type"),
         ("counts: 7", r"counts \[7\]; each must be 2 to 6"),
         ("counts: four", "counts: 'four' is not of the right type"),
         ("low: 0", "numbers from 0 to 13"),
@@ -117,6 +170,8 @@ def test_more_than_there_are_is_told(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text("counts: 2\nhigh: 2\ntargets: [1, 4]")
     with pytest.raises(UserError, match=r"the rules allow only about . train problems, 99 were"):
         generated("train", 99, path=tmp_path / "rules.yaml")
+    with pytest.raises(UserError, match=r"none\.yml: No such file"):
+        generated("train", 99, path=tmp_path / "none.yml")
 
 
 def test_a_generated_set_needs_a_size_and_a_half() -> None:
@@ -140,4 +195,13 @@ def test_published_records_load_too(fmt: str, tmp_path: Path) -> None:
 def test_bad_records(numbers: object, target: object, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"nums": numbers, "target": target}))
     with pytest.raises(UserError, match="record 1: `nums` must be two or more whole numbers"):
+        load_set("countdown", tmp_path / "a.jsonl")
+
+
+def test_a_record_names_its_operations(tmp_path: Path) -> None:
+    records = [{"nums": [0, 2], "target": 2, "operations": words} for words in ("+", "+^")]
+    (tmp_path / "a.jsonl").write_text(json.dumps(records[0]))
+    assert load_set("countdown", tmp_path / "a.jsonl")[0].gold == "0 2 -> 2 (+)"
+    (tmp_path / "a.jsonl").write_text(json.dumps(records[1]))
+    with pytest.raises(UserError, match=r"record 1: operations '\+\^'; allowed: some of \+-\*/"):
         load_set("countdown", tmp_path / "a.jsonl")

@@ -12,9 +12,10 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems import files
-from rlbhpc.problems.files import data_files, read_records
+from rlbhpc.problems.boxed import last_balanced
+from rlbhpc.problems.files import data_files, read_again, read_records
 from rlbhpc.problems.pairs import read_pairs
-from rlbhpc.problems.record import Record
+from rlbhpc.problems.record import Record, number_text
 from rlbhpc.problems.registry import load_set
 from tests.problems import shapes
 from tests.problems.shapes import PNG, SHAPES
@@ -124,6 +125,15 @@ def test_a_folder_that_datasets_itself_saved() -> None:
     assert all(p.images[0].startswith(b"\x89PNG") and len(p.images[0]) == 70 for p in train)
 
 
+def test_a_split_has_further_parts(tmp_path: Path) -> None:
+    for number, name in enumerate(("test", "test2", "train", "notes")):
+        record = {"question": name, "answer": f"#### {number}"}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record))
+    for subset, golds in ((None, ["0", "1"]), ("test", ["0", "1"]), ("train", ["2"])):
+        assert [p.gold for p in load_set("gsm8k", tmp_path, subset)] == golds
+    assert [p.gold for p in load_set("gsm8k", tmp_path / "train.jsonl")] == ["2"]
+
+
 def test_a_file_of_the_other_split_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "test.jsonl"
     file.write_bytes(LINE)
@@ -139,6 +149,87 @@ def test_duplicates_are_refused_with_both_places(tmp_path: Path) -> None:
     assert f"{tmp_path}/b.jsonl, record 1: the same problem as {tmp_path}/a.jsonl, record 1" in str(
         told.value
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        ([{"n": 1}, {"n": 2}], [{"n": 1}, {"n": 2}]),
+        ({"a": {"n": 1}, "b": {"n": 2, "id": 7}}, [{"id": "a", "n": 1}, {"n": 2, "id": 7}]),
+        ({"rows": [{"n": 1}]}, [{"n": 1}]),
+        ({"n": 1}, [{"n": 1}]),
+        ({"n": [1], "m": 2}, [{"n": [1], "m": 2}]),
+    ],
+)
+def test_the_shapes_of_a_json_file(tmp_path: Path, content: Any, values: list[Any]) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(content))
+    records = [(record.number, record.values) for record in read_records(file)]
+    assert records == list(enumerate(values, 1))
+
+
+def test_a_line_of_a_table_has_as_many_fields_as_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("x,y\n1,2\n3,4\n")
+    assert [(r.number, r.values) for r in read_records(file, 2)] == [(2, {"x": "3", "y": "4"})]
+    for line in ("5,6,7", "5"):
+        file.write_text(f"x,y\n1,2\n{line}\n")
+        with pytest.raises(UserError, match="record 2: not as many fields as the first line"):
+            list(read_records(file))
+
+
+def test_a_record_that_is_gone_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"n": 1}]')
+    assert read_again(tmp_path / "a.json", 1, None).values == {"n": 1}
+    with pytest.raises(UserError, match=r"a\.json: no record 2 any more; the file has changed"):
+        read_again(tmp_path / "a.json", 2, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"first \boxed{1}, then \boxed{2}", "2"),
+        (r"\boxed{1} and \fbox{ a{b}c }", "a{b}c"),
+        (r"\boxed{1} and \boxed{2", "1"),
+        (r"\boxed{\{1\}}", r"\{1\}"),
+        (r"so \boxed 5. Then", "5"),
+        (r"\boxed{3} \boxed  ", "3"),
+        ("none", ""),
+    ],
+)
+def test_the_last_box_that_closes(text: str, content: str) -> None:
+    assert last_balanced(text) == content
+
+
+def test_a_solution_without_a_box_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"problem": "q", "solution": "5"}')
+    with pytest.raises(UserError, match=r"record 1: no balanced .*boxed.* in field `solution`"):
+        load_set("math500", tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(27.0, "27"), (-3.0, "-3"), (0.5, "0.5"), (7, "7"), (2.0**53 - 1, "9007199254740991"),
+     (2.0**53, "9007199254740992.0")],
+)  # fmt: skip
+def test_numbers_are_written_as_a_person_does(number: float, text: str) -> None:
+    assert number_text(number) == text
+
+
+def test_the_fields_of_a_record(tmp_path: Path) -> None:
+    record = Record({"a": None, "b": [1, "x"], "c": True, "n": 2.0}, tmp_path / "f", 3)
+    assert record.get("a", "n", "b") == 2.0
+    assert record.texts("b") == ["1", "x"]
+    assert (record.texts("n"), record.optional_text("a"), record.index()) == ([], "", "")
+    numbered = Record({"extra_info": {"index": 0}}, tmp_path, 1)
+    assert numbered.index() == "0"
+    for names, words in (
+        (("a", "b"), "record 3: field `b` is a list; a text or number belongs there"),
+        (("c",), "record 3: field `c` is a bool"),
+        (("a", "z"), "record 3: no field `a` or `z`; found: a, b, c, n"),
+    ):
+        with pytest.raises(UserError, match=words):
+            record.text(*names)
 
 
 def test_reading_begins_where_it_is_told_to(tmp_path: Path) -> None:
@@ -171,6 +262,7 @@ def test_images_in_every_form(tmp_path: Path) -> None:
         ("missing.png", "no image file 'missing.png'"),
         ("data:image/png;base64,###", "data URI of an image is broken"),
         ("data:,", "data URI of an image is broken"),
+        ("data:image/png;base64", "data URI of an image is broken"),
         (7, "an image is bytes"),
         (b"", "an image is bytes"),
     ],

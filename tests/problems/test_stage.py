@@ -239,6 +239,10 @@ def test_plain_addresses(
     source = staging.Source(urls=(f"{endpoint}/plain/gone.jsonl",))
     with pytest.raises(UserError, match="the server answered 404"):
         staging.stage("omni-math-rule", tmp_path / "other")
+    source = staging.Source(urls=(f"{DEAD}/gone.jsonl",))
+    with pytest.raises(UserError, match="no way to fetch it from here") as refused:
+        staging.stage("omni-math-rule", tmp_path / "other")
+    assert refused.value.code == TRY_AGAIN
 
 
 def test_big_fields_stay_in_their_file(
@@ -304,6 +308,15 @@ def test_a_folder_that_changed_is_named(change: object, complaint: str, tmp_path
     change(folder)
     with pytest.raises(UserError, match=complaint):
         staging.check(folder)
+
+
+def test_what_is_at_a_fixed_address_has_no_revision(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"humaneval\+ is fetched from a fixed address, which has"):
+        staging.stage("humaneval+", tmp_path, "v1")
+    for name in ("b", "a", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").touch()
+    assert staging.staged(tmp_path) == ["a", "b", "c"]
 
 
 def test_every_set_but_the_generated_has_a_source() -> None:

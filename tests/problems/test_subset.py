@@ -104,6 +104,8 @@ def test_subsets_chain(tmp_path: Path) -> None:
 def test_unknown_sets_offer_the_nearest() -> None:
     with pytest.raises(UserError, match="'aime2024' is unknown; nearest: aime24; allowed: gsm8k"):
         get_set("aime2024")
+    with pytest.raises(UserError, match="problem set 'zzzz' is unknown; allowed: gsm8k, math, "):
+        get_set("zzzz")
 
 
 def test_a_list_has_an_id_a_line_whatever_stands_in_it(tmp_path: Path) -> None:
