@@ -15,7 +15,7 @@ from time import sleep
 
 from submitit.core.utils import FailedJobError
 
-from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
+from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
@@ -152,7 +152,7 @@ def main() -> int:
         if isinstance(error, OSError):
             error = explain(error, Path(error.filename or Path.cwd()))
         print(f"submit.sh: {error}", file=sys.stderr)
-        return error.code or USAGE
+        return error.code
     except KeyboardInterrupt:
         return TRY_AGAIN
     return DONE

@@ -234,8 +234,10 @@ def test_the_first_entry_of_a_site_has_what_slurm_tells(
     if program:
         stubs.add("rlbhpc")
     monkeypatch.setenv("PATH", f"{stubs.folder}:/bin")
-    doctor.write_entry(tmp_path / "tables" / "deep" / "one.yaml")
-    head, text = (tmp_path / "tables" / "deep" / "one.yaml").read_text().split("\n", 1)
+    path = tmp_path / "tables" / "deep" / "one.yaml"
+    doctor.write_entry(path)
+    doctor.write_entry(path.with_name("two.yaml"))
+    head, text = path.read_text().split("\n", 1)
     assert head == "# Written by rlbhpc doctor; see docs/clusters.md for every key."
     assert yaml.safe_load(text) == {
         "hosts": ["login*.site*"],

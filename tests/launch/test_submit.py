@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+import submitit
 
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import send as sending
@@ -155,10 +157,14 @@ def test_a_kill_during_sbatch_submits_nothing_twice(launch: Path, stubs: Stubs) 
         ("Invalid account or account/partition combination specified", USAGE, "cluster's file"),
         ("Invalid job array specification", USAGE, "max_array_size"),
         ("Unable to contact slurm controller (connect failure)", TRY_AGAIN, "later"),
+        ("Socket timed out on send/recv operation", TRY_AGAIN, "later"),
+        ("Resource temporarily unavailable", TRY_AGAIN, "later"),
+        ("Zero Bytes were transmitted; try again", TRY_AGAIN, "later"),
+        ("Connection refused", TRY_AGAIN, "later"),
     ],
 )
 def test_a_refusal_says_what_to_change_and_nothing_is_lost(
-    launch: Path, stubs: Stubs, answer: str, code: int, advice: str
+    launch: Path, stubs: Stubs, pauses: list[float], answer: str, code: int, advice: str
 ) -> None:
     stubs.add(
         "sbatch",
@@ -167,9 +173,12 @@ def test_a_refusal_says_what_to_change_and_nothing_is_lost(
     with pytest.raises(UserError, match=advice) as refused:
         sending.send(launch)
     assert refused.value.code == code
+    assert pauses == ([5, 15, 45, 120, 300] if advice == "later" else [])
     before = lines(launch)
     stubs.add("sbatch", ACCEPT)
+    pauses.clear()
     sending.send(launch)
+    assert pauses == [5], "sbatch may be at work still"
     assert lines(launch)[: len(before)] == before
     assert len(lines(launch)) == len(list(launch.glob("*.sbatch")))
 
@@ -202,6 +211,67 @@ def test_variables_of_the_shell_do_not_win_over_the_scripts(
     seen = {line.split("=")[0] for line in (stubs.folder / "env").read_text().splitlines()}
     assert seen & set(shell) == {"SLURM_CONF"}
     assert os.environ["SBATCH_ACCOUNT"] == "other", "the caller's own stay as they were"
+
+
+@pytest.mark.parametrize(
+    ("script", "states"),
+    [
+        # One that waits, one that has ended, one of which nobody knows how it did.
+        ("'102_0|PENDING|None|me'", ["PENDING", "FAILED", "ENDED", "COMPLETED"]),
+        ("'102|PENDING|None|me'", ["PENDING", "PENDING", "ENDED", "COMPLETED"]),
+    ],
+)
+def test_a_job_has_the_state_of_the_queue_then_of_the_accounting(
+    launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, script: str, states: list[str]
+) -> None:
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    jobs = sending.send(launch)
+    stubs.add("squeue", f"echo {script}")
+    stubs.add("sacct", "echo '102_1|FAILED|1:0|me'; echo '101|COMPLETED|0:0|me'")
+    of_names = [*jobs["sample.000"], *jobs["report"], *jobs["train-rl"]]
+    assert [job.state for job in of_names] == states
+    assert [job.done() for job in of_names] == [state != "PENDING" for state in states]
+    since = f"--starttime={date.today() - timedelta(days=90)}"
+    assert since in stubs.calls("sacct")[0]
+    assert [job.result() for job in of_names[2:]] == ["ENDED", "COMPLETED"]
+    # Those that ended are asked for no more.
+    asked = len(stubs.calls("squeue"))
+    assert [job.state for job in of_names[2:]] == states[2:]
+    assert len(stubs.calls("squeue")) == asked
+
+
+def test_a_job_that_failed_shows_the_end_of_its_log(
+    launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    (job,) = sending.send(launch)["train-rl"]
+    stubs.add("sacct", "echo '101|FAILED|1:0|me'")
+    assert job.paths.submission_file == launch / "train-rl.sbatch"
+    assert job.paths.stderr == job.paths.stdout
+    for text, last in (("", ["no log"]), ("".join(f"{n}\n" for n in range(50)), range(10, 50))):
+        job.paths.stdout.write_text(text)
+        told = "\n".join(["job 101 is FAILED", *map(str, last)])
+        with pytest.raises(submitit.core.utils.UncompletedJobError, match=f"^{told}$"):
+            job.result()
+
+
+def test_what_keeps_sbatch_from_an_answer_is_told(
+    launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs.add("sbatch", "exit 0")
+    with pytest.raises(
+        UserError, match=r"^train-rl: refused; change train-rl\.sbatch or the"
+    ) as odd:
+        sending.send(launch)
+    assert odd.value.code == USAGE
+    names = [path.stem for path in launch.glob("*.sbatch")]
+    assert sending.start_estimates(launch) == dict.fromkeys(names, "no answer")
+    stubs.add("sbatch", "echo 'sbatch: one'; echo 'sbatch: error: two' >&2")
+    assert sending.start_estimates(launch)["report"] == "one"
+    monkeypatch.setenv("PATH", "/nowhere")
+    for attempt in (sending.send, sending.start_estimates):
+        with pytest.raises(UserError, match=r"^sbatch: No such file or directory; run this on"):
+            attempt(launch)
 
 
 def test_a_dependency_of_the_users_holds_the_first_jobs_back(tmp_path: Path, stubs: Stubs) -> None:
