@@ -17,7 +17,7 @@ from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
 from rlbhpc.launch.jobs import SEALED_TOGETHER
-from rlbhpc.launch.options import GPUS, REFUSED, read_options
+from rlbhpc.launch.options import REFUSED, read_options
 from rlbhpc.launch.predict import Rates, predict
 from rlbhpc.launch.script import directives, set_up
 from rlbhpc.sweep.plan import Plan
@@ -159,6 +159,9 @@ def test_a_limit_that_no_launch_fits_into_is_told(tmp_path: Path) -> None:
         jobs_in(tmp_path / "s", cluster_of(tmp_path, max_jobs=2))
     _, jobs = jobs_in(tmp_path / "t", cluster_of(tmp_path, max_jobs=3))
     assert [len(job.tasks) for job in jobs] == [1, 0, 0]
+    scored = SAMPLED + "scores:\n  own: {model: base, responses: base}\n"
+    with pytest.raises(UserError, match="this launch has 4 jobs at least"):
+        jobs_in(tmp_path / "u", cluster_of(tmp_path, max_jobs=3), scored)
 
 
 def test_options_of_sbatch_pass_with_their_meaning(tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ def test_jobs_that_ask_a_server_ask_for_no_gpu_and_get_their_key(tmp_path: Path)
     draft, jobs = jobs_in(tmp_path / "s", cluster, text)
     (job,) = (job for job in jobs if job.kind == "sample")
     assert job.name == "sample-endpoint"
-    assert not GPUS & set(directives(draft, job))
+    assert not [name for name in directives(draft, job) if "gpu" in name or name == "gres"]
     assert "MY_KEY" in " ".join(set_up(draft, job))
 
 
