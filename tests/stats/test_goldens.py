@@ -21,17 +21,14 @@ from rlbhpc.stats import (
     Interval,
     ProblemWeights,
     answer,
-    delta_se_interval,
-    difference_curve,
     extrapolate,
     fixed_curve,
-    k_grid,
-    pass_curve,
     xr,
 )
 from rlbhpc.stats.bayes import bayes_at_n
-from rlbhpc.stats.curve import budget_curve
+from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve
 from rlbhpc.stats.decision import decide
+from rlbhpc.stats.difference import delta_se_interval, difference_curve
 from rlbhpc.stats.diversity import collisions
 from rlbhpc.stats.entropy import answer_entropy, entropy_by_problem
 from rlbhpc.stats.extrapolation import held_out_check
