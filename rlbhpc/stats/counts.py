@@ -148,9 +148,7 @@ class Counts:
     def _rows(self) -> NDArray[np.int64]:
         """All columns as one array; what a problem that did not stop has no use for is 0."""
         stopped = self.stopped
-        return np.stack(
-            [self.n, self.c, self.stop_after * stopped, np.where(stopped, self.limit, 0)]
-        )
+        return np.stack([self.n, self.c, self.stop_after * stopped, self.limit * stopped])
 
     def refuse_stopped(self, what: str) -> None:
         """Raise where sampling may stop at a right sample, for what needs a fixed number."""

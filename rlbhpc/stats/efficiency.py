@@ -91,7 +91,7 @@ def _p_first(curve: DifferenceCurve, error: float) -> float:
     return (1 + hits) / (1 + blocks * _FLIPS)
 
 
-def claimed_sign(interval: Interval, error: float, seeds: int = 1) -> int:
+def claimed_sign(interval: Interval, error: float, seeds: int) -> int:
     """Sign of an estimate whose interval, widened to this error, leaves 0 out.
 
     A spread between few seeds is known by its few degrees of freedom, and so it is widened.

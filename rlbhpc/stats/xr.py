@@ -21,7 +21,7 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, Interval
 from rlbhpc.stats.metrics import metric
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.stats.weights import ProblemWeights
+from rlbhpc.stats.weights import REPLICATES, ProblemWeights
 
 #: The dimension that every mean is over.
 PROBLEM: Final = "problem"
@@ -30,7 +30,10 @@ _ESTIMATOR: Final = "1 - C(n - c, k) / C(n, k), mean over problems"
 
 
 def draw_weights(
-    data: xr.Dataset, rng: np.random.Generator, replicates: int = 2000, cluster: str | None = None
+    data: xr.Dataset,
+    rng: np.random.Generator,
+    replicates: int = REPLICATES,
+    cluster: str | None = None,
 ) -> ProblemWeights:
     """Draw bootstrap weights for the problems of a Dataset.
 

@@ -173,6 +173,7 @@ def test_weights_are_the_same_for_the_same_seed_and_paired_over_arms() -> None:
     one, other = (ProblemWeights.draw(9, np.random.default_rng(4), 20) for _ in range(2))
     assert (one.weights == other.weights).all()
     assert one.seed == "4"
+    assert ProblemWeights.draw(2, np.random.default_rng(0)).replicates == 2000
     counts = Counts.of(16, np.arange(9))
     replicates = difference_curve(counts, counts, one).replicates
     assert not replicates.any()

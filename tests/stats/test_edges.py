@@ -199,7 +199,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: solvable_sets({"a": [[1]], "b": [[1]]}), "(1, 1) and (1, 1) problems"),
     (lambda: crossing_points([[1]], [[1]]), "a curve has (1, 1) draw sizes and (1, 1) values"),
     (
-        lambda: supporting(Counts.of([0, 4], 0), [Counts.of(4, [0, 0])]),
+        lambda: supporting(Counts.of([0, 1], 0), [Counts.of(4, [0, 0])]),
         "1 of 2 problems have no samples",
     ),
     (
@@ -272,6 +272,11 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (
         lambda: xr.pass_curve(xarray.Dataset({"n": 4}), ONE),
         "counts need a variable 'n' over 'problem'",
+    ),
+    (lambda: xr.per_problem("avg@k", xarray.Dataset(), 1), "avg@k is no function of n, c and k"),
+    (
+        lambda: xr.per_problem("maj@k", xarray.Dataset(), 1),
+        "call rlbhpc.stats.majority.maj_at_k_by",
     ),
     (
         lambda: xr.coverage(*[xarray.Dataset({"n": ("problem", [4])})] * 2),

@@ -10,9 +10,19 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from rlbhpc.stats import Counts, Interval, ProblemWeights, Target, difference_curve
+from rlbhpc.stats import (
+    Counts,
+    Interval,
+    ProblemWeights,
+    Target,
+    accuracy_histogram,
+    crossing,
+    difference_curve,
+    fixed_curve,
+)
 from rlbhpc.stats.answer_text import p_value, points
 from rlbhpc.stats.binomial import chances_of, chances_of_right, clopper_pearson, jeffreys
+from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
 from rlbhpc.stats.entropy import answer_entropy
 from rlbhpc.stats.interval import percentile_interval
@@ -35,6 +45,7 @@ def weights(problems: int, clusters: object = None) -> ProblemWeights:
 def test_intervals_of_a_proportion(c: int, n: int, prob: float) -> None:
     exact = stats.binomtest(c, n).proportion_ci(prob, "exact")
     assert clopper_pearson(c, n, prob).bounds == pytest.approx([exact.low, exact.high])
+    assert clopper_pearson(c, n, prob).sound
     found, tails = jeffreys(c, n, prob), [(1 - prob) / 2, (1 + prob) / 2]
     low, high = stats.beta.ppf(tails, c + 0.5, n - c + 0.5)
     assert found.bounds == pytest.approx([low if c else 0, high if c < n else 1])
@@ -195,7 +206,13 @@ def test_the_sign_at_one_is_claimed_by_flips(moved: int, sign: int) -> None:
     assert sign_at_one(difference_curve(base, base, weights(9), [1, 8]), 1.0) == 0
 
 
-@pytest.mark.parametrize(("seeds", "edge"), [(1, 1.959964), (3, 4.302653)])
+def test_rare_flips_are_drawn_in_several_blocks() -> None:
+    """2 of 2^14 are as extreme, and an error of .0003 takes two blocks."""
+    curve = difference_curve(Counts.of(8, [2] * 14), Counts.of(8, [3] * 14), weights(14), [1, 8])
+    assert [sign_at_one(curve, error) for error in (3e-4, 5e-5)] == [1, 0]
+
+
+@pytest.mark.parametrize(("seeds", "edge"), [(1, 1.959964), (2, 12.706205), (3, 4.302653)])
 def test_a_sign_is_claimed_at_its_own_error(seeds: int, edge: float) -> None:
     """An interval of 95 % that ends at 0 is claimed at an error above 5 %, not below."""
     for estimate in (0.1, -0.1):
@@ -212,9 +229,14 @@ def test_a_sign_is_claimed_at_its_own_error(seeds: int, edge: float) -> None:
 @pytest.mark.parametrize(
     ("base", "trained", "bounded"),
     [
-        ([40] * 40, [8] * 4 + [40] * 36, False),  # four moved for certain
-        ([40] * 40, [8] * 5 + [40] * 35, True),
-        ([40] * 40, [8] * 5 + [0] * 35, True),
+        # Apart by 4.1, 2.8 and 2.1 standard errors: the second count as moved beside the first.
+        ([40] * 40, [17] * 4 + [40] * 36, False),
+        ([40] * 40, [17] * 5 + [40] * 35, True),
+        ([40] * 40, [17] * 4 + [24] + [40] * 35, True),
+        ([40] * 40, [17] * 4 + [28] + [40] * 35, False),
+        ([40] * 20 + [4] * 20 + [0] * 9, [17] * 10 + [40] * 10 + [4] * 20 + [0] * 9, True),
+        ([40] * 20 + [4] * 20 + [0] * 9, [17] * 9 + [40] * 11 + [4] * 20 + [0] * 9, False),
+        ([40] * 10 + [4] * 30, [17] * 6 + [40] * 4 + [4] * 30, False),
         ([8] * 40, [9] * 4 + [8] * 36, False),  # none moved; 4.9 carry the noise
         ([8] * 40, [9] * 5 + [8] * 35, True),
     ],
@@ -222,7 +244,9 @@ def test_a_sign_is_claimed_at_its_own_error(seeds: int, edge: float) -> None:
 def test_at_one_a_handful_of_problems_gives_no_bounds(
     base: list[int], trained: list[int], bounded: bool
 ) -> None:
-    curve = difference_curve(Counts.of(64, base), Counts.of(64, trained), weights(40), [1, 64])
+    curve = difference_curve(
+        Counts.of(64, base), Counts.of(64, trained), weights(len(base)), [1, 64]
+    )
     found = interval_at_one(curve)
     assert np.isnan(found.bounds).tolist() == [not bounded] * 2
     assert bool(found.sound) is bounded
@@ -249,6 +273,7 @@ def test_entropies_are_those_of_scipy_with_their_corrections() -> None:
         (0.0005, "= .001"),
         (0.0499, "= .050"),
         (0.9994, "= .999"),
+        (0.9995, "= 1"),
         (0.9996, "= 1"),
     ],
 )
@@ -266,3 +291,37 @@ def test_the_least_forecast_that_is_decided_often_enough() -> None:
     forecasts = [Forecast(n, chance, {}) for n, chance in ((64, 0.79), (256, 0.8), (1024, 0.9))]
     assert samples_until_decided(forecasts) == 256
     assert samples_until_decided(forecasts, 0.95) is None
+
+
+@pytest.mark.parametrize(
+    ("right", "sound"),
+    [
+        ([32] * 5 + [0] * 25, True),  # five problems carry the noise
+        ([32] * 4 + [0] * 25, False),
+        ([2] * 5 + [1] + [0] * 20, True),  # 10.9 draws of two hold a right one
+        ([2] * 5 + [0] * 20, False),  # 9.9 of them
+    ],
+)
+def test_five_problems_and_ten_draws_carry_an_interval(right: list[int], sound: bool) -> None:
+    assert bool(fixed_curve(Counts.of(64, right), [2]).interval.sound[0]) is sound
+
+
+def test_single_samples_are_always_or_never_right() -> None:
+    assert accuracy_histogram([0, 1, 1, 1], [0, 0, 1, 1]).tolist() == [2, *[0] * 10, 2]
+
+
+def test_curves_that_meet_at_a_whole_k_cross_there() -> None:
+    base, trained = Counts.of(4, [1, 1]), Counts.of(4, [4, 0])
+    found = crossing(difference_curve(base, trained, weights(2), [1, 2, 4]))
+    assert (found.points.tolist(), found.first_k.tolist()) == ([2], [2])
+
+
+def test_problems_still_on_their_way_hold_stopped_ones_back() -> None:
+    """One that was never sampled holds none back, and one sampled once all."""
+    assert [Counts.of([3, n], [2, 0], 2, 16).limit[0] for n in (0, 1)] == [16, 1]
+    assert Counts.of(4, []).reach == 0
+    assert Counts.of([4.0], np.array([True])).c.tolist() == [1]
+
+
+def test_an_area_up_to_two_is_the_mean_of_both_ends() -> None:
+    assert log_area(Counts.of(4, [1]), 2).tolist() == [(1 / 4 + 1 / 2) / 2]

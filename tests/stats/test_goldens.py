@@ -29,9 +29,9 @@ from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.difference import delta_se_interval, difference_curve
-from rlbhpc.stats.diversity import collisions
+from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.stats.entropy import answer_entropy, entropy_by_problem
-from rlbhpc.stats.extrapolation import held_out_check
+from rlbhpc.stats.extrapolation import fit_power_law, held_out_check
 from rlbhpc.stats.histogram import never_solved_shift
 from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.perplexities import perplexity_by_position, spread
@@ -40,9 +40,12 @@ from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
 from rlbhpc.stats.prompts import best_prompt, prompt_spread
 from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.reliability import avg_at_k
-from rlbhpc.stats.sequential import forecast, look
+from rlbhpc.stats.sequential import Look, forecast, look
 from rlbhpc.stats.support import support_intervals
 from rlbhpc.stats.temperature import envelope, envelope_difference
+
+# A mean of nothing warns before it is missing.
+pytestmark = pytest.mark.filterwarnings("error")
 
 GOLDENS = Path(__file__).with_name("goldens.txt")
 NUMBER = re.compile(r"(?<![A-Za-z])-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)(?![A-Za-z])")
@@ -56,6 +59,7 @@ TRAINED = Counts.of(
 STOPPED = Counts.of(
     [16, 16, 16, 9, 2, 3, 12] * 3, [0, 0, 1, 2, 2, 2, 2] * 3, stop_after=2, n_max=16
 )
+SOME_NEVER = Counts.of(16, [0] * 12 + [3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 14])
 SOURCES = np.repeat(np.arange(8), [1, 2, 3, 4, 2, 3, 4, 5])
 
 
@@ -82,9 +86,10 @@ def answered(base: Counts, *trained: Counts, **options: Any) -> list[Any]:
     return [found, *found.sentences()]
 
 
-def decided(comparisons: int, bounds: bool) -> Any:
+def decided(comparisons: int, bounds: bool, seen: Look | None = None) -> Any:
     curve = difference_curve(BASE, TRAINED, weights(), k_grid(16))
-    return decide(curve, comparisons=comparisons, bounds=bounds)
+    looked = None if seen is None else (seen.lost, seen.gained)
+    return decide(curve, comparisons=comparisons, bounds=bounds, looked=looked)
 
 
 def shifted(*shifts: int) -> list[Counts]:
@@ -97,8 +102,12 @@ def shifted(*shifts: int) -> list[Counts]:
     return runs
 
 
-def looked(number: int) -> list[Any]:
-    view = look(BASE, TRAINED, 16, number, comparisons=2)
+def one_lost() -> Counts:
+    return Counts.of(16, np.where(np.arange(24) == 14, 0, BASE.c))
+
+
+def looked(number: int, trained: Counts = TRAINED) -> list[Any]:
+    view = look(BASE, trained, 16, number, comparisons=2)
     return [view, view.open_problems(lost=True, gained=False), view.open_problems(False, True)]
 
 
@@ -138,20 +147,32 @@ CASES: dict[str, Callable[[], Any]] = {
     "difference, sources": lambda: compared(BASE, TRAINED, SOURCES),
     "difference, a stopped arm": lambda: compared(STOPPED, Counts.of(16, np.arange(21) % 17)),
     "difference of many": lambda: compared(grown(BASE, 10), grown(TRAINED, 10)),
+    "difference of two problems": lambda: compared(BASE[4:7:2], TRAINED[4:7:2]),
+    "difference of one problem": lambda: compared(BASE[4:5], TRAINED[4:5]),
     "gap": lambda: [delta_se_interval(BASE, TRAINED, weights(), k) for k in (4, 5)],
     "never solved": lambda: never_solved_shift(BASE, TRAINED, weights()),
     "these problems": lambda: fixed_curve(BASE),
     "these problems, twenty": lambda: fixed_curve(BASE[np.arange(20)], [1, 8, 9, 16]),
     "these problems, nineteen": lambda: fixed_curve(BASE[np.arange(19)], [1, 8, 9, 16], 0.5),
     "these problems, many": lambda: fixed_curve(grown(BASE, 10), [1, 2, 8, 16]),
+    "these problems, some never solved": lambda: fixed_curve(SOME_NEVER, [8, 12, 16]),
+    "these problems, one never solved": lambda: fixed_curve(
+        Counts.of(16, [0] + [1] * 8 + [2] * 6 + [5] * 9), [12, 16]
+    ),
     "these problems, stopped": lambda: fixed_curve(STOPPED, [1, 8, 16]),
     "priors": lambda: [fit_prior(BASE, zeros) for zeros in (False, True)],
+    "priors, some never solved": lambda: [fit_prior(SOME_NEVER, zeros) for zeros in (False, True)],
     "prior of none": lambda: fit_prior(Counts.of(8, [0, 0, 0]), True),
     "rates above": lambda: posterior_above(BASE, [0, 0.1, 1])[[0, 2, 16]],
     "flips": lambda: flip_probability(BASE),
     "extrapolation": lambda: extrapolate(BASE, [16, 160]),
+    "extrapolation, some never solved": lambda: extrapolate(SOME_NEVER, [20, 50, 100]),
+    "power laws": lambda: (
+        [fit_power_law(Counts.of(n, [0, 1, c])) for n, c in ((2, 1), (3, 1), (8, 8))]
+        + [fit_power_law(Counts.of(8, [1, 4, 8])), fit_power_law(Counts.of(8, [8, 8, 1]))]
+    ),
     "extrapolation, far": lambda: extrapolate(grown(BASE, 3), [160, 161], 0.5, beyond=True),
-    "extrapolation of a part": lambda: held_out_check(grown(BASE, 2), rng(), 0.25),
+    "extrapolation of a part": lambda: held_out_check(grown(BASE, 2), rng(), 0.125),
     "prompts": lambda: prompt_spread({"a": BASE, "b": TRAINED, "c": BASE[::-1]}, weights()),
     "fifty prompts": lambda: prompt_spread(
         {"a": Counts.of(8, [4, 6] * 25), "b": Counts.of(8, [1, 2] * 25)}, weights(50), [1, 8], 0.9
@@ -177,13 +198,17 @@ CASES: dict[str, Callable[[], Any]] = {
         perplexity_by_position([-np.arange(100.0) / 50, -np.arange(95.0)]),
     ],
     "entropy": lambda: [
-        entropy_by_problem([[5, 5, 7, 7, 8], [3, 3, 3, -1, -1], [-1] * 5]),
+        entropy_by_problem([[5, 5, 7, 7, 8], [3, 3, 3, -1, -1], [-1] * 5, [4, -1, -1, -1, -1]]),
+        entropy_by_problem([[5], [6]]),
+        entropy_by_problem(np.empty((2, 0))),
         [answer_entropy([4, 0, 2, 1, 1], name) for name in ("plug-in", "miller-madow")],
         [answer_entropy(votes, "chao-shen") for votes in ([4, 2, 1, 1], [1, 1, 1], [3])],
     ],
     "collisions": lambda: [
         collisions(["a"] * 3 + ["b", "b", "c"], [-2.0] * 3 + [-12.0] * 3, 10),
+        *(collisions(["a", "a", "b"], [-8.3] * 3, *many) for many in ((), (1,), (2,))),
         collisions(["a"], [-1.0]),
+        duplicates([]),
         collisions(["a", "a"], [0.0, 0.5]),
     ],
     "votes": lambda: maj_at_k_by_votes(
@@ -213,12 +238,20 @@ CASES: dict[str, Callable[[], Any]] = {
         Counts.of([5, 5] + [16] * 98, [1, 0] + [3] * 98), Counts.of(16, [0] * 30 + [4] * 70)
     ),
     "answer, one sample each": lambda: answered(Counts.of(1, [0, 1] * 4), Counts.of(1, [1] * 8)),
+    "answer, unequal n": lambda: answered(Counts.of(32, BASE.c), TRAINED),
+    "answer, two alike seeds": lambda: answered(
+        Counts.of(64, [10] * 30), *[Counts.of(64, [11] * 9 + [10] * 21)] * 2
+    ),
+    "answer, three seeds apart": lambda: answered(
+        BASE, BASE, *(Counts.of(16, BASE.c // part) for part in (4, 12))
+    ),
     "answer, two seeds": lambda: answered(BASE, *shifted(0, 3)),
     "answer, five seeds": lambda: answered(
         grown(BASE, 3), *(grown(a, 3) for a in shifted(*range(5)))
     ),
     "decision without bounds": lambda: [decided(n, False) for n in (1, 5)],
-    "looks": lambda: [looked(number) for number in (1, 3)],
+    "decision after looks": lambda: decided(1, True, look(BASE, TRAINED, 16, 2)),
+    "looks": lambda: [looked(1), looked(3), looked(1, one_lost())],
     "forecast": lambda: forecast(
         BASE, TRAINED, weights(), [16, 64], rng(), studies=3, margin=0.1, comparisons=2
     ),

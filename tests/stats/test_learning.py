@@ -7,6 +7,9 @@ import pytest
 
 from rlbhpc.stats.learning import histories, least_rollouts, rollout_pass_at_k
 
+# A share of no problems warns before it is missing.
+pytestmark = pytest.mark.filterwarnings("error")
+
 
 def verdicts(rows: list[str]) -> np.ndarray[tuple[int, int, int], np.dtype[np.int8]]:
     """One rollout a visit: a letter a step, ``.`` not visited, 0 wrong, 1 right, e an error."""

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import rlbhpc.stats
 from rlbhpc.errors import UserError
+from rlbhpc.stats import (
+    answer,
+    delta_se_interval,
+    difference_curve,
+    extrapolate,
+    fixed_curve,
+    pass_curve,
+)
 from rlbhpc.stats.docs import metrics_page
 from rlbhpc.stats.metrics import METRICS, metric
+from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
+from rlbhpc.stats.power import smallest_loss
+from rlbhpc.stats.sequential import forecast, look
+from rlbhpc.stats.xr import draw_weights
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 HEAD = Path(__file__).parents[2] / "tools" / "pages" / "statistics.md"
@@ -87,3 +101,27 @@ def test_the_room_loads_nothing_heavy_for_counts() -> None:
         "assert not {'xarray', 'torch', 'dask', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "defaults"),
+    [
+        (answer, {"k": None, "margin": 0.02, "seed": 0}),
+        (look, {"margin": 0.02, "comparisons": 1}),
+        (forecast, {"studies": 50, "margin": 0.02, "comparisons": 1}),
+        (smallest_loss, {"comparisons": 1, "rates": None, "stop_after": (0, 0)}),
+        (perplexity_over_steps, {"responses": 32}),
+        (perplexity_by_position, {"window": 32}),
+        (fixed_curve, {"k": None, "prob": 0.95}),
+        (pass_curve, {"k": None, "prob": 0.95}),
+        (difference_curve, {"k": None, "prob": 0.95}),
+        (delta_se_interval, {"k": 256, "prob": 0.95}),
+        (extrapolate, {"prob": 0.95, "beyond": False}),
+        (draw_weights, {"replicates": 2000, "cluster": None}),
+    ],
+)
+def test_what_holds_where_nothing_is_said(
+    function: Callable[..., object], defaults: dict[str, object]
+) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    assert {p.name: p.default for p in parameters if p.default is not p.empty} == defaults
