@@ -1,0 +1,174 @@
+"""What is there and what to draw next, each against a count one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rlbhpc.store.bitmap import Holding
+from rlbhpc.store.sample import Sample
+from rlbhpc.study.keys import Block, SampleKey
+from rlbhpc.sweep import presence as presence_module
+from rlbhpc.sweep.drawing import Drawing, Line
+from rlbhpc.sweep.plan import Span, _expected_samples
+from rlbhpc.sweep.presence import Presence, _compare
+from rlbhpc.verify.verdict import Status
+
+
+def line(problem: str, stop: int, stop_after: int = 0, judged: int = 0, right: int = 0) -> Line:
+    spans = [Span("base", "s", 0, problem, 2, 4), Span("base", "s", 0, problem, 6, stop)]
+    return Line(spans, stop_after, judged, right)
+
+
+def row(problem: str, verdict: Status) -> Sample:
+    return Sample(SampleKey("base", 0, problem, 0), 1, 1, int(verdict), 0, 5, -1.0, 1.0)
+
+
+def drawn(drawing: Drawing) -> list[tuple[str, int]]:
+    """All that may be under way now."""
+    pairs = []
+    while (pair := drawing.next()) is not None:
+        pairs.append((pair[0].span.problem, pair[1]))
+    return pairs
+
+
+@pytest.mark.parametrize(
+    ("stop_after", "judged", "right", "under_way"),
+    [
+        # Half of what the rate says: 3 more right ones at 1.5 of 10 take 20 samples.
+        (4, 9, 1, 10),
+        (4, 3, 3, 1),
+        (1, 0, 0, 1),
+        (4, 0, 0, 4),
+        (4, 40, 0, 98),
+        # It has enough: what is missing are holes before the last right one, which are all needed.
+        (4, 9, 4, 98),
+        (0, 9, 4, 98),
+    ],
+)
+def test_as_much_is_under_way_as_a_problem_will_probably_need(
+    stop_after: int, judged: int, right: int, under_way: int
+) -> None:
+    indices = [2, 3, *range(6, 102)]
+    drawing = Drawing([line("p", 102, stop_after, judged, right)])
+    assert drawn(drawing) == [("p", index) for index in indices[:under_way]]
+    assert drawing.is_open == (under_way < len(indices))
+
+
+def test_problems_take_turns_until_all_have_enough() -> None:
+    drawing = Drawing([line("p", 10, 2), line("q", 10, 2), Line([Span("base", "s", 0, "r", 0, 0)])])
+    assert drawn(drawing) == [("p", 2), ("p", 3), ("q", 2), ("q", 3)]
+    assert not drawing.settled(0.0)
+    assert drawing.stored(row("p", Status.RIGHT)) == 0
+    # One right of one: one more is needed, and one is under way already.
+    assert drawn(drawing) == []
+    assert drawing.stored(row("q", Status.FAILED)) == 0
+    assert drawn(drawing) == [("q", 6)]
+    assert drawing.stored(row("p", Status.RIGHT)) == 4, "6 to 9 need not be drawn"
+    for verdict in (Status.WRONG, Status.RIGHT):
+        assert drawing.stored(row("q", verdict)) == 0
+    # Of two that are judged one is right: 2.0 samples are expected to bring the other.
+    assert drawn(drawing) == [("q", 7)]
+    assert not drawing.settled(0.0)
+    assert drawing.stored(row("q", Status.RIGHT)) == 2
+    assert drawing.settled(0.0)
+    assert not drawing.is_open
+
+
+PROBLEMS = ("a", "b", "c", "d", "e")
+
+
+def stored(seed: int, width: int) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[list[int]]]:
+    """Which samples exist, how many are asked for, and which of those there are failed."""
+    rng = np.random.default_rng(seed)
+    there = rng.random((len(PROBLEMS), width)) < rng.random((len(PROBLEMS), 1)) * 1.2
+    failed = [[int(r), int(s)] for r, s in np.argwhere(there) if rng.random() < 0.2]
+    return there, rng.integers(0, width + 1, len(PROBLEMS)), failed
+
+
+def gaps(there: NDArray[np.bool_], n: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    for problem, present in enumerate(there):
+        lacking = [sample for sample in range(n[problem]) if not present[sample]]
+        starts = [sample for sample in lacking if sample - 1 not in lacking]
+        stops = [sample + 1 for sample in lacking if sample + 1 not in lacking]
+        yield from ((problem, *span) for span in zip(starts, stops, strict=True))
+
+
+def presence_of(
+    there: NDArray[np.bool_], n: NDArray[np.int64], failed: list[list[int]]
+) -> Presence:
+    zeros = np.zeros(len(PROBLEMS), np.int64)
+    pairs = np.array(failed, np.int64).reshape(-1, 2)
+    block = Block("base", "s", 0, PROBLEMS, 8, zeros)
+    bits = np.packbits(there, axis=1, bitorder="little")
+    return Presence(block, n, bits, zeros, zeros, zeros, pairs, 0)
+
+
+@pytest.mark.parametrize("cells", [1, 1 << 23])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_missing_is_what_a_count_one_by_one_misses(
+    seed: int, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the samples of one problem alone are unpacked together."""
+    monkeypatch.setattr(presence_module, "_CELLS", cells)
+    there, n, failed = stored(seed, 5 + 3 * seed)
+    asked = np.arange(there.shape[1]) < n[:, None]
+    held = presence_of(there, n, failed)
+    assert held.requested == n.sum()
+    assert held.present == (there & asked).sum()
+    assert held.missing == (~there & asked).sum()
+    assert held.failed == sum(sample < n[problem] for problem, sample in failed)
+    assert list(held.gaps()) == list(gaps(there, n))
+    for problem, start, stop in ((0, 0, 5), (2, 3, 5), (4, 1, there.shape[1]), (1, 2, 2)):
+        assert held.lacking(problem, start, stop) == (~there[problem, start:stop]).sum()
+    more = there.copy()
+    more[1, 1:4] = True
+    counted = held.counting([("b", 1, 4), ("unknown", 0, 5)])
+    assert list(counted.gaps()) == list(gaps(more, n))
+    retried = there.copy()
+    for problem, sample in failed:
+        retried[problem, sample] = False
+    assert list(held.retrying().gaps()) == list(gaps(retried, n))
+    assert list(held.gaps()) == list(gaps(there, n)), "what is there stays as it was"
+
+
+def holding(right: NDArray[np.bool_], there: NDArray[np.bool_]) -> Holding:
+    def packed(which: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        return np.packbits(which, axis=1, bitorder="little")
+
+    none = np.zeros((0, 2), np.int64)
+    count, hits = there.sum(axis=1), right.sum(axis=1)
+    return Holding(packed(there), packed(right), none, hits, 5.0 * count, count, 3)
+
+
+def test_a_problem_ends_at_its_last_needed_right_sample() -> None:
+    """Stops at 2: right as 3rd and 5th with a hole, right as 1st and 2nd, right once, never."""
+    there = np.array([[1, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0], [0] * 6], bool)
+    right = np.array([[0, 0, 1, 0, 1, 1], [1, 1, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0] * 6], bool)
+    asked = np.full(4, 12)
+    block = Block("base", "s", 0, PROBLEMS[:4], 12, np.zeros(4, np.int64), 2)
+    held = _compare(block, asked, holding(right, there))
+    assert held.n.tolist() == [5, 2, 12, 12]
+    assert (held.stopped, held.stale, held.missing) == (2, 3, 1 + 0 + 10 + 12)
+    counts = held.counts()
+    assert (counts.n.tolist(), counts.c.tolist()) == ([5, 2, 2, 0], [2, 2, 1, 0])
+    assert list(held.gaps()) == [(0, 1, 2), (2, 2, 12), (3, 0, 12)]
+    whole = _compare(Block("base", "s", 0, PROBLEMS[:4], 12, np.zeros(4, np.int64)), asked,
+                     holding(right, there))  # fmt: skip
+    assert (whole.n.tolist(), whole.stopped) == ([12] * 4, 0)
+    assert (whole.counts().n.tolist(), whole.counts().c.tolist()) == ([5, 3, 2, 0], [3, 2, 1, 0])
+    assert whole.tokens.tolist() == [25, 15, 10, 0]
+    # What a problem takes until it stops: those with enough just what is missing of them.
+    expected = _expected_samples(held)
+    assert expected is not None and expected[:2].tolist() == [1, 0]
+    # One more right one at rates Beta(1.5, 1.5), and two at Beta(0.5, 0.5), of 10 and 12 that are
+    # left: the mean of min(needed / rate, left), worked out on a fine grid of rates.
+    rates = (np.arange(400_000) + 0.5) / 400_000
+    for problem, needed, shape, left in ((2, 1, 1.5, 10), (3, 2, 0.5, 12)):
+        weights = (rates * (1 - rates)) ** (shape - 1)
+        mean = np.average(np.minimum(needed / rates, left), weights=weights)
+        assert expected[problem] == pytest.approx(mean, rel=0.01)
+    assert _expected_samples(whole) is None
