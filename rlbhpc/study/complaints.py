@@ -110,8 +110,7 @@ def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type
         return unknown_key(str(last), keys)
     if kind == "missing":
         assert shape is not None
-        in_arm = len(detail["loc"]) == 3 and detail["loc"][0] == "arms"
-        shared = in_arm and last in fields(SamplingDefaults)
+        shared = detail["loc"][0] == "arms" and last in fields(SamplingDefaults)
         return f"missing; give {allowed(shape)}{', here or under `sampling`' if shared else ''}"
     if last == "[key]":
         return f"not a usable name; allowed: {NAME_ALLOWED}"
