@@ -10,7 +10,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.study import content
-from rlbhpc.study.content import content_digest, file_digest, longest_sequence
+from rlbhpc.study.content import content_digest, file_digest, longest_sequence, model_config
 from tests.study.folder import write_model
 
 
@@ -41,7 +41,7 @@ def test_whatever_decides_an_answer_changes_the_digest(tmp_path: Path, name: str
 @pytest.mark.parametrize(
     "name",
     ["README.md", "optimizer.pt", "trainer_state.json", "rng_state_0.pth", "training_args.bin",
-     ".cache/x.json", "original/consolidated.pth", "checkpoint-5/config.json"],
+     ".cache/x.json", "original/consolidated.pth", "onnx/a.bin", "checkpoint-5/config.json"],
 )  # fmt: skip
 def test_what_has_no_effect_leaves_the_digest(tmp_path: Path, name: str) -> None:
     write_model(tmp_path / "m")
@@ -90,6 +90,19 @@ def test_a_cache_that_cannot_be_written_is_no_failure(
     assert file_digest(file) == file_digest(file)
 
 
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    write_model(tmp_path / "m")
+    (tmp_path / "m/config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"m/config\.json: holds no object; a model configuration"):
+        model_config(tmp_path / "m")
+    (tmp_path / "m/model-2.safetensors").symlink_to(tmp_path / "gone")
+    said = r"m/model-2\.safetensors: cannot be read: No such file or directory"
+    with pytest.raises(UserError, match=said):
+        content_digest(tmp_path / "m")
+    with pytest.raises(UserError, match=said):
+        file_digest(tmp_path / "m/model-2.safetensors")
+
+
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="no weights in it"):
@@ -114,6 +127,24 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
             131_072,
         ),
         ({"max_position_embeddings": 2048, "rope_scaling": {"type": "linear", "factor": 2}}, 4096),
+        ({"max_position_embeddings": 2048, "rope_scaling": {"type": "dynamic", "factor": 1}}, 2048),
+        ({"max_position_embeddings": 8, "rope_scaling": {"type": "yarn", "factor": 1.5}}, 12),
+        ({"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": 0.5}}, 8),
+        ({"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": 1e6}}, 8),
+        ({"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": "2"}}, 8),
+        ({"max_position_embeddings": 8, "rope_scaling": {"factor": 2}}, 8),
+        ({"max_position_embeddings": 8, "rope_scaling": "linear"}, 8),
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, None),
+        ({"max_position_embeddings": "8", "seq_length": 4, "text_config": 5}, 4),
+        (
+            {
+                "max_position_embeddings": 32,
+                "rope_scaling": {
+                    "type": "yarn", "factor": 2, "original_max_position_embeddings": 8
+                },
+            },
+            32,
+        ),
         # Llama 3.1 states the length that its scaling reaches.
         (
             {

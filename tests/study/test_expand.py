@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,38 @@ def test_a_list_of_names_under_a_sweep_mixes_swept_and_single_ones() -> None:
     ]  # fmt: skip
 
 
+def test_what_a_value_adds_to_a_name() -> None:
+    served = {"endpoint": {"url": "http://a", "model": "m", "chat": [True, False]}}
+    file = expanded(
+        {
+            "models/far": served,
+            "problem_sets/math500/path": ["/d/first part.jsonl", "/d/b.jsonl"],
+            "recipes/rl/options": {"betas": {"sweep": [[0, 1]]}, "free": {"sweep": [1], "x": 2}},
+            "arms/base/engine": ["/x/mine.py", "/x/mine.py:fast", "hf"],
+            "arms/rl/prompt": ["/x/" + "p" * 50 + ".txt"],
+        }
+    )
+    assert list(file.models) == ["base", "rl-betas", "far-chat", "far-no-chat"]
+    assert list(file.problem_sets) == ["math500-first-part", "math500-b"]
+    assert list(file.recipes) == ["rl-betas"]
+    assert file.recipes["rl-betas"].options["free"] == {"sweep": [1], "x": 2}
+    engines = ["base-mine", "base-mine-fast", "base-hf"]
+    assert list(file.arms) == [*engines, f"rl-betas-{'p' * 40}"]
+
+
+def test_a_sweep_makes_a_thousand_entries_and_no_more() -> None:
+    assert len(expanded({"recipes/rl/seeds": [*range(1_000)]}).recipes) == 1_000
+    with pytest.raises(UserError, match="the sweeps of this entry make more than 1,000 combinat"):
+        expanded({"recipes/rl/seeds": [*range(1_001)]})
+
+
+def test_a_section_has_so_many_entries_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("rlbhpc.study.expand"), "MAX_ENTRIES", 3)
+    assert len(expanded({"arms/rl/n": [1, 2]}).arms) == 3
+    with pytest.raises(UserError, match="arms: more than 3 entries after the sweeps"):
+        expanded({"arms/rl/n": [1, 2, 3]})
+
+
 def test_free_options_are_swept_only_on_demand() -> None:
     file = expanded({"recipes/rl/options": {"betas": [0.9, 0.99], "clip": {"sweep": [0.1, 0.2]}}})
     assert list(file.recipes) == ["rl-clip0.1", "rl-clip0.2"]
@@ -177,6 +210,12 @@ def test_a_cycle_is_named() -> None:
         ({"name": ["a", "b"]}, "name: found a list"),
         ({"seed": [0, 1]}, "seed: found a list"),
         ({"recipes/rl/options": {"a": {"sweep": 5}}}, "a sweep is a list of values"),
+        ({"models/rl/train/from": "rl"}, "models.rl.train.from: a cycle: rl <- rl"),
+        ({"sampling": None}, "sampling: found nothing; allowed: a mapping with the keys prompt"),
+        ({"arms": 5}, "arms: found 5"),
+        ({"arms": None}, "arms: found nothing"),
+        ({"problem_sets": [1]}, "problem_sets: found a list"),
+        ({"analysis": 5}, "analysis: found 5"),
     ],
 )
 def test_refused(changes: dict[str, Any], complaint: str) -> None:

@@ -66,6 +66,11 @@ def test_include_of_an_include_is_relative_to_its_own_file(tmp_path: Path) -> No
         ("include: main.yaml", "main.yaml:1: include: includes itself: main.yaml -> main.yaml"),
         ("include: loop.yaml", "includes itself: main.yaml -> loop.yaml -> main.yaml"),
         ("include: nowhere.yaml", "no such file"),
+        ("include: ''", "found ''; allowed: the path of a YAML file, or a list"),
+        ("include: [[one]]", "found a list; allowed: the path of a YAML file, or a list"),
+        ('include: "a\\nb"', "found 'a\\nb'; a path is one line"),
+        ("include: ~nobody-of-this-name/x", "no home folder for the ~ in '~nobody-of-this-name/x'"),
+        ("[1]", "main.yaml:1: found a list; a study file is a mapping of keys to values"),
         ("include: 5", "found 5; allowed: the path of a YAML file, or a list"),
         ("include: {a: b}", "found a mapping"),
         ("include: $NO_SUCH_VARIABLE/x", "the environment has no variable $NO_SUCH_VARIABLE"),
@@ -76,6 +81,42 @@ def test_bad_includes(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(UserError) as error:
         load_tree(main)
     assert complaint in str(error.value)
+
+
+def test_as_many_files_as_may_be_included(tmp_path: Path) -> None:
+    main = write(tmp_path, one="a: 1", main=f"include: [{', '.join(['one.yaml'] * 31)}]")
+    assert load_tree(main).plain() == {"a": 1}
+    write(tmp_path, main=f"include: [{', '.join(['one.yaml'] * 32)}]")
+    with pytest.raises(UserError, match=r"main\.yaml:1: include\[31\]: more than 32"):
+        load_tree(main)
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("include=x.yaml", "--set include: files are included by a study file alone"),
+        ("a.b.c=1", "--set: a.b.c: a.b holds 1, which has no keys"),
+        ("a.b.c.d=1", "--set: a.b.c.d: a.b holds 1, which has no keys"),
+        ("a", "--set 'a': write key=value, such as arms.base.n=256"),
+        ("=1", "--set '=1': write key=value, such as arms.base.n=256"),
+        ("a. b=1", "--set 'a. b': ' b' cannot be a key"),
+        ("a=[", "--set 'a': --set: not valid YAML: did not find expected node content"),
+        (".".join("a" * 25) + "=1", "25 levels; at most 24 are allowed"),
+    ],
+)
+def test_what_an_override_cannot_say(tmp_path: Path, override: str, complaint: str) -> None:
+    main = write(tmp_path, main="a: {b: 1}")
+    with pytest.raises(UserError) as error:
+        load_tree(main, [override])
+    assert complaint in str(error.value)
+
+
+def test_an_override_keeps_the_place_of_what_it_goes_into(tmp_path: Path) -> None:
+    main = write(tmp_path, main="x: 1\na:\n  b: 1\n")
+    tree = load_tree(main, ["a.c=2", ".".join("d" * 24) + "=3", "x= "])
+    assert (tree.entries["a"].line, tree.entries["a"].file) == (2, str(main))
+    assert tree.entries["a"].entries["c"].place() == "--set: a.c"
+    assert "x" in tree.entries
 
 
 def test_overrides_win_and_names_may_hold_dots(tmp_path: Path) -> None:

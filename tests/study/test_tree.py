@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.tree import MAX_BYTES, MAX_DEPTH, Node, parse, read_tree, shown
+from rlbhpc.study.tree import MAX_BYTES, MAX_DEPTH, MAX_NODES, Node, parse, read_tree, shown
 
 
 def test_every_node_knows_its_place() -> None:
@@ -93,8 +93,14 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes, complaint: str) 
 
 
 def test_places_that_are_no_files(tmp_path: Path) -> None:
-    for path in (tmp_path, Path("/dev/zero"), tmp_path / "none", tmp_path / ("x" * 5_000)):
-        with pytest.raises(UserError):
+    for path, complaint in {
+        tmp_path: "not a file; give the path of a study file",
+        Path("/dev/zero"): "not a file; give the path of a study file",
+        tmp_path / "none": "no such file; `rlbhpc init` writes one to start from",
+        tmp_path / ("x" * 5_000): "cannot be read: File name too long",
+        tmp_path / "a\0b": r"a\\x00b': cannot be read: embedded null",
+    }.items():
+        with pytest.raises(UserError, match=complaint):
             read_tree(path)
 
 
@@ -102,6 +108,73 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert read_tree(file).plain() == {"a": 1}
+
+
+def nested(depth: int) -> str:
+    return "a: " + "[" * depth + "]" * depth
+
+
+def test_what_stands_at_a_bound_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_bytes(b"a: 1\n".ljust(MAX_BYTES))
+    assert read_tree(file).plain() == {"a": 1}
+    assert parse(nested(MAX_DEPTH), "f").entries["a"].items
+    with pytest.raises(UserError, match="nested deeper"):
+        parse(nested(MAX_DEPTH + 1), "f")
+    # The root and the list are values too.
+    full = "a: [" + "x, " * (MAX_NODES - 2) + "]"
+    assert len(parse(full, "f").entries["a"].items) == MAX_NODES - 2
+    with pytest.raises(UserError, match="more than 20,000 values"):
+        parse(full.replace("]", "x]"), "f")
+    with pytest.raises(UserError, match="more than 20,000 values"):
+        parse(f"a: &a [{'x, ' * 9_999}]\nb: *a", "f")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: 5\n---\nb: 1", "f:2: a second YAML document; a study file holds one"),
+        ("a: 1\nb: \x01", "f:2: not valid YAML: control characters are not allowed"),
+        ("a: 1\n? [x]\n: 1", "f:2: a key must be a plain name"),
+        ("!!str a: 1", "f:1: a key must be a plain name"),
+        ("a: {<<: [{b: 1}, 3]}", "f:1: a.<<[1]: `<<` takes a mapping, or a list of mappings"),
+        ("a:\n  b: 1\n  b: 2", "f:3: a.b: duplicate key, first on line 2"),
+        ("a: [1, 2", "f:2: not valid YAML: did not find expected ',' or ']'"),
+    ],
+)
+def test_the_whole_line_of_a_complaint(text: str, complaint: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(text, "f")
+    assert str(error.value) == complaint
+
+
+def test_a_text_of_the_command_line_has_no_line() -> None:
+    assert parse("[1]", "--set", line=0).items[0].place() == "--set: [0]"
+    for text in ("[1", "a: \x01", "{a: 1, a: 2}"):
+        with pytest.raises(UserError, match=r"^--set: "):
+            parse(text, "--set", line=0)
+    with pytest.raises(UserError, match=r"a: duplicate key$"):
+        parse("{a: 1, a: 2}", "--set", line=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "nothing"), (True, "true"), (False, "false"), ({}, "a mapping"), ([], "a list"),
+        (1.5, "1.5"), ("x" * 58, f"'{'x' * 58}'"), ("x" * 59, f"'{'x' * 58}…"),
+        (10**60, "1" + "0" * 58 + "…"),
+    ],
+)  # fmt: skip
+def test_a_value_is_shown_in_a_line(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_a_long_place_keeps_its_ends() -> None:
+    for length, shown_length in ((160, 160), (161, 141)):
+        key = (
+            Node(1, "f", 0, "k" * 80 + "m" * (length - 140) + "z" * 60).place().removeprefix("f: ")
+        )
+        assert (len(key), key[:80], key[-60:]) == (shown_length, "k" * 80, "z" * 60)
 
 
 def test_long_and_odd_values_are_shown_on_one_line() -> None:
