@@ -90,10 +90,10 @@ def _share_won(groups: NDArray[np.unsignedinteger]) -> NDArray[np.float64]:
     first_run = np.flatnonzero(starts % groups.shape[1] == 0)
     runs = np.diff(first_run, append=len(starts))
     most = np.maximum.reduceat(length, first_run)
-    leads = (length == np.repeat(most, runs)) & (length > 0)
+    leads = length == np.repeat(most, runs)
     leaders = np.add.reduceat(leads, first_run, dtype=np.int64)
     right_leaders = np.add.reduceat(leads & (answer % 2 == 1), first_run, dtype=np.int64)
-    return np.asarray(right_leaders / np.maximum(leaders, 1))
+    return np.asarray(right_leaders / leaders)
 
 
 def _run_starts(ranked: NDArray[np.integer]) -> NDArray[np.bool_]:

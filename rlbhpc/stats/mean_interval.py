@@ -58,8 +58,7 @@ def effective_beta(
     with np.errstate(divide="ignore", invalid="ignore"):
         trials = np.where(error > 1e-12, spread / error**2, units) * shrink
     a, b = mean * trials + 0.5, (1 - mean) * trials + 0.5
-    lower = np.where(mean <= 0, 0.0, special.betaincinv(a, b, tail))
-    upper = np.where(mean >= 1, 1.0, special.betaincinv(a, b, 1 - tail))
+    lower, upper = special.betaincinv(a, b, tail), special.betaincinv(a, b, 1 - tail)
     # A Beta far from its centre may exclude a mean at the very edge; the estimate stays inside.
     return np.fmin(lower, mean), np.fmax(upper, mean), trials
 

@@ -47,8 +47,7 @@ def paired_interval(
     """
     tail = (1 - check_prob(prob)) / 2
     carried = carriers(differences)
-    fade = np.clip(1 - carried / FEW, 0, 1)
-    error = paired_error(differences, weights, fade)
+    error = paired_error(differences, weights, fade(carried))
     half = special.stdtrit(max(weights.units - 1, 1), 1 - tail) * error
     mean = differences.mean(axis=0)
     sound = np.broadcast_to(weights.units >= _MIN_UNITS, mean.shape) & (carried >= 4)
@@ -69,16 +68,21 @@ def around(
     return Interval(mean, *ends, Target.POPULATION, method, prob, sound, notes)
 
 
+def fade(carried: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weight of the pseudo-problems of a single k where so many problems carry the spread."""
+    return np.maximum(1 - carried / FEW, 0)
+
+
 def paired_error(
-    differences: NDArray[np.float64], weights: ProblemWeights, fade: NDArray[np.float64] | float
+    differences: NDArray[np.float64], weights: ProblemWeights, weight: NDArray[np.float64] | float
 ) -> NDArray[np.float64]:
-    """Give the standard error of the mean with ``fade`` times the two pseudo-problems."""
+    """Give the standard error of the mean with ``weight`` times the two pseudo-problems."""
     problems, units = len(differences), weights.units
     variance = weights.standard_error(differences) ** 2
     scale = _scale(differences)
     # A pseudo-problem weighs as much as an average unit of the bootstrap.
     per_unit = problems / units
-    pseudo = 2 * fade * scale**2 * per_unit / (problems * max(problems - per_unit, 1))
+    pseudo = 2 * weight * scale**2 * per_unit / (problems * max(problems - per_unit, 1))
     return np.asarray(np.sqrt(variance + pseudo))
 
 

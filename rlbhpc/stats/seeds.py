@@ -21,7 +21,7 @@ from scipy import special
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.difference import DifferenceCurve, difference_curve
 from rlbhpc.stats.interval import PROB
-from rlbhpc.stats.paired import carriers, paired_error
+from rlbhpc.stats.paired import carriers, fade, paired_error
 from rlbhpc.stats.weights import ProblemWeights
 
 
@@ -88,9 +88,7 @@ def seeds_curve(
     table = differences.reshape(number, problems, -1)
     mean = table.mean(axis=0)
     carried = carriers(mean)
-    by_problem = paired_error(
-        mean, ProblemWeights.draw(problems, rng, 1), np.clip(1 - carried / 10, 0, 1)
-    ) ** 2  # fmt: skip
+    by_problem = paired_error(mean, ProblemWeights.draw(problems, rng, 1), fade(carried)) ** 2
     pointwise = curve.pointwise
     # Each part with the quantile of its own degrees of freedom: with three seeds that holds 94 to
     # 97 %, and Satterthwaite's 90 to 95 %, since the variance of few seeds often comes out as 0.
