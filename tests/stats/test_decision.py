@@ -119,6 +119,7 @@ def test_the_level_left_by_mcnemars_test() -> None:
         p_values = [mcnemar_exact(i, discordant - i) for i in range(discordant + 1)]
         below = [p for p in p_values if p < 0.05]
         assert attained_level(discordant) == pytest.approx(max(below, default=0.0))
+    assert attained_level(6, 2 / 64) == 0, "only a level below the error is attained"
 
 
 def test_seeds_of_a_recipe_are_one_arm() -> None:

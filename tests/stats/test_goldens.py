@@ -67,8 +67,8 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def weights(problems: int = 24, clusters: Any = None) -> ProblemWeights:
-    return ProblemWeights.draw(problems, rng(), 200, clusters)
+def weights(problems: int = 24, clusters: Any = None, replicates: int = 200) -> ProblemWeights:
+    return ProblemWeights.draw(problems, rng(), replicates, clusters)
 
 
 def grown(counts: Counts, times: int) -> Counts:
@@ -141,6 +141,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "pass@k": lambda: pass_curve(BASE, weights()),
     "pass@k, half the probability": lambda: pass_curve(BASE, weights(), [1, 4, 5, 16], 0.5),
     "pass@k, sources": lambda: pass_curve(BASE, weights(24, SOURCES), [1, 4]),
+    "pass@k of two problems": lambda: pass_curve(BASE[4:7:2], weights(2), [1, 4]),
     "pass@k, stopped": lambda: pass_curve(STOPPED, weights(21)),
     "pass@budget": lambda: budget_curve(BASE, 2.0, [1, 2, 8, 32], weights()),
     "difference": lambda: compared(BASE, TRAINED),
@@ -178,7 +179,7 @@ CASES: dict[str, Callable[[], Any]] = {
         {"a": Counts.of(8, [4, 6] * 25), "b": Counts.of(8, [1, 2] * 25)}, weights(50), [1, 8], 0.9
     ),
     "best prompt": lambda: best_prompt({"a": BASE[:8], "b": TRAINED[:8]}),
-    "temperatures": lambda: envelope({1.0: TRAINED, 0.6: BASE}, weights(), prob=0.9),
+    "temperatures": lambda: envelope({1.0: TRAINED, 0.6: BASE}, weights(replicates=7), prob=0.9),
     "fifty temperatures": lambda: envelope_difference(
         envelope({0.6: grown(BASE, 3)[:50]}, weights(50), [1, 4]),
         envelope({0.6: grown(TRAINED, 3)[:50]}, weights(50), [1, 4]),
@@ -214,6 +215,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "votes": lambda: maj_at_k_by_votes(
         rng(1).integers(-1, 3, (4, 9)), rng(2).random((4, 9)) < 0.5, [1, 2, 3, 9, 10], rng()
     ),
+    "votes of none": lambda: maj_at_k_by_votes(np.empty((2, 0)), np.empty((2, 0)), [1, 2], rng()),
     "avg@k": lambda: avg_at_k(STOPPED),
     "answer, a solved problem more": lambda: answered(
         Counts.of([5] + [16] * 60, [1] + [8] * 60), Counts.of(16, [0] + [8] * 53 + [0] * 7)
@@ -245,6 +247,9 @@ CASES: dict[str, Callable[[], Any]] = {
     "answer, three seeds apart": lambda: answered(
         BASE, BASE, *(Counts.of(16, BASE.c // part) for part in (4, 12))
     ),
+    "answer, two seeds of two problems": lambda: answered(
+        BASE[4:7:2], *(run[4:7:2] for run in shifted(0, 3))
+    ),
     "answer, two seeds": lambda: answered(BASE, *shifted(0, 3)),
     "answer, five seeds": lambda: answered(
         grown(BASE, 3), *(grown(a, 3) for a in shifted(*range(5)))
@@ -258,7 +263,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "power": lambda: [
         smallest_loss(30, 16, rng(), comparisons=3),
         smallest_loss(500, 8, rng(1), rates=np.array([0.2, 0.5])),
-        smallest_loss(30, 16, rng(2), rates=np.array([0.2, 0.5]), stop_after=(2, 3)).count,
+        smallest_loss(30, 16, rng(2), rates=np.array([0.2, 0.5]), stop_after=(2, 3)),
     ],
     "labelled": labelled,
 }
@@ -295,6 +300,7 @@ def parts_of(value: Any) -> list[tuple[str, Any]] | None:
         about = [str(value.target), value.method, value.prob, *value.notes]
         return [*((f"{name}:", getattr(value, name)) for name in names), ("about:", about)]
     if is_dataclass(value):
+        assert type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
         return [(f"{f.name}:", getattr(value, f.name)) for f in fields(value) if f.repr]
     if isinstance(value, list | tuple) and any(map(parts_of, value)):
         return [("-", part) for part in value]

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 from rlbhpc.stats import log_fail_at_k, pass_at_k, pass_curves
 
+# A sum of nothing or a logarithm of 0 warns.
+pytestmark = pytest.mark.filterwarnings("error")
+
 COUNTS = yaml.safe_load(Path(__file__).with_name("pythia_counts.yaml").read_text())
 PYTHIA_K = [1, 16, 256, 1024, 5000, 10000]
 # Exact rationals, rounded to ten digits.
