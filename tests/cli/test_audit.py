@@ -16,7 +16,7 @@ from rlbhpc.store import checked
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
 from rlbhpc.verify.audit.style import JUDGINGS, REFERENCE
-from tests.cli.test_store_verbs import call
+from tests.cli.test_store_verbs import call, printed
 from tests.responses import sums_study, write_responses
 
 STUDY = """
@@ -31,6 +31,7 @@ arms:
   rl: {model: rl, prompt: qwen-boxed, temperature: 1, max_tokens: 64, n: 8}
 """
 PROBLEMS, SAMPLES = 24, 8
+EXPECTED = Path(__file__).with_name("audited.txt")
 
 
 def response(arm: str, gold: int, index: int) -> str:
@@ -38,7 +39,7 @@ def response(arm: str, gold: int, index: int) -> str:
     answer = gold if index % 4 else gold + 1
     if arm == "rl":
         return f"<b>{index}</b> So \\boxed{{{answer}}}."
-    return f"<i>{index}</i> The answer is {answer}.\n\nI checked it with 3 other ways."
+    return f"<i>{index}</i> The answer is {answer}.\n\nI checked it, all of it, with 3 other ways."
 
 
 @pytest.fixture
@@ -55,16 +56,12 @@ def study(tmp_path: Path) -> Study:
 
 def test_a_reader_that_misses_a_style_bends_the_comparison_and_is_told(study: Study) -> None:
     root = study.layout.root
-    code, result = call("audit", root, "--compare", "base:rl", "--responses", 24 * 4)
+    words = ("--compare", "base:rl", "--responses", 24 * 4)
+    code, result = call("audit", root, *words)
     assert code == DONE, result.output
-    out = result.output
-    assert "trained is undecided at k = 1" in out
-    assert "What 24 distinct right answers rest on: 24 equal text." in out
-    assert "does not survive" in out
-    assert "last box, ours" in out.rpartition("does not survive")[2]
+    assert printed(result) == EXPECTED.read_text()
     # Where no more than a stated share differs, nothing is listed.
-    assert "I checked it with 3 other ways." in out
-    _, quiet = call("audit", root, "--compare", "base:rl", "--share", 1)
+    _, quiet = call("audit", root, *words, "--share", 71 / 96)
     assert "I checked it" not in quiet.output
 
 

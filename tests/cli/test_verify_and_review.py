@@ -113,6 +113,53 @@ def test_the_thin_list_is_judged_on_a_second_path(study: Study) -> None:
     assert f"{1 + N // 2} such answers" in result.stdout
 
 
+@pytest.mark.parametrize("problems", [20, 21])
+def test_long_tables_and_long_answers_are_cut(tmp_path: Path, problems: int) -> None:
+    """Whole are twenty rows and sixty characters."""
+    golds = [10**60, *range(10**59 + 1, 10**59 + problems)]
+    rows = [{"question": "?", "answer": f"It is.\n#### {gold}"} for gold in golds]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    study = sums_study(tmp_path, STUDY.replace("path: sums", "path: long"), 0)
+    answers = {
+        problem.id: [f"\\boxed{{{problem.gold}}}", f"\\boxed{{{problem.gold}00}}"]
+        for problem in study.problems("gsm8k")
+    }
+    write_responses(study, "base", answers)
+    thin = call("verify", study.layout.root)[1].stdout
+    assert f" {10**59 + 1} " in thin
+    assert f" {10**58}… " in thin and str(10**59) not in thin
+    text = call("verify", study.layout.root, "--compare", "math", "math-paper")[1].stdout
+    assert text.count(" (box/gold · 100) ") == 20
+    assert text.endswith("and 1 more; --json has all\n\n" if problems == 21 else "1\n\n")
+
+
+def test_a_run_without_right_samples_has_nothing_to_read(tmp_path: Path) -> None:
+    study = sums_study(tmp_path, STUDY, 1)
+    write_responses(study, "base", {problem.id: ["?"] for problem in study.problems("gsm8k")})
+    code, result = call("verify", study.layout.root)
+    assert (code, printed(result)) == (
+        NOTHING_TO_DO,
+        "Accepted answers to problems solved at most 2 times\nproblem\n"
+        "0 such answers; the second path disagrees with 0 of them.\n",
+    )
+    code, result = call("review", study.layout.root)
+    assert (code, printed(result)) == (
+        NOTHING_TO_DO,
+        "Sheets to read\nof  chains  page\n"
+        "No problem is solved by more than none and at most 5% of samples.\n",
+    )
+    code, result = call("verify", study.layout.root, "--again", "--into", tmp_path / "new")
+    assert (code, printed(result)) == (
+        DONE,
+        "base/gsm8k: verdicts, stored and today\nstored     today      samples\n"
+        "no_answer  no_answer        1\nBoth call the same samples right.\n"
+        f"{tmp_path / 'new'} holds the run with the new verdicts; compact it, or show both beside "
+        f"each other: rlbhpc report {study.layout.root} --regraded {tmp_path / 'new'}\n",
+    )
+    as_json = call("verify", study.layout.root, "--again", "--into", tmp_path / "other", "--json")
+    assert json.loads(as_json[1].stdout)["base/gsm8k"]["problems"] == []
+
+
 def test_a_second_look_has_the_time_that_the_study_gives(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def verify(gold, response, problem=None):\n    while True:\n        pass\n"
@@ -286,7 +333,13 @@ def test_a_served_model_judges_beside_the_readers(study: Study, server: Server) 
     assert code == INCOMPLETE
     (row,) = json.loads(result.stdout)
     assert (row["unclear"], row["without_verdict"]) == (1, 1)
-    assert "status 500" in call("review", root, "--judge", judge)[1].stderr
+    code, result = call("review", root, "--judge", judge)
+    assert printed(result) == (
+        "What some/model says\n"
+        "of                  valid  invalid  unclear  without_verdict\n"
+        "base/gsm8k, step 0      0        0        1                1\n"
+    )
+    assert result.stderr.startswith("1 without a verdict: ") and "status 500" in result.stderr
     server.answer = lambda prompt: "Sound.\nVerdict: valid"
     assert call("review", root, "--judge", judge)[0] == DONE
     server.prompts.clear()
@@ -312,6 +365,10 @@ def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path)
     code, result = call("review", root, "--json")
     assert code == DONE
     (sheet,) = json.loads(result.stdout)
+    assert printed(call("review", root)[1]) == (
+        "Sheets to read\nof                  chains  page\n"
+        f"base/gsm8k, step 0       1  {sheet['page']}\n"
+    )
     page = Path(sheet["page"]).read_text()
     assert "Because &lt;b&gt;0&lt;/b&gt;" in page and "<b>0</b>" not in page
     facts = json.loads(Path(sheet["page"]).with_name("sheet.json").read_text())
