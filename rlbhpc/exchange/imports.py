@@ -87,7 +87,8 @@ def import_files(
     rejudged = _rejudged(layout, target, origins, judged_by)
     counts: Counts = {}
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
-        samples = ArrivingSamples(target, *_stored(layout, target), scratch, rejudged)
+        stored, failed = _stored(layout, target)
+        samples = ArrivingSamples(target, stored, failed, scratch, rejudged)
         for path, form in forms.items():
             rows = _rows(path, form, metric)
             while batch := list(itertools.islice(rows, _BATCH)):
@@ -97,8 +98,13 @@ def import_files(
                 responses = [row for row in batch if isinstance(row, Imported)]
                 samples.take(path, _judged(path, form, responses, target, verifier))
         new_counts = 0
+        arm, problem_set, model = target.arm, target.problem_set, target.model
+        if stored and (counts or tables.counts_file(layout, arm, problem_set).exists()):
+            raise UserError(
+                f"arm {arm} would have samples and counts of {problem_set}; import either into an "
+                "arm of its own (--arm)"
+            )
         if counts:
-            arm, problem_set, model = target.arm, target.problem_set, target.model
             new_counts = tables.put_counts(layout, arm, problem_set, model, counts)
         # A plan that was lost is written again: without it the cube stays as it is.
         if samples.new or (samples.known and _plan(layout, target) is None):

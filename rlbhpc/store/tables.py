@@ -51,6 +51,11 @@ _JSON: Final = ".json"
 _PLACE: Final = b"place"
 
 
+def counts_file(layout: Layout, arm: str, problem_set: str) -> Path:
+    """Where the imported counts of an arm on a problem set are."""
+    return layout.tables(COUNTS) / arm / f"{problem_set}{_JSON}"
+
+
 def put_counts(
     layout: Layout,
     arm: str,
@@ -62,7 +67,7 @@ def put_counts(
 
     Another value for one that is there is an error.
     """
-    path = layout.tables(COUNTS) / arm / f"{problem_set}{_JSON}"
+    path = counts_file(layout, arm, problem_set)
     merged: dict[tuple[int, str], tuple[int, int]] = {}
     if path.exists():
         old = _load(path)

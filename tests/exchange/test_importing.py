@@ -210,6 +210,19 @@ def test_nothing_is_stored_of_files_that_contradict_each_other(tmp_path: Path) -
     assert list((tmp_path / "run").iterdir()) == []
 
 
+def test_an_arm_takes_in_samples_or_counts(tmp_path: Path) -> None:
+    """With both no cube can be made, and nothing could be read any more."""
+    samples = lines(tmp_path / "a.jsonl", [{"problem": "a", "score": 1}])
+    counts = lines(tmp_path / "b.jsonl", [{"problem": "b", "n": 4, "c": 1}])
+    for number, files in enumerate(((samples, counts), (counts, samples))):
+        run = tmp_path / str(number)
+        take_in(run, files[0])
+        for more in (files[1:], files):
+            with pytest.raises(UserError, match=r"arm theirs would have samples and counts of set"):
+                take_in(run, *more)
+        assert cube_of(run).sizes["problem"] == 1
+
+
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [
         lines(tmp_path / folder / "out.jsonl", [{"problem": folder, "sample": 0, "score": 1}])
