@@ -11,8 +11,10 @@ import pytest
 from click import BadParameter, UsageError
 from click.testing import CliRunner, Result
 
+from rlbhpc.cli.check import print_difference
 from rlbhpc.cli.main import cli, main
 from rlbhpc.errors import UserError
+from rlbhpc.study.difference import Change, Difference
 from rlbhpc.study.load import load_study
 from rlbhpc.study.templates import menu, template
 from tests.study.folder import write_folder
@@ -132,6 +134,17 @@ def test_a_changed_study_says_what_changed(study_file: Path) -> None:
     assert "  arms.rl.temperature: 0.6 -> 0.9\n" in text
     assert "  rl, math500, step 150: 0 of 2 problems stay valid (other temperature)\n" in text
     assert "  base, math500, step 0: all stored samples stay valid\n" in text
+
+
+@pytest.mark.parametrize("count", [40, 41])
+def test_of_many_changes_forty_are_shown(count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = tuple(Change(f"key{number}", 1, 2) for number in range(count))
+    print_difference(Difference(changes, (), ()))
+    more = ["  and 1 more; --json shows all"] * (count > 40)
+    assert capsys.readouterr().out.splitlines() == [
+        "", "Changed since the last run:", *(f"  {change}" for change in changes[:40]), *more,
+        "What becomes of the stored samples:",
+    ]  # fmt: skip
 
 
 def test_a_damaged_record_of_the_last_run_is_told(
