@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from rlbhpc.engines.engine import make_engine
-from rlbhpc.engines.hf.lean import LeanBackend
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -40,15 +39,18 @@ def test_samples_of_longer_layers_depend_on_nothing_beside(tmp_path: Path) -> No
 
 def test_weights_that_are_refused_half_way_leave_one_model(tmp_path: Path) -> None:
     engine: Any = make_engine("hf", make_tiny_model(tmp_path, "qwen2"), rows=64)
-    backend = engine._backend
-    assert type(backend) is LeanBackend
-    gate_up = backend.layers[0].gate_up
-    weight = torch.zeros_like(gate_up[: backend.config.intermediate_size])
+    gate = engine._backend.module.model.layers[0].mlp.gate_proj.weight
+    prompt = requests(1)
+    (before,) = engine.generate(prompt, Sampling(1.0, 1.0, 8))
     with pytest.raises(UserError, match="are missing"):
-        engine.load_weights([("model.layers.0.mlp.gate_proj.weight", weight)])
-    # Decoding and the module's own pass, which does prefill and scoring, see the same weights.
-    assert not gate_up[: len(weight)].any()
-    assert not backend.module.model.layers[0].mlp.gate_proj.weight.any()
+        weights = [("model.layers.0.mlp.gate_proj.weight", torch.zeros_like(gate))]
+        engine.load_weights(weights)
+    assert not gate.any()
+    # The cache of the prompt is computed anew as well.
+    (after,) = engine.generate(prompt, Sampling(1.0, 1.0, 8))
+    (score,) = engine.score([(prompt[0].prompt_ids, tuple(after.token_ids))])
+    assert (before.logprobs != after.logprobs).any()
+    torch.testing.assert_close(torch.tensor(after.logprobs), torch.tensor(score.logprobs))
 
 
 MANY_NUMBERS_OF_ROWS = """

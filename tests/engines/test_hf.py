@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,7 @@ import torch
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.hf.backend import Backend, attend, load_module
-from rlbhpc.engines.hf.lean import LeanBackend, fits
+from rlbhpc.engines.hf.backend import attend
 from rlbhpc.engines.hf.slots import NARROWEST, STRIDE
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
@@ -79,9 +79,10 @@ def test_prompts_longer_than_those_before_make_the_slots_grow(tiny: Path, hf: En
         truth.check(request, done[request.tag], 1.0)
 
 
-# Shapes that differ in what the lean step must get right: biases, head norms, tied weights, grouped
-# heads, a head size that is not hidden/heads, scaled rotary frequencies.
-SHAPES = {
+# Shapes that differ in what a step must get right: biases, head norms, tied weights, grouped heads,
+# a head size that is not hidden/heads, scaled rotary frequencies, learnt positions, capped scores
+# and near-sighted layers.
+SHAPES: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen2-grouped": {"num_attention_heads": 4, "num_key_value_heads": 2},
     "qwen3": {"head_dim": 48},
@@ -93,6 +94,13 @@ SHAPES = {
         }
     },
     "mistral": {"sliding_window": None, "tie_word_embeddings": True},
+    "gpt2": {"n_embd": 64, "n_head": 2, "n_layer": 2, "n_positions": 512},
+    "mistral-near": {"sliding_window": 24},
+    "gemma3_text": {"head_dim": 32, "sliding_window": 24, "num_hidden_layers": 6},
+    "gemma2": {"head_dim": 32, "sliding_window": 24, "query_pre_attn_scalar": 32},
+    "phi": {},
+    "granite": {"logits_scaling": 3.0},
+    "llama-gelu": {"hidden_act": "gelu"},
 }  # fmt: skip
 
 
@@ -106,33 +114,12 @@ def true_draws(folder: Path, engine: Engine, sampling: Sampling) -> dict[int, Co
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_lean_step_is_the_transformers_model(tmp_path: Path, name: str) -> None:
+def test_a_step_is_that_of_transformers(tmp_path: Path, name: str) -> None:
     folder = make_tiny_model(
         tmp_path, name.partition("-")[0], initializer_range=0.1, **SHAPES[name]
     )
     engine = make_engine("hf", folder, rows=32)
-    assert type(engine._backend) is LeanBackend  # type: ignore[attr-defined]
-    true_draws(folder, engine, Sampling(0.8, 1.0, 20))
-
-
-# Families whose layers the lean step does not know; gpt2 has learnt positions, gemma2 capped scores
-# and near-sighted layers.
-OTHERS = {
-    "gpt2": {"n_embd": 64, "n_head": 2, "n_layer": 2, "n_positions": 512},
-    "mistral": {"sliding_window": 24},
-    "gemma3_text": {"head_dim": 32, "sliding_window": 24, "num_hidden_layers": 6},
-    "gemma2": {"head_dim": 32, "sliding_window": 24, "query_pre_attn_scalar": 32},
-    "phi": {},
-    "granite": {"logits_scaling": 3.0},
-}
-
-
-@pytest.mark.parametrize("family", OTHERS)
-def test_any_causal_model_goes_through_its_own_module(tmp_path: Path, family: str) -> None:
-    folder = make_tiny_model(tmp_path, family, initializer_range=0.1, **OTHERS[family])
-    engine = make_engine("hf", folder, rows=32)
-    assert type(engine._backend) is Backend  # type: ignore[attr-defined]
-    sampling = Sampling(1.0, 1.0, 30)
+    sampling = Sampling(0.8, 1.0, 30)
     done = true_draws(folder, engine, sampling)
     (alone,) = engine.generate(requests(1), sampling)
     assert same(alone, done[0])
@@ -158,8 +145,3 @@ def test_a_row_is_drawn_from_a_stream_of_its_own() -> None:
     assert (uniforms(2**63 - 2, 10_000) != numbers).all()
     # Stored samples must be drawn alike for ever, so the stream itself is held.
     np.testing.assert_array_equal(uniforms(1, 2), [0.3035680343067586, 0.8487087496857769])
-
-
-def test_a_shape_the_lean_step_does_not_know_is_left_alone(tmp_path: Path) -> None:
-    folder = make_tiny_model(tmp_path, "llama", hidden_act="gelu")
-    assert not fits(load_module(folder, torch.float32, torch.device("cpu")))

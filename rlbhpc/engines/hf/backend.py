@@ -197,9 +197,9 @@ class Backend:
 
     def step(self, tokens: torch.Tensor, window: Window) -> torch.Tensor:
         """Feed one token per row at the window's positions; the hidden states ``[rows, d]``."""
-        mask: Any = window.additive(self.dtype)[:, None]
+        mask: Any = window.additive(self.dtype)
         if self.near is not None:
-            near = window.additive(self.dtype, self.near)[:, None]
+            near = window.additive(self.dtype, self.near)
             kinds = getattr(self.config, "layer_types", None)
             mask = {"full_attention": mask, "sliding_attention": near} if kinds else near
         hidden: torch.Tensor = self.module.base_model(

@@ -14,7 +14,6 @@ from rlbhpc.engines.engine import Score
 from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.engines.folder import context_length
 from rlbhpc.engines.hf.backend import Backend, copy_weights, load_module
-from rlbhpc.engines.hf.lean import LeanBackend, fits
 from rlbhpc.engines.hf.rows import Finished
 from rlbhpc.engines.hf.sampler import Sampler
 from rlbhpc.engines.hf.slots import round_up
@@ -50,7 +49,7 @@ class HfEngine:
         self.tokens = Tokens(folder)
         self.deterministic = device == "cpu" and dtype in ("float32", "float64")
         module = load_module(folder, getattr(torch, dtype), torch.device(device))
-        self._backend = LeanBackend(module) if fits(module) else Backend(module)
+        self._backend = Backend(module)
         self.sees = self._backend.sight is not None
         small = sum(parameter.numel() for parameter in module.parameters()) < SMALL
         self._cores = torch.get_num_threads()

@@ -67,9 +67,9 @@ class Slots:
 
 
 class Window(Cache):
-    """One decoding step's view of the slots: where each row writes and what each row sees.
+    """One decoding step's view of the slots, as transformers' modules see a cache.
 
-    To transformers' attention modules it is the cache of a step.
+    It says where each row writes and what each row sees.
     """
 
     def __init__(
@@ -85,23 +85,13 @@ class Window(Cache):
         self._cells: dict[int, torch.Tensor] = {}
 
     def additive(self, dtype: torch.dtype, last: int | None = None) -> torch.Tensor:
-        """Mask to add to attention scores, ``[rows, 1, width]``; only the ``last`` columns seen."""
+        """Mask to add to scores, ``[rows, 1, 1, width]``; only the ``last`` columns are seen."""
         columns = torch.arange(self.width, device=self.positions.device)
         visible = columns <= self.positions[:, None]
         if last is not None:
             visible = visible & (columns > self.positions[:, None] - last)
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-        return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
-
-    def write(
-        self, layer: int, key: torch.Tensor, value: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store ``[rows, heads, head dim]`` of a layer at the rows' columns; what the rows see."""
-        stored = self.slots.layers[layer]
-        for t, new in zip(stored, (key, value), strict=True):
-            dim = t.shape[3]
-            t.view(-1, dim).index_copy_(0, self._index(t.shape[1]), new.reshape(-1, dim))
-        return stored[0][: self.live, :, : self.width], stored[1][: self.live, :, : self.width]
+        return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None, None]
 
     def _index(self, heads: int) -> torch.Tensor:
         """Where each row and head writes, among the slots' columns laid end to end."""
@@ -112,15 +102,14 @@ class Window(Cache):
         return self._cells[heads]
 
     def update(
-        self,
-        key_states: torch.Tensor,
-        value_states: torch.Tensor,
-        layer_idx: int,
-        *_: Any,
-        **__: Any,
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As transformers calls :meth:`write`, with one token a row."""
-        return self.write(layer_idx, key_states[:, :, 0], value_states[:, :, 0])
+        """Store one token's ``[rows, heads, 1, head dim]`` at the rows' columns; what rows see."""
+        stored = self.slots.layers[layer_idx]
+        for t, new in zip(stored, (key_states, value_states), strict=True):
+            dim = t.shape[3]
+            t.view(-1, dim).index_copy_(0, self._index(t.shape[1]), new.reshape(-1, dim))
+        return stored[0][: self.live, :, : self.width], stored[1][: self.live, :, : self.width]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns before this step's."""
