@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
 from rlbhpc.launch.ask import draft, make_results
-from rlbhpc.study.draft import ON_CPUS, ON_GPUS, Draft, ModelSource, write_study
+from rlbhpc.study.draft import write_study
 from rlbhpc.study.load import load_study
 from tests.problems import shapes
 from tests.study.folder import write_model
@@ -53,40 +53,11 @@ def test_init_writes_a_study_that_checks_as_it_is(folder: Path) -> None:
         invoke("init", *words)
 
 
-def pair(sets: tuple[str, ...] = ("math500",), base: str = "Qwen/Qwen2.5-7B") -> Draft:
-    sources = ModelSource.read("--base", base), ModelSource.read("--trained", "o/rl@main")
-    return Draft(*sources, sets, None, ON_GPUS)
-
-
-def test_models_of_the_hub_lie_where_they_will_be_fetched_to(folder: Path) -> None:
-    text = pair(("aime24", "math500")).text(folder)
-    assert "    path: models/Qwen2.5-7B\n    hub: Qwen/Qwen2.5-7B\n" in text
-    assert "    path: models/rl\n    hub: o/rl@main\n" in text
-    assert "  aime24: {path: data/aime24, n: 1024}\n  math500: {path: data/math500}\n" in text
-    assert "  max_tokens: 16384\n  n: 256 " in text
-    assert "trained-under-base" in text
-
-
 def test_what_is_no_folder_is_said_to_be_taken_for_a_model_of_the_hub(folder: Path) -> None:
     words = ["--base", "checkpoint/base", "--trained", "models/rl", "--cluster", "local"]
     output = CliRunner().invoke(cli, ["init", *words]).output
     assert "checkpoint/base: no such folder here, so a model of the hub; if it is none, " in output
     assert "models/rl: " not in output
-
-
-def test_the_prompt_follows_the_model_and_the_sets(folder: Path) -> None:
-    assert pair().prompt == "qwen-boxed"
-    assert pair(base="meta-llama/Llama-3.1-8B").prompt == "completion"
-    assert pair(("humaneval+", "mbpp+")).prompt == "evalplus"
-    assert pair(("countdown",)).prompt == "countdown-words"
-    with pytest.raises(UserError, match=r"different prompts .math500 qwen-boxed, mbpp"):
-        _ = pair(("math500", "mbpp+")).prompt
-
-
-def test_responses_leave_room_for_the_question(folder: Path) -> None:
-    models = [ModelSource.read("--base", f"models/{name}") for name in ("base", "rl")]
-    (folder / "models/rl/config.json").write_text('{"max_position_embeddings": 200}')
-    assert "max_tokens: 150\n" in Draft(*models, ("countdown",), None, ON_CPUS).text(folder)
 
 
 @pytest.mark.parametrize(

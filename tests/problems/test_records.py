@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.registry import load_set
 from tests.problems import shapes
 from tests.problems.shapes import SHAPES
+from tools.check_structure import unfrozen
 
 SUBSET = {"livecodebench": "all"}
 TURN = {"role": "user", "content": "2 + 2?"}
@@ -89,3 +91,8 @@ def test_what_else_a_record_may_say(
     [problem] = load_set(name, file, SUBSET.get(name))
     assert (problem.gold, problem.verifier) == (gold, verifier)
     assert {key: problem.extras[key] for key in extra} == extra
+
+
+def test_records_of_this_room_cannot_be_changed() -> None:
+    files = (Path(__file__).parents[2] / "rlbhpc/problems").rglob("*.py")
+    assert list(unfrozen({path: ast.parse(path.read_text()) for path in files})) == []

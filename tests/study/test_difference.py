@@ -142,6 +142,38 @@ def test_the_lines_and_values_of_a_difference(study_file: Path) -> None:
     assert record["other_verifier"] == []
 
 
+def test_everything_that_may_differ_is_told(study_file: Path) -> None:
+    old = load_study(study_file)
+    (study_file.parent / "texts.jsonl").write_text('{"prompt": "p", "response": "s"}\n')
+    new = load_study(
+        study_file,
+        ["problem_sets.math500.subset='holdout[2]'", "problem_sets.math500.verifier=choice",
+         "arms.base.stop=null", "arms.line.n=null", "cluster=null"],
+    )  # fmt: skip
+    found = diff(old, new)
+    lines = [str(change).replace(str(study_file.parent), "HERE") for change in found.changes]
+    (digest, after) = (next(iter(study.text_digests.values())) for study in (old, new))
+    added = [i for i in new.problem_ids("math500") if i not in old.problem_ids("math500")]
+    assert lines == [
+        "problem_sets.math500.subset: holdout[3] -> holdout[2]",
+        "cluster: gone, was dev",
+        "problem_sets.math500.verifier: new, choice",
+        f"content of HERE/texts.jsonl: {digest} -> {after}",
+        f"problems changed in math500: new, {', '.join(old.problem_ids('math500'))}",
+        f"problems added in math500: new, {', '.join(added)}",
+    ]
+    assert str(found.blocks[0]) == (
+        "base, math500, step 0: 0 of 3 problems stay valid (other problem, new problems)"
+    )
+    assert found.judged == ("math500",)
+    removed = diff(new, old)
+    assert f"problems removed in math500: new, {', '.join(added)}" in [
+        str(change) for change in removed.changes
+    ]
+    programs = load_study(study_file, ["verification.code=compat"])
+    assert diff(load_study(study_file), programs).judged == ("math-train", "math500")
+
+
 @pytest.mark.parametrize(
     ("count", "listed"), [(3, "m/0, m/1, m/2"), (4, "m/0, m/1, m/2 and 1 more")]
 )

@@ -26,10 +26,12 @@ from rlbhpc.study.lineage import (
     keep_contents,
     set_aside,
     stranger,
+    there,
+    training_order,
     untrained,
 )
 from rlbhpc.study.load import load_study
-from rlbhpc.study.origin import NAME, record_checkpoint
+from rlbhpc.study.origin import NAME, read_record, record_checkpoint
 from rlbhpc.study.study import Study
 from tests.study.folder import write_model
 
@@ -209,6 +211,67 @@ def test_a_checkpoint_without_a_record_is_refused_until_it_has_one(study_file: P
         untrained(study, ["rl"])
     adopt(study, "rl")
     assert untrained(study, ["rl"]) == []
+
+
+def test_a_model_that_is_served_is_there(study_file: Path) -> None:
+    study = load_study(study_file)
+    assert there(study, "far", 0) and there(study, "base", 0) and not there(study, "rl", 150)
+    assert training_order(study, study.models) == ["rl"]
+    chain = ["models.rl2={train: {from: rl, recipe: grpo}, steps: [5]}", "arms.rl2={model: rl2}"]
+    assert training_order(load_study(study_file, chain), ["rl2", "rl"]) == ["rl", "rl2"]
+    check_weights(study, "rl", 150)  # nothing is there to be refused
+
+
+def test_a_training_without_a_record_is_refused_until_it_is_adopted(study_file: Path) -> None:
+    study = load_study(study_file)
+    state = study.layout.states("rl") / "step-10"
+    state.mkdir(parents=True)
+    with pytest.raises(UserError) as refused:
+        begin_training(study, "rl")
+    assert str(refused.value) == (
+        f"model rl: {study.layout.training('rl')} has no record of the recipe that made it: an"
+        " older version of rlbhpc wrote it, or it was brought by hand. `rlbhpc train STUDY rl`"
+        " gives it one if its training state is this recipe's; for other weights name a model by"
+        " `path:`; or give the new training another model name, or set this one aside and train"
+        " anew with `--retrain` (of `rlbhpc train` or `rlbhpc launch`)"
+    )
+    [folder] = set_aside(study, ["rl"])
+    assert folder == study.layout.retired("rl-unrecorded")
+    assert (folder / "training/state/step-10").is_dir()
+    state.mkdir(parents=True)
+    adopt(study, "rl")
+    assert begin_training(study, "rl") == begin_training(study, "rl")
+
+
+def test_contents_of_every_step_are_kept(study_file: Path) -> None:
+    study = load_study(study_file)
+    keep_contents(study)
+    digests = {study.digests["base"][0], *(study.digests["line"][step] for step in (100, 200))}
+    kept = {path.stem: path.read_bytes() for path in study.layout.contents("x").parent.iterdir()}
+    assert set(kept) == digests
+    for path in study.layout.contents("x").parent.iterdir():
+        path.write_bytes(b"as it was")
+    keep_contents(study)
+    assert study.layout.contents(study.digests["base"][0]).read_bytes() == b"as it was"
+
+
+def test_a_file_system_without_hard_links_has_records_too(
+    study_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*paths: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    study = load_study(study_file)
+    run = begin_training(study, "rl")
+    assert begin_training(study, "rl").made_by == run.made_by
+    assert [path.name for path in study.layout.training("rl").iterdir()] == [NAME]
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert read_record(tmp_path / "none") is None
+    with pytest.raises(UserError, match=rf"{tmp_path}: cannot be read: Is a directory"):
+        read_record(tmp_path)
 
 
 def test_a_torn_record_is_named(study_file: Path) -> None:

@@ -105,6 +105,24 @@ def test_thinking_is_switched_by_the_models_own_format(chatty: Path) -> None:
     assert on.prompts["mine"].digest != off.prompts["mine"].digest
 
 
+def test_a_chat_format_may_have_a_file_of_its_own(chatty: Path) -> None:
+    folder = chatty.parent / "models/base"
+    config = {"chat_template": [{"name": "default", "template": CHAT}], "bos_token": None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    text = with_prompt(chatty, "{chat: base}").prompts["mine"].text
+    assert text == "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    own = "{% for message in messages %}\n  {% if loop.first %}\n{{ messages | tojson }}\n"
+    end = "  {% endif %}\n  {% break %}\n{% endfor %}"
+    (folder / "chat_template.jinja").write_text(own + end)
+    text = with_prompt(chatty, "{chat: base, system: é}").prompts["mine"].text
+    assert text == (
+        '[{"role": "system", "content": "é"}, {"role": "user", "content": "{question}"}]\n'
+    )
+    (folder / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"models/base: no tokenizer_config\.json that can be read"):
+        with_prompt(chatty, "{chat: base}")
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -17,6 +18,7 @@ from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from tests.sweep.conftest import keys_of
+from tools.check_structure import unfrozen
 
 
 def test_blocks_cover_every_key_once(study_file: Path) -> None:
@@ -212,3 +214,8 @@ def test_a_bad_sampling_value_is_refused(study_file: Path, change: str, words: s
 
 def test_fingerprints_are_golden(study_file: Path) -> None:
     assert prints(load_study(study_file)) == GOLDEN["base"]
+
+
+def test_records_of_this_room_cannot_be_changed() -> None:
+    files = (Path(__file__).parents[2] / "rlbhpc/study").rglob("*.py")
+    assert list(unfrozen({path: ast.parse(path.read_text()) for path in files})) == []
