@@ -54,15 +54,13 @@ class GRPO(Algorithm):
         rewards = signals.rewards
         deviation = group_std(rewards, signals.groups, self.ddof)
         centred = rewards - group_mean(rewards, signals.groups)
-        # The mean of equal floats may differ from them in the last bit; that is not a signal.
-        centred = centred.where(deviation > 1e-7, zeros_like(centred))
         if self.scale == "group":
             centred = centred / (deviation + self.eps)
         elif self.scale == "batch":
-            # One response has no deviation, and is 0 already.
             overall = rewards.std(correction=self.ddof) if len(rewards) > 1 else 0.0
             centred = centred / (overall + self.eps)
-        return spread(centred, signals)
+        # The mean of equal floats may differ from them in the last bit; that is not a signal.
+        return spread(centred.where(deviation > 1e-7, zeros_like(centred)), signals)
 
 
 @dataclass(frozen=True)
