@@ -20,7 +20,7 @@ class Ahead(Generic[T]):
     they have let go of the model.
     """
 
-    def __init__(self, sources: Sequence[Iterator[T]], bound: int) -> None:
+    def __init__(self, sources: Sequence[Iterator[T]], bound: int = 1024) -> None:
         self._queue: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(bound)
         self._stop = threading.Event()
         self._running = len(sources)

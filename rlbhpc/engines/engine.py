@@ -171,13 +171,6 @@ def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:
 
 def failed(request: Request, error: str) -> Completion:
     """Make the completion of a request that could not be run."""
-    none = np.empty(0, np.float32)
-    return Completion(
-        tag=request.tag,
-        token_ids=np.empty(0, np.int32),
-        logprobs=none,
-        entropies=none,
-        text="",
-        finish=Finish.ERROR,
-        error=error,
-    )
+    ids = np.array([], np.int32)
+    numbers = np.array([], np.float32)
+    return Completion(request.tag, ids, numbers, numbers, "", Finish.ERROR, error)

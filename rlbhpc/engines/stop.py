@@ -24,8 +24,8 @@ class StopText:
     """
 
     def __init__(self, tokens: Tokens, sampling: Sampling) -> None:
-        size = len(tokens.tokenizer) if sampling.stop_token_ids else 0
         for token in sampling.stop_token_ids:
+            size = len(tokens.tokenizer)
             if token >= size:
                 raise UserError(
                     f"sampling.stop_token_ids: the model of {tokens.folder} has no token {token:,};"
@@ -47,7 +47,7 @@ class StopText:
 
     def cut(self, ids: Sequence[int]) -> tuple[str, bool]:
         """Text of a finished response up to its first stop string, and whether there was one."""
-        is_stopped = len(ids) > 0 and ids[-1] in self.ends - self.tokens.eos
+        is_stopped = ids[-1] in self.ends - self.tokens.eos
         text = self.tokens.decode(ids[:-1] if is_stopped else ids)
         return before_stop(text, self.stop)
 

@@ -48,8 +48,7 @@ def hidden_states(body: nn.Module, batch: MicroBatch, sight: Sight | None) -> Te
     """Last hidden state of each response token's predicting cell, (response tokens, hidden)."""
     read: Any = {"input_ids": batch.input_ids}
     if batch.images:
-        if sight is None:
-            raise UserError("the prompts have images, which this model cannot be shown")
+        assert sight is not None
         read = {"inputs_embeds": _with_images(body, batch, sight)}
     # What is told of rows is for the layers that read the line, not for a vision tower.
     reader = getattr(body, "language_model", body)

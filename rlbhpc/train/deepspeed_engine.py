@@ -103,10 +103,8 @@ def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
         zero["offload_optimizer"] = {"device": "cpu"}
     plain = settings.zero_stage == 0 and settings.dtype == "float32"
     config: dict[str, Any] = {
-        # DeepSpeed asserts this product at start and uses none of it in unmanaged accumulation.
+        # DeepSpeed asks for it at start and uses none of it in unmanaged accumulation.
         "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "train_batch_size": dist.get_world_size(),
         "managed_gradient_accumulation": False,
         # Of a plain optimiser the clipping is ours, see below.
         "gradient_clipping": 0.0 if plain else settings.grad_clip,
@@ -115,12 +113,10 @@ def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
         "optimizer": {
             "type": "AdamW",
             "params": {
-                "lr": lr, "weight_decay": settings.weight_decay, "betas": [0.9, 0.999],
-                "torch_adam": True, "fused": True,
+                "lr": lr, "weight_decay": settings.weight_decay, "torch_adam": True, "fused": True,
             },
         },
         "steps_per_print": 10**9,
-        "wall_clock_breakdown": False,
     }  # fmt: skip
     if settings.zero_stage >= 1:
         # Gradients would accumulate in the model's dtype: the stages would disagree in bfloat16.

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from rlbhpc.store import rollouts as store
 from rlbhpc.store.cube_schema import answer_id
@@ -45,15 +44,13 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
         "response_length/min": float(lengths.min()),
         "response_length/clip_ratio": float(np.mean([r.truncated for r in rollouts])),
         "actor/entropy": math.fsum(r.entropy_sum for r in rollouts) / int(lengths.sum()),
-        "frac_reward_zero_std": float(np.mean([not _differ(every[m & scored]) for m in members])),
+        "frac_reward_zero_std": float(
+            np.mean([len(np.unique(every[m & scored])) < 2 for m in members])
+        ),
         "frac_unscored": float(np.mean(~scored)),
         "frac_all_correct": float(np.mean([correct[m].all() for m in members])),
         "frac_all_wrong": float(np.mean([not correct[m].any() for m in members])),
     }
-
-
-def _differ(rewards: NDArray[np.float64]) -> bool:
-    return len(rewards) > 1 and bool(np.ptp(rewards) > 0)
 
 
 class StepLog:
@@ -107,7 +104,7 @@ class Logs:
         self._files = {name: StepLog(folder / f"{name}.jsonl", resumed_at) for name in names}
         self._cube = folder / "rollouts"
         self._rows: list[dict[str, Any]] = []
-        self._cube.mkdir(parents=True, exist_ok=True)
+        self._cube.mkdir(exist_ok=True)
         self.settle(resumed_at)
 
     def results(self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Rollout]) -> None:

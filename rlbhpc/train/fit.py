@@ -157,8 +157,7 @@ def device_memory() -> int:
 
 def _recipe(study: Study, model: str) -> Recipe:
     training = study.models[model].train
-    if training is None:
-        raise UserError(f"model {model} is not trained by this study")
+    assert training is not None
     return study.file.recipes[training.recipe]
 
 

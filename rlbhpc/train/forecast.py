@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -54,10 +54,10 @@ class Forecast:
     work: Mapping[str, int]
     memory: Mapping[str, int]
     flop: float | None
-    share: float = 1.0
-    handed: int = 0
-    largest: int = 0
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    share: float
+    handed: int
+    largest: int
+    settings: Mapping[str, Any]
 
     @property
     def total(self) -> int:

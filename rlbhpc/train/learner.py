@@ -101,7 +101,7 @@ class Learner:
     def load_reference(self, model: Path) -> None:
         """Load the frozen policy that a penalty is measured against."""
         reference = Policy.load(model, DTYPES[self.settings.dtype]).to(self.device)
-        self.reference = reference.eval().requires_grad_(False)
+        self.reference = reference.eval()
 
     def renew_reference(self) -> None:
         """Make the reference what the policy is now, and let the optimiser's moments begin anew."""
@@ -146,9 +146,8 @@ class Learner:
         out = torch.zeros(len(responses), width)
         for batch, live in self._micro_batches(responses):
             flat = forward(batch).float()
-            if live:
-                rows = batch.by_response(flat).cpu()
-                out[batch.index.cpu(), : rows.shape[1]] = rows
+            rows = batch.by_response(flat).cpu() * live
+            out[batch.index.cpu(), : rows.shape[1]] += rows
         # Every response was scored on one rank and is 0 on the others.
         return ds.all_sum(out.to(self.device)).cpu()
 
@@ -242,12 +241,12 @@ class Learner:
         old = logp.detach() if update.old is None else cells(update.old)
         advantages = cells(update.advantages)
         log_ratio = log_ratios(logp, old, mask, a.ratio)
-        marked = torch.zeros_like(mask) if update.marked is None else cells(update.marked)
-        policy_loss = a.loss(Cells(logp, log_ratio, advantages, mask, marked > 0))
+        marked = torch.zeros_like(mask).bool() if update.marked is None else cells(update.marked)
+        policy_loss = a.loss(Cells(logp, log_ratio, advantages, mask, marked))
         sampler = cells(update.sampler)
         if s.sampler_cap:
             mismatch = log_ratios(old, sampler, mask, a.ratio)
-            policy_loss = policy_loss * off_policy_weights(mismatch, high=s.sampler_cap)
+            policy_loss = policy_loss * off_policy_weights(mismatch, s.sampler_cap)
         total = policy_loss
         penalty = torch.zeros_like(logp)
         far = torch.zeros_like(mask, dtype=torch.bool)
@@ -279,8 +278,7 @@ class Learner:
     def _marks(self, update: Update, step: int) -> Tensor | None:
         logp = update.sampler if update.old is None else update.old
         mask = (torch.arange(logp.shape[1]) < update.lengths[:, None]) & update.kept[:, None]
-        marked = self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)
-        return None if marked is None else marked.float()
+        return self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)
 
     def _row_weights(self, update: Update) -> Tensor:
         weights = row_weights(

@@ -39,9 +39,9 @@ def row_weights(
     ones = torch.ones(lengths.shape, dtype=torch.float32, device=lengths.device)
     match mode:
         case "token":
-            return ones / max(total_tokens, 1)
+            return ones / total_tokens
         case "sequence":
-            return ones / (lengths.clamp(min=1) * total_rows)
+            return ones / (lengths * total_rows)
         case "sequence-sum":
             return ones / total_rows
         case "constant":
@@ -59,7 +59,7 @@ def log_ratios(logp: Tensor, other: Tensor, mask: Tensor, level: Ratio) -> Tenso
         return log_ratio
     whole = log_ratio.sum(-1, keepdim=True)
     if level == "geometric":
-        whole = whole / mask.sum(-1, keepdim=True).clamp(min=1)
+        whole = whole / mask.sum(-1, keepdim=True)
     return whole * mask
 
 
@@ -85,32 +85,28 @@ def surrogate(
     return loss * mask
 
 
-def reference_penalty(logp: Tensor, ref_logp: Tensor, kind: Literal["k1", "k2", "k3"]) -> Tensor:
+def reference_penalty(logp: Tensor, ref_logp: Tensor, kind: Literal["k2", "k3"]) -> Tensor:
     r"""Per-token estimate of KL(π ‖ π_ref) from sampled tokens, Δ = log π − log π_ref.
 
-    k1 = Δ, k2 = Δ²/2, k3 = e^{−Δ} − 1 + Δ. As a term of the loss only k2 has the gradient of the
-    reverse KL on on-policy samples; k1's expected gradient is 0 and k3's is that of the forward
-    KL. k1 belongs into the reward. k3 is held at Δ = ±20, as verl does: in float32 it is infinite
+    k2 = Δ²/2, k3 = e^{−Δ} − 1 + Δ. As a term of the loss only k2 has the gradient of the reverse KL
+    on on-policy samples; k3's is that of the forward KL, and that of k1 = Δ, which belongs into the
+    reward, is 0. k3 is held at Δ = ±20, as verl does: in float32 it is infinite
     from −89 on. Such a token has no gradient; ``actor/kl_clamped`` counts them.
     """
     delta = logp - ref_logp
-    match kind:
-        case "k1":
-            return delta
-        case "k2":
-            return delta**2 / 2
-        case "k3":
-            delta = delta.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-            return torch.expm1(-delta) + delta
+    if kind == "k2":
+        return delta**2 / 2
+    delta = delta.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return torch.expm1(-delta) + delta
 
 
-def off_policy_weights(log_ratio: Tensor, low: float = 0.0, high: float = 2.0) -> Tensor:
+def off_policy_weights(log_ratio: Tensor, cap: float) -> Tensor:
     """Truncated importance weights exp(log π_old − log π_sampler), detached.
 
     They multiply the loss and do not replace the old log-probs: one corrects the numbers of another
     engine, the other the steps since the rollout. They have the level of the loss's own ratio.
     """
-    return log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(low, high)
+    return log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=cap)
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:

@@ -35,11 +35,7 @@ from rlbhpc.verify.running.own import verify_apart
 def prepare(study: Study, model: str) -> Run | Distillation:
     """Everything that training one model of a study needs."""
     training = study.models[model].train
-    if training is None:
-        trained = [name for name, entry in study.models.items() if entry.train]
-        raise UserError(
-            f"model {model} is not trained by this study; those are: {', '.join(trained) or 'none'}"
-        )
+    assert training is not None
     if is_older(study, model):
         adopt_older(study, model)
     origin = begin_training(study, model)

@@ -35,7 +35,7 @@ from rlbhpc.verify.verdict import Status, Verdict
 if TYPE_CHECKING:
     from rlbhpc.train.loop import Run
 
-NOTHING = np.zeros(0, np.int32)
+NOTHING = np.array([], np.int32)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def blank_of(run: Run, scorer: Scorer) -> Batch:
     rollouts = [
         Rollout(
             prompt.problem.id, prompt.problem.gold, i, read_prompt(prompt, run.sight),
-            np.zeros(0, np.float32), 0.0, False, "", Verdict(Status.MISSING), 0.0,
+            np.array([], np.float32), 0.0, False, "", Verdict(Status.MISSING), 0.0,
         )
         for i, prompt in enumerate(run.prompts)
     ]  # fmt: skip
@@ -190,8 +190,7 @@ def _played(
     run: Run, engine: Engine, step: int, cursor: int, rounds: Rounds, drain: Drain
 ) -> tuple[list[Rollout], int]:
     """Sample the rounds that an algorithm makes itself; its lessons, and the cursor after them."""
-    if run.ask is None:
-        raise ValueError("tasks of an algorithm's own making need a prompt")
+    assert run.ask is not None
     round_ = next(rounds)
     while True:
         prompts = [run.ask(problem) for problem in round_.problems]

@@ -24,8 +24,6 @@ from rlbhpc.study.arm import Sampling
 if TYPE_CHECKING:
     import torch
 
-# Completions that wait for a slow reader.
-AHEAD: Final = 1024
 # More than any model holds: the server alone knows.
 UNKNOWN: Final = 1 << 30
 
@@ -81,7 +79,7 @@ class EndpointEngine:
         """Yield completions as they come; see :class:`Engine`."""
         shared = Shared(iter(requests))
         self._stop.clear()
-        ahead = Ahead([self._serve(c, shared, sampling) for c in self._clients], AHEAD)
+        ahead = Ahead([self._serve(c, shared, sampling) for c in self._clients])
         try:
             yield from ahead
         finally:

@@ -154,28 +154,25 @@ class Backend:
 
     def expand(self, request: Request) -> Request:
         """Give each image of a request as many tokens as the model sees of it."""
-        if self.sight is None and not request.images:
-            return request
-        ids = self._eyes().expand(request.prompt_ids, request.images)
-        return replace(request, prompt_ids=ids)
-
-    def _eyes(self) -> Sight:
-        if self.sight is None:
+        if self.sight is not None:
+            ids = self.sight.expand(request.prompt_ids, request.images)
+            return replace(request, prompt_ids=ids)
+        if request.images:
             raise UserError(
                 f"the hf engine shows images to {', '.join(sorted(SEEING))} models, not to "
                 f"{self.module.config.model_type}; use the vllm engine"
             )
-        return self.sight
+        return request
 
     def prefill_shown(
         self, ids: tuple[int, ...], images: tuple[bytes, ...]
     ) -> tuple[torch.Tensor, Layers, int]:
         """Run one expanded prompt with its images: hidden states, cache and shift."""
-        sight = self._eyes()
-        pixels, grids = sight.pixels(images)
+        assert self.sight is not None
+        pixels, grids = self.sight.pixels(images)
         padded = torch.zeros((1, round_up(len(ids))), dtype=torch.long, device=self.device)
         padded[0, : len(ids)] = torch.tensor(ids)
-        kinds = (padded == sight.mark).int()
+        kinds = (padded == self.sight.mark).int()
         positions, deltas = self.module.base_model.get_rope_index(
             padded, mm_token_type_ids=kinds, image_grid_thw=grids
         )

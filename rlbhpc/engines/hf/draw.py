@@ -37,14 +37,14 @@ def draw(
     logits: torch.Tensor,
     uniform: torch.Tensor,
     sampling: Sampling,
-    past: Past | None = None,
-    ends: torch.Tensor | None = None,
+    past: Past | None,
+    ends: torch.Tensor,
 ) -> Drawn:
     """Draw one token per row of ``logits`` by inverting the distribution function at ``uniform``.
 
     Log-probs and entropies are those of the distribution at the sampling temperature before a
-    penalty or a cut changes it. ``past`` and ``ends`` are needed where the sampling setting has
-    penalties or ``min_tokens``.
+    penalty or a cut changes it. ``past`` is needed where the sampling setting has penalties or
+    ``min_tokens``.
     """
     logp = log_distribution(logits, sampling.temperature)
     changed = logp
@@ -58,14 +58,11 @@ def draw(
     return Drawn(tokens, logp.gather(-1, tokens[:, None])[:, 0], entropy(logp))
 
 
-def bar(
-    logits: torch.Tensor, sampling: Sampling, past: Past, ends: torch.Tensor | None
-) -> torch.Tensor:
+def bar(logits: torch.Tensor, sampling: Sampling, past: Past, ends: torch.Tensor) -> torch.Tensor:
     """Logits with the end tokens barred below ``min_tokens``, then with the penalties."""
-    if sampling.min_tokens and ends is not None:
-        is_short = past.lengths < sampling.min_tokens
-        logits = logits.clone()
-        logits[:, ends] = torch.where(is_short[:, None], -torch.inf, logits[:, ends])
+    is_short = past.lengths < sampling.min_tokens
+    logits = logits.clone()
+    logits[:, ends] = torch.where(is_short[:, None], -torch.inf, logits[:, ends])
     if not sampling.penalises:
         return logits
     is_written = past.counts > 0

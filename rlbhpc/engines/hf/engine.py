@@ -22,8 +22,6 @@ from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
-# Completions that wait for a slow reader.
-AHEAD = 1024
 # Response positions whose logits are computed together when scoring.
 SCORED = 256
 # Below this many parameters an operation is too small to split over cores, and whole batches run
@@ -61,7 +59,7 @@ class HfEngine:
         """Yield completions as they finish; see :class:`Engine`."""
         stop = StopText(self.tokens, sampling)
         shared = Shared(iter(requests))
-        ahead = Ahead([self._run(s, shared, sampling, stop) for s in self._samplers], AHEAD)
+        ahead = Ahead([self._run(s, shared, sampling, stop) for s in self._samplers])
         try:
             for item in ahead:
                 yield item if isinstance(item, Completion) else stop.complete(*item)

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.outputs import RequestOutput
 
-# Completions that wait for a slow reader, and how far admission runs ahead of the free rows.
-AHEAD = 1024
+# How far admission runs ahead of the free rows.
 QUEUED = 1.25
 # An engine argument that older versions of vLLM do not have.
 NORMALISE = "mm_device_do_normalize"
@@ -122,7 +121,7 @@ class VllmEngine:
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
         stop = StopText(self.tokens, sampling)
-        ahead = Ahead([self._generate(iter(requests), sampling)], AHEAD)
+        ahead = Ahead([self._generate(iter(requests), sampling)])
         try:
             for item in ahead:
                 yield item if isinstance(item, Completion) else _complete(*item, stop)

@@ -60,8 +60,10 @@ class Signals:
         Made from lengths alone: a mask made by comparing token ids with the pad token would drop
         the end-of-text token wherever the two share an id.
         """
-        width = int(self.lengths.max()) if len(self.lengths) else 0
-        return torch.arange(width, device=self.lengths.device) < self.lengths[:, None]
+        return (
+            torch.arange(int(self.lengths.max()), device=self.lengths.device)
+            < self.lengths[:, None]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,9 +262,7 @@ def group_std(x: Tensor, groups: Tensor, ddof: int) -> Tensor:
     index, counts = _index(groups)
     square = (x - group_mean(x, groups)) ** 2
     sums = torch.zeros(len(counts), dtype=x.dtype, device=x.device).index_add_(0, index, square)
-    freedom = (counts - ddof).clamp(min=0)
-    variance = torch.where(freedom > 0, sums / freedom.clamp(min=1), torch.zeros_like(sums))
-    return variance.sqrt()[index]
+    return (sums / (counts - ddof).clamp(min=1)).sqrt()[index]
 
 
 def group_size(groups: Tensor) -> Tensor:
@@ -284,12 +284,10 @@ def token_rewards(signals: Signals, kl_beta: float) -> Tensor:
     mask = signals.mask
     rewards = torch.zeros(mask.shape, dtype=signals.rewards.dtype, device=mask.device)
     if kl_beta:
-        if signals.kl is None:
-            raise ValueError("a reference penalty (kl_beta > 0) needs Signals.kl")
+        assert signals.kl is not None
         rewards = rewards - kl_beta * signals.kl * mask
     rows = torch.arange(len(rewards), device=mask.device)
-    occupied = signals.lengths > 0
-    rewards[rows[occupied], signals.lengths[occupied] - 1] += signals.rewards[occupied]
+    rewards[rows, signals.lengths - 1] += signals.rewards
     return rewards
 
 
@@ -312,7 +310,7 @@ def whiten(x: Tensor, mask: Tensor, ddof: int, eps: float, floor: bool = False) 
     signal and becomes exactly 0, so that it cannot move a weight by rounding noise.
     """
     values = x[mask]
-    if len(values) <= ddof or bool((values == values[0]).all()):
+    if len(values.unique()) < 2:
         return torch.zeros_like(x)
     variance = values.var(correction=ddof)
     scale = variance.clamp(min=eps) if floor else variance + eps

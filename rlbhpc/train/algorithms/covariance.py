@@ -80,6 +80,5 @@ class KLCov(GRPO):
 
 def covariances(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """Each token's part in the covariance of advantage and log-prob, shape (B, T)."""
-    count = mask.sum().clamp(min=1)
-    centred = [x - (x * mask).sum() / count for x in (advantages, logp)]
+    centred = [x - (x * mask).sum() / mask.sum() for x in (advantages, logp)]
     return centred[0] * centred[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rlbhpc.study.options import Weight, Whole
@@ -47,7 +46,6 @@ class DAPO(GRPO):
 
     def overlong_penalty(self, lengths: Tensor, max_length: int) -> Tensor:
         """What is added to the reward for coming near the limit: 0 … −factor."""
-        if self.overlong_buffer <= 0:
-            return torch.zeros(lengths.shape, device=lengths.device)
-        over = (lengths - (max_length - self.overlong_buffer)) / self.overlong_buffer
+        # Without a buffer no length is over the limit.
+        over = (lengths - (max_length - self.overlong_buffer)) / max(self.overlong_buffer, 1)
         return -self.overlong_factor * over.clamp(0, 1)

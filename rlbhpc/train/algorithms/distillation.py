@@ -35,6 +35,5 @@ class OnPolicyDistillation(Algorithm):
 
     def advantages(self, signals: Signals) -> Tensor:
         """Teacher's log-prob less the student's."""
-        if signals.kl is None:
-            raise ValueError("on-policy distillation needs Signals.kl")
+        assert signals.kl is not None
         return -self.kl_beta * signals.kl * signals.mask

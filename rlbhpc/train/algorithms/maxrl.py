@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, where, zeros_like
+from torch import Tensor, zeros_like
 
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, group_mean, spread
 
@@ -24,6 +24,5 @@ class MaxRL(Algorithm):
     def advantages(self, signals: Signals) -> Tensor:
         """Mean-normalised reward on every token."""
         mean = group_mean(signals.rewards, signals.groups)
-        solved = mean > 0
-        ratio = (signals.rewards - mean) / where(solved, mean, mean.new_ones(()))
-        return spread(where(solved, ratio, zeros_like(ratio)), signals)
+        ratio = (signals.rewards - mean) / mean
+        return spread(ratio.where(mean > 0, zeros_like(ratio)), signals)

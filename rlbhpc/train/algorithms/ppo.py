@@ -69,8 +69,7 @@ class PPO(Algorithm):
         return step <= self.critic_warmup
 
     def _gae(self, signals: Signals) -> Tensor:
-        if signals.values is None:
-            raise ValueError("PPO needs Signals.values")
+        assert signals.values is not None
         mask = signals.mask
         values = signals.values * mask
         rewards = token_rewards(signals, self.kl_beta)

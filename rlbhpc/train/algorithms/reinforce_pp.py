@@ -20,11 +20,6 @@ from rlbhpc.train.algorithms.algorithm import (
     whiten,
 )
 
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "verl": {"ddof": 1, "floor": False, "dual_clip": 3.0},
-    "openrlhf": {"ddof": 0, "floor": True},
-}
-
 
 @dataclass(frozen=True)
 class ReinforcePP(Algorithm):
@@ -42,7 +37,10 @@ class ReinforcePP(Algorithm):
     eps: Weight = 1e-8
     floor: bool = False
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = _PRESETS
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "verl": {"dual_clip": 3.0},
+        "openrlhf": {"ddof": 0, "floor": True},
+    }
 
     def advantages(self, signals: Signals) -> Tensor:
         """Whitened reward-to-go."""

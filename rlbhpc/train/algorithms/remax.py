@@ -31,7 +31,6 @@ class ReMax(Algorithm):
 
     def advantages(self, signals: Signals) -> Tensor:
         """Baselined reward-to-go."""
-        if signals.greedy is None:
-            raise ValueError("ReMax needs Signals.greedy")
+        assert signals.greedy is not None
         returns = reward_to_go(token_rewards(signals, self.kl_beta))
         return (returns - spread(signals.greedy, signals)) * signals.mask

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor, where, zeros_like
+from torch import Tensor
 
 from rlbhpc.train.algorithms.algorithm import (
     Algorithm,
@@ -43,9 +43,9 @@ class RLOO(Algorithm):
         before = self.kl_placement == "before"
         scores = token_rewards(signals, self.kl_beta).sum(-1) if before else signals.rewards
         size = group_size(signals.groups)
-        factor = where(size > 1, size / (size - 1).clamp(min=1), zeros_like(scores))
-        baselined = factor * (scores - group_mean(scores, signals.groups))
-        if before or not self.kl_beta:
+        centred = scores - group_mean(scores, signals.groups)
+        baselined = size / (size - 1).clamp(min=1) * centred
+        if before:
             return spread(baselined, signals)
         penalised = replace(signals, rewards=baselined)
         return reward_to_go(token_rewards(penalised, self.kl_beta)) * signals.mask
