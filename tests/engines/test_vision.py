@@ -14,10 +14,8 @@ from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.hf.backend import Backend, load_module
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 from tests.engines.support import by_tag, requests, same
 
@@ -131,9 +129,9 @@ def test_a_model_without_eyes_says_so(tiny: Path) -> None:
     engine = make_engine("hf", tiny, rows=32)
     assert not engine.sees
     (done,) = engine.generate([Request(0, (1, 2, 3), 0, (FIGURES[0],))], GREEDY)
-    assert done.finish is Finish.ERROR and "vllm" in done.error
-    with pytest.raises(UserError, match="use the vllm engine"):
-        Backend(load_module(tiny, torch.float32, torch.device("cpu"))).prefill_shown(
-            (1, 2, 3), (FIGURES[0],)
-        )
+    assert done.finish is Finish.ERROR
+    assert done.error == (
+        "the hf engine shows images to qwen2_5_vl, qwen2_vl models, not to qwen2; use the vllm "
+        "engine"
+    )
     engine.close()

@@ -7,9 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import NoneType
 
 import pytest
+from click.testing import CliRunner
 
+from rlbhpc.cli.train import train
+from rlbhpc.errors import UserError
 from rlbhpc.train.forecast import Forecast
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -46,27 +50,21 @@ TWICE = "mini_batch: 12, epochs: 2"
 
 
 def dry_run(
-    folder: Path,
-    *words: str,
-    algorithm: str = "grpo",
-    options: str = TWICE,
-    code: int = 0,
-) -> subprocess.CompletedProcess[str]:
+    folder: Path, *words: str, algorithm: str = "grpo", options: str = TWICE, refused: bool = False
+) -> str:
+    """What is printed, or what is said where it is refused."""
     file = folder / "study.yaml"
     file.write_text(STUDY.replace("ALGORITHM", algorithm).replace("OPTIONS", options))
-    done = subprocess.run(
-        [sys.executable, "-m", "rlbhpc", "train", str(file), "--dry-run", *words],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done
+    done = CliRunner().invoke(train, [str(file), "--dry-run", *words], standalone_mode=False)
+    assert isinstance(done.exception, UserError if refused else NoneType), done.exception
+    return str(done.exception) if refused else done.stdout
 
 
 @pytest.mark.engine
 def test_a_chain_that_is_not_trained_yet_is_foretold_and_nothing_is_written(
     tmp_path: Path,
 ) -> None:
-    base, rl = json.loads(dry_run(tmp_path, "--json").stdout)
+    base, rl = json.loads(dry_run(tmp_path, "--json"))
     assert [path.name for path in tmp_path.iterdir()] == ["study.yaml"]
     assert base["work"] == {"steps": 10, "pairs": 80, "updates": 10}
     assert rl["work"] == {
@@ -79,7 +77,7 @@ def test_a_chain_that_is_not_trained_yet_is_foretold_and_nothing_is_written(
     assert rl["flop"] == rl["parameters"] * 72 * 60 * (2 + 2 + 12)
     once = "mini_batch: 24, epochs: 1, zero_stage: 0"
     words = {"algorithm": "remax", "options": once}
-    greedy = json.loads(dry_run(tmp_path, "rl", "--json", **words).stdout)[-1]
+    greedy = json.loads(dry_run(tmp_path, "rl", "--json", **words))[-1]
     # One greedy answer a prompt beside its samples; an update of the whole rollout reads nothing.
     assert greedy["work"]["responses"] == 72 + 12
     assert greedy["flop"] == greedy["parameters"] * 84 * 60 * (2 + 6)
@@ -89,22 +87,20 @@ def test_a_chain_that_is_not_trained_yet_is_foretold_and_nothing_is_written(
 def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
     # What is left out has a GPU's defaults where a GPU's memory is named.
     small = "rollouts: hf, dtype: float32, recompute: false, zero_stage: 0"
-    done = dry_run(tmp_path, "rl", "--memory", "0.001", options=small, code=64)
-    assert "one rank holds 0." in done.stderr and "Nothing that could be set" in done.stderr
-    whole = json.loads(dry_run(tmp_path, "rl", "--json").stdout)[-1]["memory"]
-    halved = json.loads(
-        dry_run(tmp_path, "rl", "--json", "--ranks", "2", options="zero_stage: 3").stdout
-    )[-1]["memory"]
+    done = dry_run(tmp_path, "rl", "--memory", "0.001", options=small, refused=True)
+    assert "one rank holds 0." in done and "Nothing that could be set" in done
+    whole = json.loads(dry_run(tmp_path, "rl", "--json"))[-1]["memory"]
+    halved = json.loads(dry_run(tmp_path, "rl", "--json", "--ranks", "2", options="zero_stage: 3"))[
+        -1
+    ]["memory"]
     assert halved["policy weights"] * 2 == whole["policy weights"]
     assert halved["activations"] == whole["activations"]
-    again = json.loads(dry_run(tmp_path, "rl", "--json", options="recompute: true").stdout)[-1][
-        "memory"
-    ]
+    again = json.loads(dry_run(tmp_path, "rl", "--json", options="recompute: true"))[-1]["memory"]
     assert again["activations"] < whole["activations"] / 1.5
     # Beside a share of the device that vLLM samples in, training keeps all but its activations.
     small = small.replace("rollouts: hf", "rollouts: vllm")
     options = f"{small}, rollout_memory: 0.75"
-    *_, before, beside = json.loads(dry_run(tmp_path, "rl", "--json", options=options).stdout)
+    *_, before, beside = json.loads(dry_run(tmp_path, "rl", "--json", options=options))
     assert beside["share"] == 0.25 and "sampler cache" not in beside["memory"]
     passing = beside["memory"]["activations"] + beside["memory"]["output layer"]
     lasting = beside["total"] - passing
@@ -112,10 +108,10 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
     dry_run(tmp_path, "rl", "--memory", f"{limit / 2**30:f}", options=options)
     share = 1 - 0.9 * lasting / limit
     tight = f"{small}, rollout_memory: {share}"
-    done = dry_run(tmp_path, "rl", "--memory", f"{limit / 2**30:f}", options=tight, code=64)
-    assert "model rl: while vLLM samples" in done.stderr
-    assert "The nearest setting that fits: {rollout_memory: 0." in done.stderr
-    critic = json.loads(dry_run(tmp_path, "rl", "--json", algorithm="ppo").stdout)[-1]["memory"]
+    done = dry_run(tmp_path, "rl", "--memory", f"{limit / 2**30:f}", options=tight, refused=True)
+    assert "model rl: while vLLM samples" in done
+    assert "The nearest setting that fits: {rollout_memory: 0." in done
+    critic = json.loads(dry_run(tmp_path, "rl", "--json", algorithm="ppo"))[-1]["memory"]
     assert 0 < critic["critic weights"] < critic["policy weights"]
 
 
@@ -123,7 +119,15 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
     ("share", "handed", "limit", "refused"),
     [
         (0.7, 14, 83, ""),
-        (0.7, 14, 73, "one rank holds 74.0 GiB"),
+        (1.0, 0, 74, ""),
+        (
+            0.7,
+            14,
+            73,
+            "one rank holds 74.0 GiB at least and has 73.0; the largest parts are policy weights "
+            "50.0, activations 20.0, policy gradients 3.0 GiB",
+        ),
+        (0.5, 40, 80, "while vLLM samples, one rank holds 54.0 GiB at least and has 40.0"),
         (0.6, 14, 83, "while vLLM samples, one rank holds 54.0 GiB at least and has 49.8"),
         # Weights are copied one by one: the largest has to be there beside what it becomes.
         (0.8, 14, 74, ""),
@@ -140,8 +144,9 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
 def test_each_phase_beside_vllm_has_to_fit(
     share: float, handed: int, limit: int, refused: str
 ) -> None:
-    memory = {"policy weights": 54 << 30, "activations": 20 << 30}
-    one = Forecast("rl", "grpo", 7 << 30, 1, {}, memory, None, share, handed << 30, 2 << 30)
+    parts = {"activations": 20, "policy weights": 50, "policy buffer": 1, "policy gradients": 3}
+    memory = {name: size << 30 for name, size in parts.items()}
+    one = Forecast("rl", "grpo", 7 << 30, 1, {}, memory, None, share, handed << 30, 2 << 30, {})
     why = one.shortfall(limit << 30)
     assert why.startswith(refused) and bool(why) == bool(refused)
 

@@ -88,6 +88,21 @@ def test_a_world_of_one_outlives_the_environment_that_it_began_in() -> None:
     assert printed_by(BEGUN_IN_ANOTHER_ENVIRONMENT) == "0\n"
 
 
+A_RANK_OF_A_LAUNCHER = """
+import os
+from rlbhpc.train.deepspeed_engine import init_ranks
+
+launched = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "3", "MASTER_ADDR": "127.0.0.1"}
+os.environ.update(launched, MASTER_PORT="0")
+init_ranks()
+print({name: os.environ[name] for name in launched} == launched)
+"""
+
+
+def test_what_a_launcher_says_of_a_rank_stays() -> None:
+    assert printed_by(A_RANK_OF_A_LAUNCHER) == "True\n"
+
+
 @pytest.mark.timeout(900)
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path) -> None:
     # Without biases: turned by position alone, that of a key has a gradient of little but rounding,

@@ -47,6 +47,28 @@ def test_a_count_of_another_type_is_one_line(name: str, value: object) -> None:
         Settings(steps=1, **{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("prompts", "size", "nearest"), [(6, 4, 3), (6, 7, 6), (5, 2, 1), (12, 5, 4)]
+)
+def test_a_mini_batch_that_does_not_divide_is_refused_with_the_nearest_that_does(
+    prompts: int, size: int, nearest: int
+) -> None:
+    sizes = {"prompts_per_step": prompts, "samples_per_prompt": 1}
+    with pytest.raises(UserError) as refused:
+        Settings(steps=1, mini_batch=size, **sizes)
+    assert str(refused.value) == (
+        f"mini_batch: found {size}, which does not divide the rollout of {prompts} × 1 = {prompts} "
+        f"responses; the nearest that does is {nearest}"
+    )
+    assert Settings(steps=1, mini_batch=nearest, **sizes).responses_per_update == nearest
+    assert Settings(steps=1, **sizes).responses_per_update == prompts
+
+
+def test_prompts_are_dealt_out_whole() -> None:
+    settings = Settings(steps=1, prompts_per_step=5, samples_per_prompt=3)
+    assert [settings.responses_per_rank(ranks) for ranks in (1, 2, 5, 8)] == [15, 9, 3, 3]
+
+
 @pytest.mark.parametrize("size", [-4, 2.0, "8"])
 def test_a_mini_batch_is_a_number_of_responses(size: object) -> None:
     with pytest.raises(UserError, match=r"mini_batch: found .* 0 for the whole rollout"):

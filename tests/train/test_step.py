@@ -195,7 +195,8 @@ def test_a_world_of_one_is_not_handed_on_to_children(model: Path) -> None:
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
 
 
-def test_bfloat16_gradients_add_up_in_float32(model: Path) -> None:
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_bfloat16_gradients_add_up_in_float32(model: Path, zero_stage: int) -> None:
     """The mean of equal terms is each of them; in bfloat16 a sum no longer grows after 256."""
     from rlbhpc.train.learner import Update
     from tests.train.step_case import learner, responses
@@ -205,7 +206,7 @@ def test_bfloat16_gradients_add_up_in_float32(model: Path) -> None:
         equal = responses(1) * copies
         shape = copies, len(equal[0].token_ids)
         given = Update(equal, torch.ones(shape), torch.zeros(shape), torch.ones(copies).bool())
-        trained = learner(model, 2, 1, dtype="bfloat16")
+        trained = learner(model, zero_stage, 1, dtype="bfloat16")
         norms.append(trained.update(given, 1)["actor/grad_norm"])
     assert norms[1] == pytest.approx(norms[0], rel=0.01)
 

@@ -1,0 +1,290 @@
+"""What is read of a model folder, and what is said of one that lacks something."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from rlbhpc.engines.ahead import Ahead
+from rlbhpc.engines.checkpoints import _adapted, model_folder, needs_base
+from rlbhpc.engines.folder import (
+    configuration,
+    context_length,
+    end_ids,
+    follow_umask,
+    refuse_partial,
+    sees,
+    weight_names,
+)
+from rlbhpc.engines.pictures import opened
+from rlbhpc.engines.sharded import _named, _rank_files, own_configuration, sharded_weights
+from rlbhpc.engines.tiny import byte_tokenizer, make_tiny_model, tiny_config
+from rlbhpc.errors import UserError
+
+pytestmark = pytest.mark.engine
+
+
+def folder_of(folder: Path, **config: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({"max_position_embeddings": 64, "n_positions": 32}, 64),
+        ({"n_positions": 32, "max_sequence_length": 16}, 32),
+        ({"max_sequence_length": 16}, 16),
+        ({"text_config": {"n_positions": 8}, "n_positions": 32}, 8),
+    ],
+)
+def test_how_much_a_model_holds(tmp_path: Path, config: dict[str, Any], length: int) -> None:
+    assert context_length(folder_of(tmp_path, **config)) == length
+
+
+def test_a_folder_that_does_not_say_what_is_needed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r": no config.json; a model is a folder in the Hugging Fac"
+    ):
+        configuration(tmp_path)
+    with pytest.raises(UserError, match=r"/config.json: does not say how many positions the model"):
+        context_length(folder_of(tmp_path))
+    assert not sees(tmp_path) and sees(folder_of(tmp_path, vision_config={}))
+    assert end_ids(tmp_path) == set()
+
+
+def test_weights_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, tie_word_embeddings=False)
+    names = ("model.language_model.b", "model.a", "lm_head.weight")
+    save_file({name: torch.zeros(1) for name in names}, folder / "model.safetensors")
+    assert weight_names(folder) == set(names)
+    refuse_partial(folder, {"b", "a", "lm_head.weight"})
+    with pytest.raises(UserError, match=r"^weights: 2 are missing, among them a$"):
+        refuse_partial(folder, {"model.b"} | {"more"})
+    folder_of(tmp_path, tie_word_embeddings=True)
+    refuse_partial(folder, {"b", "a"})
+
+
+def test_weights_are_read_by_whom_the_configuration_is(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    (folder / "config.json").chmod(0o640)
+    (folder / "model.safetensors").touch(mode=0o600)
+    follow_umask(folder)
+    assert (folder / "model.safetensors").stat().st_mode & 0o777 == 0o640
+
+
+def image(mode: str, color: Any, kind: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, (2, 3), color).save(out, kind)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "color"),
+    [
+        (image("RGB", (1, 2, 3)), (1, 2, 3)),
+        (image("L", 7), (7, 7, 7)),
+        (image("RGBA", (0, 0, 0, 0)), (255, 255, 255)),
+        (image("RGBA", (10, 20, 30, 255)), (10, 20, 30)),
+        (image("I;16", 65535), (255, 255, 255)),
+        (image("I;16", 257 * 9), (9, 9, 9)),
+    ],
+)
+def test_pictures_are_colours_on_paper(data: bytes, color: tuple[int, int, int]) -> None:
+    (picture,) = opened((data,))
+    assert picture.mode == "RGB" and picture.size == (2, 3)
+    assert picture.getpixel((1, 1)) == color
+
+
+def test_a_picture_that_is_none_is_counted_from_one() -> None:
+    good = image("L", 7)
+    with pytest.raises(UserError, match=r"^image 2 of the problem cannot be read: "):
+        opened((good, b"no"))
+    scaleless = image("F", 0.5, "TIFF")
+    with pytest.raises(UserError, match=r"^image 1 .*: its pixels are numbers without a scale$"):
+        opened((scaleless,))
+
+
+def test_a_tiny_model_is_what_the_docs_and_old_studies_have(tmp_path: Path) -> None:
+    config = tiny_config("qwen2", num_hidden_layers=3).to_dict()
+    assert {key: config[key] for key in SIZES} == {**SIZES, "num_hidden_layers": 3}
+    assert len(byte_tokenizer()) == 259
+    assert byte_tokenizer().encode("a\n") == BYTES
+    with pytest.raises(UserError) as refused:
+        tiny_config("nothing")
+    assert str(refused.value) == "tiny model: 'nothing' is no model type that transformers knows"
+    first, second, other = (
+        make_tiny_model(tmp_path / str(i), seed=seed) for i, seed in enumerate((0, 0, 1))
+    )
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (first, second, other)]
+    assert weights[0] == weights[1] != weights[2]
+    assert json.loads((first / "generation_config.json").read_text()) == {"eos_token_id": [256]}
+
+
+BYTES = [64, 198]
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "max_position_embeddings": 2048, "tie_word_embeddings": False,
+    "vocab_size": 259, "bos_token_id": None, "eos_token_id": 256, "pad_token_id": 256,
+}  # fmt: skip
+
+
+def test_a_tiny_model_that_sees_has_the_smallest_tower() -> None:
+    config = tiny_config("qwen2_5_vl").to_dict()
+    tower = {
+        "depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "patch_size": 14,
+        "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 56,
+        "fullatt_block_indexes": [1], "out_hidden_size": 64,
+    }  # fmt: skip
+    assert {key: config["vision_config"][key] for key in tower} == tower
+    # Sixteen pairs of a head of 32: six in time, five each in height and width.
+    rotation = config["text_config"]["rope_parameters"]
+    assert rotation["mrope_section"] == [6, 5, 5]
+    assert (rotation["rope_theta"], config["image_token_id"]) == (1e4, 261)
+    small = tiny_config("qwen2_5_vl", hidden_size=32).to_dict()["text_config"]["rope_parameters"]
+    assert small["mrope_section"] == [2, 3, 3]
+
+
+LORA = "base_model.model."
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [
+        ({"lora_alpha": 6}, 3.0),
+        ({}, 1.0),
+        ({"lora_alpha": 6, "use_rslora": True}, 6 / 2**0.5),
+        ({"lora_alpha": 6, "alpha_pattern": {"q": 8, "x.q": 9}}, 4.0),
+        ({"lora_alpha": 6, "alpha_pattern": {"x.q": 8}}, 4.0),
+        ({"lora_alpha": 6, "alpha_pattern": {"k|v": 8, ".*x.q": 2}}, 1.0),
+        ({"lora_alpha": 6, "alpha_pattern": {"oq": 8}}, 3.0),
+        ({"lora_alpha": 6, "alpha_pattern": None}, 3.0),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_adapted_weight_is_its_own_and_the_scaled_product(
+    settings: dict[str, Any], scale: float, turned: bool
+) -> None:
+    a, b = torch.arange(6.0).view(2, 3), torch.tensor([[1.0, 2], [0, 1], [3, 0]])
+    adapters = {f"{LORA}x.q.lora_A.weight": a, f"{LORA}x.q.lora_B.weight": b}
+    adapters[f"{LORA}head"] = torch.full((1,), 5.0)
+    own = torch.eye(3)
+    merged = _adapted("x.q.weight", own, adapters, {**settings, "fan_in_fan_out": turned})
+    product = (b @ a).T if turned else b @ a
+    torch.testing.assert_close(merged, own + scale * product)
+    assert _adapted("x.k.weight", own, adapters, settings) is own
+    assert _adapted("head", torch.zeros(1), adapters, settings).tolist() == [5.0]
+    assert not adapters, "what is used is taken out"
+
+
+@pytest.mark.parametrize(
+    ("settings", "adapter", "base", "said"),
+    [
+        ({"peft_type": "IA3"}, True, True, ": a IA3 adapter; only LORA can be merged"),
+        *(
+            ({name: True}, True, True, f": {name} cannot be merged; merge it where it was trained")
+            for name in ("use_dora", "lora_bias", "use_qalora")
+        ),
+        ({}, False, True, ": no adapter_model.safetensors; save the adapter as safetensors"),
+        ({}, True, False, ": no safetensors in it; save the base as safetensors"),
+    ],
+)
+def test_an_adapter_that_cannot_be_merged_is_refused(
+    tmp_path: Path, settings: dict[str, Any], adapter: bool, base: bool, said: str
+) -> None:
+    lora, plain = tmp_path / "lora", folder_of(tmp_path / "base")
+    lora.mkdir()
+    config = {"peft_type": "LORA", **settings}
+    (lora / "adapter_config.json").write_text(json.dumps(config))
+    for folder, name, has in ((lora, "adapter_model", adapter), (plain, "model", base)):
+        if has:
+            save_file({"x": torch.zeros(1)}, folder / f"{name}.safetensors")
+    with pytest.raises(UserError) as refused:
+        model_folder(lora, plain, tmp_path / "made")
+    assert str(refused.value) == f"{lora if base else plain}{said}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "lora"]
+
+
+def test_where_the_weights_of_a_checkpoint_lie(tmp_path: Path) -> None:
+    assert sharded_weights(tmp_path) is None and needs_base(tmp_path)
+    inner = tmp_path / "actor"
+    (inner / "huggingface").mkdir(parents=True)
+    (inner / "model_world_size_1_rank_0.pt").touch()
+    assert sharded_weights(tmp_path) == inner and own_configuration(tmp_path) is None
+    folder_of(inner / "huggingface")
+    assert own_configuration(tmp_path) == inner / "huggingface" and not needs_base(tmp_path)
+    plain = folder_of(tmp_path / "plain")
+    assert not needs_base(plain) and model_folder(plain, None, tmp_path / "made") == plain
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([(2, 0), (2, 1)], None),
+        ([(12, rank) for rank in range(12)], None),
+        ([(2, 1)], "parts of 1 ranks, where the files' names speak of 2"),
+        ([(2, 0), (3, 1)], "parts of 2 ranks, where the files' names speak of 3"),
+        ([(2, 0), (2, 1), (2, 2)], "parts of 3 ranks, where the files' names speak of 2"),
+    ],
+)
+def test_every_rank_has_left_its_part(
+    tmp_path: Path, ranks: list[tuple[int, int]], said: str | None
+) -> None:
+    (tmp_path / "model_world_size_x_rank_0.pt").touch()
+    assert _rank_files(tmp_path) == []
+    names = [f"model_world_size_{size}_rank_{rank}.pt" for size, rank in ranks]
+    for name in reversed(names):
+        (tmp_path / name).touch()
+    if said is None:
+        assert [path.name for path in _rank_files(tmp_path)] == names
+        return
+    with pytest.raises(UserError) as refused:
+        _rank_files(tmp_path)
+    assert str(refused.value) == f"{tmp_path}: {said}"
+
+
+def test_weights_are_found_whatever_stands_before_their_names(tmp_path: Path) -> None:
+    expected = {"model.layers.0.q": 0, "head": 0}
+    stored = ("wrap._fsdp_wrapped_module.model.layers.0.q", "wrap.head", "ref.model.layers.0.q.x")
+    found = _named(stored, expected, tmp_path)
+    assert found == {"model.layers.0.q": stored[0], "head": stored[1]}
+    twice = ("a.b.model.layers.0.q", "a.model.layers.0.q", "a._orig_mod.head")
+    assert _named(twice, expected, tmp_path) == {"model.layers.0.q": twice[1], "head": twice[2]}
+    with pytest.raises(
+        UserError, match=r"no model.layers.0.q in it; name the model that it belongs"
+    ):
+        _named(("head",), expected, tmp_path)
+
+
+def test_a_reader_that_has_enough_stops_the_sources() -> None:
+    """At most one item waits for it, and one more is in the hands of the source."""
+    made, closed = 0, threading.Event()
+
+    def endless() -> Any:
+        nonlocal made
+        try:
+            while True:
+                made += 1
+                yield made
+        finally:
+            closed.set()
+
+    ahead = Ahead([endless()], 1)
+    assert [next(ahead), next(ahead)] == [1, 2]
+    ahead.close()
+    assert closed.is_set() and made <= 5
+    assert list(ahead) == [] and not any(thread.is_alive() for thread in ahead._threads)
+
+
+def test_every_source_is_read_to_its_end() -> None:
+    assert sorted(Ahead([iter(range(3)), iter(()), iter(np.arange(3, 5))])) == [0, 1, 2, 3, 4]

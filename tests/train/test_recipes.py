@@ -1,0 +1,203 @@
+"""What training would refuse at its start is refused by a check, and says what is allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlbhpc.errors import UserError
+from rlbhpc.study.load import load_study
+from rlbhpc.study.study import Study
+from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
+from rlbhpc.train.fit import _milder, _saved_zero, forecast, refuse_what_cannot_fit
+from rlbhpc.train.recipes import check_recipes, rollout_rows, settings_of
+from rlbhpc.train.settings import Settings, Traces
+from tests.studies import HF_BY_32, trained, write_unloadable_model
+
+pytestmark = pytest.mark.engine
+
+IDENTITIES = Path(__file__).with_name("identities.txt")
+
+
+def study_of(folder: Path, recipe: Mapping[str, Any], **sections: Any) -> Study:
+    write_unloadable_model(folder / "model")
+    small = {"prompts_per_step": 6, "samples_per_prompt": 2, **recipe}
+    (folder / "toy.yaml").write_text(trained("toy", [3], small, **sections))
+    return load_study(folder / "toy.yaml")
+
+
+SFT: dict[str, Any] = {"algorithm": "sft"}
+NONE: dict[str, Any] = {"problems": None, "prompt": None}
+TRACES: dict[str, Any] = {**SFT, "options": {"traces": {"hit": 0.5}}}
+FROM_NOTHING = {
+    "base": {"path": "model"},
+    "rl": {"train": {"recipe": "rl"}, "steps": [3]},
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ({"algorithm": "dappo"}, r"algorithm: found 'dappo'; nearest: dapo; allowed: sft, ppo, .*"),
+        ({"algorithm": "xyz"}, r"algorithm: found 'xyz'; allowed: sft, .* file such as ./mine.py"),
+        ({**SFT, **NONE}, "sft needs `texts`, `teacher` or `options.traces` to learn from"),
+        ({"problems": None}, "problems: missing; grpo needs both `problems` and `prompt`"),
+        ({"prompt": None}, "prompt: missing; grpo needs both `problems` and `prompt`"),
+        ({**TRACES, **NONE}, "problems: missing; traces needs both `problems` and `prompt`"),
+        ({**SFT, "options": {"traces": {"hit": 2}}}, "hit: found 2; allowed: .*"),
+        ({**SFT, "options": {"traces": {"hits": 1}}}, "traces: unknown setting 'hits'; .*"),
+        ({"options": {"rewards": {"corect": 1}}}, "reward 'corect' is unknown; allowed: .*"),
+        ({"options": {"stepz": 1}}, "training: unknown setting 'stepz'; allowed: steps, .*"),
+        ({"options": {"mini_batch": 5}}, "mini_batch: found 5, .* 6 × 2 = 12 .* that does is 4"),
+        (
+            {"algorithm": "on-policy-distillation", "options": {"teacher": "big"}},
+            "options: no model 'big'; allowed: base, rl",
+        ),
+        ({"algorithm": "on-policy-distillation"}, "teacher: found nothing; allowed: a model .*"),
+        (
+            {"algorithm": "absolute-zero", "prompts_per_step": 8},
+            "prompts_per_step: found 8; allowed: a multiple of 6",
+        ),
+    ],
+)
+def test_a_recipe_that_cannot_be_trained_is_refused(
+    tmp_path: Path, recipe: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        check_recipes(study_of(tmp_path, recipe))
+    assert re.fullmatch(rf"recipes\.rl: {said}", str(refused.value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fits"),
+    [
+        ("num_hidden_layers", 0, False), ("num_hidden_layers", 1, True), ("vocab_size", 1.5, False),
+        ("hidden_size", True, False), ("vocab_size", 100_000_000, True),
+        ("vocab_size", 100_000_001, False), ("rope_theta", 0.5, True),
+    ],
+)  # fmt: skip
+def test_sizes_of_a_new_model_are_counts(tmp_path: Path, key: str, value: Any, fits: bool) -> None:
+    study = study_of(tmp_path, {"architecture": {key: value}}, models=FROM_NOTHING)
+    if fits:
+        check_recipes(study)
+        return
+    with pytest.raises(UserError) as refused:
+        check_recipes(study)
+    found = json.dumps(value)
+    assert str(refused.value) == (
+        f"recipes.rl: architecture.{key}: found {found}; allowed: a whole number from 1 to "
+        "100,000,000"
+    )
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {},
+        {**SFT, "texts": "pairs.jsonl", **NONE},
+        TRACES,
+        {"algorithm": "on-policy-distillation", "options": {"teacher": "base"}},
+    ],
+)
+def test_what_can_be_trained_passes(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"prompt": "a", "response": "b"}\n')
+    check_recipes(study_of(tmp_path, recipe))
+
+
+def test_settings_are_the_recipes_keys_and_the_options_that_no_algorithm_has(
+    tmp_path: Path,
+) -> None:
+    keys = {"kl": 0.25, "temperature": 0.5, "max_tokens": 9, "learning_rate": 0.125, "seed": 7}
+    options = {"clip_low": 0.1, "dtype": "float32", "epochs": 3}
+    recipe = study_of(tmp_path, {**keys, "options": options}).file.recipes["rl"]
+    expected = Settings(
+        steps=5, prompts_per_step=6, samples_per_prompt=2, temperature=0.5, max_tokens=9,
+        learning_rate=0.125, seed=7, kl_loss=0.25, epochs=3,
+    )  # fmt: skip
+    assert settings_of(recipe, 5) == expected
+    on_gpu = replace(expected, rollouts="vllm", recompute=True)
+    assert settings_of(recipe, 5, gpu=True) == on_gpu, "what a recipe says goes before the device"
+    supervised = study_of(tmp_path, TRACES).file.recipes["rl"]
+    sizes = {"prompts_per_step": 6, "samples_per_prompt": 2}
+    assert settings_of(supervised, 5) == Settings(steps=5, **sizes)
+
+
+def test_rows_side_by_side_are_the_engines(tmp_path: Path) -> None:
+    assert rollout_rows(study_of(tmp_path, {})) == 256
+    assert rollout_rows(study_of(tmp_path, {}, engine=HF_BY_32)) == 32
+
+
+def test_what_a_run_is_known_by_stays() -> None:
+    """A run goes on where its algorithm reads as before: a default that moves parts them all."""
+    lines = [f"settings\t{Settings(steps=1)!r}", f"traces\t{Traces()!r}"]
+    for name in ALGORITHMS:
+        lines.append(f"{name}\t{make_algorithm(name)!r}")
+        lines += [
+            f"{name}/{preset}\t{make_algorithm(name, preset)!r}"
+            for preset in vars(type(make_algorithm(name))).get("PRESETS", {})
+        ]
+    assert lines == IDENTITIES.read_text().splitlines()
+
+
+def saved(study: Study, step: int, **progress: Any) -> None:
+    state = study.layout.states("rl") / f"step-{step:08d}"
+    state.mkdir(parents=True)
+    (state / "progress.json").write_text(json.dumps(progress))
+
+
+LARGE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def test_a_run_that_goes_on_keeps_the_division_of_its_state(tmp_path: Path) -> None:
+    recipe = {"architecture": LARGE, "max_tokens": 16}
+    study = study_of(tmp_path, recipe, models=FROM_NOTHING)
+
+    def division(ranks: int, limit: int = 1 << 40) -> tuple[int, bool]:
+        settings = forecast(study, "rl", ranks, limit).settings
+        return settings["zero_stage"], settings["offload"]
+
+    assert _saved_zero(study, "rl") is None
+    assert [division(1), division(2), division(2, 0)] == [(0, False), (2, False), (0, False)]
+    saved(study, 1, zero_stage=3, offload=True)
+    saved(study, 2, ranks=1)  # of a version that said nothing of it
+    assert _saved_zero(study, "rl") == (3, True)
+    assert [division(1), division(2), division(2, 0)] == [(3, True), (3, True), (0, False)]
+
+
+def test_what_nothing_makes_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    study = study_of(tmp_path, {"architecture": LARGE, "max_tokens": 16}, models=FROM_NOTHING)
+    foretold = forecast(study, "rl", 1, 1 << 10)
+    with pytest.raises(UserError) as refused:
+        refuse_what_cannot_fit(study, foretold, 1 << 10)
+    assert str(refused.value).startswith("model rl: `rollout_memory` gives vLLM 0.0 GiB, and its ")
+    assert str(refused.value).endswith(
+        ". Nothing that could be set makes it fit; take a smaller model or larger GPUs"
+    )
+    refuse_what_cannot_fit(study, foretold, 1 << 40)
+    lone = study_of(tmp_path, {})
+    (tmp_path / "model" / "config.json").unlink()
+    with pytest.raises(UserError, match=r"^model base: no config.json in its folder; bring it th"):
+        forecast(lone, "rl", 1)
+
+
+def test_milder_settings_come_in_the_order_in_which_they_cost(tmp_path: Path) -> None:
+    study = study_of(tmp_path, {"architecture": LARGE, "max_tokens": 16}, models=FROM_NOTHING)
+    foretold = replace(forecast(study, "rl", 256, 1 << 40), handed=100)
+    start = Settings(steps=1, max_tokens=16)
+    dividing = [("zero_stage", 3), ("ranks", 512), ("zero_stage", 3), ("ranks", 1024)]
+    assert list(_milder(start, foretold, 1000)) == [
+        ("rollout_memory", 0.13), ("recompute", True), ("micro_tokens", 16), ("zero_stage", 3),
+        ("offload", True), *dividing,
+    ]  # fmt: skip
+    assert next(_milder(start, foretold, 120)) == ("rollout_memory", 0.9)
+    mild = Settings(steps=1, max_tokens=4096, recompute=True, zero_stage=3, offload=True)
+    assert list(_milder(mild, replace(foretold, handed=0), 1000)) == dividing
+    alone = replace(foretold, handed=0, ranks=1)
+    undivided = list(_milder(replace(mild, zero_stage=0), alone, 1000))
+    assert undivided[:4] == [("zero_stage", 3), ("ranks", 2), ("zero_stage", 3), ("ranks", 4)]
