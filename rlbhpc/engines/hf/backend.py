@@ -67,7 +67,7 @@ def _attention(
     out = scaled_dot_product_attention(
         query, key, value,
         attn_mask=attention_mask,
-        is_causal=attention_mask is None and query.shape[2] > 1,
+        is_causal=attention_mask is None,
         scale=scale,
         enable_gqa=key.shape[1] != query.shape[1],
     )  # fmt: skip
