@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
+from rlbhpc.engines import sharded
 from rlbhpc.engines.ahead import Ahead
 from rlbhpc.engines.checkpoints import _adapted, model_folder, needs_base
 from rlbhpc.engines.folder import (
@@ -264,6 +265,36 @@ def test_weights_are_found_whatever_stands_before_their_names(tmp_path: Path) ->
         UserError, match=r"no model.layers.0.q in it; name the model that it belongs"
     ):
         _named(("head",), expected, tmp_path)
+
+
+def test_parts_of_ranks_may_hold_weights_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, made = tmp_path / "parts", folder_of(tmp_path / "made", dtype="float16")
+    parts.mkdir()
+    whole = {"module.a": torch.arange(4.0), "module.b": torch.ones(2, 2)}
+    for rank in range(2):
+        torch.save(whole, parts / f"model_world_size_2_rank_{rank}.pt")
+    expected = {"a": torch.Size([4]), "b": torch.Size([2, 2])}
+    monkeypatch.setattr(sharded, "_expected", lambda _: expected)
+    sharded.gather(parts, made)
+    (file,) = made.glob("*.safetensors")
+    assert file.name == "model-00001.safetensors"
+    weights = load_file(file)
+    assert all(torch.equal(weights[name], whole[f"module.{name}"].half()) for name in expected)
+    assert json.loads((made / "model.safetensors.index.json").read_text()) == {
+        "metadata": {"total_size": 2 * 8}, "weight_map": dict.fromkeys(expected, file.name),
+    }  # fmt: skip
+    monkeypatch.setattr(sharded, "CHUNK", 8)
+    sharded.gather(parts, made)
+    names = ["model-00001.safetensors", "model-00002.safetensors"]
+    assert sorted(path.name for path in made.glob("*.safetensors")) == names
+    torch.save({**whole, "module.b": "text"}, parts / "model_world_size_2_rank_0.pt")
+    with pytest.raises(UserError) as refused:
+        sharded.gather(parts, made)
+    assert str(refused.value) == (
+        f"{parts}: b is a str, which is not read; merge it with the program that wrote it"
+    )
 
 
 def test_a_reader_that_has_enough_stops_the_sources() -> None:

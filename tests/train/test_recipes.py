@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
+import pkgutil
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import rlbhpc.train
 from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -143,6 +147,19 @@ def test_what_a_run_is_known_by_stays() -> None:
             for preset in vars(type(make_algorithm(name))).get("PRESETS", {})
         ]
     assert lines == IDENTITIES.read_text().splitlines()
+
+
+def test_what_is_handed_on_stays_as_it_is() -> None:
+    """Of every module of the room: what one step was given another must find unchanged."""
+    kinds = set()
+    for module in pkgutil.walk_packages(rlbhpc.train.__path__, "rlbhpc.train."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if dataclasses.is_dataclass(value) and "rlbhpc.train" in getattr(
+                value, "__module__", ""
+            ):
+                kinds.add(value)
+    assert len(kinds) > 40
+    assert [kind for kind in kinds if not kind.__dataclass_params__.frozen] == []
 
 
 def saved(study: Study, step: int, **progress: Any) -> None:
