@@ -196,14 +196,7 @@ class _Parser(Cursor):
             scripts = self._numeric_scripts("binom" if text == "C" else "perm")
             if scripts is not None:
                 return scripts
-        name = text + self._subscript()
-        while self.peek() == ("o", "'") or (
-            self.peek()[1] == "^" and self._is_prime(self.peek(1), self.peek(2))
-        ):
-            self.at += 1
-            if self.tokens[self.at - 1][1] == "^":
-                self._skip_primes()
-            name += "'"
+        name = text + self._subscript() + self._primes()
         # f(0): a symbol is applied to a number, since nobody multiplies like that.
         at_a_number = self.peek(1)[0] == "n" and self.peek(2) == ("o", ")")
         if self.peek() == ("o", "(") and (name[0] in _FUNCTION_LETTERS or at_a_number):
@@ -218,12 +211,18 @@ class _Parser(Cursor):
     def _is_prime(first: Token, second: Token) -> bool:
         return first[1] == "'" or (first[1] == "{" and second[1] == "'")
 
-    def _skip_primes(self) -> None:
-        braced = self.accept("{")
-        while self.accept("'"):
-            pass
-        if braced:
-            self.expect("}")
+    def _primes(self) -> str:
+        r"""Read ``'`` and ``^{\prime\prime}`` as part of the name."""
+        primes = ""
+        while self.peek() == ("o", "'") or (
+            self.peek()[1] == "^" and self._is_prime(self.peek(1), self.peek(2))
+        ):
+            braced = self.accept("^") and self.accept("{")
+            while self.accept("'"):
+                primes += "'"
+            if braced:
+                self.expect("}")
+        return primes
 
     def _subscript(self) -> str:
         r"""Read ``_0``, ``_{\text{max}}`` and the like as part of the name."""

@@ -32,6 +32,8 @@ CASES = [
     ("1", "1或2", False), ("C", "故选：C", True), ("C", "故选：D", False),
     (r"\emptyset", "无解", True),
     ("B", "选B", True), ("5", "约5", True), ("-1,3", "x=-1或x=3", True),
+    ("y''", r"y^{\prime\prime}", True), ("y'", r"y^{\prime\prime}", False),
+    ("y'", r"y^{\prime}", True), ("f''(x)", r"f^{\prime\prime}(x)", True),
     ("-\\frac12", r"-{1 \over 2}", True), ("5", r"\text{The maximum value } 5", True),
 ]  # fmt: skip
 
