@@ -138,6 +138,33 @@ def test_units_multiply_and_convert():
     assert read_unit([("w", "square"), ("w", "units")]).dims == ()
 
 
+# SI Brochure, 9th edition, tables 4 and 8.
+PRODUCTS = {
+    "N": "kg m/s^2", "J": "N m", "W": "J/s", "Pa": "N/m^2", "Hz": "s^{-1}", "C": "A s",
+    "V": "W/A", "Ω": "V/A", "F": "C/V", "T": "Wb/m^2", "Wb": "V s", "H": "Wb/A", "S": "A/V",
+    "Gy": "J/kg", "M": "mol/L", "L": "dm^3", "mps": "m/s", "kmh": "km/h", "平方米": "m^2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("symbol", PRODUCTS)
+def test_a_derived_unit_is_the_product_that_defines_it(symbol):
+    assert unit_named(symbol) == read_unit(tokenize(rf"\text{{{PRODUCTS[symbol]}}}"))
+
+
+SCALES = {
+    "dozen": 12, "score": 20, "gross": 144, "hundred": 10**2, "thousand": 10**3, "lakh": 10**5,
+    "million": 10**6, "mil": 10**6, "crore": 10**7, "billion": 10**9, "trillion": 10**12,
+    "百": 10**2, "千": 10**3, "万": 10**4, "亿": 10**8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", SCALES)
+def test_a_scale_multiplies(word):
+    said = rf"\boxed{{3 \text{{ {word}}}}}"
+    assert verify("math", str(3 * SCALES[word]), said).right
+    assert not verify("math", str(3 * SCALES[word] + 1), said).right
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
