@@ -254,6 +254,10 @@ def test_a_match_measures_all_tokens_of_both_arms_at_their_last_steps(
         match.mean_entropy(study, entry, Adding(failing=True), "rl", None, problems)  # type: ignore[arg-type]
     every = entry.model_copy(update={"problems": 99})
     assert len(match.subset(study, every)) == 5
+    file.write_text(file.read_text().replace("5}", "5}\n  apart: {set: countdown, limit: 2}", 1))
+    apart = load_study(file, ["arms.rl.problem_sets=[apart]", "arms.base.problem_sets=[countdown]"])
+    with pytest.raises(UserError, match=r"^arms rl and base have no problem set in common$"):
+        match.subset(apart, entry)
 
 
 @pytest.mark.parametrize(("limit", "side"), [(match.COLDEST, -1), (match.HOTTEST, 1)])

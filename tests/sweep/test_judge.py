@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from rlbhpc.engines.completion import Completion, Finish
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.requests import Verification
-from rlbhpc.sweep.judge import Asked, Judge, kind_of
+from rlbhpc.sweep.judge import Asked, Judge, kind_of, verifying_processes
 from rlbhpc.sweep.recorder import Recorder
+from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 
@@ -107,6 +110,38 @@ def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:
     plain = Judge(PROBLEMS, Verification(), tmp_path).samples(finished)
     assert {row.paper for row in plain} == {Status.MISSING}
     assert [row.verdict for row in plain] == [verdict for verdict, _ in said]
+
+
+def test_a_row_joins_what_was_asked_and_what_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(UNSAFE, raising=False)
+    logprobs = np.array([-0.5, -0.25], np.float32)
+    done = Completion(
+        0, np.array([5, 6], np.int32), logprobs, -2 * logprobs, r"so \boxed{7}", Finish.LENGTH, "x"
+    )
+    asked = Asked(SampleKey("base", 3, "m/3", 4), 11, 7)
+    (sample,) = Judge(PROBLEMS, Verification(), tmp_path).samples([(asked, done)])
+    assert UNSAFE not in os.environ
+    kept = {"token_ids", "logprobs", "entropies", "grader"}
+    assert {name: value for name, value in vars(sample).items() if name not in kept} == {
+        "key": asked.key, "fingerprint": 7, "seed": 11, "verdict": 1, "finish": 1, "paper": -1,
+        "n_tokens": 2, "logprob_sum": -0.75, "entropy_sum": 1.5, "answer": "7", "rule": "text",
+        "text": done.text, "error": "x",
+    }  # fmt: skip
+    assert [getattr(sample, name).tolist() for name in ("token_ids", "logprobs", "entropies")] == [
+        [5, 6], [-0.5, -0.25], [1.0, 0.5],
+    ]  # fmt: skip
+    Judge(PROBLEMS, Verification(unsafe=True), tmp_path)
+    assert os.environ.pop(UNSAFE) == "1"
+
+
+@pytest.mark.parametrize(("processors", "processes"), [(1, 1), (2, 1), (3, 1), (5, 2), (8, 4)])
+def test_verifying_takes_half_of_the_processors(
+    monkeypatch: pytest.MonkeyPatch, processors: int, processes: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
+    assert verifying_processes() == processes
 
 
 class _Slow(Judge):

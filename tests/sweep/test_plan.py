@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlbhpc import __version__
 from rlbhpc.errors import UserError
 from rlbhpc.store import journal
 from rlbhpc.store.grid import Grid
@@ -149,6 +150,32 @@ def test_a_plan_survives_its_file_and_tells_when_it_was_changed(
         recall(kept)
 
 
+def test_samples_of_a_problem_stay_together_by_64(study: Study) -> None:
+    arms = {**study.file.arms, "base": study.file.arms["base"].model_copy(update={"n": 150})}
+    longer = replace(study, file=study.file.model_copy(update={"arms": arms}))
+    (shard,) = plan_of(longer).shards
+    spans = [(span.start, span.stop) for span in shard.spans if span.arm == "base"]
+    assert sorted({*spans}) == [(0, 64), (64, 128), (128, 150)]
+    assert len(spans) == 3 * 6
+    assert [span.size for span in shard.spans[:3]] == [64, 64, 22]
+
+
+def test_what_samples_stand_on_is_kept_with_their_grid(study: Study) -> None:
+    remember(study)
+    grid = Grid.load(study.layout.grid("hot", "countdown"))
+    assert grid is not None
+    assert grid.provenance == {
+        "study": "tiny",
+        "study_seed": study.seed,
+        "model_digests": {"0": study.digests["base"][0]},
+        "prompt": study.prompts["countdown"].digest,
+        "sampling": study.arms["hot"].sampling.record(),
+        "engine": "hf",
+        "entropy": "exact: full vocabulary, at the sampling temperature, before top-p",
+        "rlbhpc": __version__,
+    }
+
+
 def test_what_is_sampled_without_reasoning_says_so(study: Study, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
@@ -234,6 +261,8 @@ def test_a_worker_reads_its_own_shards_of_a_plan_and_no_others(study: Study) -> 
     most = len(plan.shards) - 1
     with pytest.raises(UserError, match=f"no shard 99; allowed: numbers from 0 to {most}"):
         Plan.load(path, [99])
+    with pytest.raises(UserError, match=f"no shard {most + 1}; "):
+        Plan.load(path, [most + 1])
 
 
 def test_a_plan_from_before_plans_had_lines_is_still_read(study: Study, tmp_path: Path) -> None:

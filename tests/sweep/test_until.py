@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -19,9 +21,12 @@ from rlbhpc.report.gather import gather
 from rlbhpc.stats.finding import Finding, Verdict
 from rlbhpc.store import checked
 from rlbhpc.store.compact import compact
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.store.grid import Grid
+from rlbhpc.study.keys import Block, SampleKey, sample_seed
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
+from rlbhpc.sweep.presence import Presence
+from rlbhpc.sweep.until import Wave, _next
 from tests.sweep.replay import Replay, look, make_study, swept
 
 ARMS = "\n  rl: {model: rl}"
@@ -45,6 +50,53 @@ def test_what_is_to_be_decided_says_what_is_open(
     decided = replace(undecided, verdict=Verdict.YES)
     pairs = product((undecided, decided), repeat=2)
     assert [until.still_open(lost, gained) for lost, gained in pairs] == still_open
+
+
+def side(arm: str, right: list[int], stop_after: int = 0) -> Presence:
+    """An arm with 8 samples of each of four problems."""
+    zeros = np.zeros(4, np.int64)
+    block = Block(arm, "s", 2, ("a", "b", "c", "d"), 8, zeros, stop_after)
+    n = np.full(4, 8)
+    return Presence(block, n, np.zeros((4, 1), np.uint8), np.array(right), n, n, zeros, 0)
+
+
+LEAST_CLEAR = ((("base", "s", 2), 16, ("a", "c")), (("rl", "s", 2), 16, ("c",)))
+
+
+@pytest.mark.parametrize(
+    ("budget", "stop_after", "outcome", "asked"),
+    [
+        # The first has 15 right answers of the base, of which 16 are enough, and 16 of the other.
+        (np.inf, 0, "draw", LEAST_CLEAR),
+        (24, 0, "draw", LEAST_CLEAR),
+        (23, 0, "draw", (LEAST_CLEAR[0],)),
+        (8, 0, "draw", ((("base", "s", 2), 16, ("a",)),)),
+        (7, 0, "budget", ()),
+        # Where problems stop at one right sample, one is enough.
+        (np.inf, 1, "draw", ((("base", "s", 2), 16, ("c",)), (("rl", "s", 2), 16, ("c",)))),
+    ],
+)
+def test_the_least_clear_problems_are_asked_for_within_the_budget(
+    budget: float, stop_after: int, outcome: str, asked: tuple[Any, ...]
+) -> None:
+    base, trained = (
+        side("base", [15, 16, 0, 0], stop_after),
+        side("rl", [16, 20, 0, 0], stop_after),
+    )
+    chances = np.array([[0.5, 0.9, 0.3, 0.5], [0.9, 0.5, 0.9, 0.5]])
+    is_open = np.array([True, True, True, False])
+    view = SimpleNamespace(chances=chances, open_problems=lambda lost, gained: is_open)
+    wave = Wave(budget, {})
+    said, more = _next((base, trained), view, (True, False), wave)  # type: ignore[arg-type]
+    assert said == outcome
+    assert [((m.arm, m.set_name, m.step), m.n, m.problems) for m in more] == list(asked)
+    # Another comparison with the same base asks for the same samples, which cost nothing then.
+    left = wave.left
+    for place, n, problems in asked:
+        assert all(wave.ask(place, problem, 8, n) for problem in problems)
+    assert wave.left == left
+    closed = SimpleNamespace(chances=chances, open_problems=lambda lost, gained: is_open & False)
+    assert _next((base, trained), closed, (True, False), wave) == ("nothing open", ())  # type: ignore[arg-type]
 
 
 def every(i: int, period: int) -> bool:
@@ -123,6 +175,12 @@ def test_looks_draw_what_can_change_the_answer_until_it_is_decided(case: Case) -
     page = next((root / "report").glob("*.html")).read_text()
     assert f"those of look {last.number} of" in page
     assert "shrinks" in page
+    for arm in ("base", "rl"):
+        grid = Grid.load(case.study.layout.grid(arm, "math500"))
+        assert grid is not None
+        asked_of_all = grid.provenance["looks"]
+        assert asked_of_all["n"] == N
+        assert {more["arm"] for more in asked_of_all["more"]} == {arm}
     # Who has more samples was chosen by results: the cube counts those that all have.
     group = rlbhpc.open_cube(root)["base/math500"].to_dataset()
     assert group.sizes["sample"] > N
