@@ -119,7 +119,7 @@ def extrapolate(
     """
     sizes = np.atleast_1d(np.asarray(k, np.int64))
     reach = FACTOR * counts.reach
-    if sizes.max(initial=0) > reach and not beyond:
+    if (sizes > reach).any() and not beyond:
         raise UserError(
             f"pass@{sizes.max()} from n = {counts.reach} samples is more than {FACTOR} n away; "
             f"ask for k up to {reach}, sample more, or allow it with beyond=True"
@@ -135,7 +135,7 @@ def extrapolate(
     sound = (sizes <= reach) & (effective_under(counts, fitted, sizes) >= LEAST_EFFECTIVE)
     sound &= supported(counts, fitted) & undecided(counts, middle)
     notes = ["model-based: the envelope of two fitted distributions and a power law"]
-    if sizes.max(initial=0) > reach:
+    if (sizes > reach).any():
         notes.append(f"beyond {FACTOR} n no check supports it")
     if not sound[sizes <= reach].all():
         notes.append("where few problems carry the width it may be too short")

@@ -288,6 +288,8 @@ def lines(value: Any, indent: int = 0) -> Iterator[str]:
 
 def parts_of(value: Any) -> list[tuple[str, Any]] | None:
     """The named parts of a result, or None where it is an array or a single value."""
+    if is_dataclass(value):
+        assert type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
     if isinstance(value, xarray.Dataset):
         arrays = [(str(name), value[name]) for name in value.variables]
         return arrays + list(value.attrs.items())
@@ -300,7 +302,6 @@ def parts_of(value: Any) -> list[tuple[str, Any]] | None:
         about = [str(value.target), value.method, value.prob, *value.notes]
         return [*((f"{name}:", getattr(value, name)) for name in names), ("about:", about)]
     if is_dataclass(value):
-        assert type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
         return [(f"{f.name}:", getattr(value, f.name)) for f in fields(value) if f.repr]
     if isinstance(value, list | tuple) and any(map(parts_of, value)):
         return [("-", part) for part in value]
