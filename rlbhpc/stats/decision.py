@@ -241,20 +241,18 @@ def _net_sign(net: Interval, p_mcnemar: float, error: float, seeds: int) -> int:
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     crossing = curve.crossing
-    if not len(crossing.points):
-        return None
-    point = float(crossing.points[-1])
-    for part in crossing.sets:
-        if point in part:
-            return Interval(
-                np.asarray(point),
-                np.asarray(part.lower),
-                np.asarray(np.inf if part.open_above else part.upper),
-                Target.POPULATION,
-                "inverted pointwise interval",
-                crossing.prob,
-                np.asarray(crossing.sound),
-            )
+    for point in crossing.points[-1:]:
+        for part in crossing.sets:
+            if point in part:
+                return Interval(
+                    point,
+                    np.asarray(part.lower),
+                    np.asarray(np.inf if part.open_above else part.upper),
+                    Target.POPULATION,
+                    "inverted pointwise interval",
+                    crossing.prob,
+                    np.asarray(crossing.sound),
+                )
     return None
 
 

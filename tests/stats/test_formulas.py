@@ -319,6 +319,8 @@ def test_curves_that_meet_at_a_whole_k_cross_there() -> None:
 def test_problems_still_on_their_way_hold_stopped_ones_back() -> None:
     """One that was never sampled holds none back, and one sampled once all."""
     assert [Counts.of([3, n], [2, 0], 2, 16).limit[0] for n in (0, 1)] == [16, 1]
+    fixed, stopped = Counts.of([3, 5], [2, 1], [2, 0], 16), Counts.of([3, 5], [1, 0], 1, 16)
+    assert (fixed.limit.tolist(), stopped.limit.tolist()) == ([16, 5], [5, 5])
     assert Counts.of(4, []).reach == 0
     assert Counts.of([4.0], np.array([True])).c.tolist() == [1]
 

@@ -86,8 +86,10 @@ def answered(base: Counts, *trained: Counts, **options: Any) -> list[Any]:
     return [found, *found.sentences()]
 
 
-def decided(comparisons: int, bounds: bool, seen: Look | None = None) -> Any:
-    curve = difference_curve(BASE, TRAINED, weights(), k_grid(16))
+def decided(
+    comparisons: int, bounds: bool, seen: Look | None = None, trained: Counts = TRAINED
+) -> Any:
+    curve = difference_curve(BASE, trained, weights(), k_grid(16))
     looked = None if seen is None else (seen.lost, seen.gained)
     return decide(curve, comparisons=comparisons, bounds=bounds, looked=looked)
 
@@ -157,6 +159,9 @@ CASES: dict[str, Callable[[], Any]] = {
     "these problems, nineteen": lambda: fixed_curve(BASE[np.arange(19)], [1, 8, 9, 16], 0.5),
     "these problems, many": lambda: fixed_curve(grown(BASE, 10), [1, 2, 8, 16]),
     "these problems, some never solved": lambda: fixed_curve(SOME_NEVER, [8, 12, 16]),
+    "these problems, the solved alike": lambda: fixed_curve(
+        Counts.of(16, [0] * 20 + [8] * 10 + [9] * 4), [16]
+    ),
     "these problems, one never solved": lambda: fixed_curve(
         Counts.of(16, [0] + [1] * 8 + [2] * 6 + [5] * 9), [12, 16]
     ),
@@ -195,6 +200,7 @@ CASES: dict[str, Callable[[], Any]] = {
     ],
     "perplexity": lambda: [
         spread(np.exp(np.r_[np.arange(30.0), [np.nan] * 3].reshape(11, 3) / 10)),
+        spread([np.nan]),
         spread(np.exp(np.arange(27.0).reshape(9, 3) / 10)),
         perplexity_by_position([-np.arange(100.0) / 50, -np.arange(95.0)]),
     ],
@@ -254,7 +260,11 @@ CASES: dict[str, Callable[[], Any]] = {
     "answer, five seeds": lambda: answered(
         grown(BASE, 3), *(grown(a, 3) for a in shifted(*range(5)))
     ),
-    "decision without bounds": lambda: [decided(n, False) for n in (1, 5)],
+    "decision without bounds": lambda: [
+        *(decided(n, False) for n in (1, 5)),
+        decided(1, False, trained=BASE),
+        decided(1, False, trained=Counts.of(16, np.where(BASE.c > 11, 0, BASE.c))),
+    ],
     "decision after looks": lambda: decided(1, True, look(BASE, TRAINED, 16, 2)),
     "looks": lambda: [looked(1), looked(3), looked(1, one_lost())],
     "forecast": lambda: forecast(
