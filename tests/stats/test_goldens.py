@@ -155,6 +155,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "gap": lambda: [delta_se_interval(BASE, TRAINED, weights(), k) for k in (4, 5)],
     "never solved": lambda: never_solved_shift(BASE, TRAINED, weights()),
     "these problems": lambda: fixed_curve(BASE),
+    "these problems, up to half of n": lambda: fixed_curve(BASE, [1, 6]),
     "these problems, twenty": lambda: fixed_curve(BASE[np.arange(20)], [1, 8, 9, 16]),
     "these problems, nineteen": lambda: fixed_curve(BASE[np.arange(19)], [1, 8, 9, 16], 0.5),
     "these problems, many": lambda: fixed_curve(grown(BASE, 10), [1, 2, 8, 16]),
