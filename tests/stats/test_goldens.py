@@ -40,6 +40,7 @@ from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
 from rlbhpc.stats.prompts import best_prompt, prompt_spread
 from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.reliability import avg_at_k
+from rlbhpc.stats.seeds import seeds_curve
 from rlbhpc.stats.sequential import Look, forecast, look
 from rlbhpc.stats.support import support_intervals
 from rlbhpc.stats.temperature import envelope, envelope_difference
@@ -243,6 +244,12 @@ CASES: dict[str, Callable[[], Any]] = {
     "answer": lambda: answered(BASE, TRAINED),
     "answer at a smaller k": lambda: answered(BASE, TRAINED, k=4, margin=0.1),
     "answer of many": lambda: answered(grown(BASE, 10), grown(TRAINED, 10)),
+    "answer, a crossing in the second set": lambda: answered(
+        Counts.of(16, [0] * 30 + [0, 0, 8, 8, 8, 7, 14, 7, 10, 10, 8, 7, 4, 3, 3] * 3),
+        Counts.of(
+            16, [1] * 18 + [0] * 12 + [1, 1, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0] * 3
+        ),
+    ),
     "answer of stragglers": lambda: answered(
         Counts.of([5, 5] + [16] * 98, [1, 0] + [3] * 98), Counts.of(16, [0] * 30 + [4] * 70)
     ),
@@ -256,6 +263,9 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "answer, two seeds of two problems": lambda: answered(
         BASE[4:7:2], *(run[4:7:2] for run in shifted(0, 3))
+    ),
+    "seeds of two problems, slightly apart": lambda: seeds_curve(
+        Counts.of(64, [10, 12]), [Counts.of(64, c) for c in ([11, 14], [12, 13])], rng(), 2, [1]
     ),
     "answer, two seeds": lambda: answered(BASE, *shifted(0, 3)),
     "answer, five seeds": lambda: answered(
@@ -272,6 +282,7 @@ CASES: dict[str, Callable[[], Any]] = {
         BASE, TRAINED, weights(), [16, 64], rng(), studies=3, margin=0.1, comparisons=2
     ),
     "power": lambda: [
+        smallest_loss(30, 16, rng(3), rates=np.array([0.9])).count,
         smallest_loss(30, 16, rng(), comparisons=3),
         smallest_loss(500, 8, rng(1), rates=np.array([0.2, 0.5])),
         smallest_loss(30, 16, rng(2), rates=np.array([0.2, 0.5]), stop_after=(2, 3)),
