@@ -35,7 +35,7 @@ from rlbhpc.stats.extrapolation import fit_power_law, held_out_check
 from rlbhpc.stats.histogram import never_solved_shift
 from rlbhpc.stats.majority import maj_at_k_by_votes
 from rlbhpc.stats.perplexities import perplexity_by_position, spread
-from rlbhpc.stats.power import smallest_loss
+from rlbhpc.stats.power import Power, smallest_loss
 from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
 from rlbhpc.stats.prompts import best_prompt, prompt_spread
 from rlbhpc.stats.ratio import ratio_interval
@@ -282,10 +282,10 @@ CASES: dict[str, Callable[[], Any]] = {
         BASE, TRAINED, weights(), [16, 64], rng(), studies=3, margin=0.1, comparisons=2
     ),
     "power": lambda: [
-        smallest_loss(30, 16, rng(3), rates=np.array([0.9])).count,
-        smallest_loss(30, 16, rng(), comparisons=3),
+        smallest_loss(200, 16, rng(), comparisons=3),
         smallest_loss(500, 8, rng(1), rates=np.array([0.2, 0.5])),
-        smallest_loss(30, 16, rng(2), rates=np.array([0.2, 0.5]), stop_after=(2, 3)),
+        smallest_loss(30, 16, rng(2), rates=np.array([0.5]), stop_after=(2, 3)),
+        Power(30, 16, 0.19).count,
     ],
     "labelled": labelled,
 }
