@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
+from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, UserError
 from rlbhpc.launch import ask
 from rlbhpc.launch.host.claims import started
 from rlbhpc.store.compact import compact
@@ -19,7 +19,7 @@ from rlbhpc.study.draft import ON_CPUS, ON_GPUS, Draft, ModelSource, Size
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
-from tests.launch.launched import stubs
+from tests.launch.launched import ME, call, stubs
 from tests.launch.made import Stubs, study_in
 from tests.study.folder import write_model
 from tests.sweep.conftest import keys_of
@@ -222,3 +222,27 @@ def test_jobs_that_outlived_a_kill_are_waited_for(tmp_path: Path, stubs: Stubs) 
     assert lines == [
         f"process {process.pid} on this machine works an earlier launch; waiting for its end"
     ]
+
+
+def test_who_asks_again_while_jobs_wait_launches_nothing(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, study = study_in(tmp_path / "s")
+    monkeypatch.setattr(ask, "LOOK", 0.0)
+    stubs.add("sinfo")
+    assert call("launch", path, "--submit")[0] == DONE
+    stubs.add("squeue", f"echo '1_0|PENDING|Priority|{ME}'")
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        """The jobs make all and end."""
+        lines.append(line)
+        store(study, [row(study, key) for key in keys_of(study)])
+        compact(study.layout)
+        study.layout.report.mkdir()
+        (study.layout.report / "report.html").touch()
+        stubs.add("squeue")
+
+    assert ask.make_results(path, say) == study.layout
+    assert lines == ["48 samples are missing; in the queue: 1 pending (Priority)"]
+    assert [folder.name for folder in study.layout.launches.iterdir()] == ["0001"]

@@ -303,6 +303,15 @@ def test_jobs_of_another_cluster_of_the_site_are_asked_for_there(
     assert len(calls) == 4 and all(words[0] == "--clusters=big" for words in calls)
 
 
+def test_what_keeps_scancel_from_its_work_is_told(launch: Path, stubs: Stubs) -> None:
+    sending.send(launch)
+    stubs.add("squeue", "echo '101|RUNNING|None|me'")
+    for code, told in ((1, "scancel: denied"), (0, "")):
+        stubs.add("scancel", f"echo 'scancel: denied' >&2; exit {code}")
+        assert cancel(Layout(launch.parents[1])).complaint == told
+    assert stubs.calls("scancel") == [["101"]] * 2
+
+
 def test_a_task_that_squeue_leaves_out_of_an_array_still_waits(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
