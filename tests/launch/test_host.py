@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +17,7 @@ import pytest
 
 from rlbhpc.launch import host
 from rlbhpc.launch.folder import write_host
-from rlbhpc.launch.host.claims import started
+from rlbhpc.launch.host.__main__ import cause_of
 from tests.launch.made import JOB, PARTITION, Stubs, shown
 
 SOURCE = Path(host.__file__).parent
@@ -146,6 +144,8 @@ def test_a_child_that_does_not_listen_is_killed_with_all_its_own(run: Run) -> No
     state = Path(f"/proc/{own}/stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"
     assert requeues(run) == 1
+    (end,) = failures(run)["runs"]
+    assert end["cause"] == "warned before it had made anything new"
 
 
 def test_helpers_that_outlive_the_child_are_ended(run: Run) -> None:
@@ -154,13 +154,22 @@ def test_helpers_that_outlive_the_child_are_ended(run: Run) -> None:
     assert not own.exists() or own.read_text().split()[2] == "Z"
 
 
-@pytest.mark.parametrize(("child", "last"), [("exit 9", 9), ("exit 75", 75)])
-def test_three_runs_without_anything_new_are_the_end(run: Run, child: str, last: int) -> None:
+@pytest.mark.parametrize(
+    ("child", "last", "cause"),
+    [
+        ("exit 9", 9, "ended with exit code 9"),
+        ("exit 75", 75, "warned before it had made anything new"),
+    ],
+)
+def test_three_runs_without_anything_new_are_the_end(
+    run: Run, child: str, last: int, cause: str
+) -> None:
     """Whether they failed or were only drained: a job that cannot load in its time never will."""
     codes = [run.call(child, restarts=n)[0] for n in range(3)]
     assert codes == [75, 75, last]
     assert requeues(run) == 2
-    assert [one["code"] for one in failures(run)["runs"]] == [last] * 3
+    ends = [(one["code"], one["cause"]) for one in failures(run)["runs"]]
+    assert ends == [(last, cause)] * 3
 
 
 def test_a_run_that_made_something_new_starts_the_count_anew(run: Run) -> None:
@@ -203,7 +212,9 @@ def test_a_command_that_is_not_there(run: Run) -> None:
         (JOB, 1),
         # Preempted in a partition that cancels: nobody else brings it back.
         (shown(JobState="COMPLETING", PreemptTime="2026-11-24T08:07:14"), 1),
-        (shown(JobState="COMPLETING", RunTime="00:05:02"), 1),
+        (shown(JobState="COMPLETING", RunTime="00:05:00"), 1),
+        (shown(JobState="PENDING"), 0),
+        (shown(JobState="SUSPENDED"), 1),
         (shown(JobState="COMPLETING", RunTime="1-00:00:01", TimeLimit="1-00:00:00"), 1),
         (shown(JobState="COMPLETING", TimeLimit="UNLIMITED"), 0),
         # Slurm has requeued it: it comes back without us.
@@ -248,7 +259,7 @@ def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
     assert "could not" not in failures(run)["runs"][-1]["cause"]
 
 
-@pytest.mark.parametrize(("nodes", "excluded"), [(16, "n[1-2],n7"), (3, None)])
+@pytest.mark.parametrize(("nodes", "excluded"), [(5, "n[1-2],n7"), (4, None)])
 def test_a_node_on_which_it_failed_is_left_for_others(
     run: Run, nodes: int, excluded: str | None
 ) -> None:
@@ -302,132 +313,34 @@ def test_where_no_job_may_requeue_itself_the_task_is_submitted_anew(
 def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:
     scratch = run.folder / "deep" / "er"
     words = ("--drain", "1", "--last", "1", "--scratch", str(scratch))
-    assert run.call(f"test -d '{scratch}' && touch '{scratch}/x'", *words)[0] == 0
-    assert not scratch.exists()
+    run.stubs.add("srun")
+    for _ in range(2):
+        assert run.call(f"test -d '{scratch}' && touch '{scratch}/x'", *words)[0] == 0
+        assert not scratch.exists()
+        scratch.mkdir()  # as a run before it that was killed has left it
+    assert run.stubs.calls("srun") == [], "it is the only node"
 
 
-def claim_words(shards: str) -> tuple[str, ...]:
-    return ("--drain", "1", "--last", "1", "--plan", "abc", "--shards", shards)
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (-9, "killed, most likely for its memory"),
+        (137, "killed, most likely for its memory"),
+        (64, "refused: the log says what to change"),
+        *((code, "could not be started: the command, the container or a module is not there")
+          for code in (126, 127, 255)),
+        (1, "ended with exit code 1"),
+        (-11, "died of signal 11"),
+    ],
+)  # fmt: skip
+def test_an_exit_code_is_said_in_words(code: int, cause: str) -> None:
+    assert cause_of(code) == cause
 
 
-def claims(run: Run) -> dict[str, str]:
-    return {p.name: p.read_text().strip() for p in (run.folder / "../../claims").glob("*")}
-
-
-def work_on(run: Run, shards: str, code: int = 0) -> tuple[int, str]:
-    run.start(*claim_words(shards), "--", "bash", "-c", f'echo "$0" >>worked; exit {code}', "{}")
-    return run.ended()
-
-
-def test_shards_that_another_job_has_claimed_are_its_own(run: Run) -> None:
-    folder = run.folder / "../../claims"
-    folder.mkdir()
-    (folder / "abc-00001.0").write_text("slurm 5_1\n")
-    (folder / "abc-00002.0").write_text("slurm 6_1\n")
-    (folder / "abc-00003.0").write_text("slurm 7_2\n")
-    run.stubs.add(
-        "squeue",
-        'case "$*" in *--jobs=5_1*) echo RUNNING;;'
-        ' *) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1;; esac',
-    )
-    code, text = work_on(run, "0,1,2,3")
-    assert code == 0
-    assert "shard 1 is worked by slurm 5_1" in text
-    assert (run.folder / "worked").read_text() == "0,2,3\n"
-    # Who ended gives back what is its own, and leaves what is not.
-    assert claims(run) == {"abc-00001.0": "slurm 5_1", "abc-00002.0": "slurm 6_1"}
-
-
-def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run: Run) -> None:
-    folder = run.folder / "../../claims"
-    folder.mkdir()
-    pid = str(os.getpid())
-    alive = f"local {socket.gethostname()} {pid} {started(pid)}"
-    (folder / "abc-00001.0").write_text(f"{alive}\n")
-    # The number of a job that ended went to another process, which is this one.
-    (folder / "abc-00002.0").write_text(f"local {socket.gethostname()} {pid} 7\n")
-    # Versions before this one wrote no start.
-    (folder / "abc-00003.0").write_text(f"local {socket.gethostname()} {pid}\n")
-    code, text = work_on(run, "1,2,3")
-    assert code == 0
-    assert f"shard 1 is worked by {alive}" in text
-    assert (run.folder / "worked").read_text() == "2\n"
-
-
-@pytest.mark.parametrize(("age", "worked"), [(0.0, False), (400.0, True)])
-def test_the_claim_of_another_host_ends_when_nothing_is_heard_of_it(
-    run: Run, age: float, worked: bool
-) -> None:
-    """A launch on a login node was killed with all its jobs: Slurm must not skip its shards."""
-    folder = run.folder / "../../claims"
-    folder.mkdir()
-    claim = folder / "abc-00001.0"
-    claim.write_text("local elsewhere 71 1\n")
-    os.utime(claim, (time.time() - age,) * 2)
-    assert work_on(run, "1")[0] == 0
-    assert (run.folder / "worked").exists() == worked
-
-
-def test_a_job_keeps_its_claims_fresh(run: Run) -> None:
-    work = run.folder / "host" / "work.py"
-    work.write_text(work.read_text().replace("LOOK = 60.0", "LOOK = 0.05"))
-    until_fresh = "until [ ../../claims/abc-00001.0 -nt old ]; do sleep 0.05; done"
-    run.start(*claim_words("1"), "--", "bash", "-c", f"touch old; {until_fresh}", "{}")
-    assert run.ended()[0] == 0
-
-
-@pytest.mark.parametrize("unreadable", ["a folder", "a link to itself", "no text"])
-def test_a_claim_that_cannot_be_read_is_somebody_elses(run: Run, unreadable: str) -> None:
-    """As one of a colleague whose umask is 077: the shard is left alone, in one line."""
-    folder = run.folder / "../../claims"
-    folder.mkdir()
-    claim = folder / "abc-00001.0"
-    if unreadable == "a folder":
-        claim.mkdir()
-    elif unreadable == "a link to itself":
-        claim.symlink_to(claim.name)
-    else:
-        claim.write_bytes(b"\xff\xfe")
-    code, text = work_on(run, "1,2")
-    assert code == 0
-    (line,) = [line for line in text.splitlines() if "shard 1" in line]
-    assert "abc-00001.0" in line and "remove it if nobody works" in line
-    assert "Traceback" not in text
-    assert (run.folder / "worked").read_text() == "2\n"
-
-
-def test_everybody_may_read_who_works_a_shard(run: Run) -> None:
-    run.stubs.add("squeue", "echo RUNNING")
-    before = os.umask(0o077)
-    try:
-        assert work_on(run, "4", code=75)[0] == 75
-    finally:
-        os.umask(before)
-    (claim,) = (run.folder / "../../claims").iterdir()
-    assert claim.stat().st_mode & 0o777 == 0o644
-
-
-def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run) -> None:
-    assert work_on(run, "4", code=75)[0] == 75
-    assert claims(run) == {"abc-00004.0": "slurm 7_2"}
-    (run.folder / "../../claims/abc-00004.0").write_text("slurm 5_1\n")
-    run.stubs.add("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    assert work_on(run, "4")[0] == 0
-    assert (run.folder / "worked").read_text() == "4\n", "the second run had nothing to do"
-
-
-def test_who_is_submitted_anew_finds_the_shards_given_back(run: Run) -> None:
-    """It may start before the old job has ended, and would leave them to that one."""
-    run.stubs.add("scontrol", '[ "$1" != requeue ] || { echo "presently disabled" >&2; exit 1; }')
-    claimed = "echo slurm 41_2 >../../claims/abc-00004.0"
-    run.stubs.add("sbatch", f"ls ../../claims >held; {claimed}; echo 41")
-    (run.folder / "sample.sbatch").touch()
-    run.start(*claim_words("4"), "--", "bash", "-c", "ls ../../claims >worked; exit 1", "{}",
-              SLURM_JOB_NAME="tiny-0a1b2c-0001-sample")  # fmt: skip
-    assert "it goes on as job 41_2" in run.ended()[1]
-    assert (run.folder / "worked").read_text() == "abc-00004.0\n"
-    assert (run.folder / "held").read_text() == ""
-    assert claims(run) == {"abc-00004.0": "slurm 41_2"}, "what is the new job's stays"
+def test_a_script_that_is_run_by_hand_ends_as_its_work_did(run: Run) -> None:
+    for script, code in (("kill -KILL $$", 137), ("exit 9", 9)):
+        assert run.call(script, job=False)[0] == code
+    assert not run.stubs.calls("scontrol")
 
 
 def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
@@ -450,14 +363,6 @@ def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
     run.stubs.add("scontrol", '[ "$3" != job ] || exit 1')
     assert run.call("touch made", *words)[0] == 0
     assert run.stubs.calls("scontrol")[-1][-1] == "33", "what it waits for is not known"
-
-
-def test_a_task_works_without_claims_where_none_can_be_written(run: Run) -> None:
-    (run.folder / "../../claims").resolve().write_text("a file")
-    code, text = work_on(run, "4")
-    assert code == 0
-    assert "abc-00004.0" in text and "it is worked without a claim" in text
-    assert (run.folder / "worked").read_text() == "4\n"
 
 
 def test_work_does_not_outlive_a_parent_that_is_killed(run: Run) -> None:

@@ -1,0 +1,146 @@
+"""Claims of shards: who works one, whether that job is still there, and who may take it over."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+import pytest
+
+from rlbhpc.launch.host.claims import started
+from tests.launch.test_host import Run, run
+
+__all__ = ["run"]
+
+
+def claim_words(shards: str) -> tuple[str, ...]:
+    return ("--drain", "1", "--last", "1", "--plan", "abc", "--shards", shards)
+
+
+def claims(run: Run) -> dict[str, str]:
+    return {p.name: p.read_text().strip() for p in (run.folder / "../../claims").glob("*")}
+
+
+def work_on(run: Run, shards: str, code: int = 0) -> tuple[int, str]:
+    run.start(*claim_words(shards), "--", "bash", "-c", f'echo "$0" >>worked; exit {code}', "{}")
+    return run.ended()
+
+
+def test_shards_that_another_job_has_claimed_are_its_own(run: Run) -> None:
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    (folder / "abc-00001.0").write_text("slurm 5_1\n")
+    (folder / "abc-00002.0").write_text("slurm 6_1\n")
+    (folder / "abc-00003.0").write_text("slurm 7_2\n")
+    run.stubs.add(
+        "squeue",
+        'case "$*" in *--jobs=5_1*) echo RUNNING;;'
+        ' *) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1;; esac',
+    )
+    code, text = work_on(run, "0,1,2,3")
+    assert code == 0
+    assert "shard 1 is worked by slurm 5_1" in text
+    assert (run.folder / "worked").read_text() == "0,2,3\n"
+    # Who ended gives back what is its own, and leaves what is not.
+    assert claims(run) == {"abc-00001.0": "slurm 5_1", "abc-00002.0": "slurm 6_1"}
+
+
+def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run: Run) -> None:
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    pid = str(os.getpid())
+    alive = f"local {socket.gethostname()} {pid} {started(pid)}"
+    (folder / "abc-00001.0").write_text(f"{alive}\n")
+    # The number of a job that ended went to another process, which is this one.
+    (folder / "abc-00002.0").write_text(f"local {socket.gethostname()} {pid} 7\n")
+    # Versions before this one wrote no start.
+    (folder / "abc-00003.0").write_text(f"local {socket.gethostname()} {pid}\n")
+    code, text = work_on(run, "1,2,3")
+    assert code == 0
+    assert f"shard 1 is worked by {alive}" in text
+    assert (run.folder / "worked").read_text() == "2\n"
+
+
+@pytest.mark.parametrize(("age", "worked"), [(0.0, False), (400.0, True)])
+def test_the_claim_of_another_host_ends_when_nothing_is_heard_of_it(
+    run: Run, age: float, worked: bool
+) -> None:
+    """A launch on a login node was killed with all its jobs: Slurm must not skip its shards."""
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    claim = folder / "abc-00001.0"
+    claim.write_text("local elsewhere 71 1\n")
+    os.utime(claim, (time.time() - age,) * 2)
+    assert work_on(run, "1")[0] == 0
+    assert (run.folder / "worked").exists() == worked
+
+
+def test_a_job_keeps_its_claims_fresh(run: Run) -> None:
+    work = run.folder / "host" / "work.py"
+    work.write_text(work.read_text().replace("LOOK = 60.0", "LOOK = 0.05"))
+    until_fresh = "until [ ../../claims/abc-00001.0 -nt old ]; do sleep 0.05; done"
+    run.start(*claim_words("1"), "--", "bash", "-c", f"touch old; {until_fresh}", "{}")
+    assert run.ended()[0] == 0
+
+
+@pytest.mark.parametrize("unreadable", ["a folder", "a link to itself", "no text"])
+def test_a_claim_that_cannot_be_read_is_somebody_elses(run: Run, unreadable: str) -> None:
+    """As one of a colleague whose umask is 077: the shard is left alone, in one line."""
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    claim = folder / "abc-00001.0"
+    if unreadable == "a folder":
+        claim.mkdir()
+    elif unreadable == "a link to itself":
+        claim.symlink_to(claim.name)
+    else:
+        claim.write_bytes(b"\xff\xfe")
+    code, text = work_on(run, "1,2")
+    assert code == 0
+    (line,) = [line for line in text.splitlines() if "shard 1" in line]
+    assert "abc-00001.0" in line and "remove it if nobody works" in line
+    assert "Traceback" not in text
+    assert (run.folder / "worked").read_text() == "2\n"
+
+
+def test_everybody_may_read_who_works_a_shard(run: Run) -> None:
+    run.stubs.add("squeue", "echo RUNNING")
+    before = os.umask(0o077)
+    try:
+        assert work_on(run, "4", code=75)[0] == 75
+    finally:
+        os.umask(before)
+    (claim,) = (run.folder / "../../claims").iterdir()
+    assert claim.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run) -> None:
+    assert work_on(run, "4", code=75)[0] == 75
+    assert claims(run) == {"abc-00004.0": "slurm 7_2"}
+    (run.folder / "../../claims/abc-00004.0").write_text("slurm 5_1\n")
+    run.stubs.add("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert work_on(run, "4")[0] == 0
+    assert (run.folder / "worked").read_text() == "4\n", "the second run had nothing to do"
+
+
+def test_who_is_submitted_anew_finds_the_shards_given_back(run: Run) -> None:
+    """It may start before the old job has ended, and would leave them to that one."""
+    run.stubs.add("scontrol", '[ "$1" != requeue ] || { echo "presently disabled" >&2; exit 1; }')
+    claimed = "echo slurm 41_2 >../../claims/abc-00004.0"
+    run.stubs.add("sbatch", f"ls ../../claims >held; {claimed}; echo 41")
+    (run.folder / "sample.sbatch").touch()
+    run.start(*claim_words("4"), "--", "bash", "-c", "ls ../../claims >worked; exit 1", "{}",
+              SLURM_JOB_NAME="tiny-0a1b2c-0001-sample")  # fmt: skip
+    assert "it goes on as job 41_2" in run.ended()[1]
+    assert (run.folder / "worked").read_text() == "abc-00004.0\n"
+    assert (run.folder / "held").read_text() == ""
+    assert claims(run) == {"abc-00004.0": "slurm 41_2"}, "what is the new job's stays"
+
+
+def test_a_task_works_without_claims_where_none_can_be_written(run: Run) -> None:
+    (run.folder / "../../claims").resolve().write_text("a file")
+    code, text = work_on(run, "4")
+    assert code == 0
+    assert "abc-00004.0" in text and "it is worked without a claim" in text
+    assert (run.folder / "worked").read_text() == "4\n"
