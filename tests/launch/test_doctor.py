@@ -250,12 +250,7 @@ def test_the_first_entry_of_a_site_has_what_slurm_tells(
 
 @pytest.mark.parametrize(
     ("prints", "found", "verdict"),
-    [
-        ("3.9", "3.9", "ok"),
-        ("3.8", "3.8", "bad"),
-        ("Hello; 3.10 ", "3.10", "ok"),
-        ("", "none", "bad"),
-    ],
+    [("3.9", "3.9", "ok"), ("3.8", "3.8", "bad"), ("Hi; 3.10 ", "3.10", "ok"), ("", "none", "bad")],
 )
 def test_the_python_of_jobs_is_new_enough(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, prints: str, found: str,

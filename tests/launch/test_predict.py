@@ -10,18 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlbhpc.launch import predict as costs
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.predict import (
-    Rates,
-    Site,
-    curve,
-    measured,
-    predict,
-    rows_in_flight,
-    simulate,
-    wall,
-)
+from rlbhpc.launch.predict import Rates, Site, curve, measured, predict, simulate, wall
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span
@@ -71,7 +63,7 @@ def test_a_plan_without_samples_costs_nothing() -> None:
 def test_responses_at_once_are_those_of_the_engines_options(
     options: dict[str, object], rows: int
 ) -> None:
-    assert rows_in_flight(options) == rows
+    assert costs.rows_in_flight(options) == rows
 
 
 def test_64_shards_stay_within_300_files() -> None:
