@@ -57,11 +57,11 @@ def show(
 
 
 def _show_rows(
-    title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], as_json: bool
+    title: str, columns: tuple[str, ...], rows: Iterable[ProblemRow | SampleRow], as_json: bool
 ) -> int:
-    matches = list(rows)
+    matches = [row._asdict() for row in rows]
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in matches], ascii_only=True)
+        print_json(matches, ascii_only=True)
     else:
         heads = [name.replace("_", " ") for name in columns]
         # A seed is a name, not a number to be grouped by thousands.
@@ -70,7 +70,7 @@ def _show_rows(
                 visible(str(value), lines=False)
                 if isinstance(value, str) or name == "seed"
                 else value
-                for name, value in zip(columns, row, strict=True)
+                for name, value in row.items()
             ]
             for row in matches
         ]

@@ -88,6 +88,8 @@ def test_the_record_counts_every_judging_of_a_seeded_sample(study: Study) -> Non
     assert len(replays) == sum(right > 0 for right in base["right"][REFERENCE])
     assert set(replays) == {"equal text"}
     assert call(*words)[1].output == result.output
+    every = json.loads(call("audit", root, "--responses", 24 * 4, "--json")[1].output)
+    assert every["cells"] == record["cells"], "without a comparison every arm is audited"
     assert json.loads(call(*words, "--seed", 1)[1].output) != record
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import os
 import threading
 from pathlib import Path
 
@@ -45,12 +46,16 @@ def call(*words: object) -> int:
     return caught.value.code
 
 
-def test_a_call_that_writes_keeps_its_lines(layout: Layout) -> None:
+def test_a_call_that_writes_keeps_its_lines(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["rlbhpc", "compact", "a b"])
     assert call("compact", layout.root) == 0
     (path,) = layout.logs.iterdir()
     assert path.name.startswith("compact-")
     lines = path.read_text().splitlines()
     assert "Python" in lines[0]
+    assert lines[0].endswith(f", in {os.environ.get('PWD')}: compact 'a b'")
     assert lines[-1].endswith("exit code 0")
     path.unlink()
     assert call("compact", layout.root) == 4

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -86,6 +87,7 @@ def test_an_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
         (UserError("later", code=75), 75, "later"),
         (ModuleNotFoundError(name="torch"), 64, "needs torch, which is not here: pip install 'rlb"),
         (KeyboardInterrupt(), 75, "interrupted"),
+        (click.exceptions.Exit(5), 5, ""),
     ],
 )
 def test_what_a_verb_raises_becomes_an_exit_code(
@@ -95,18 +97,62 @@ def test_what_a_verb_raises_becomes_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    def verb() -> None:
-        raise raised
-
-    monkeypatch.setattr(
-        cli_main.cli, "get_command", lambda ctx, name: click.Command("x", callback=verb)
-    )
+    verb = click.Command("x", callback=partial(fail, raised))
+    monkeypatch.setattr(cli_main.cli, "get_command", lambda ctx, name: verb)
     with pytest.raises(SystemExit) as caught:
         main(["x"])
     assert caught.value.code == code
     err = capfd.readouterr().err
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("raised", [ModuleNotFoundError(name="own"), ZeroDivisionError()])
+def test_what_is_a_fault_of_the_code_ends_with_its_traceback(
+    raised: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb = click.Command("x", callback=partial(fail, raised))
+    monkeypatch.setattr(cli_main.cli, "get_command", lambda ctx, name: verb)
+    with pytest.raises(type(raised)):
+        main(["x"])
+
+
+def fail(raised: BaseException) -> None:
+    raise raised
+
+
+# What runs in a thread as the process ends, and whether it is left without waiting for Python.
+LEFT = """
+import atexit, os, sys, threading, time
+from rlbhpc.cli.main import main
+
+class Late:
+    def __del__(self, write=os.write):
+        write(1, b"ended by Python\\n")
+
+late = Late()
+atexit.register(print, "at exit")
+THREAD
+sys.argv = ["rlbhpc", "--version"]
+main(WORDS)
+"""
+THREAD = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+
+
+@pytest.mark.parametrize(
+    ("thread", "words", "closed", "out"),
+    [
+        (THREAD, "", "", "at exit\n"),
+        (THREAD, "", "2>&-", "at exit\n"),
+        (THREAD, "['--version']", "", "at exit\nended by Python\n"),
+        ("", "", "", "at exit\nended by Python\n"),
+    ],
+)
+def test_a_thread_that_still_works_is_left(thread: str, words: str, closed: str, out: str) -> None:
+    script = LEFT.replace("THREAD", thread).replace("WORDS", words)
+    shell = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", script]
+    done = subprocess.run(shell, capture_output=True, text=True, check=True)
+    assert done.stdout.partition("\n")[2] == out
 
 
 @pytest.mark.parametrize(

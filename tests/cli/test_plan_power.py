@@ -24,13 +24,16 @@ def test_a_plan_names_the_smallest_loss_of_each_compared_set(
     assert 1 < row["smallest_count"] < 30
     assert row["rates"] == "a typical base"
     print_power([row])
-    assert f"{row['smallest_count']} (" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.split("  ")[-2:] == ["11 (16.8 %)", "a typical base\n\n"]
 
 
 def test_first_samples_of_the_base_say_more(tmp_path: Path) -> None:
     study = make_study(tmp_path / "run", 60, 64)
     base, trained = presence(study.layout, list(study.blocks()))
     easy = replace(base, count=np.full(60, 8), right=np.full(60, 7))
+    few = replace(base, count=np.full(60, 7), right=np.full(60, 6))
+    assert power_rows(study, [few, trained]) == power_rows(study, [base, trained])
     never = replace(base, count=np.full(60, 8), right=np.zeros(60, np.int64))
     (sure,) = power_rows(study, [easy, trained])
     assert sure["rates"] == "its first samples"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,8 @@ import pytest
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from rlbhpc.study.templates import menu
+from rlbhpc.verify.benchmark import table
 from rlbhpc.verify.verdict import Status
 from tests.cli.transcript import expected, say
 from tests.launch.launched import Run, make, plan_of, run, stubs
@@ -163,6 +168,7 @@ def test_what_looks_after_files(tmp_path: Path) -> None:
     ]
     made.journal(other, [right(1, i) for i in range(4)], "two")
     texts += [
+        say(tmp_path, "gc", layout.root),
         say(tmp_path, "merge", layout.root, other.root),
         say(tmp_path, "merge", layout.root, other.root, "--json"),
         say(tmp_path, "compact", layout.root, "--json"),
@@ -180,6 +186,25 @@ def test_what_looks_after_files(tmp_path: Path) -> None:
 def test_init_asks_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert say(tmp_path, "init") == expected("menu")
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, b"nonsense\ncode\n")
+    words = [sys.executable, "-m", "rlbhpc", "init"]
+    done = subprocess.run(words, stdin=terminal, capture_output=True, text=True, check=True)
+    os.close(terminal)
+    os.close(keyboard)
+    assert done.stdout.partition("HUB\n")[2] == (
+        "Template: Error: 'nonsense' is not one of "
+        f"{', '.join(map(repr, menu()))}.\n"
+        "Template: code.yaml written; edit it, then: rlbhpc check code.yaml\n"
+    )
+
+
+def test_labelled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [case for case in table.cases() if case.family in ("ratios", "labels")][::12]
+    monkeypatch.setattr(table, "cases", lambda: few)
+    words = ("verify", "--benchmark")
+    texts = [say(tmp_path, *words), say(tmp_path, *words, "--grader", "math-paper")]
+    assert "".join(texts) == expected("benchmark")
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,18 @@ FOLDER = Path(__file__).with_name("transcripts")
 
 
 def say(folder: Path, *words: object, typed: str | None = None) -> str:
-    """A command, both its outputs without the padding of tables, and its exit code."""
+    """A command, its output without the padding of tables, its complaints and its exit code."""
     texts = [str(word) for word in words]
     result = CliRunner().invoke(cli, texts, standalone_mode=False, input=typed)
     error = result.exception
     if error is not None and not isinstance(error, UserError | ClickException):
         raise error
     end = f"refused: {error}" if error else f"exit code {result.return_value}"
+    beside = [f"stderr: {line}" for line in result.stderr.splitlines() if line]
     # Columns are as wide as the folder's name is long.
-    outputs = re.sub(r"(?<=\S) {2,}", "  ", f"{result.stdout}{result.stderr}{end}")
-    lines = [line.rstrip() for line in outputs.splitlines()]
-    text = "\n".join([f"$ {' '.join(texts)}", *filter(None, lines)]) + "\n"
+    printed = re.sub(r"(?<=\S) {2,}", "  ", result.stdout)
+    lines = [line.rstrip() for line in printed.splitlines()]
+    text = "\n".join([f"$ {' '.join(texts)}", *filter(None, lines), *beside, end]) + "\n"
     digest = r"(?<!\.)\b(?=[a-f]*[0-9])[0-9a-f]{8,64}\b"
     text = re.sub(digest, "DIGEST", text.replace(str(folder), "FOLDER"))
     return re.sub(r"[0-9]{8}T[0-9]{6}-\S+-DIGEST", "ATTEMPT", text)

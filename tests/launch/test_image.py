@@ -34,19 +34,24 @@ def call(*words: object) -> tuple[int, str]:
     return result.return_value, result.stdout
 
 
-def test_an_image_appears_whole_with_its_revision(tmp_path: Path, stubs: Stubs) -> None:
+def test_an_image_appears_whole_with_its_revision(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stubs.add(
         "apptainer", 'for last in "$@"; do before=${path-}; path=$last; done; echo sif >"$before"'
     )
     target = tmp_path / "deep" / "one.sif"
     code, text = call("image", "build", "cpu", "-o", target)
     assert code == DONE
-    assert hashlib.sha256(b"sif\n").hexdigest() in text
+    digest = hashlib.sha256(b"sif\n").hexdigest()
+    assert text == f"{target}: sha256 {digest}\n"
     assert [path.name for path in target.parent.iterdir()] == ["one.sif"]
     (words,) = stubs.calls("apptainer")
     assert any(re.fullmatch(r"revision=[0-9a-f]{40}(-changed)?", word) for word in words)
     assert words[0] == "build"
     assert words[-2:] == [f"{target}.partial", str(image.ROOT / "containers" / "cpu.def")]
+    monkeypatch.chdir(tmp_path)
+    assert call("image", "build", "gpu") == (DONE, f"rlbhpc-gpu.sif: sha256 {digest}\n")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +128,11 @@ def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
         "sif": str(sif), "sha256": hashlib.sha256(b"sif").hexdigest(),
         "rlbhpc": "rlbhpc, version 0.1.0", "labels": LABELS,
     }  # fmt: skip
+    labels = "".join(f"{name}: {value}\n" for name, value in sorted(LABELS.items()))
+    digest = hashlib.sha256(b"sif").hexdigest()
+    assert call("image", "verify", sif) == (
+        DONE, f"{labels}rlbhpc, version 0.1.0\nsha256 {digest}\n"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

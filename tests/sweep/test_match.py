@@ -12,12 +12,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlbhpc.cli.main import cli
+from rlbhpc.cli.match_entropy import line, match_entropy
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.load import load_engine
 from rlbhpc.sweep.match import bisect, mean_entropy, subset
+from tests.studies import write_unloadable_model
 
 
 @given(st.floats(0.1, 8), st.floats(0.06, 9), st.sampled_from([0.1, 0.01, 0.001]))
@@ -78,6 +79,20 @@ engine: {name: hf, dtype: float32, options: {rows: 96}}
 """
 
 
+def test_the_matched_arm_is_a_line_of_a_study(tmp_path: Path) -> None:
+    for name in ("base", "rl-1"):
+        write_unloadable_model(tmp_path / name)
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY.replace('stop: ["\\n\\n"]', 'stop: ["。", "\\n"], prompt: qwen-boxed'))
+    assert line(load_study(path), "rl-matched", 1.25) == (
+        "rl-matched: {model: rl, prompt: qwen-boxed, temperature: 1.25, top_p: 0.9, "
+        'max_tokens: 16, stop: ["。", "\\n"], n: 2}'
+    )
+    path.write_text(STUDY.partition("match_entropy")[0] + "engine: {name: hf}\n")
+    done = CliRunner().invoke(match_entropy, [str(path)], standalone_mode=False)
+    assert (done.return_value, done.output) == (4, "The study asks for no match.\n")
+
+
 @pytest.mark.engine
 def test_a_sharpened_model_is_heated_to_the_entropy_of_its_base(tmp_path: Path) -> None:
     make_tiny_model(tmp_path / "base", hidden_size=32, initializer_range=0.1)
@@ -85,7 +100,7 @@ def test_a_sharpened_model_is_heated_to_the_entropy_of_its_base(tmp_path: Path) 
     path = tmp_path / "study.yaml"
     path.write_text(STUDY)
     result = CliRunner().invoke(
-        cli, ["match-entropy", str(path)], standalone_mode=False, catch_exceptions=False
+        match_entropy, [str(path)], standalone_mode=False, catch_exceptions=False
     )
     text = result.stdout
     assert "tolerance 0.02" in text

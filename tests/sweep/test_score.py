@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click import Command
 from click.testing import CliRunner
 
 import rlbhpc
-from rlbhpc.cli.main import cli
+from rlbhpc.cli.sample import sample
+from rlbhpc.cli.score import score
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
@@ -49,10 +51,11 @@ def study_file(models: Path, tmp_path: Path) -> Path:
     return tmp_path / "study.yaml"
 
 
-def call(*arguments: object) -> tuple[int, str]:
+def call(command: Command, *arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(
-        cli, [str(a) for a in arguments], standalone_mode=False, catch_exceptions=False
+        command, [str(a) for a in arguments], standalone_mode=False, catch_exceptions=False
     )
+    assert "longer than the model holds" not in result.stderr
     return int(result.return_value or 0), result.stdout
 
 
@@ -85,15 +88,15 @@ def expected(study: Study, folder: Path, step: int, key: tuple[Any, ...]) -> tup
 
 
 def test_the_four_conditions_are_what_a_plain_softmax_gives(study_file: Path) -> None:
-    assert call("score", study_file)[0] == INCOMPLETE  # nothing sampled yet, but the file's texts
-    assert call("sample", study_file)[0] == DONE
-    code, out = call("score", study_file, "--json")
+    assert call(score, study_file)[0] == INCOMPLETE  # nothing sampled yet, but the file's texts
+    assert call(sample, study_file)[0] == DONE
+    code, out = call(score, study_file, "--json")
     assert code == DONE
     shown = json.loads(out)
     # base of base; base of rl at both steps; rl of its own at each step; the file.
     assert [r["scored"] for r in shown] == [15, 10, 10, 10, 10, 2]
     assert not any(r["missing"] for r in shown)
-    assert call("score", study_file)[0] == NOTHING_TO_DO
+    assert call(score, study_file)[0] == NOTHING_TO_DO
     study = load_study(study_file)
     found = stored(study)
     assert len(found) == 15 + 20 + 20 + 2
@@ -125,7 +128,7 @@ class Impatient(Drain):
 def test_scoring_that_is_stopped_again_and_again_gives_the_same_file(
     study_file: Path, tmp_path: Path
 ) -> None:
-    assert call("sample", study_file)[0] == DONE
+    assert call(sample, study_file)[0] == DONE
     study = load_study(study_file)
     names = list(study.file.scores)
 
@@ -149,8 +152,8 @@ def test_scoring_that_is_stopped_again_and_again_gives_the_same_file(
 def test_scores_of_other_texts_or_another_model_are_dropped_and_made_anew(
     study_file: Path, models: Path
 ) -> None:
-    call("sample", study_file)
-    call("score", study_file)
+    call(sample, study_file)
+    call(score, study_file)
     before = stored(load_study(study_file))
     (study_file.parent / "base").unlink()
     make_tiny_model(study_file.parent / "base", seed=9, hidden_size=32, initializer_range=0.1)
@@ -162,8 +165,8 @@ def test_scores_of_other_texts_or_another_model_are_dropped_and_made_anew(
     assert {s.condition.score for s in state(changed, names) if not s.wanted.requests} == {
         "base-of-base"
     }
-    call("sample", study_file)
-    assert call("score", study_file)[0] == DONE
+    call(sample, study_file)
+    assert call(score, study_file)[0] == DONE
     after = stored(changed)
     assert after.keys() == before.keys()
     same = {key for key in after if after[key] == before[key]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -146,6 +147,22 @@ def case(tmp_path: Path) -> Case:
     return Case(tmp_path / "replayed.yaml", study, Replay(right))
 
 
+def shown(case: Case) -> list[str]:
+    """Cells of the one row of looks."""
+    text = case.call("plan", "--until", LOST).stdout
+    row = text.partition("Looks\n")[2].splitlines()[1]
+    assert ("Draw what is missing with `rlbhpc launch " in text) == ("samples" in row)
+    return re.split(r" {2,}", row.rstrip())
+
+
+def test_a_look_is_shown_with_what_comes_next(case: Case) -> None:
+    case.draw()
+    row = ["base", "rl", "math500", "1", "16", "undecided (at most 22.6 %)"]
+    row.append("undecided (at most 3.9 %)")
+    assert shown(case) == [*row, "more samples of 16 problems"]
+    assert shown(case) == [*row, "512 samples are missing; no look was taken"]
+
+
 def test_looks_draw_what_can_change_the_answer_until_it_is_decided(case: Case) -> None:
     full = case.draw()
     assert full == 2 * PROBLEMS * N
@@ -163,6 +180,9 @@ def test_looks_draw_what_can_change_the_answer_until_it_is_decided(case: Case) -
         looked = case.plan(LOST)
     assert looked["lost"]["verdict"] == "yes"
     assert looked["code"] == NOTHING_TO_DO
+    assert shown(case)[3:] == [
+        "3", "16", "yes (12.0 %, 3.3 to 28.5)", "undecided (at most 6.2 %)", "decided"
+    ]  # fmt: skip
     assert case.engine.drawn < 1.6 * full
     assert [taken.number for taken in looks.read(case.study.layout)] == list(
         range(1, looked["number"] + 1)
