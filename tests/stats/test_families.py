@@ -334,6 +334,9 @@ def test_entropy_matching_interpolates_and_refuses_to_extrapolate() -> None:
     assert matched_temperature([1.0, 0.6], [0.6, 0.2], 0.3) == pytest.approx(0.7)
     curves = [[0.1, 0.5], [0.3, 0.9]]
     assert matched_pass_at_k([0.6, 1.0], [0.2, 0.6], curves, 0.3) == pytest.approx([0.15, 0.6])
+    three = [0.6, 1.0, 1.2], [0.2, 0.6, 1.0], [[0.1], [0.3], [0.9]]
+    at = [matched_pass_at_k(*three, wanted).item() for wanted in (0.2, 0.4, 0.8, 1.0)]
+    assert at == pytest.approx([0.1, 0.2, 0.6, 0.9])
     with pytest.raises(UserError, match="at a higher one"):
         matched_temperature([0.6, 1.0], [0.2, 0.6], 0.7)
     with pytest.raises(UserError, match="does not rise"):

@@ -140,6 +140,20 @@ def labelled() -> list[Any]:
     ]
 
 
+def labelled_stopped() -> list[Any]:
+    free = dataset(STOPPED, STOPPED[::-1])
+    stopped = free.assign_coords(stop_after=2, n_max=16)
+    drawn = weights(21, replicates=5)
+    return [
+        stopped.rlb_stats.accuracy_histogram(),
+        stopped.rlb_stats.per_problem("pass@k", 2).isel(problem=slice(7)),
+        free.assign_coords(stop_after=2).rlb_stats.per_problem("pass@k", 2).isel(step=0),
+        free.assign_coords(stop_after=0).rlb_stats.accuracy_histogram(),
+        stopped.rlb_stats.pass_curve(drawn),
+        stopped.rlb_stats.difference_from(stopped.sel(step=0), drawn, [1, 16])["difference"],
+    ]
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "pass@k": lambda: pass_curve(BASE, weights()),
     "pass@k, half the probability": lambda: pass_curve(BASE, weights(), [1, 4, 5, 16], 0.5),
@@ -288,6 +302,7 @@ CASES: dict[str, Callable[[], Any]] = {
         Power(30, 16, 0.19).count,
     ],
     "labelled": labelled,
+    "labelled, stopped": labelled_stopped,
 }
 
 

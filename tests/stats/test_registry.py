@@ -65,8 +65,12 @@ def test_entries_are_complete() -> None:
 def test_metrics_are_found_by_any_name() -> None:
     assert metric("PASS@K").name == "pass@k"
     assert metric("crossover").name == "crossing"
-    with pytest.raises(UserError, match=r"'pass@q' is unknown; perhaps pass@k"):
-        metric("pass@q")
+    for name, close in (
+        ("pass@q", "pass@k, pass@1, g-pass@k"),
+        ("zzz", r"accuracy, accuracy histogram, answer entropy, .+, token entropy, verifier floor"),
+    ):
+        with pytest.raises(UserError, match=rf"metric '{name}' is unknown; perhaps {close}$"):
+            metric(name)
 
 
 @pytest.mark.parametrize("name", MODULES)
