@@ -39,7 +39,8 @@ def region_parts(value: Value) -> tuple[Interval | Quantity, ...]:
     if isinstance(value, Region):
         return value.parts
     if isinstance(value, Items):
-        if value.kind in ("tuple", "bracket") and len(value.items) == 2:
+        two_ends = len(value.items) == 2 and not value.point
+        if value.kind in ("tuple", "bracket") and two_ends:
             closed = value.kind == "bracket"
             return (interval(value.items, closed, closed),)
         if value.kind == "set" and all(isinstance(item, Quantity) for item in value.items):
