@@ -1,0 +1,54 @@
+"""Numbers of the kernel's interfaces, against its own headers where they are installed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlbhpc.verify.sandbox import landlock, syscalls
+
+INCLUDE = Path("/usr/include")
+TABLES = {
+    "x86_64": INCLUDE / "x86_64-linux-gnu/asm/unistd_64.h",
+    "aarch64": INCLUDE / "asm-generic/unistd.h",
+}
+
+
+def defined(header: Path, pattern: str) -> dict[str, int]:
+    """What a header defines: names and numbers that a pattern finds."""
+    if not header.exists():
+        pytest.skip(f"no {header} here")
+    found = re.findall(rf"^#define {pattern}", header.read_text(), re.MULTILINE)
+    return {name: int(number) for name, number in found}
+
+
+@pytest.mark.parametrize("machine", TABLES)
+def test_numbers_of_system_calls(machine: str) -> None:
+    numbers = defined(TABLES[machine], r"__NR(?:3264)?_(\w+)\s+(\d+)$")
+    if machine == "aarch64":
+        numbers["newfstatat"] = numbers["fstatat"]
+    table = {name: syscalls.number(name, machine) for name in syscalls._TABLE}
+    assert table == {name: numbers.get(name) for name in table}
+
+
+def test_architectures() -> None:
+    machines = defined(INCLUDE / "linux/elf-em.h", r"EM_(\w+)\s+(\d+)")
+    little_endian_64 = 0xC0000000
+    for machine, number in syscalls.AUDIT_ARCH.items():
+        assert number == little_endian_64 | machines[machine.upper()]
+
+
+def test_rights_of_landlock() -> None:
+    bits = defined(INCLUDE / "linux/landlock.h", r"LANDLOCK_ACCESS_FS_(\w+)\s+\(1ULL << (\d+)\)")
+    whole = (
+        "READ_FILE WRITE_FILE READ_DIR REMOVE_DIR REMOVE_FILE MAKE_DIR MAKE_REG MAKE_SYM REFER "
+        "TRUNCATE"
+    ).split()
+    assert 1 << bits["READ_FILE"] == landlock.READ_FILE
+    assert 1 << bits["READ_FILE"] | 1 << bits["WRITE_FILE"] == landlock.READ_WRITE_FILE
+    # An older header knows fewer.
+    known = (2 << max(bits.values())) - 1
+    assert sum(1 << bits[name] for name in whole if name in bits) == landlock.WHOLE_FOLDER & known
+    assert landlock.WHOLE_FOLDER >> 13 == 0b11  # REFER, TRUNCATE
