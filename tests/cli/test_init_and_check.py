@@ -125,17 +125,6 @@ def test_set_wins_over_the_file(study_file: Path) -> None:
     assert shown["resolved"]["arms"]["rl"]["n"] == 3
 
 
-def test_a_changed_study_says_what_changed(study_file: Path) -> None:
-    study = load_study(study_file)
-    study.layout.root.mkdir(parents=True)
-    study.layout.study.write_text(study.to_json())
-    assert "Nothing changed since the last run." in run("check", str(study_file)).output
-    text = run("check", str(study_file), "--set", "arms.rl.temperature=0.9").output
-    assert "  arms.rl.temperature: 0.6 -> 0.9\n" in text
-    assert "  rl, math500, step 150: 0 of 2 problems stay valid (other temperature)\n" in text
-    assert "  base, math500, step 0: all stored samples stay valid\n" in text
-
-
 @pytest.mark.parametrize("count", [40, 41])
 def test_of_many_changes_forty_are_shown(count: int, capsys: pytest.CaptureFixture[str]) -> None:
     changes = tuple(Change(f"key{number}", 1, 2) for number in range(count))

@@ -199,6 +199,7 @@ def test_init_asks_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
 
 
+@pytest.mark.slow
 def test_labelled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = [case for case in table.cases() if case.family in ("ratios", "labels")][::12]
     monkeypatch.setattr(table, "cases", lambda: few)
@@ -210,14 +211,17 @@ def test_labelled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "name a set: "),
-        (["--check"], "FOLDER/data: nothing staged in it"),
-        (["aime24", "math500", "--revision", "x"], "--revision goes with one set to fetch"),
-        (["aime24", "--check", "--revision", "x"], "--revision goes with one set to fetch"),
+        ("stage", "name a set: "),
+        ("stage --check", "data: nothing staged in it"),
+        ("stage aime24 math500 --revision x", "--revision goes with one set to fetch"),
+        ("stage aime24 --check --revision x", "--revision goes with one set to fetch"),
+        ("report run --json --regraded other", "--regraded has nothing to add to --json; leave"),
+        ("doctor . --write here", "/proc/none/here.yaml: No such file or directory; name a folder"),
     ],
 )
-def test_words_of_stage_that_do_not_go_together(
-    tmp_path: Path, words: list[str], complaint: str
+def test_words_that_do_not_go_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, complaint: str
 ) -> None:
-    text = say(tmp_path, "stage", "--to", tmp_path / "data", *words)
-    assert f"\nrefused: {complaint}" in text
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLBHPC_CLUSTERS", "/proc/none")
+    assert f"\nrefused: {complaint}" in say(tmp_path, *words.split())
