@@ -33,9 +33,9 @@ class Line:
     """
 
     spans: Sequence[Span]
-    stop_after: int = 0
-    judged: int = 0
-    right: int = 0
+    stop_after: int
+    judged: int
+    right: int
     under_way: int = 0
     indices: deque[int] = field(init=False)
 

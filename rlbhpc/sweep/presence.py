@@ -46,7 +46,7 @@ class Presence:
     tokens: NDArray[np.int64]
     failures: NDArray[np.int64]
     stale: int
-    stopped: int = 0
+    stopped: int
 
     @property
     def requested(self) -> int:

@@ -59,7 +59,9 @@ def test_as_much_is_under_way_as_a_problem_will_probably_need(
 
 
 def test_problems_take_turns_until_all_have_enough() -> None:
-    drawing = Drawing([line("p", 10, 2), line("q", 10, 2), Line([Span("base", "s", 0, "r", 0, 0)])])
+    drawing = Drawing(
+        [line("p", 10, 2), line("q", 10, 2), Line([Span("base", "s", 0, "r", 0, 0)], 0, 0, 0)]
+    )
     assert drawn(drawing) == [("p", 2), ("p", 3), ("q", 2), ("q", 3)]
     assert not drawing.settled(0.0)
     assert drawing.stored(row("p", Status.RIGHT)) == 0
@@ -104,7 +106,7 @@ def presence_of(
     pairs = np.array(failed, np.int64).reshape(-1, 2)
     block = Block("base", "s", 0, PROBLEMS, 8, zeros)
     bits = np.packbits(there, axis=1, bitorder="little")
-    return Presence(block, n, bits, zeros, zeros, zeros, pairs, 0)
+    return Presence(block, n, bits, zeros, zeros, zeros, pairs, 0, 0)
 
 
 @pytest.mark.parametrize("cells", [1, 1 << 23])

@@ -58,7 +58,7 @@ def side(arm: str, right: list[int], stop_after: int = 0) -> Presence:
     zeros = np.zeros(4, np.int64)
     block = Block(arm, "s", 2, ("a", "b", "c", "d"), 8, zeros, stop_after)
     n = np.full(4, 8)
-    return Presence(block, n, np.zeros((4, 1), np.uint8), np.array(right), n, n, zeros, 0)
+    return Presence(block, n, np.zeros((4, 1), np.uint8), np.array(right), n, n, zeros, 0, 0)
 
 
 LEAST_CLEAR = ((("base", "s", 2), 16, ("a", "c")), (("rl", "s", 2), 16, ("c",)))
