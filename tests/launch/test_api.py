@@ -9,6 +9,7 @@ import submitit
 
 from rlbhpc import launch
 from rlbhpc.errors import UserError
+from rlbhpc.launch.prepare import prepare
 from rlbhpc.store.compact import compact
 from rlbhpc.sweep.remember import remember
 from tests.launch.launched import ME, Run, run, stubs
@@ -42,6 +43,31 @@ def test_jobs_in_the_queue_are_named_by_what_is_refused(run: Run, stubs: Stubs) 
     assert {name: [job.job_id for job in of_name] for name, of_name in jobs.items()} == {
         "sample": ["1_0", "1_1", "1_2", "1_3"], "compact": ["2"], "report": ["3"],
     }  # fmt: skip
+
+
+def test_what_a_kill_left_half_written_is_no_launch(run: Run) -> None:
+    path, study = run
+    for name, text in (("0002", "{"), ("0003", None)):
+        (study.layout.launches / name).mkdir()
+        if text is not None:
+            (study.layout.launches / name / "launch.json").write_text(text)
+    found = launch.find(path)
+    assert found.folder.name == "0001"
+    with pytest.raises(UserError, match=r"0002: no launch in it, or one that was not written to "):
+        launch.Launch(study.layout.launches / "0002").jobs()
+
+
+def test_weights_are_not_moved_away_under_jobs(run: Run, stubs: Stubs) -> None:
+    path, study = run
+    assert prepare(path, throttle=2).draft.cluster.throttle == 2
+    assert prepare(path, retrain=True).notes == ()
+    stubs.add("squeue", "echo '1_[0-3]|PENDING|Priority|ann'")
+    told = (
+        "^launch 0001 of ann is in the queue: 4 jobs, the first is 1; --retrain would move weights"
+        f" away under it. Wait for it, or end it: rlbhpc cancel {study.layout.root}$"
+    )
+    with pytest.raises(UserError, match=told):
+        prepare(path, retrain=True)
 
 
 @pytest.mark.parametrize("cluster", ["local", "debug"])
