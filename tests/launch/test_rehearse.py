@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,9 +37,9 @@ def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
     monkeypatch.setenv("HOME", str(tmp_path))
     # Nobody waits: each look at the clock is a minute after the one before.
     clock = itertools.count(0.0, 60.0)
-    monkeypatch.setattr(rehearsing.time, "monotonic", lambda: next(clock))
     naps = found.folder / "naps"
-    monkeypatch.setattr(rehearsing.time, "sleep", lambda seconds: naps.touch())
+    time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: naps.touch())
+    monkeypatch.setattr(rehearsing, "time", time)
     found.add("squeue")
     return found
 
