@@ -12,6 +12,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import load_set
 from rlbhpc.problems.sets import reasoning_gym
+from rlbhpc.verify.kinds import reasoning_gym as reasoning_gym_verifier
 from rlbhpc.verify.kinds.reasoning_gym import verify
 from rlbhpc.verify.verdict import Status
 
@@ -80,6 +81,7 @@ def test_functions_of_an_expression_are_no_program() -> None:
     [problem] = problems("simple_integration", 1)
     same = problem.gold.replace(" + C", " + sqrt(4)*0 + (1 - cos(0))*exp(X) + C")
     assert judged(problem, same) == (Status.RIGHT, "score 1")
+    assert re.match(r"reasoning-gym \d+ \([\d.]+, sandbox T\d", reasoning_gym_verifier.FINGERPRINT)
     assert judged(problem, f"{problem.gold} or 1")[1] == "no answer but code"
 
 

@@ -20,8 +20,6 @@ from rlbhpc.report.gather import gather
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
-from rlbhpc.verify.registry import verify
-from rlbhpc.verify.verdict import Status
 from tests.children import Child
 from tests.responses import write_responses
 from tests.studies import write_unloadable_model
@@ -41,26 +39,6 @@ def test_a_probe_shows_whole_words_and_keeps_the_problem(share: float, visible: 
     assert (shown.split() + probe.gold.split()) == QUESTION.split()
     assert whole_problem(probe) == replace(problem(), solution="")
     assert probe.content_hash != probed(problem(), share / 2).content_hash
-
-
-@pytest.mark.parametrize(
-    ("response", "status", "outcome"),
-    [
-        (
-            " blue balls.  How many\nballs has she? So \\boxed{7}",
-            Status.RIGHT,
-            "completed, answered",
-        ),
-        (" blue balls. How many balls has she? It is \\boxed{8}", Status.RIGHT, "completed"),
-        (" green balls. How many balls has she? \\boxed{7}", Status.WRONG, "answered"),
-        (" blue balls. How many balls has", Status.WRONG, "neither"),
-        ("", Status.WRONG, "neither"),
-    ],
-)
-def test_completion_and_answer_are_told_apart(response: str, status: Status, outcome: str) -> None:
-    probe = probed(problem(), 0.45)
-    verdict = verify("probe", probe.gold, response, probe)
-    assert (verdict.status, verdict.canonical) == (status, outcome)
 
 
 SAMPLED = """

@@ -60,11 +60,13 @@ def test_the_second_path_disagrees_with_a_false_positive():
         *records(problem("c", "5"), [r"\begin{oops}"], right=True),
         *records(problem("d", "B", "choice"), ["A"], right=True),
     ]
-    opinions = {entry.problem.id: entry.second for entry in thin_list(stored)}
+    opinions = {entry.problem.id: (entry.second, entry.why) for entry in thin_list(stored)}
     assert opinions == {
-        "made/a": "disagrees", "made/b": "disagrees", "made/c": "cannot tell",
-        "made/d": "disagrees",
-    }  # fmt: skip
+        "made/a": ("disagrees", "math-verify: symbolic"),
+        "made/b": ("disagrees", "math-verify: symbolic"),
+        "made/c": ("cannot tell", "{'equal': False, 'why': 'unparsed'}"),
+        "made/d": ("disagrees", "again: box/option"),
+    }
 
 
 def regraded(stored, kind=None):

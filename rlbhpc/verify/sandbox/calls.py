@@ -40,8 +40,7 @@ def run_calls(head: dict[str, Any], calls: list[bytes], descriptor: int) -> None
         sys.set_int_max_str_digits(0)
     if head["contest"]:
         names.update(contest_names(head["program"]))
-    if head["before"]:
-        exec(compile(head["before"], "before.py", "exec", dont_inherit=True), names)  # noqa: S102
+    exec(compile(head["before"], "before.py", "exec", dont_inherit=True), names)  # noqa: S102
     before = names.get(head["entry"])
     try:
         exec(_compiled(head), names)  # noqa: S102  this process exists for it

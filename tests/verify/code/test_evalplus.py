@@ -87,6 +87,8 @@ def test_special_rules_of_mbpp(best: RecordingSandbox) -> None:
         judged("def Diff(x):\n    return [2, 1, 1] if len(x) > 1 else {3}", diff, best)
         == [RIGHT] * 2
     )
+    elsewhere = task("    return x\n", [[[1, 2]]], [[[3]]], entry_point="Diff")
+    assert judged("def Diff(x): return x[::-1]", elsewhere, best) == [WRONG] * 2
     check = task(
         "    return x or None\n", [[""], ["a"]], [["b"]], entry_point="check_str",
         id="mbpp+/Mbpp/10002",

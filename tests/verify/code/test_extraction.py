@@ -97,6 +97,7 @@ def test_program(response: str, expected: str) -> None:
 def test_without_an_entry_the_last_python_block_counts() -> None:
     response = "```python\nprint(1)\n```\n```python\nprint(2)\n```\nOutput:\n```\n2\n```"
     assert program(response) == "print(2)"
+    assert program(f"```python\n{F}\n```\n```python\nprint(f(1))\n```") == "print(f(1))"
     assert program(response + "\n```python\n# Input: 3\n# Output: 6\n```") == "print(2)"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +19,7 @@ from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits
 from rlbhpc.verify.sandbox.tier import Tier
 from tests.verify.busy import busy_processes, one_processor
-from tests.verify.conftest import RecordingSandbox, open_sandbox
+from tests.verify.conftest import TIERS, RecordingSandbox, open_sandbox
 
 MIB = 1 << 20
 
@@ -26,6 +29,20 @@ def own() -> Iterator[Sandbox]:
     """A sandbox at the floor, for tests that break it."""
     with Sandbox(Tier()) as sandbox:
         yield sandbox
+
+
+def test_what_the_kernel_allows_is_reached() -> None:
+    """Asked without the package: a tier that no longer starts is skipped by every other test."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    has_landlock = libc.syscall(444, None, 0, 1) > 0
+    spaces = "--user --map-root-user --pid --mount --net --ipc --uts --fork".split()
+    unshare = shutil.which("unshare") or "false"
+    has_spaces = subprocess.run([unshare, *spaces, "true"], capture_output=True).returncode == 0
+    allowed = {"T1": True, "T2": has_landlock, "T3 without Landlock": has_spaces}
+    for name, tier in TIERS.items():
+        if allowed.get(name, has_landlock and has_spaces):
+            with Sandbox(tier) as sandbox:
+                assert sandbox.run(Job("print(1)")).stdout == b"1\n", name
 
 
 def test_outcomes(best: RecordingSandbox) -> None:
@@ -96,6 +113,16 @@ def test_large_input_and_output(best: RecordingSandbox) -> None:
     assert best.run(copy, data, Limits(output=len(data) - 1)).cause is Cause.OUTPUT
     # A program need not read what it is given.
     assert best.run(Job("print(1)"), data).stdout == b"1\n"
+
+
+@pytest.mark.parametrize("waits", ["", "import selectors\n"])
+def test_input_ends_in_a_pipe_or_a_file(best: RecordingSandbox, waits: str) -> None:
+    data = b"x" * 300_000
+    program = f"{waits}import os, stat, sys\nprint(stat.S_ISFIFO(os.fstat(0).st_mode))"
+    read = "\nprint(len(sys.stdin.read()))"
+    assert best.run(Job(program + read), data).stdout == f"{bool(waits)}\n300000\n".encode()
+    # More than a pipe may hold is a file all the same.
+    assert best.run(Job(program + read), b"x" * (3 * MIB)).stdout == b"False\n3145728\n"
 
 
 def test_stderr_keeps_its_tail(best: RecordingSandbox) -> None:
@@ -188,7 +215,8 @@ def test_threads_take_turns(own: Sandbox) -> None:
     assert outputs == {n: b"%d\n" % n for n in range(8)}
 
 
-def test_lean_supervisors_serve_only_what_they_have_loaded() -> None:
+def test_lean_supervisors_serve_only_what_they_have_loaded(best: RecordingSandbox) -> None:
+    assert best.run(Job("import sys\nprint('numpy' in sys.modules)")).stdout == b"False\n"
     common = "import math, heapq as h\nfrom collections import deque, Counter\nimport re"
     assert not box._needs_all(common)
     for text in (

@@ -107,7 +107,30 @@ def test_arrays_come_back_as_arrays(array: Any) -> None:
     assert np.array_equal(back, array)
 
 
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "data", [b"9" * 20, b"0." + b"1" * 38, b'{"q":["1","' + b"1" * 9999 + b'"]}']
+)
+def test_the_longest_numbers_travel(data: bytes) -> None:
+    assert wire.loads(data) > 0
+    with pytest.raises(wire.WireError):
+        wire.loads(data.replace(b"1", b"11", 1) if b"1" in data else data + b"9")
+
+
 def test_depth_is_bounded_on_both_sides() -> None:
+    deepest = nested(wire.MAX_DEPTH)
+    assert wire.loads(wire.dumps(deepest)) == deepest
+    assert b"too deep" not in wire.dumps(deepest)
+    assert b"too deep" in wire.dumps(nested(wire.MAX_DEPTH + 1))
+    assert wire.loads(b"[" * 101 + b"]" * 101)
+    with pytest.raises(wire.WireError, match="deeper than 100"):
+        wire.loads(b"[" * 102 + b"]" * 102)
     deep: list[Any] = []
     for _ in range(5000):
         deep = [deep]
