@@ -14,7 +14,6 @@ The audit
 
 from __future__ import annotations
 
-import errno
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -258,7 +257,7 @@ def _copy(source_path: Path, here: Path, size: int | None = None) -> Path:
         while sink.tell() < stop:
             data = files.read_at(source, min(_CHUNK, stop - sink.tell()), sink.tell())
             if not data:
-                raise OSError(errno.EIO, f"{source_path} became shorter while it was copied")
+                raise OSError(f"{source_path} became shorter while it was copied")
             sink.write(data)
     if here.suffix == parts.ENDING and (damage := parts.verify(here)):
         here.unlink(missing_ok=True)

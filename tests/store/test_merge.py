@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 
@@ -44,8 +46,9 @@ def keys(layout: Layout) -> list[tuple[str, int]]:
     return [(row["problem"], row["sample"]) for row in rows]
 
 
-def long(number: int, index: int, text: str) -> Sample:
-    return dataclasses.replace(right(number, index), text=text, n_tokens=40, logprob_sum=-3.5)
+def long(number: int, index: int, text: str, n_tokens: int = 32) -> Sample:
+    sample = right(number, index)
+    return dataclasses.replace(sample, text=text, n_tokens=n_tokens, logprob_sum=-3.5)
 
 
 def test_parts_journals_attempts_and_plans_come_over(here: Layout, there: Layout) -> None:
@@ -96,16 +99,25 @@ def test_two_different_samples_of_one_key_stop_the_merge(here: Layout, there: La
     assert files(here) == before
 
 
-def test_another_request_stops_the_merge(here: Layout, there: Layout) -> None:
-    made.journal(here, [right(0, 0)], "one")
-    made.journal(there, [made.sample(0, 1, fingerprint=8)], "two")
-    with pytest.raises(UserError, match=r"math/0 .* was asked in another way"):
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_how_many_contradict_is_told(here: Layout, there: Layout, count: int) -> None:
+    more = ["", ", and 1 more {}", ", and 2 more {}s"][count - 1]
+    made.journal(here, [right(i, i) for i in range(count)], "one")
+    made.journal(there, [long(i, i, "other") for i in range(count)], "two")
+    with pytest.raises(UserError, match=rf"does not{more.format('sample')}\. Nothing was copied"):
         merge.merge(here, there)
-    assert keys(here) == [("math/0", 0)]
+    shutil.rmtree(there.root)
+    made.journal(there, [made.sample(i, 9, fingerprint=8) for i in range(count)], "two")
+    before = keys(here)
+    what = rf"math/0 \(arm base, step 0{more.format('problem')}\) was asked in another way than in"
+    with pytest.raises(UserError, match=what):
+        merge.merge(here, there)
+    assert keys(here) == before
 
 
 def test_twins_are_reported(here: Layout, there: Layout) -> None:
-    made.journal(here, [long(0, 0, "the same response"), right(0, 3)], "one")
+    short = [long(1, i, "a short response", 31) for i in range(2)]
+    made.journal(here, [long(0, 0, "the same response"), right(0, 3), *short], "one")
     twin = long(0, 1, "the same response")
     cousin = dataclasses.replace(right(0, 2), seed=right(0, 3).seed)
     made.journal(there, [twin, cousin], "two")
@@ -116,7 +128,10 @@ def test_twins_are_reported(here: Layout, there: Layout) -> None:
     ]
 
 
-def test_a_journal_that_grew_is_copied_again(here: Layout, there: Layout) -> None:
+def test_a_journal_that_grew_is_copied_again(
+    here: Layout, there: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "_CHUNK", 50)
     out = JournalWriter(there.journals(ARM, SET), "grows")
     out.append(right(0, 0))
     merge.merge(here, there)
@@ -147,6 +162,28 @@ def test_a_damaged_part_stays_where_it_is(here: Layout, there: Layout) -> None:
     assert done.left_out == (part,)
     assert keys(here) == [("math/0", 0)]
     assert reading.scan(here, ARM, SET, grid(2)).missing.sum() == 2 * N - 1
+
+
+def test_a_copy_that_is_not_the_original_is_told(
+    here: Layout, there: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.journal(there, [right(0, i) for i in range(N)], "one")
+    (part,) = seal.seal(there, ARM, SET, grid(1), "all").made
+    path, size = there.journals(ARM, SET) / "one.journal", part.stat().st_size
+    with pytest.raises(UserError, match=f"{part} became shorter while it was copied; when the f"):
+        merge._copy(part, here.root / "copy", size + 1)
+    path.unlink()
+    real = os.fsync
+
+    def rot(fd: int) -> None:
+        with contextlib.suppress(OSError):  # a folder
+            os.pwrite(fd, b"\xff", 50)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", rot)
+    with pytest.raises(UserError, match="; copy it again"):
+        merge.merge(here, there)
+    assert not list(here.parts(ARM, SET).iterdir())
 
 
 def test_a_damaged_part_is_replaced_by_an_intact_one(here: Layout, there: Layout) -> None:
