@@ -74,8 +74,7 @@ def _guesses(data: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
     n, c = counts["n"].values, counts["c"].values
     if "stop_after" in counts.coords:
         n, c = Counts.of(n, c, int(counts["stop_after"]), int(counts["n_max"])).places
-    n = np.maximum(n, 0)  # the cube has −1 where nothing is known
-    marked = guessable(n, np.maximum(c, 0), below)
+    marked = guessable(n, c, below)
     for problem, samples, guessed in zip(data["problem"].values.tolist(), n, marked, strict=True):
         if samples:
             yield problem, bool(guessed)

@@ -297,7 +297,5 @@ def _ranks(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     encoded = column.unify_dictionaries().combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0)
     rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64) - 1
     return rank[encoded.indices.to_numpy()], max(1, len(rank))
