@@ -195,19 +195,23 @@ class Block:
         lengths = map(len, (names, *answers))
         head = _INDEX.pack(previous, first, int(closed), self._check, *lengths)
         body = b"".join((head, names, *answers, *self._records))
-        trailer = _TRAILER.pack(salt, INDEX_END, offset, 0)[:-4]
         frame = _frame(salt, INDEX, body, len(body), zlib.crc32(body))
-        return b"".join((frame, trailer, struct.pack("<I", zlib.crc32(trailer))))
+        return frame + _sealed(_TRAILER, salt, INDEX_END, offset)
 
 
 class DamagedError(ValueError):
     """Bytes that are not what was written."""
 
 
+def _sealed(layout: struct.Struct, *values: int | bytes) -> bytes:
+    """Pack values, and behind them the checksum of their bytes."""
+    head = layout.pack(*values, 0)[:-4]
+    return head + struct.pack("<I", zlib.crc32(head))
+
+
 def file_header(salt: int) -> bytes:
     """First bytes of a journal."""
-    head = _FILE_HEADER.pack(MAGIC, salt, salt, salt, 0)[:-4]
-    return head + struct.pack("<I", zlib.crc32(head))
+    return _sealed(_FILE_HEADER, MAGIC, salt, salt, salt)
 
 
 def read_file_header(data: bytes) -> tuple[int, bool]:
@@ -229,8 +233,7 @@ def read_file_header(data: bytes) -> tuple[int, bool]:
 
 
 def _frame(salt: int, kind: int, body: bytes, raw: int, check: int) -> bytes:
-    head = _HEADER.pack(salt, kind, len(body), raw, check, 0)[:-4]
-    return b"".join((head, struct.pack("<I", zlib.crc32(head)), body))
+    return _sealed(_HEADER, salt, kind, len(body), raw, check) + body
 
 
 def read_header(data: bytes, salt: int) -> Header:

@@ -116,7 +116,7 @@ def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
     marked = whole.rows - len(records)
     if marked:
         reason = f"{marked} samples that were found damaged before"
-        source.skipped.append(Skipped(path, 0, 0, reason, samples=marked))
+        source.skipped.append(Skipped(path, reason, samples=marked))
     whole = replace(whole, records=records, unused=marked, skipped=tuple(source.skipped))
     if not verify or not whole.damage:
         return whole
@@ -276,7 +276,7 @@ class _JournalFile:
 
     def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
         """Note bytes that cannot be used."""
-        self.skipped.append(Skipped(self.path, start, stop, reason, kind))
+        self.skipped.append(Skipped(self.path, reason, kind, start=start, stop=stop))
 
 
 def _begin(source: _JournalFile) -> bool:

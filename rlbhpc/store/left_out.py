@@ -37,15 +37,16 @@ class Note(NamedTuple):
 class Skipped:
     """Bytes of a file that a reader could not use, and why.
 
-    ``samples`` is how many samples are lost with them; 1 where nobody can know.
+    ``samples`` is how many samples are lost with them; 1 where nobody can know. ``start, stop``:
+    where they are; equal where that is no one place.
     """
 
     path: Path
-    start: int
-    stop: int
     reason: str
     kind: str = DAMAGED
     samples: int = 1
+    start: int = 0
+    stop: int = 0
 
     @property
     def note(self) -> Note:

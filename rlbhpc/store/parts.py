@@ -170,7 +170,7 @@ def tables_of(
     except FileNotFoundError:
         raise
     except _UNREADABLE as error:
-        skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
+        skipped.append(Skipped(path, f"unreadable part: {error}"))
 
 
 def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
@@ -190,7 +190,7 @@ def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
         if not skipped and (match is None or content.hex() != match["content"]):
             raise DamagedError("its rows are not those that its name tells of")
     except DamagedError as error:
-        skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
+        skipped.append(Skipped(path, f"unreadable part: {error}"))
     return tuple(skipped)
 
 
@@ -220,15 +220,13 @@ def _checked(
     sizes = [len(listed.groups[group].samples) for group in batch]
     try:
         table = file.read_row_groups(batch, wanted.names).select(wanted.names).cast(wanted)
-        if table.num_rows != sum(sizes):
-            raise DamagedError("rows are missing")
         if (checksums(table, sizes) != sums[batch][:, positions]).any():
             raise DamagedError("values fail their checksum")
         yield batch, table
     except _UNREADABLE as error:
         if len(batch) == 1:
             reason = f"row group {batch[0]}: {error}"
-            skipped.append(Skipped(path, 0, 0, reason, samples=sizes[0]))
+            skipped.append(Skipped(path, reason, samples=sizes[0]))
             return
         for group in batch:
             yield from _checked(file, path, listed, [group], wanted, sums, skipped)

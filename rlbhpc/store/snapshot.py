@@ -95,13 +95,13 @@ def part_of(
     try:
         listed = parts.contents(path)
     except DamagedError as error:
-        skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
+        skipped.append(Skipped(path, f"unreadable part: {error}"))
         return None
     damaged = marks.marked(path)
     if damaged:
         lost = sum(len(listed.groups[i].samples) for i in damaged)
         reason = f"{lost} samples that were found damaged before"
-        skipped.append(Skipped(path, 0, 0, reason, samples=lost))
+        skipped.append(Skipped(path, reason, samples=lost))
     if verify:
         every = range(len(listed.groups))
         read = parts.tables_of(path, listed, every, schema.ROWS, skipped)
@@ -140,7 +140,7 @@ def _foreign_note(path: Path, cell: Cell, samples: int) -> Skipped:
         f"{samples} samples of another arm or problem set ({cell.arm}, {cell.problem}) than its "
         "folder's; move the file to the folder that it belongs to"
     )
-    return Skipped(path, 0, 0, reason, left_out.FOREIGN, samples)
+    return Skipped(path, reason, left_out.FOREIGN, samples)
 
 
 def steady(read: Callable[[], T]) -> T:

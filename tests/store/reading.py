@@ -130,6 +130,6 @@ def read_part(
         read = parts.tables_of(path, listed, chosen, wanted, skipped)
         tables = [table for _, table in read]
     except DamagedError as error:
-        skipped.append(Skipped(path, 0, 0, f"unreadable part: {error}"))
+        skipped.append(Skipped(path, f"unreadable part: {error}"))
     whole = pa.concat_tables([wanted.empty_table(), *tables]).unify_dictionaries()
     return Read(whole, tuple(skipped))
