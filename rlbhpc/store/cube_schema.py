@@ -108,7 +108,7 @@ SOME_END_EARLY: Final = {STOP_AFTER.name, LOOKS}
 
 #: One value per sample.
 SAMPLE_VARIABLES: Final = tuple(
-    _variable(name, SAMPLES, column.cube, column.meaning, **(column.attrs or {}))
+    _variable(name, SAMPLES, column.cube, column.meaning, **column.attrs)
     for name, column in COLUMNS.items()
     if column.cube
 )
@@ -174,7 +174,7 @@ ROLLOUT_COORDINATES: Final = (
 )
 ROLLOUT_VARIABLES: Final = (
     _variable("group", ROLLOUT_DIMS, "i8", "number of the prompt's draw in the whole run"),
-    _variable("verdict", ROLLOUT_DIMS, "i1", "verdict", **(COLUMNS["verdict"].attrs or {})),
+    _variable("verdict", ROLLOUT_DIMS, "i1", "verdict", **COLUMNS["verdict"].attrs),
     _variable("answer", ROLLOUT_DIMS, "i8", "id of the canonical answer"),
     _variable("n_tokens", ROLLOUT_DIMS, "i4", "response tokens, end-of-text included"),
     _variable("logprob_sum", ROLLOUT_DIMS, "f4", "the sampler's, of the response", units="nat"),

@@ -55,8 +55,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     view = View(Snapshot(now.journals, intact, now.skipped))
     needed = view.needed
     oldest = time.time() - idle_hours * 3600
-    reasons = [_reason(journal, needed, oldest) for journal in now.journals]
-    judged = list(zip(now.journals, reasons, strict=True))
+    judged = [(journal, _reason(journal, needed, oldest)) for journal in now.journals]
     old = [(journal.path, journal.size) for journal, reason in judged if not reason]
     old.extend(_debris(layout, arm, set_name, oldest))
     # Merged bits stand for journals that go now; whoever asks next merges those that stay.

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -157,8 +158,7 @@ def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     ``table``: rows of all groups together. Equal values give equal sums in any chunks and encoding.
     ``sizes``: rows of each group. Gives shape (groups, columns).
     """
-    stops = np.cumsum(sizes).tolist()
-    spans = list(zip([0, *stops], stops, strict=False))
+    spans = list(pairwise([0, *np.cumsum(sizes).tolist()]))
     sums = np.zeros((len(spans), table.num_columns), np.uint32)
     for i, column in enumerate(table.columns):
         if table.num_rows:
@@ -207,7 +207,7 @@ def _bytes(array: pa.Array) -> memoryview:
 
 def _runs(samples: NDArray[np.int32]) -> list[int]:
     """Ascending samples as (first, count) of each run without a gap, one after the other."""
-    starts = np.flatnonzero(np.diff(samples, prepend=samples[0] - 2) != 1)
+    starts = np.flatnonzero(np.append(True, np.diff(samples) != 1))
     counts = np.diff(np.append(starts, len(samples)))
     return [int(x) for x in np.column_stack([samples[starts], counts]).ravel()]
 

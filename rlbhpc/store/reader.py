@@ -88,7 +88,7 @@ def _several(folders: list[Path]) -> xr.DataTree:
             else f"open_cube: two runs are called {twice}; open them one by one, or link one of "
             "the folders under another name"
         )
-    trees = {name: open_cube(folder) for name, folder in zip(names, folders, strict=True)}
+    trees = {folder.resolve().name: open_cube(folder) for folder in folders}
     whole = xr.DataTree.from_dict({f"/{name}": tree for name, tree in trees.items()})
     counts: Counter[str] = Counter()
     for tree in trees.values():

@@ -42,7 +42,7 @@ class Column:
     kind: str
     meaning: str
     cube: str = ""
-    attrs: Mapping[str, Any] | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_number(self) -> bool:

@@ -117,13 +117,14 @@ class _Sealer:
         made: list[Path] = []
         sealed = open_ = 0
         for unit in units(self._arm, self._grid):
-            rows = [self._asked(cell) for cell in unit]
+            rows_of = {cell: self._asked(cell) for cell in unit}
             if any(
                 len(of_cell) < self._grid.counts.get((cell.step, cell.problem), 0)
-                for cell, of_cell in zip(unit, rows, strict=True)
+                for cell, of_cell in rows_of.items()
             ):
                 open_ += 1
                 continue
+            rows = rows_of.values()
             fresh = [of_cell[~self._sealed[of_cell]] for of_cell in rows]
             if any(map(len, fresh)):
                 try:
