@@ -210,6 +210,8 @@ def test_curves_of_all_arms_sets_and_steps(tree: xr.DataTree) -> None:
     assert lower < expected < upper
     assert curves.pass_at_k.sel(arm="base", step=50).isnull().all()
     assert "seed" in curves.attrs
+    xr.testing.assert_identical(curves, tree.rlb.curves([1, 2], seed=0))
+    assert not curves.identical(tree.rlb.curves([1, 2], seed=1))
 
 
 def test_several_runs_are_one_tree(tmp_path: Path) -> None:

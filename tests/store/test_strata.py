@@ -52,6 +52,8 @@ def test_levels_are_coordinates_for_every_reader(tmp_path: Path) -> None:
     plain = xr.open_datatree(layout.cube, engine="zarr")[f"base/{SET}"]
     assert plain.coords["level"].values.tolist() == words
     assert plain.coords["level"].dims == ("problem",)
+    group = json.loads((layout.cube / "base" / SET / "zarr.json").read_text())
+    assert group["attributes"]["coordinates"] == "arm model problem_set guessable level"
     assert "subject" not in plain.coords
     assert json.loads(before.attrs["provenance"]) == {"prompt": "p"}, "each word stands once"
     groups = rlbhpc.open_cube(tmp_path)[f"base/{SET}"].to_dataset()["c"].groupby("level").sum()

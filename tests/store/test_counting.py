@@ -1,0 +1,131 @@
+"""What counts of a problem's samples: up to its stop, those that all have, the even ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import rlbhpc
+from rlbhpc.errors import LeftOutWarning, UserError
+from rlbhpc.stats.pass_at_k import pass_at_k
+from rlbhpc.store import samples
+from rlbhpc.store.sources import Group
+from rlbhpc.study.layout import Layout
+from tests.store import made
+from tests.store.made import ARM, SET
+from tests.store.test_scan import damage
+from tests.store.test_strata import dataset
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 3])
+def test_samples_count_up_to_the_last_right_one_that_was_asked_for(stop_after: int) -> None:
+    codes = [-1, 0, 1, 1, 1, 2, 3, 4, 5]
+    verdicts = np.random.default_rng(0).choice(codes, (60, 9))
+    cube = dataset(verdicts, stop_after=stop_after)
+    counts = cube.rlb.counts()
+    taken = []
+    for row in verdicts.tolist():
+        taken.append([])
+        for verdict in row:
+            if stop_after and (verdict == -1 or taken[-1].count(1) == stop_after):
+                break
+            taken[-1].append(verdict)
+    assert counts.n.values.tolist() == [[sum(0 <= v <= 3 for v in row)] for row in taken]
+    assert counts.c.values.tolist() == [[row.count(1)] for row in taken]
+    one = cube.isel(sample=0).rlb.counts()
+    most = [int(c.coords.get("n_max", 0)) for c in (counts, one)]
+    assert most == ([9, 1] if stop_after else [0, 0])
+    rule = (stop_after, 9) if stop_after else ()
+    found = cube.rlb.pass_at_k([1, 2]).values[:, 0]
+    expected = pass_at_k(counts.n.values, counts.c.values, [1, 2], *rule)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "paper", "refused"),
+    [
+        ([1, 1, -1, -1], [1, 0, -1, -1], True),
+        ([1, 1, -1, -1], [1, 1, -1, -1], False),
+        ([0, 1, 0, 1], [0, 1, 0, 0], False),  # all that it may have are there
+        ([0, 1, 0, -1], [0, 0, 0, -1], False),  # more of it will come
+    ],
+)
+def test_a_grader_that_ended_no_problem_has_no_rule_for_it(
+    verdicts: list[int], paper: list[int], refused: bool
+) -> None:
+    cube = dataset(np.array([verdicts, [0, 0, 0, 0]]), stop_after=2)
+    other = np.array([paper, [0, 0, 0, 0]], np.int8)
+    cube["paper"] = (cube.verdict.dims, other[..., None])
+    if not refused:
+        assert cube.rlb.counts("paper").c.values.tolist() == [[paper.count(1)], [0]]
+        return
+    with pytest.raises(UserError) as error:
+        cube.rlb.counts("paper")
+    assert str(error.value) == (
+        "paper: 1 problems ended at 2 samples that are right by 'verdict' and have fewer by "
+        "'paper': that is no rule for these; take the first 2 of each, `isel(sample=slice(2))`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "n"),
+    [(slice(4), 4), (slice(5), 4), ([1, 3], 2), (3, 1), ([1, 4], None), (4, None)],
+)
+def test_what_looks_asked_for_counts_only_where_all_have_it(chosen: object, n: int | None) -> None:
+    cube = dataset(np.ones((2, 6)), {"n": 4, "more": []}).isel(sample=chosen)
+    if n is not None:
+        assert cube.rlb.counts().n.values.tolist() == [[n], [n]]
+        return
+    with pytest.raises(UserError, match="a/s: samples behind the first 4 exist where earlier ones"):
+        cube.rlb.counts()
+
+
+def test_even_samples_of_the_base_alone_sort() -> None:
+    verdicts = np.zeros((2, 8))
+    verdicts[0, [2, 4]] = 1
+    verdicts[1, [0, 3]] = 1
+    base = dataset(verdicts)
+    reversed_ = dataset(verdicts[::-1]).assign_coords(step=[50])
+    none = dataset(np.full((2, 8), -1))
+    for steps, quantiles in (
+        (base, [1, 0]),
+        (reversed_, [0, 1]),
+        (xr.concat([reversed_, base], "step"), [1, 0]),
+        (none, [-1, -1]),
+    ):
+        assert base.rlb.with_base_rate(steps, 2).base_quantile.values.tolist() == quantiles
+
+
+def test_a_tree_without_samples_has_no_curves() -> None:
+    with pytest.raises(UserError, match="the tree has no group with samples or counts"):
+        xr.DataTree().rlb.curves(1)
+
+
+def test_rows_graders_and_texts_of_a_choice(tmp_path: Path) -> None:
+    layout, group = Layout(tmp_path), Group(ARM, SET)
+    made.journal(layout, made.samples(range(3), 4, (0, 50)), "a")
+    columns = ["problem", "sample", "step"]
+    rows = samples.rows(layout, group, columns, problems=[made.problem(1)], steps={50}, below=2)
+    assert rows.to_pylist() == [
+        {"step": 50, "problem": "math/1", "sample": 0},
+        {"step": 50, "problem": "math/1", "sample": 1},
+    ]
+    wanted = {made.problem(0): [3], made.problem(2): None}
+    matches = samples.find(layout, group, wanted, {0})
+    assert [match.sample.key[2:] for match in matches] == [
+        ("math/0", 3), *(("math/2", i) for i in range(4))
+    ]  # fmt: skip
+    assert {match.origin for match in matches} == {f"journals/{ARM}/{SET}/a.journal"}
+    answers = samples.answering(layout, group, 50, {made.problem(1)}, ["text"])
+    assert answers["text"].to_pylist() == [made.sample(1, i, 50).text for i in range(4)]
+    assert not samples.graders(layout, group)
+    cube = rlbhpc.open_cube(tmp_path)[f"{ARM}/{SET}"].to_dataset()
+    with pytest.raises(UserError, match="the responses stand beside the cube, in the folder"):
+        cube.drop_encoding().rlb.texts(made.problem(0))
+    damage(layout.journals(ARM, SET) / "a.journal", 0)
+    with pytest.warns(LeftOutWarning):
+        judged = samples.answering(layout, group, 0, {made.problem(0)}, ["verdict"])
+    assert judged["verdict"].to_pylist() == [made.sample(0, i).verdict for i in range(1, 4)]
