@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import cube, cube_schema
+from rlbhpc.store import cube, cube_schema, tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.cube_schema import answer_id, shown
 from rlbhpc.store.grid import Grid
@@ -86,41 +86,127 @@ def test_a_sound_cube_has_no_findings(store: Path) -> None:
     assert validate_cube(store) == []
 
 
+_NO_SAMPLE = "a value where the verdict says there is no sample"
+_NO_VERDICT = [
+    f"step 0, problems from 0: {name}: {_NO_SAMPLE}"
+    for name in ("seed", "finish", "n_tokens", "logprob_sum", "entropy_sum", "answer")
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "region", "value", "finding"),
+    ("name", "region", "value", "findings"),
     [
-        ("verdict", (0, 0, 0), 9, "verdict: a code that has no meaning"),
-        ("verdict", (0, 0, 0), -1, "a value where the verdict says there is no sample"),
-        ("finish", (0, 0, 0), 7, "finish: a code that has no meaning"),
-        ("n", (0, 0), 1, "n or c differ from what the verdicts give"),
-        ("c", (2, 1), 6, "n or c differ from what the verdicts give"),
-        ("seed", (0, slice(0, 2), 0), 5, "seed: two samples share one"),
-        ("answer", (0, 0, 0), 12345, "ids of problem 0, block 0 and its vocabulary differ"),
-        ("n_tokens", (3, 0, 0), 4, "n_tokens: a value where the verdict says"),
-        ("problem", 1, "math/0", "problem: the same label twice"),
+        ("verdict", (0, 0, 0), 9, ["step 0, problems from 0: verdict: a code that has no meaning"]),
+        ("verdict", (0, 0, 0), -1, _NO_VERDICT),
+        ("finish", (0, 0, 0), 7, ["step 0, problems from 0: finish: a code that has no meaning"]),
+        ("n", (0, 0), 1, ["step 0, problems from 0: n or c differ from what the verdicts give"]),
+        ("c", (2, 1), 6, ["step 1, problems from 0: n or c differ from what the verdicts give"]),
+        ("seed", (0, slice(0, 2), 0), 5, ["step 0, problems from 0: seed: two samples share one"]),
+        ("seed", (0, slice(0, 2), 0), 0, ["step 0, problems from 0: seed: two samples share one"]),
+        ("answer", (0, 0, 0), 12345, ["step 0, problems from 0: answer: ids of problem 0, block 0 "
+                                      "and its vocabulary differ"]),
+        ("n_tokens", (3, 0, 0), 4, [f"step 0, problems from 0: n_tokens: {_NO_SAMPLE}"]),
+        ("logprob_sum", (3, 5, 1), 0.5, [f"step 1, problems from 0: logprob_sum: {_NO_SAMPLE}"]),
+        ("problem", 1, "math/0", ["problem: the same label twice"]),
+        ("step", 1, 0, ["step: the same label twice"]),
     ],
-)
+)  # fmt: skip
 def test_numbers_that_contradict_each_other_are_found(
-    store: Path, name: str, region: Any, value: Any, finding: str
+    store: Path, name: str, region: Any, value: Any, findings: list[str]
 ) -> None:
     rewrite(store, name, region, value)
-    assert any(finding in line for line in validate_cube(store)), validate_cube(store)
+    assert validate_cube(store) == [f"{ARM}/{SET}: {line}" for line in findings]
+
+
+_NO_CHECKSUM = [{"name": "bytes", "configuration": {"endian": "little"}}]
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "finding"),
+    ("name", "change", "findings"),
     [
-        ("verdict", {"fill_value": 0}, "verdict: fill value 0, the schema has -1"),
-        ("verdict", {"dimension_names": ["problem", "try", "step"]}, "verdict: dimensions"),
-        ("verdict", {"attributes": {"_FillValue": -1}}, "verdict: has a _FillValue"),
-        ("seed", {"data_type": "uint64", "fill_value": 1}, "seed: type uint64, the schema has"),
+        ("verdict", {"fill_value": 0}, ["verdict: fill value 0, the schema has -1"]),
+        (
+            "verdict",
+            {"dimension_names": ["problem", "try", "step"]},
+            ["verdict: dimensions ('problem', 'try', 'step'), the schema has ('problem', 'sample', "
+             "'step')"],
+        ),
+        (
+            "n_tokens",
+            {"attributes": {"_FillValue": -1}},
+            ["n_tokens: attribute long_name is None, the schema has 'response tokens, end-of-text "
+             "included'",
+             "n_tokens: has a _FillValue, by which readers turn codes into floats"],
+        ),
+        (
+            "seed",
+            {"data_type": "uint64", "fill_value": 1},
+            ["seed: type uint64, the schema has int64"],
+        ),
+        ("logprob_sum", {"fill_value": 0.0}, ["logprob_sum: fill value 0.0, the schema has nan"]),
+        ("n", {"codecs": _NO_CHECKSUM}, ["n: its codecs do not end with crc32c"]),
+        ("c", {"shape": [4, 3]}, ["c: 3 long in step, others 2"]),
+        (
+            "",
+            {"attributes": {"kind": "other"}},
+            ["unknown kind 'other'; the kinds are samples, counts, scores, training, rollouts"],
+        ),
     ],
-)
+)  # fmt: skip
 def test_metadata_that_breaks_the_schema_is_found(
-    store: Path, name: str, change: dict[str, Any], finding: str
+    store: Path, name: str, change: dict[str, Any], findings: list[str]
 ) -> None:
+    chunks = store / ARM / SET / "c/c/0"
+    if "shape" in change:
+        shutil.copyfile(chunks / "1", chunks / "2")
     edit(store, name, change)
-    assert any(finding in line for line in validate_cube(store)), validate_cube(store)
+    assert validate_cube(store) == [f"{ARM}/{SET}: {line}" for line in findings]
+
+
+def test_arrays_too_many_and_too_few_are_found(store: Path) -> None:
+    (store / ARM / SET / "paper").rename(store / ARM / SET / "mine")
+    edit(store, "c", {})
+    assert validate_cube(store) == [
+        f"{ARM}/{SET}: paper: missing",
+        f"{ARM}/{SET}: mine: not in the schema",
+    ]
+
+
+@pytest.mark.parametrize("counts", [(0, 0), (4, 4), (4, 5), (-2, -2), (4, -2)])
+def test_imported_counts_may_only_be_counts(tmp_path: Path, counts: tuple[int, int]) -> None:
+    tables.put_counts(Layout(tmp_path), ARM, SET, "toy", {(0, "math/0"): (4, 1)})
+    compact(Layout(tmp_path))
+    store = shutil.copytree(tmp_path / "cube.zarr", tmp_path / "cube")
+    for name, value in zip("nc", counts, strict=True):
+        rewrite(store, name, (0, 0), value)
+    n, c = counts
+    broken = [f"{ARM}/{SET}: counts that break 0 <= c <= n"]
+    assert validate_cube(store) == ([] if 0 <= c <= n else broken)
+
+
+def test_what_stands_on_disk_is_what_the_page_says(store: Path) -> None:
+    text = (store / cube.METADATA).read_text()
+    top = json.loads(text)
+    assert text == json.dumps(top, indent=1, ensure_ascii=False)
+    attributes = {"schema": "rlbhpc-cube", "schema_version": 2, "Conventions": "CF-1.11"}
+    assert {**top["attributes"], **attributes} == top["attributes"]
+    nodes = top["consolidated_metadata"].pop("metadata")
+    assert top["consolidated_metadata"] == {"kind": "inline", "must_understand": False}
+    verdict, words = (nodes[f"{ARM}/{SET}/{name}"] for name in ("verdict", "vocabulary"))
+    assert verdict["chunk_grid"]["configuration"] == {"chunk_shape": [4, 6, 1]}
+    assert words["chunk_grid"]["configuration"] == {"chunk_shape": [4, 1, 1]}
+    assert verdict["fill_value"] == -1
+    configured = [(codec["name"], codec.get("configuration", {})) for codec in verdict["codecs"]]
+    assert configured[1][1].items() >= {"cname": "zstd", "clevel": 3}.items()
+    assert [name for name, _ in configured] == ["bytes", "blosc", "crc32c"]
+    assert words["codecs"][1]["configuration"]["level"] == 3
+
+
+@pytest.mark.parametrize("data", [b"", bytes(4), b"\1" + bytes(4)])
+def test_what_no_chunk_can_be_is_not_intact(tmp_path: Path, data: bytes) -> None:
+    assert not cube.intact(tmp_path / "0")
+    (tmp_path / "0").write_bytes(data)
+    assert not cube.intact(tmp_path / "0")
 
 
 def test_files_too_many_and_too_few_are_found(store: Path) -> None:
