@@ -335,13 +335,18 @@ def test_debris_and_damaged_bookkeeping_do_not_stop_it(tmp_path: Path, layout: L
     journal(layout, rows[7:], "b")
     (layout.cubes / "0123.partial").mkdir()
     (layout.root / "4567.partial").symlink_to("cubes/nowhere/cube.zarr")
+    made_by_others = (layout.cubes / "0123.partial", layout.root / "4567.partial")
+    for debris in made_by_others:
+        hours_ago = time.time() - 23.9 * 3600
+        os.utime(debris, (hours_ago, hours_ago), follow_symlinks=False)
     # Bookkeeping that claims that the cube holds all of it, and is therefore not believed.
     sources = first.store.parent / versions.SOURCES
     sources.write_bytes(sources.read_bytes().replace(b'": 7', b'": 7, "journals/base/math/b.j": 8'))
     compact(layout)
     assert contents(layout.cube) == expected
-    day = time.time() - 25 * 3600
-    for debris in (layout.cubes / "0123.partial", layout.root / "4567.partial"):
+    assert all(os.path.lexists(debris) for debris in made_by_others)
+    day = time.time() - 24.1 * 3600
+    for debris in made_by_others:
         os.utime(debris, (day, day), follow_symlinks=False)
     journal(layout, [sample(2, 5)], "c")
     compact(layout)
