@@ -310,6 +310,29 @@ def test_one_name_of_two_packages_is_refused_where_a_study_names_it(
         assert package in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "cause"),
+    [
+        ("theirs_nowhere:ASPECT", "ModuleNotFoundError: No module named 'theirs_nowhere'"),
+        ("theirs_broken.inner:ASPECT", "ValueError: not today"),
+        ("theirs_rewards:gone", "AttributeError: module 'theirs_rewards' has no attribute 'gone'"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_one_line(site: Path, value: str, cause: str) -> None:
+    (site / "theirs_broken").mkdir()
+    (site / "theirs_broken" / "__init__.py").write_text("raise ValueError('not\\n today')\n")
+    registered = f"[rlbhpc.aspects]\nunused = {value}\n"
+    (site / "rlb_theirs-1.0.dist-info" / "entry_points.txt").write_text(registered)
+    forget()
+    with pytest.raises(UserError) as told:
+        plugins.find("aspects", "unused")
+    assert str(told.value) == f"aspects 'unused' of {value}: {cause}"
+    if "gone" not in value:
+        with pytest.raises(UserError) as told:
+            plugins.identity("aspects:unused")
+        assert str(told.value) == f"aspects 'unused' of {value}: {cause}"
+
+
 @pytest.mark.slow
 def test_a_package_in_a_zip_file_is_as_good(
     site: Path, study: Path, monkeypatch: pytest.MonkeyPatch

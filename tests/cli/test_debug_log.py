@@ -154,6 +154,23 @@ def test_a_log_has_an_end(tmp_path: Path) -> None:
     assert path.read_text().endswith("no more is kept\n")
 
 
+def test_a_log_on_a_full_disk_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("rlbhpc.store")
+
+    def refuse(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with DebugLog():
+        keep(tmp_path / "logs", "verb")
+        log.debug("first")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", refuse)
+            log.debug("second")
+        log.debug("third")
+    (path,) = (tmp_path / "logs").iterdir()
+    assert path.read_text().endswith("rlbhpc.store: first\n")
+
+
 def test_a_key_is_never_logged(tmp_path: Path) -> None:
     with DebugLog():
         keep(tmp_path / "logs", "verb")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import gc, seal
+from rlbhpc.store import gc, seal, snapshot
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -101,7 +103,50 @@ def test_a_writer_whose_journal_went_says_so_when_it_is_closed(layout: Layout) -
         out.close()
 
 
-@pytest.mark.parametrize("data", [b"", b"rlbhpcJ1"])
+@pytest.mark.parametrize(("seconds", "stays"), [(0, False), (1, True)])
+def test_a_file_without_a_writer_goes_after_a_day(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, seconds: int, stays: bool
+) -> None:
+    remnant = sealed(layout).with_name("0123.partial")
+    remnant.touch()
+    out = JournalWriter(layout.journals(ARM, SET), "live")
+    out.append(right(0, 0))
+    changed = 1_000_000_000
+    for path in (out.path, remnant):
+        os.utime(path, (changed, changed))
+    now = changed + 24 * 3600 - seconds
+    monkeypatch.setattr(gc, "time", SimpleNamespace(time=lambda: now))
+    done = clean(layout)
+    assert [(path in done.removed, path.exists()) for path in (out.path, remnant)] == [
+        (not stays, stays)
+    ] * 2
+    assert len(done.kept) == stays
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_journal_that_changes_while_it_is_judged(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, goes: bool
+) -> None:
+    """Another job cleans up, or the writer of a journal that had slept for long goes on."""
+    sealed(layout)
+    out = JournalWriter(layout.journals(ARM, SET), "live")
+    out.append(right(0, 0))
+    real = snapshot.take
+
+    def then_changes(*args: Any, **options: Any) -> snapshot.Snapshot:
+        now = real(*args, **options)
+        if goes:
+            out.path.unlink()
+        else:
+            out.append(right(1, 0))
+        return now
+
+    monkeypatch.setattr(snapshot, "take", then_changes)
+    kept = clean(layout, idle_hours=0).kept
+    assert [k.reason for k in kept] == ([] if goes else ["it is being written"])
+
+
+@pytest.mark.parametrize("data", [b"", b"rlbhpcJ1", bytes(24)])
 def test_journals_that_never_began_go(layout: Layout, data: bytes) -> None:
     layout.journals(ARM, SET).mkdir(parents=True)
     (layout.journals(ARM, SET) / "x.journal").write_bytes(data)

@@ -98,6 +98,10 @@ def test_asking_again_keeps_the_order(tmp_path: Path) -> None:
     assert grid.chunk == Chunk(5, 32)
     assert grid.provenance == {"code": "2", "words": "a"}
     assert asked(layout, second, {"code": "3"}).provenance == {"code": "3"}
+    written = layout.grid("arm", "set").stat().st_ino
+    asked(layout, second, {"code": "3"})
+    assert layout.grid("arm", "set").stat().st_ino == written
+    assert asked(layout, {}, {"code": "4"}).provenance == {"code": "4"}
 
 
 def test_who_asks_nothing_plans_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,13 @@ def test_unknown_is_neither_yes_nor_no(layout: Layout) -> None:
     tree = rlbhpc.open_cube(layout.root)
     assert marks(tree, f"base/{SET}") == [-1, -1]
     assert tree[f"base/{SET}"].to_dataset().rlb.unguessable().sizes["problem"] == 2
+    # Nor does a problem without a sample.
+    put(layout, "fresh", (0,), guessing=True)
+    asked = {Cell("fresh", 0, f"{SET}/{i}", 7): N for i in range(2)}
+    Grid("base", provenance={NO_THINK: True}).grown(asked).save(layout.grid("fresh", SET))
+    assert marks(rlbhpc.open_cube(layout.root), f"base/{SET}") == [0, -1]
+    shutil.rmtree(layout.journals("fresh", SET))
+    layout.grid("fresh", SET).unlink()
     # A trained step says nothing about what the untrained model can guess.
     put(layout, "trained", (1, 1), guessing=True, step=50)
     assert marks(rlbhpc.open_cube(layout.root), f"base/{SET}") == [-1, -1]

@@ -71,8 +71,12 @@ def agrees(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_bits_say_what_the_rows_say_through_a_whole_life(layout: Layout, seed: int) -> None:
+def test_the_bits_say_what_the_rows_say_through_a_whole_life(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     lot = random.Random(seed)
+    if seed % 2:  # as in a run of thousands of files
+        monkeypatch.setattr(bitmap, "_TOGETHER", 50)
     asked = grid(P, N, (0, 4))
     asked.save(layout.grid(ARM, SET))
     growing = JournalWriter(layout.journals(ARM, SET), "growing")
@@ -122,7 +126,9 @@ def test_a_sample_that_proved_damaged_is_missing_though_it_was_merged(layout: La
     assert seal.seal(layout, ARM, SET, grid(1, N), "none").damaged == 1
     assert marks.marked(layout.journals(ARM, SET) / "a.journal")
     assert reading.scan(layout, ARM, SET, grid(1, N)).missing.sum() == 1
-    assert any("found damaged before" in n.text for n in inventory.take(layout, ARM, SET).notes)
+    path = layout.journals(ARM, SET) / "a.journal"
+    told = f"{path}: skipped 1 samples that were found damaged before"
+    assert [note.text for note in inventory.take(layout, ARM, SET).notes] == [told]
 
 
 def test_a_part_that_was_put_back_counts_again(layout: Layout) -> None:
@@ -151,7 +157,28 @@ def test_two_journals_of_another_arm_do_not_count_either(layout: Layout) -> None
     merged = inventory.take(layout, "rl", SET)
     held = merged.of(0, PROBLEMS, ASKED)
     assert np.bitwise_count(held.bits).sum(axis=1).tolist() == [3] * P
-    assert sum("another arm" in note.text for note in merged.notes) == 2
+    assert [note.text for note in merged.notes] == [
+        f"{theirs / name}: skipped 25 samples of another arm or problem set (base, math/0) than "
+        "its folder's; move the file to the folder that it belongs to"
+        for name in ("b.journal", "d.journal")
+    ]
+
+
+def test_a_part_of_another_arm_does_not_count_either(layout: Layout) -> None:
+    journal(layout, [sample(0, i) for i in range(N)], "a")
+    (part,) = seal.seal(layout, ARM, SET, grid(1, N), "none").made
+    copy = layout.parts("rl", SET) / part.name
+    shutil.copytree(part.parent, copy.parent)
+    merged = inventory.take(layout, "rl", SET)
+    assert not merged.of(0, PROBLEMS, ASKED).bits.any()
+    (note,) = merged.notes
+    assert note.text.startswith(f"{copy}: skipped {N} samples of another arm or problem set (base,")
+
+
+def test_bits_stand_beyond_the_first_word(layout: Layout) -> None:
+    for indices in ([63], [64], [127, 128, 700]):
+        journal(layout, [sample(p, i) for p in range(P) for i in indices], f"a{indices[0]}")
+        agrees(layout)
 
 
 def test_files_without_samples_are_merged(layout: Layout) -> None:
@@ -198,6 +225,13 @@ def test_only_the_rows_that_matter_are_read(
     # Eight bytes of its samples and eight of the right ones among them.
     assert sizes[3:] == [16]
     assert np.bitwise_count(held.of(0, [problem(3)], np.array([7])).bits).sum() == N
+    sizes.clear()
+    some = (problem(0), problem(3), problem(4))
+    held = Bitmap.load(layout.bitmap(ARM, SET), lambda step, name: name in some)
+    assert sizes[3:] == [16, 32]
+    assert held.of(0, some, np.full(3, 7)).measured.sum() == sum(
+        sample(p, i).verdict not in FAILED for p in (0, 3, 4) for i in range(N)
+    )
 
 
 def test_what_was_merged_is_not_opened_again(
@@ -206,6 +240,8 @@ def test_what_was_merged_is_not_opened_again(
     """A shard reads the bits of its problems and no journal of ten thousand."""
     for attempt in range(3):
         journal(layout, [sample(p, i) for p in range(P) for i in range(N)], f"a{attempt}")
+    growing = JournalWriter(layout.journals(ARM, SET), "growing")
+    growing.append(sample(0, 0))
     inventory.take(layout, ARM, SET)
 
     def refuse(path: Path, **options: bool) -> None:
@@ -215,6 +251,15 @@ def test_what_was_merged_is_not_opened_again(
     merged = inventory.take(layout, ARM, SET, wanted=lambda step, name: name == problem(3))
     assert merged.bits.shape == (1, 8)
     assert merged.of(0, [problem(3)], np.array([7])).measured.sum() > 0
+
+
+def test_what_some_asked_for_is_not_kept_as_all(layout: Layout) -> None:
+    journal(layout, [sample(0, i) for i in range(N)], "a")
+    journal(layout, [sample(1, i) for i in range(N)], "b")
+    inventory.take(layout, ARM, SET, passed_over=lambda name: name == "a.journal")
+    inventory.take(layout, ARM, SET, wanted=lambda step, name: name == problem(1))
+    assert not layout.bitmap(ARM, SET).exists()
+    agrees(layout)
 
 
 def test_a_folder_that_nobody_may_write_is_still_read(layout: Layout) -> None:

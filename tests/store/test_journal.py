@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import frames, journal, schema, writer
+from rlbhpc.store import frames, journal, left_out, schema, writer
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
@@ -97,11 +99,14 @@ def test_the_index_says_what_the_samples_say(tmp_path: Path, small_blocks: None)
     assert list(schema.to_samples(whole))[7].text == sample(40, 2, 7).text
 
 
-def test_names_may_hold_what_stands_between_names(tmp_path: Path) -> None:
+def test_names_may_hold_what_stands_between_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cells = [("arm", 0, "s/],["), ("],[", 1, 's/\\"],["x",0'), ("arm", 2, "s/1")]
     with JournalWriter(tmp_path, "attempt") as out:
         for arm, step, problem in cells:
             out.append(Sample(SampleKey(arm, step, problem, 0), 1, 2, 1, 0, 1, 0.0, 0.0))
+    monkeypatch.setattr(frames, "_REMEMBERED", 2)
     for _ in range(2):
         found = journal.index(out.path)
         assert not found.skipped and [cell[:3] for cell in found.cells] == cells
@@ -137,6 +142,70 @@ def test_one_write_per_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     out.close()
 
 
+def test_a_block_ends_with_its_samples_or_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_block = journal.index(written(tmp_path / "whole"))
+    sizes = np.diff([*one_block.records["offset"].tolist(), one_block.spans[0].stop]).tolist()
+    for folder, most, most_bytes in (("samples", 7, 1 << 30), ("bytes", 100, sum(sizes[:3]))):
+        monkeypatch.setattr(writer, "_BLOCK_SAMPLES", most)
+        monkeypatch.setattr(writer, "_BLOCK_BYTES", most_bytes)
+        blocks: list[list[int]] = [[]]
+        for size in sizes:
+            blocks[-1].append(size)
+            if len(blocks[-1]) == most or sum(blocks[-1]) >= most_bytes:
+                blocks.append([])
+        listed = journal.index(written(tmp_path / folder))
+        assert [span.stop - span.start for span in listed.spans] == [*map(sum, blocks)]
+        assert listed.records["sample"].tolist() == list(range(COUNT))
+
+
+def test_a_journal_is_synced_when_it_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, synced, real = [0.0], [], os.fsync
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino) or real(fd))
+    out = JournalWriter(tmp_path, "attempt")
+    out.tick()
+    # A writer that waits, at 30, has nothing new to sync; it looks again five seconds later.
+    for second, count in ((0, 0), (4.9, 0), (5, 1), (9.9, 1), (10, 2), (30, 2), (34, 2), (35, 3)):
+        now[0] = second
+        if second != 30:
+            out.append(sample(0, 0, int(second * 10)))
+        out.tick()
+        assert synced.count(out.path.stat().st_ino) == count, second
+    out.close()
+
+
+def test_an_error_that_shows_when_a_journal_is_closed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)  # no salt is 0, which damaged headers have
+    path = written(tmp_path, 3, close=False)
+    assert numbers(path) == [0, 1, 2]
+    out = JournalWriter(tmp_path, "closed")
+    out.append(sample(0, 0, 0))
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(UserError, match="safe on disk up to byte 0; give"),
+    ):
+        patch.setattr(os, "fsync", os.fchdir)  # fails: a journal is no folder
+        out.sync()
+    out = JournalWriter(tmp_path, "other")
+    out.append(sample(0, 0, 0))
+    real = os.close
+
+    def close(fd: int) -> None:
+        real(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch, pytest.raises(UserError) as told:
+        patch.setattr(os, "close", close)
+        out.close()
+    assert str(told.value).startswith(f"{out.path}: Input/output error (EIO); 1 samples were writ")
+
+
 def test_a_reader_beside_the_writer_sees_what_was_acknowledged(
     tmp_path: Path, small_blocks: None
 ) -> None:
@@ -149,10 +218,11 @@ def test_a_reader_beside_the_writer_sees_what_was_acknowledged(
     assert journal.index(out.path).closed
 
 
-@pytest.mark.parametrize("close", [True, False])
+@pytest.mark.parametrize(("close", "window"), [(True, 1 << 20), (False, 1 << 20), (False, 61)])
 def test_every_cut_leaves_exactly_the_whole_samples_before_it(
-    tmp_path: Path, small_blocks: None, close: bool
+    tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, close: bool, window: int
 ) -> None:
+    monkeypatch.setattr(journal, "_WINDOW", window)
     path = short(tmp_path, close=close)
     data = path.read_bytes()
     starts = journal.index(path).records["offset"].tolist()
@@ -165,6 +235,9 @@ def test_every_cut_leaves_exactly_the_whole_samples_before_it(
         whole = sum(end <= cut for end in ends)
         assert found.table["sample"].to_pylist() == list(range(whole))
         assert bool(found.skipped) == (cut not in edges), cut
+        # The end of a header, without which nothing is known, is no sample of an unknown one.
+        kind = left_out.DAMAGED if 0 < cut < frames.FILE_HEADER_SIZE else left_out.TORN
+        assert all((skipped.stop, skipped.kind) == (cut, kind) for skipped in found.skipped), cut
 
 
 def _frame_at(data: bytes, at: int) -> frames.Header:
@@ -203,6 +276,33 @@ def test_verifying_leaves_out_what_the_index_still_lists(tmp_path: Path) -> None
     assert "sample" in verified.skipped[0].reason
 
 
+def test_a_sample_in_the_place_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    """A file system may bring blocks back in the wrong place."""
+    path = written(tmp_path)
+    data, offsets = bytearray(path.read_bytes()), journal.index(path).records["offset"].tolist()
+    sizes = [_frame_at(bytes(data), offset).size for offset in offsets]
+    shortest, longest = (sizes.index(size) for size in (min(sizes), max(sizes)))
+    moved = data[offsets[shortest] : offsets[shortest] + sizes[shortest]]
+    data[offsets[longest] : offsets[longest] + len(moved)] = moved
+    path.write_bytes(data)
+    found = reading.read_journal(path, ["sample"])
+    assert found.table["sample"].to_pylist() == [i for i in range(COUNT) if i != longest]
+    assert [s.reason for s in found.skipped] == ["another frame stands where the index says"]
+    assert journal.index(path, verify=True).rows == COUNT - 1
+
+
+def test_a_header_is_read_by_the_copies_that_agree(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[9] ^= 1
+    path.write_bytes(data)
+    found = reading.read_journal(path, ["sample"])
+    assert found.table["sample"].to_pylist() == list(range(COUNT))
+    assert [str(skipped) for skipped in found.skipped] == [
+        f"{path}: skipped bytes 0 to 24: damaged header; its copies agree on what matters"
+    ]
+
+
 def test_zeroed_blocks_of_a_lost_node_are_skipped(tmp_path: Path, small_blocks: None) -> None:
     path = written(tmp_path)
     data = bytearray(path.read_bytes())
@@ -215,13 +315,21 @@ def test_zeroed_blocks_of_a_lost_node_are_skipped(tmp_path: Path, small_blocks: 
     assert len(found.skipped) == 4
 
 
-@pytest.mark.parametrize("data", [b"", b"rlbhpcJ1", bytes(500), b"no journal at all " * 20])
-def test_a_file_that_is_no_journal_is_named(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty file"),
+        (b"rlbhpcJ1", "bytes 0 to 8: 8 bytes, shorter than a journal's header"),
+        (bytes(500), "bytes 0 to 500: not a journal, or its header is destroyed"),
+        (b"no journal at all " * 20, "bytes 0 to 360: not a journal, or its header is destroyed"),
+    ],
+)
+def test_a_file_that_is_no_journal_is_named(tmp_path: Path, data: bytes, reason: str) -> None:
     path = tmp_path / "attempt.journal"
     path.write_bytes(data)
     found = reading.read_journal(path)
     assert found.table.num_rows == 0
-    assert found.skipped[0].path == path
+    assert [str(skipped) for skipped in found.skipped] == [f"{path}: skipped {reason}"]
 
 
 def test_a_journal_of_another_format_is_named_and_not_misread(tmp_path: Path) -> None:
@@ -232,7 +340,8 @@ def test_a_journal_of_another_format_is_named_and_not_misread(tmp_path: Path) ->
     path.write_bytes(data)
     found = reading.read_journal(path)
     assert found.table.num_rows == 0
-    assert "rlbhpcJ1" in str(found.skipped[0])
+    reason = "a journal in format b'rlbhpcJ1'; this program knows b'rlbhpcJ3'"
+    assert [skipped.reason for skipped in found.skipped] == [reason]
 
 
 def test_a_response_that_imitates_a_frame_stays_a_response(tmp_path: Path) -> None:

@@ -157,9 +157,12 @@ def test_a_damaged_part_stays_where_it_is(here: Layout, there: Layout) -> None:
     (part,) = seal.seal(there, ARM, SET, asked, "all").made
     (there.journals(ARM, SET) / "two.journal").unlink()
     damage_part(part)
+    # The first never began: a kill leaves such a one.
+    for name, size in (("began", 24), ("unreadable", 25)):
+        (there.journals(ARM, SET) / f"{name}.journal").write_bytes(bytes(size))
     done = merge.merge(here, there)
-    assert done.added == 0
-    assert done.left_out == (part,)
+    assert (done.added, done.copied) == (0, ())
+    assert done.left_out == (part, there.journals(ARM, SET) / "unreadable.journal")
     assert keys(here) == [("math/0", 0)]
     assert reading.scan(here, ARM, SET, grid(2)).missing.sum() == 2 * N - 1
 

@@ -46,7 +46,11 @@ def part(tmp_path: Path, tables: list[pa.Table]) -> Path:
     return parts.write(tmp_path / "parts", tables, "all")
 
 
-def test_rows_come_back(part: Path, tables: list[pa.Table]) -> None:
+@pytest.mark.parametrize("tail", [16, 1 << 16])
+def test_rows_come_back(
+    part: Path, tables: list[pa.Table], monkeypatch: pytest.MonkeyPatch, tail: int
+) -> None:
+    monkeypatch.setattr(parts, "_TAIL", tail)
     whole = plain(pa.concat_tables(tables).unify_dictionaries())
     found = reading.read_part(part)
     assert not found.skipped
@@ -156,6 +160,9 @@ def test_a_part_that_is_damaged_after_it_was_listed_is_told(part: Path, soak: bo
         skipped: list[Skipped] = []
         read = list(parts.tables_of(part, listed, every, schema.ROWS, skipped))
         assert skipped or plain(pa.concat_tables([t for _, t in read])).equals(plain(whole))
+    part.unlink()
+    with pytest.raises(FileNotFoundError):
+        list(parts.tables_of(part, listed, every, schema.ROWS, []))
 
 
 @pytest.mark.parametrize("keep", [0, 3, 11, 500, -1])
@@ -208,6 +215,7 @@ def test_token_policies(tables: list[pa.Table]) -> None:
     assert _kept(tokens.apply(table, "all", 1, 6)) == [True] * 6
     assert _kept(tokens.apply(table, "none", 1, 6)) == [False] * 6
     assert _kept(tokens.apply(table, "sampled", 2, 6)) == right
+    assert _kept(tokens.apply(table, "sampled", 3, 6)) == [False] * 6
     assert _kept(tokens.apply(table, "sampled", 20, 2048)) == right
     assert _kept(tokens.apply(table, "sampled", 21, 2048)) == [False] * 6
     seeds = pa.array(np.arange(200, 206) - 3, pa.int64())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import rlbhpc
-from rlbhpc.errors import UserError
+from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import rollouts
 from rlbhpc.store.compact import compact
 from rlbhpc.store.schema_check import validate_cube
@@ -83,6 +83,21 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
         rollouts.read(tmp_path)
 
 
+@pytest.mark.parametrize("changes", [4, 5])
+def test_rollouts_that_keep_changing_are_read_another_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    rollouts.add(tmp_path, rows(range(1, 3)))
+    real, listed = rollouts.parts, iter([[tmp_path / "gone.parquet"]] * changes)
+    monkeypatch.setattr(rollouts, "parts", lambda folder: next(listed, None) or real(folder))
+    if changes < 5:
+        assert steps_in(tmp_path) == [1, 2]
+        return
+    with pytest.raises(UserError, match="keeps changing; try again") as told:
+        rollouts.read(tmp_path)
+    assert told.value.code == TRY_AGAIN
+
+
 def test_files_of_other_names_are_no_parts(tmp_path: Path) -> None:
     rollouts.add(tmp_path, rows(range(1, 3)))
     (tmp_path / "notes.parquet").write_bytes(b"of a colleague")
@@ -91,12 +106,15 @@ def test_files_of_other_names_are_no_parts(tmp_path: Path) -> None:
     assert (tmp_path / "notes.parquet").exists()
 
 
-def test_rollouts_are_a_group_of_the_cube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cells", "chunk"), [(72, 3), (1, 1)])
+def test_rollouts_are_a_group_of_the_cube(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int, chunk: int
+) -> None:
     layout = Layout(tmp_path)
     journal(layout, samples(range(2), 2), "a")
     put_training(layout, "rl", range(1, 8), {"critic/rewards/mean": np.arange(7.0)})
     rollouts.add(layout.rollouts("rl"), rows(range(1, 8)))
-    monkeypatch.setattr(rollouts, "_CELLS", 64)  # three steps a chunk
+    monkeypatch.setattr(rollouts, "_CELLS", cells)
     live = rlbhpc.open_cube(layout.root)["rollouts/rl"].to_dataset().load()
     compact(layout)
     cube = rlbhpc.open_cube(layout.root)
@@ -105,6 +123,9 @@ def test_rollouts_are_a_group_of_the_cube(tmp_path: Path, monkeypatch: pytest.Mo
     assert stored.verdict.dims == ("problem", "rollout", "train_step")
     assert dict(stored.sizes) == {"problem": 8, "rollout": 3, "train_step": 7}
     assert int((stored.verdict >= 0).sum()) == 42
+    assert stored.verdict.encoding["preferred_chunks"]["train_step"] == chunk
+    curve = cube["training/rl"].ds["critic.rewards.mean"]
+    assert curve.encoding["preferred_chunks"] == {"train_step": 65_536}
     one = stored.sel(problem="math/4", train_step=3)
     assert one.verdict.values.tolist() == [0, 1, 0]
     assert one.group.values.tolist() == [7, 7, 7]
@@ -124,6 +145,7 @@ def test_several_trainings_are_read_before_they_are_compacted(tmp_path: Path) ->
     for model in ("ppo", "grpo"):
         put_training(layout, model, range(1, 3), {"critic/rewards/mean": np.arange(2.0)})
         rollouts.add(layout.rollouts(model), rows(range(1, 3)))
+    put_training(layout, "began", [], {})
     live = rlbhpc.open_cube(layout.root)
     assert set(live["rollouts"]) == set(live["training"]) == {"ppo", "grpo"}
     compact(layout)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import frames, journal, schema, seal
+from rlbhpc.store import frames, journal, schema, seal, snapshot, view
 from rlbhpc.store.frames import HEADER_SIZE
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
@@ -116,7 +116,10 @@ def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
     ]
 
 
-def test_rows_are_sorted_and_each_comes_once(layout: Layout) -> None:
+def test_rows_are_sorted_and_each_comes_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_BATCH", 5)
     wanted = made.samples(range(3), N, steps=(0, 40))
     for attempt in range(3):
         made.journal(layout, made.shuffled(wanted, attempt), f"attempt-{attempt}")
@@ -171,6 +174,11 @@ def test_where_a_copy_is_damaged_another_one_serves(layout: Layout) -> None:
     rows = reading.rows(layout, ARM, SET)
     assert [s.key.sample for s in schema.to_samples(rows.table)] == [0, 1, 3]
     assert len(rows.skipped) == 2
+    one = view.View(snapshot.take(layout, ARM, SET), ["text"])
+    for _ in range(2):
+        assert one.read(np.arange(N), ["text"])["text"].to_pylist() == [
+            wanted[i].text for i in (0, 1, 3)
+        ]
     assert there(layout, grid(1)) == [[[YES] * 4]]
     assert there(layout, grid(1), verify=True) == [[[YES, YES, NO, YES]]]
 

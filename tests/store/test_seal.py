@@ -171,13 +171,24 @@ def test_a_note_of_damage_that_is_damaged_itself_does_no_harm(layout: Layout, no
 
 def test_units_cover_a_grid_once_and_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    for problems, n, steps, most in ((500, 2048, 1, 64), (30, 64, 20, 20), (7, 10**5, 1, 7)):
+    for problems, n, steps, number in ((500, 2048, 1, 63), (30, 64, 20, 20), (7, 10**5, 1, 7)):
         cells = made.cells(range(problems), n, range(steps))
         units = list(seal.units(ARM, Grid("model").grown(cells)))
-        assert len(units) <= most
+        assert len(units) == number
         assert [cell for unit in units for cell in unit] == list(cells)
     cells = made.cells(range(10_000), 10_000)
-    assert len(list(seal.units(ARM, Grid("model").grown(cells)))) <= 300
+    # 39 problems with 10,000 samples each are nearly the 256th part of all.
+    assert len(list(seal.units(ARM, Grid("model").grown(cells)))) == 257
+
+
+def test_a_part_does_not_tell_what_was_held_in_memory_together(
+    layout: Layout, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.journal(layout, made.samples(range(PROBLEMS), N), "one")
+    monkeypatch.setattr(seal, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(seal.parts, "_BATCH_BYTES", 1)
+    run(layout)
+    assert files(layout) == expected
 
 
 def test_policy_sampled_keeps_tokens_of_right_answers_to_rare_problems(layout: Layout) -> None:

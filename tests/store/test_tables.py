@@ -62,6 +62,9 @@ def test_each_kind_has_its_group_before_and_after_compaction(layout: Layout) -> 
         scored.logprob_sum.sel(problem="math/0", step=100, scorer_step=0).values.tolist()[2] == -2
     )
     assert int(scored.logprob_sum.notnull().sum()) == 2
+    assert dict(scored.sizes) == {"problem": 2, "sample": 3, "step": 2, "scorer_step": 1}
+    chunks = scored.logprob_sum.encoding["preferred_chunks"]
+    assert chunks == {"problem": 1024, "sample": 64, "step": 1, "scorer_step": 1}
     assert validate_cube(layout.root) == []
 
 
@@ -83,6 +86,17 @@ def test_a_grown_curve_replaces_the_one_before(layout: Layout) -> None:
     training = rlbhpc.open_cube(layout.root)["training/m-rl"]
     assert training.reward.values.tolist() == [0.1, 0.2, 0.3, 0.4]
     assert "kl" not in training
+
+
+def test_counts_add_up_and_what_has_none_has_zero(layout: Layout) -> None:
+    first = {(0, "math/0"): (8, 3), (5, "math/0"): (8, 4)}
+    assert tables.put_counts(layout, "pub", "math", "m", first) == 2
+    assert tables.put_counts(layout, "pub", "math", "m", {**first, (5, "math/1"): (2, 1)}) == 1
+    assert tables.put_counts(layout, "pub", "math", "m", first) == 0
+    group = rlbhpc.open_cube(layout.root)["pub/math"]
+    assert group.step.values.tolist() == [0, 5]
+    assert group.n.values.tolist() == [[8, 8], [0, 2]]
+    assert group.c.values.tolist() == [[3, 4], [0, 1]]
 
 
 def test_contradictions_are_refused(layout: Layout) -> None:

@@ -75,6 +75,7 @@ def opened(layout: Layout) -> tuple[xr.DataTree, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tree = rlbhpc.open_cube(layout.root)
+    assert {w.filename for w in caught if w.category is LeftOutWarning} <= {__file__}
     return tree, [str(w.message) for w in caught if w.category is LeftOutWarning]
 
 
@@ -119,7 +120,11 @@ def test_a_cube_by_its_own_path_tells_what_it_left_out(layout: Layout) -> None:
     assert counted(alone) == counted(of_run) == {"damaged": 1, "foreign": 2}
     copy = Path(shutil.copytree(layout.cube, layout.root / "copy.zarr"))
     assert "left_out" not in rlbhpc.open_cube(copy).attrs
+    beside = Path(shutil.copytree(copy, layout.cube.resolve().with_name("copy.zarr")))
+    assert "left_out" not in rlbhpc.open_cube(beside).attrs
     assert counted(rlbhpc.open_cube([copy, other.root])) == {}
+    lose_bookkeeping(layout)
+    assert "left_out" not in rlbhpc.open_cube(layout.cube).attrs
 
 
 def test_damage_in_a_text_is_told_where_the_text_is_shown(
