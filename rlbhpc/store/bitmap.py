@@ -187,9 +187,7 @@ class Bitmap:
             entries = entries.where(~failed)
         if self.failed:
             self._forget_failures(entries)
-        fresh = ~self.has(entries.rows, entries.samples)
-        if not fresh.all():
-            entries = entries.where(fresh)
+        entries = entries.where(~self.has(entries.rows, entries.samples))
         if len(entries.rows):
             self._enter_fresh(entries)
 
