@@ -244,10 +244,11 @@ def _frame_at(data: bytes, at: int) -> frames.Header:
     return frames.read_header(data[at:], frames.read_file_header(data)[0])
 
 
-@pytest.mark.parametrize("close", [True, False])
+@pytest.mark.parametrize(("close", "window"), [(True, 1 << 20), (False, 45)])
 def test_a_flipped_bit_costs_at_most_the_sample_it_hits(
-    tmp_path: Path, small_blocks: None, close: bool
+    tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, close: bool, window: int
 ) -> None:
+    monkeypatch.setattr(journal, "_WINDOW", window)
     path = short(tmp_path, close=close)
     data, whole = path.read_bytes(), plain(reading.read_journal(path).table)
     for at in range(0, len(data), 7):
@@ -289,6 +290,24 @@ def test_a_sample_in_the_place_of_another_is_not_taken_for_it(tmp_path: Path) ->
     assert found.table["sample"].to_pylist() == [i for i in range(COUNT) if i != longest]
     assert [s.reason for s in found.skipped] == ["another frame stands where the index says"]
     assert journal.index(path, verify=True).rows == COUNT - 1
+
+
+def test_a_damaged_index_block_is_told_and_costs_no_sample(
+    tmp_path: Path, small_blocks: None
+) -> None:
+    path = short(tmp_path, close=True)
+    data, spans = bytearray(path.read_bytes()), journal.index(path).spans
+    place, stop = spans[1].stop, spans[2].start
+    data[place + frames.HEADER_SIZE + 3] ^= 1
+    path.write_bytes(data)
+    found = journal.index(path)
+    assert found.records["sample"].tolist() == list(range(16))
+    assert not found.closed
+    reason = "an index block fails its checksum"
+    assert [(s.start, s.stop, s.reason) for s in found.skipped] == [
+        (place, place, f"{reason}; every sample was read instead"),
+        (place, stop, reason),
+    ]
 
 
 def test_a_header_is_read_by_the_copies_that_agree(tmp_path: Path) -> None:

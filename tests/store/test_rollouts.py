@@ -106,15 +106,12 @@ def test_files_of_other_names_are_no_parts(tmp_path: Path) -> None:
     assert (tmp_path / "notes.parquet").exists()
 
 
-@pytest.mark.parametrize(("cells", "chunk"), [(72, 3), (1, 1)])
-def test_rollouts_are_a_group_of_the_cube(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int, chunk: int
-) -> None:
+def test_rollouts_are_a_group_of_the_cube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(tmp_path)
     journal(layout, samples(range(2), 2), "a")
     put_training(layout, "rl", range(1, 8), {"critic/rewards/mean": np.arange(7.0)})
     rollouts.add(layout.rollouts("rl"), rows(range(1, 8)))
-    monkeypatch.setattr(rollouts, "_CELLS", cells)
+    monkeypatch.setattr(rollouts, "_CELLS", 3 * 8 * 3)  # three steps a chunk
     live = rlbhpc.open_cube(layout.root)["rollouts/rl"].to_dataset().load()
     compact(layout)
     cube = rlbhpc.open_cube(layout.root)
@@ -123,7 +120,7 @@ def test_rollouts_are_a_group_of_the_cube(
     assert stored.verdict.dims == ("problem", "rollout", "train_step")
     assert dict(stored.sizes) == {"problem": 8, "rollout": 3, "train_step": 7}
     assert int((stored.verdict >= 0).sum()) == 42
-    assert stored.verdict.encoding["preferred_chunks"]["train_step"] == chunk
+    assert stored.verdict.encoding["preferred_chunks"]["train_step"] == 3
     curve = cube["training/rl"].ds["critic.rewards.mean"]
     assert curve.encoding["preferred_chunks"] == {"train_step": 65_536}
     one = stored.sel(problem="math/4", train_step=3)
