@@ -149,6 +149,7 @@ def status(layout: Layout) -> Status:
     sampling = {key for folder in listed for key in folder.tasks}
     working = sum(row.state == "RUNNING" and (row.job, row.task) in sampling for row in rows or ())
     missing = any(block.missing for block in blocks)
+    trains = bool(study.file.recipes)
     return Status(
         blocks=blocks,
         launches=listed,
@@ -158,8 +159,8 @@ def status(layout: Layout) -> Status:
         left=tokens / (rate * working) if rate and working else None,
         failures=[
             *_held(rows or ()),
-            *_by_cause(_own_failures(study, folders, measure), bool(study.file.recipes)),
-            *_by_cause(_slurm_failures(listed, rows or (), not missing)),
+            *_by_cause(_own_failures(study, folders, measure), trains),
+            *_by_cause(_slurm_failures(listed, rows or (), not missing), trains),
         ],
         at_work=holder,
         behind=behind(layout) if folders and not missing else [],
@@ -236,7 +237,7 @@ def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
     return failures
 
 
-def _by_cause(failures: Iterable[tuple[str, str]], trains: bool = True) -> list[Failure]:
+def _by_cause(failures: Iterable[tuple[str, str]], trains: bool) -> list[Failure]:
     by_cause: dict[str, list[str]] = {}
     for cause, job in failures:
         by_cause.setdefault(cause, []).append(job)

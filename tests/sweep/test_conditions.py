@@ -20,7 +20,7 @@ from rlbhpc.study.arm import Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score
-from rlbhpc.sweep.conditions import Condition, conditions
+from rlbhpc.sweep.conditions import Condition, conditions, texts
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_engines, check_verifiers, refuse_unseen
 from rlbhpc.verify.verdict import Status
@@ -139,6 +139,7 @@ def write_samples(study: Study) -> None:
     rows[0] = replace(rows[0], verdict=int(Status.FAILED))
     rows[1] = replace(rows[1], fingerprint=1)
     rows[2] = replace(rows[2], finish=int(Finish.LENGTH))
+    rows[4] = replace(rows[4], finish=int(Finish.LENGTH), text="")
     store(study, [*rows[:6], *rows[8:]])
 
 
@@ -190,6 +191,14 @@ def test_each_text_has_its_sums_under_each_model_once(
     # The one whose response was cut off has no end.
     assert (cut["sample"], cut["n_tokens"]) == (2, 2)
     assert cut["entropy_sum"] == pytest.approx(sum(b"2!") / 10)
+    second = study.block("base", "countdown", 0).problems[1]
+    empty, _ = (r for r in rows["base", "countdown", "base"] if r["problem"] == second)
+    sums = [empty[name] for name in ("sample", "n_tokens", "logprob_sum", "entropy_sum")]
+    assert sums == [0, 0, 0.0, 0.0]
+    # Of a file only what is missing is read.
+    *_, of_file = states
+    (text,) = texts(study, of_file.condition, [("texts/2", 0)], of_file.wanted)
+    assert (text.prompt, text.response, text.ended) == ("2 + 2 = ", "4", True)
     # With nothing missing no model is loaded.
     score.score_all(study, score.state(study, names), Drain(), said.append)
     assert len(loaded) == 3 and len(said) == 6
