@@ -69,10 +69,7 @@ def validated(tree: Node, schema: type[E]) -> E:
 
 def _first_complaint(error: ValidationError, tree: Node, schema: type[Entry]) -> UserError:
     """Tell the first error in the order of the file, and how many more there are."""
-    located = [
-        (detail, *_locate(detail, tree, schema))
-        for detail in error.errors(include_url=False, include_context=True)
-    ]
+    located = [(detail, *_locate(detail, tree, schema)) for detail in error.errors()]
     # A misspelt key is unknown and leaves another one missing: what is there is told first.
     # Errors that come from --set have no line; they are the freshest, so they come before others.
     located.sort(key=lambda complaint: (complaint[0]["type"] == "missing", complaint[1].line))
@@ -126,10 +123,12 @@ def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type
 
 
 def _siblings(loc: tuple[int | str, ...], schema: type[Entry]) -> list[str]:
-    shape: Shape | None = Shape(schema)
+    shape = Shape(schema)
     for step in loc[:-1]:
-        shape = (shape.item if isinstance(step, int) else shape.below(step)) if shape else None
-    keys = list(fields(shape.core)) if shape and shape.is_entry else []
+        inner = shape.item if isinstance(step, int) else shape.below(step)
+        assert inner is not None, "only an entry of the schema refuses a key"
+        shape = inner
+    keys = list(fields(shape.core))
     # Known too, though it is gone before the schema sees the file.
     return [*keys, "include"] if len(loc) == 1 else keys
 

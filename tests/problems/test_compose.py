@@ -65,6 +65,7 @@ def test_halves_share_no_problem_and_a_smaller_limit_is_the_beginning() -> None:
 def test_the_default_depths_are_one_to_four_in_turn() -> None:
     assert [p.extras["depth"] for p in load_set("compose", None, None, 6)] == [1, 2, 3, 4, 1, 2]
     assert {p.extras["depth"] for p in load_set("compose", None, "train/depth[16]", 2)} == {16}
+    assert load_set("compose", None, None, 6) == load_set("compose", None, "test", 6, 0)
 
 
 def test_a_depth_that_runs_out_says_how_many_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

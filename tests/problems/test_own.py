@@ -128,6 +128,8 @@ def test_strata_are_words_and_images_are_bytes(tmp_path: Path) -> None:
     text, data = (replace(pictured, images=(image,)) for image in ("one", b"one"))
     assert text.content_hash == data.content_hash != pictured.content_hash
     assert pictured.set_name == "s"
+    accented = Problem("s/é", {"question": "Où ?"}, "é", "math", {"level": "é", "a": 1})
+    assert accented.content_hash == "b0694e7fac3c7dfa"
 
 
 def test_an_extra_that_no_json_holds_is_told(tmp_path: Path) -> None:

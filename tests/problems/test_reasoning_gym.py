@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +114,19 @@ def test_a_task_that_runs_out_says_how_many_it_has(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reasoning_gym, "_TRIES", 0)
     reply = reasoning_gym._generate("gcd", "test", 200, 0)
     assert re.fullmatch(r"has no more than about \d+ problems; lower `limit`", reply["failed"])
+
+
+def test_a_generator_that_fails_is_told_with_its_last_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'Traceback:' >&2\necho 'ValueError: no more' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(
+        UserError, match=r"task sudoku could not be generated \(ValueError: no more\)"
+    ):
+        problems("sudoku")
 
 
 def test_without_the_package_the_message_says_how_to_get_it(

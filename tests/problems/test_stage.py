@@ -330,6 +330,11 @@ def test_every_set_but_the_generated_has_a_source() -> None:
             assert all(url.startswith("https://") for url in source.urls)
 
 
+def test_the_fifth_release_of_livecodebench_has_five_parts() -> None:
+    parts = ("test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl")
+    assert staging._file_set("livecodebench").source.patterns == parts
+
+
 def test_wrong_use_is_told() -> None:
     for args in ((), ("math501",), ("gsm8k", "math500", "--revision", "x"), ("--nonsense",)):
         told = rlbhpc(DEAD, *args)

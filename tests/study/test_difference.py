@@ -43,6 +43,10 @@ def test_nothing_changed(study_file: Path) -> None:
         ("cluster=null", "cluster: gone, was dev"),
         ("engine.tensor_parallel=2", "engine.tensor_parallel: 1 -> 2"),
         ("arms.new={model: base}", "arms.new.model: new, base"),
+        (
+            "prompts.new={shots: {from: math-train, n: 1}}",
+            "prompts.new.shots.from: new, math-train",
+        ),
         ("models.rl.steps=[150, 300, 450]", "models.rl.steps: [150, 300] -> [150, 300, 450]"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from pathlib import Path
 
@@ -240,6 +241,20 @@ def test_a_long_chain_of_models_is_refused(study_file: Path) -> None:
     backwards = dict(reversed(models.items()))
     with pytest.raises(UserError, match="more than 50 models in a chain"):
         load_study(study_file, [f"models={json.dumps(backwards)}"])
+
+
+def test_models_with_two_parents_each_are_looked_at_once(study_file: Path) -> None:
+    parents = ["base", *(f"m{i}" for i in range(40))]
+    models = {
+        child: {"train": {"from": parent, "recipe": f"to-{child}"}, "steps": [1]}
+        for parent, child in itertools.pairwise(parents)
+    }
+    recipes = {
+        f"to-{child}": {"algorithm": "grpo", "options": {"teacher": parent}}
+        for parent, child in itertools.pairwise(parents)
+    }
+    changes = [f"models={json.dumps(models)}", f"recipes={json.dumps(recipes)}"]
+    assert len(load_study(study_file, changes).digests["m39"]) == 2
 
 
 def test_several_models_in_one_folder_of_steps(study_file: Path) -> None:

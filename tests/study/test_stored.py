@@ -17,6 +17,7 @@ def test_a_study_as_it_was_launched_is_read_as_it_is(study_file: Path) -> None:
     study = load_study(study_file)
     stored = study_file.parent / "study.json"
     stored.write_text(study.to_json())
+    assert '"question": "Où?"' in load_study(study_file, ["question=Où?"]).to_json()
     study_file.unlink()
     assert load_study(stored) == stored_study(stored) == study
     with pytest.raises(UserError, match=r"study\.json: a study as it was launched takes no --set"):
