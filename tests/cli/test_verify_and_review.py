@@ -267,7 +267,7 @@ def test_a_grader_that_changes_nothing_leaves_every_row_as_it_is(
 def test_an_interrupted_one_goes_on_and_a_whole_one_is_never_touched(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new = tmp_path / "new"
+    new = tmp_path / "deep" / "new"
     words = ("verify", study.layout.root, "--again", "--into", new)
     whole = "rlbhpc.sweep.again.Stored.judged"
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):

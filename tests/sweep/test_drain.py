@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -68,6 +69,22 @@ def test_work_that_outlasts_the_grace_period_is_left_behind() -> None:
     never.set()
     assert got == [1]
     assert drain.abandoned
+
+
+class Ending(Drain):
+    """Has less and less time left, and none at its third look."""
+
+    left: ClassVar = [0.9, 0.1, 0.0]
+
+    def time_left(self) -> float:
+        return self.left.pop(0)
+
+
+def test_work_has_all_of_the_grace_period() -> None:
+    never = threading.Event()
+    drain = Ending()
+    assert list(drain.within(iter(never.wait, None))) == []
+    assert drain.abandoned and drain.left == []
 
 
 def test_what_finishes_within_the_grace_period_is_kept() -> None:
