@@ -125,13 +125,10 @@ def foreign_tokens(piece: str) -> list[Token]:
         piece = piece[1:]
     if piece[0] in _MEASURES and _CHANGES.isdisjoint(piece):
         piece = piece[0]  # 种方法: what is counted follows its measure word
-    if "分之" in piece:
-        bottom, _, top = piece.partition("分之")
-        if bottom in _DIGITS and top in _DIGITS:
-            out.extend(
-                (("n", str(_DIGITS.index(top))), ("o", "/"), ("n", str(_DIGITS.index(bottom))))
-            )
-            return out
+    bottom, _, top = piece.partition("分之")
+    if bottom in _DIGITS and top in _DIGITS:
+        out.extend((("n", str(_DIGITS.index(top))), ("o", "/"), ("n", str(_DIGITS.index(bottom)))))
+        return out
     token = _FOREIGN.get(piece.lower(), ("w", piece))
     if token is not None:
         out.append(token)

@@ -29,8 +29,8 @@ _FUNCTION_LETTERS: Final = frozenset("fghFGH")
 
 def parse(tokens: Sequence[Token]) -> Node:
     """Parse all tokens as one expression, or raise :class:`Unreadable`."""
-    if not tokens or len(tokens) > MAX_TOKENS:
-        raise Unreadable("empty or too long")
+    if len(tokens) > MAX_TOKENS:
+        raise Unreadable("too long")
     parser = _Parser(tokens)
     node = parser.sum()
     if parser.accept("choose"):

@@ -269,7 +269,7 @@ def read_based(tokens: Tokens) -> Based | Quantity | None:
         return None
     digits = digits.upper()
     values = [int(c, 36) for c in digits if c != "."]
-    if any(value >= base for value in values) or (digits[0].isalpha() and base <= 10):
+    if any(value >= base for value in values):
         return None
     if base == 10 and digits.isdecimal():
         return Quantity(num(int(digits)))
