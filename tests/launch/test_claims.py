@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE
 
 from rlbhpc.launch.host.claims import started
 from tests.launch.test_host import Run, run
@@ -122,6 +123,27 @@ def test_a_claim_is_kept_over_a_requeue_and_while_slurm_does_not_answer(run: Run
     run.stubs.add("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     assert work_on(run, "4")[0] == 0
     assert (run.folder / "worked").read_text() == "4\n", "the second run had nothing to do"
+
+
+@pytest.mark.parametrize(
+    ("variables", "child", "code", "is_kept"),
+    [
+        ({}, 3, 3, False),
+        ({}, 64, 64, False),
+        # A launcher here starts what failed again, and ends what it has warned.
+        ({"SUBMITIT_LOCAL_JOB_ID": "8"}, 9, LOCAL_REQUEUE_RETURN_CODE, True),
+        ({"SUBMITIT_LOCAL_JOB_ID": "8"}, 75, 75, False),
+        ({"SUBMITIT_LOCAL_JOB_ID": "8"}, 64, 64, False),
+    ],
+)
+def test_who_does_not_come_back_gives_back_its_shards(
+    run: Run, variables: dict[str, str], child: int, code: int, is_kept: bool
+) -> None:
+    words = (*claim_words("4"), "--", "bash", "-c", f"exit {child}", "{}")
+    run.start(*words, job=not variables, **variables)
+    assert run.ended()[0] == code
+    assert bool(claims(run)) == is_kept
+    assert not [words for words in run.stubs.calls("scontrol") if words[0] == "requeue"]
 
 
 def test_who_is_submitted_anew_finds_the_shards_given_back(run: Run) -> None:
