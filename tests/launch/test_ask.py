@@ -183,10 +183,14 @@ def test_what_launching_again_does_not_help_ends_with_its_cause(
     assert stopped.value.code == INCOMPLETE
 
 
-def test_samples_without_a_report_are_said_to_be_there(tmp_path: Path, stubs: Stubs) -> None:
+def test_samples_without_a_report_are_said_to_be_there(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, study = study_in(tmp_path / "s")
     stubs.add("sinfo")
     store(study, [row(study, key) for key in keys_of(study)])
+    # Jobs of a cluster have an environment of their own.
+    monkeypatch.setattr(ask, "_reject_lacking", lambda study: pytest.fail("asked for torch here"))
     lines, error = results(path)
     assert lines == [
         f"launch {number} on cluster generic: 0 samples; jobs compact, report"

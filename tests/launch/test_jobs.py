@@ -16,7 +16,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
-from rlbhpc.launch.jobs import SEALED_TOGETHER
+from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, _seals
 from rlbhpc.launch.options import REFUSED, read_options
 from rlbhpc.launch.predict import Rates, predict
 from rlbhpc.launch.script import directives, set_up
@@ -133,6 +133,12 @@ def test_a_large_launch_seals_as_it_goes(tmp_path: Path, limit: int | None) -> N
         assert (job.kind, job.words) == (compact.kind, compact.words)
         assert SEALED_TOGETHER <= sum(tasks[name] for name in job.after) < SEALED_TOGETHER + 100
     assert sum(count for name, count in tasks.items() if name not in sealed) > 0
+
+
+def test_250_tasks_are_sealed_together_and_the_last_at_the_end() -> None:
+    sampling = [Job(f"s{i}", "sample", tasks=((0,),) * 125) for i in range(5)]
+    seals = {job.name: job.after for job in _seals(sampling)}
+    assert seals == {"seal.000": ("s0", "s1"), "seal.001": ("s2", "s3")}
 
 
 def test_a_small_launch_seals_at_its_end(tmp_path: Path) -> None:

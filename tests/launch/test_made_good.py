@@ -15,6 +15,7 @@ from rlbhpc.launch.local import reject_missing
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.store import checked, versions
 from rlbhpc.store.compact import compact
+from rlbhpc.study.load import load_study
 from rlbhpc.study.origin import record_checkpoint
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
@@ -148,6 +149,16 @@ def test_of_several_shards_of_a_task_those_run_that_it_has_begun(
     sending = study.layout.launches / "sending.0"
     sending.write_text("elsewhere 1 1 ann runs launch 0001\n")
     assert shards_of(status(path)[1]) == {"running": [1], "waiting": [0, 2, 3]}
+
+
+def test_what_the_study_asks_for_no_more_is_missing_in_no_shard(run: Run) -> None:
+    path, _ = run
+    path.write_text(path.read_text().replace("limit: 6", "limit: 4"))
+    fewer = load_study(path)
+    remember(fewer)
+    store(fewer, [row(fewer, key) for key in keys_of(fewer)])
+    found = status(path)[1]
+    assert (found["missing"], shards_of(found)) == (0, {"done": [0, 1, 2, 3]})
 
 
 def missing(launch: Path) -> str:
