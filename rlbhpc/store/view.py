@@ -294,8 +294,6 @@ def _key(table: pa.Table) -> NDArray[np.int64]:
 
 def _ranks(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
     """Rank of each value among the distinct ones, and how many there are."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    encoded = column.unify_dictionaries().combine_chunks()
+    encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
     rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64) - 1
     return rank[encoded.indices.to_numpy()], max(1, len(rank))
