@@ -19,7 +19,7 @@ import xarray as xr
 
 from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import grid, tables, versions
+from rlbhpc.store import checked, grid, tables, versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube
@@ -230,6 +230,10 @@ def test_only_bands_with_something_new_are_derived(layout: Layout) -> None:
     journal(layout, samples(range(4), 6, (2,)), "b")
     done = compact(layout)
     assert (done.bands, done.linked) == (1, 2)
+    sources = layout.cube.resolve().with_name(versions.SOURCES)
+    checked.write(sources, checked.read(sources) | {"schema_version": 1})
+    done = compact(layout)
+    assert (done.new, done.bands, done.linked) == (True, 3, 0)
 
 
 def test_unequal_n_leaves_the_rest_missing(layout: Layout) -> None:

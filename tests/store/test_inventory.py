@@ -225,6 +225,8 @@ def test_only_the_rows_that_matter_are_read(
     # Eight bytes of its samples and eight of the right ones among them.
     assert sizes[3:] == [16]
     assert np.bitwise_count(held.of(0, [problem(3)], np.array([7])).bits).sum() == N
+    none = Bitmap.load(layout.bitmap(ARM, SET), lambda step, name: False)
+    assert none.sources and none.bits.shape == (0, 8)
     sizes.clear()
     some = (problem(0), problem(3), problem(4))
     held = Bitmap.load(layout.bitmap(ARM, SET), lambda step, name: name in some)

@@ -265,15 +265,16 @@ def test_a_flipped_bit_costs_at_most_the_sample_it_hits(
         assert plain(light).equals(listed.select(light.column_names)), at
 
 
-def test_verifying_leaves_out_what_the_index_still_lists(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", [0, 11, COUNT - 1])
+def test_verifying_leaves_out_what_the_index_still_lists(tmp_path: Path, damaged: int) -> None:
     path = written(tmp_path)
-    offset = int(journal.index(path).records["offset"][11])
+    offset = int(journal.index(path).records["offset"][damaged])
     data = bytearray(path.read_bytes())
     data[offset + frames.HEADER_SIZE + 20] ^= 1
     path.write_bytes(data)
     assert len(journal.index(path).records) == COUNT
     verified = journal.index(path, verify=True)
-    assert verified.records["sample"].tolist() == [i for i in range(COUNT) if i != 11]
+    assert verified.records["sample"].tolist() == [i for i in range(COUNT) if i != damaged]
     assert "sample" in verified.skipped[0].reason
 
 
