@@ -51,7 +51,7 @@ def denied(body: str, box: int, end: int) -> bool:
     """Whether what stands around a box denies it, bounds what is unknown, or makes it a part."""
     if body[end : end + 1] != "$" and _MORE.match(body, end) and body.count("$", 0, box) % 2:
         return _WORD.search(body, body.rfind("$", 0, box), box) is None
-    lead = _lead(body[box - 24 if box > 24 else 0 : box])
+    lead = _lead(body[max(0, box - 24) : box])
     if lead == "named":
         return _COORDINATES.match(body, box) is None or _VALUED.match(body, end) is not None
     if lead == "bound":
@@ -127,7 +127,7 @@ _MINUS: Final = re.compile(r"[=$(\[]\s*-\s*$|^\s*-$", re.MULTILINE)
 
 def joined(body: str, box: int, text: str, suffix: str) -> str:
     """Join what a box holds and what stands around it; a letter that is explained is no unit."""
-    before = body[box - 60 if box > 60 else 0 : box]
+    before = body[max(0, box - 60) : box]
     if before.endswith(("-", "- ")) and not text.startswith("-") and _MINUS.search(before):
         text = f"-({text})" if "+" in text or "-" in text else f"-{text}"
     elif text.isdecimal() and ("base" in before or "decimal" in before) and _IN_TEN.search(before):
