@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rlbhpc.verify.verdict import Status
+
 MODULES = (
     "answer.compare_scalar", "answer.value", "audit.review", "audit.reviews", "code.evalplus",
     "code.judgement", "code.returned", "running.pool", "sandbox.job", "sandbox.probe",
@@ -34,3 +36,8 @@ def test_values_are_frozen(module: str) -> None:
         with pytest.raises(AttributeError):
             setattr(value, fields(kind)[0].name, 1)
         assert hasattr(value, "__dict__") != (module in WITH_SLOTS), kind
+
+
+def test_codes_of_stored_verdicts() -> None:
+    names = "MISSING WRONG RIGHT NO_ANSWER TIMEOUT FAILED ERROR".split()
+    assert {int(status): status.name for status in Status} == dict(enumerate(names, start=-1))

@@ -22,6 +22,7 @@ from rlbhpc.verify.audit.review import (
     agreement,
     chain_counts,
     make_sheet,
+    model_counts,
     read_judgements,
     write_sheet,
 )
@@ -197,6 +198,27 @@ def test_a_damaged_sheet_is_named(tmp_path, sheet):
             list(reviews.kept(tmp_path))
 
 
+def test_what_readers_said_is_kept_beside_its_sheet(tmp_path, sheet):
+    page = reviews.keep(tmp_path, sheet, "base")
+    saved_file = tmp_path / "saved.json"
+    saved_file.write_text(json.dumps(saved(sheet, {"reviewer": "A. B/" + "c" * 50})))
+    taken, person = reviews.take(tmp_path, saved_file)
+    assert (taken.folder, taken.title) == (page.folder, "base")
+    model = Judgements(sheet.id, "a model", {}, {sheet.chains[0].id: "no verdict"}, True)
+    reviews.add(page, model)
+    # The names are stored: another one would not replace what the same reader said before.
+    assert sorted(path.name for path in page.folder.iterdir()) == [
+        f"judgements-A-B-{'c' * 36}-46ae4c7d.json",
+        "judgements-a-model-ffb8b21e.json",
+        "sheet.html",
+        "sheet.json",
+    ]
+    assert page.judgements() == [person, model]
+    saved_file.write_text(json.dumps(saved(sheet, {"sheet": "0"})))
+    with pytest.raises(UserError, match=f"made on sheet '0'; the sheets in .* are {sheet.id}"):
+        reviews.take(tmp_path, saved_file)
+
+
 def test_agreement_beyond_chance():
     """The worked example of a 2 x 2 table: 20, 5, 10, 15 of 50 gives kappa = 0.4."""
     sheet = make_sheet(samples("many", 1000, chains(50)), per_problem=50)
@@ -234,5 +256,8 @@ def test_a_model_never_overrules_a_person(sheet):
     model = judged(sheet, ["valid"] * 5, "a model", by_model=True)
     assert chain_counts(sheet, [person, model]) == chain_counts(sheet, [person])
     assert all(one.read == 0 for one in chain_counts(sheet, [model]))
+    assert model_counts(sheet, [person, model]) == [
+        ("a model", "made/a", 2, 0, 0), ("a model", "made/b", 3, 0, 0),
+    ]  # fmt: skip
     both = agreement(person, replace(model, by_model=False))
     assert both.same == 0
