@@ -39,10 +39,9 @@ def remember(study: Study) -> list[str]:
     depend on which sample came first. Gives the sets that another verifier judges than before.
     """
     judged: list[str] = []
-    # Where the study before is damaged, this one takes its place.
-    if study.layout.study.is_file():
-        with suppress(UserError, OSError):
-            judged = judged_otherwise(stored_study(study.layout.study), study)
+    # Where there is no study before, or a damaged one, this one takes its place.
+    with suppress(UserError, OSError):
+        judged = judged_otherwise(stored_study(study.layout.study), study)
     text = self_contained(study).to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
         files.put(path, text)

@@ -163,6 +163,10 @@ class Failing(Replay):
     """Fails at some requests so many times each."""
 
     failures: dict[int, int] = field(default_factory=dict)
+    closed: int = 0
+
+    def close(self) -> None:
+        self.closed += 1
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         for done in super().generate(requests, sampling):
@@ -184,6 +188,7 @@ def test_what_fails_is_tried_alone_and_kept_as_failed_the_third_time(tmp_path: P
     assert work(job, shard) == DONE
     # Eight beside each other; then 1, 2, 2 and 2 tries alone of those that failed.
     assert engine.drawn == 8 + 1 + 2 + 2 + 2
+    assert engine.closed == 1
     (present,) = look(study)
     assert (present.present, present.failed, int(present.right.sum())) == (8, 2, 6)
     job.progress.finish()
@@ -272,6 +277,17 @@ def test_a_grace_period_is_as_long_as_it_was_asked_for(monkeypatch: pytest.Monke
     drain = Drain(grace=60.0, limit=50.0)
     clock.monotonic = lambda: 149.9
     assert drain.time_left() == Drain().time_left() == float("inf")
+
+
+def test_every_task_starts_without_what_only_some_need() -> None:
+    code = "import sys, rlbhpc.sweep.worker, rlbhpc.launch; print({*sys.modules} & {*sys.argv})"
+    words = ["scipy", "torch", "pandas", "submitit", "rlbhpc.launch.api"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, env=environment,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "set()\n"
 
 
 def test_a_study_of_a_plan_that_is_gone_is_told(tmp_path: Path) -> None:
