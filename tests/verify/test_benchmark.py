@@ -30,6 +30,15 @@ def test_no_wrong_answer_is_accepted_and_hardly_a_right_one_refused():
     assert len(refused) <= len(every) // 50, refused
 
 
+def test_a_score_counts_each_way_to_differ():
+    score = table.Score()
+    for expected, says, times in ((True, True, 8), (False, False, 4), (True, False, 2)):
+        for _ in range(times):
+            score.add(expected, says)
+    score.add(expected=False, says=True)
+    assert score == table.Score(cases=15, agrees=12, accepted_wrong=1, refused_right=2)
+
+
 @pytest.mark.slow
 def test_the_verb_shows_both_graders(monkeypatch):
     few = [case for case in cases() if case.family in ("ratios", "labels")]

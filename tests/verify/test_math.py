@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import rlbhpc.verify
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify import verify
 from rlbhpc.verify.verdict import Status
@@ -261,6 +262,12 @@ def test_verdicts_are_the_same_off_the_main_thread():
     thread.start()
     thread.join()
     assert found[0].status is Status.RIGHT
+
+
+def test_the_room_has_two_names():
+    assert [callable(getattr(rlbhpc.verify, name)) for name in rlbhpc.verify.__all__] == [True] * 2
+    with pytest.raises(AttributeError, match=r"'rlbhpc.verify' has no attribute 'grade'"):
+        _ = rlbhpc.verify.grade
 
 
 def test_importing_the_contract_is_light():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
+import termios
 from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify.sandbox import landlock, syscalls
+from rlbhpc.verify.sandbox import landlock, namespaces, seccomp, syscalls
 
 INCLUDE = Path("/usr/include")
 TABLES = {
@@ -21,7 +23,7 @@ def defined(header: Path, pattern: str) -> dict[str, int]:
     if not header.exists():
         pytest.skip(f"no {header} here")
     found = re.findall(rf"^#define {pattern}", header.read_text(), re.MULTILINE)
-    return {name: int(number) for name, number in found}
+    return {name: int(number, 0) for name, number in found}
 
 
 @pytest.mark.parametrize("machine", TABLES)
@@ -52,3 +54,37 @@ def test_rights_of_landlock() -> None:
     known = (2 << max(bits.values())) - 1
     assert sum(1 << bits[name] for name in whole if name in bits) == landlock.WHOLE_FOLDER & known
     assert landlock.WHOLE_FOLDER >> 13 == 0b11  # REFER, TRUNCATE
+
+
+def test_arguments_of_calls_that_are_allowed() -> None:
+    commands = (
+        "DUPFD GETFD SETFD GETFL SETFL GETLK SETLK SETLKW OFD_GETLK OFD_SETLK OFD_SETLKW "
+        "DUPFD_CLOEXEC GETPIPE_SZ GET_SEALS"
+    ).split()
+    f_getown = 9
+    allowed = {getattr(fcntl, f"F_{command}") for command in commands}
+    assert set(seccomp._FCNTL) == {*allowed, f_getown}
+    requests = "TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX".split()
+    assert list(seccomp._IOCTL) == [getattr(termios, request) for request in requests]
+    options = defined(INCLUDE / "linux/prctl.h", r"PR_(\w+)\s+(\d+)\b")
+    questions = (
+        "GET_PDEATHSIG GET_DUMPABLE SET_NAME GET_NAME GET_SECCOMP CAPBSET_READ GET_TIMERSLACK "
+        "GET_NO_NEW_PRIVS"
+    ).split()
+    assert list(seccomp._PRCTL) == [*(options[name] for name in questions), 0x53564D41]
+
+
+def test_flags_of_namespaces_and_mounts() -> None:
+    clone = defined(INCLUDE / "linux/sched.h", r"CLONE_(\w+)\s+(0x[0-9a-f]+)")
+    spaces = [clone[f"NEW{name}"] for name in ("NS", "UTS", "IPC", "USER", "PID", "NET")]
+    assert sum(spaces) == namespaces._ALL
+    assert namespaces._ALL | clone["NEWCGROUP"] == seccomp._CLONE_NAMESPACES
+    assert clone["THREAD"] == seccomp._CLONE_THREAD
+    mount = defined(INCLUDE / "linux/mount.h", r"MS_(\w+)\s+(\d+)")
+    flags = {
+        "RDONLY": namespaces._READ_ONLY, "NOSUID": namespaces._NO_SUID,
+        "NODEV": namespaces._NO_DEV, "NOEXEC": namespaces._NO_EXEC,
+        "REMOUNT": namespaces._REMOUNT, "BIND": namespaces._BIND, "MOVE": namespaces._MOVE,
+        "REC": namespaces._RECURSIVE,
+    }  # fmt: skip
+    assert flags == {name: mount[name] for name in flags}
