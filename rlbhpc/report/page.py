@@ -56,14 +56,13 @@ def page(report: Report) -> str:
     answer: list[Node] = [el("p", "No two arms can be compared; what was sampled stands below.")]
     if report.final:
         answer = [matrix(report), *pooled.answers(report)]
-    grid = curve_grid(report)
     body: list[Node] = [
         el("header", el("h1", report.name), note(report.question)),
         el("nav", el("ul", *menu), aria_label="Parts of this report"),
         el(
             "main",
             el("section", el("h2", "Answer", class_="quiet"), *answer, id="answer"),
-            *([_section("curves", "Curves", [grid])] if grid is not None else []),
+            _section("curves", "Curves", [curve_grid(report)]),
             *(_fold(part, nodes) for part, nodes in present.items()),
         ),
     ]

@@ -81,8 +81,7 @@ def algorithms_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     for pair in pairs:
         for side in (pair.base, pair.trained):
             curve = side.curve
-            if curve is None:
-                continue
+            assert curve is not None
             place_of = {k: i for i, k in enumerate(curve.k.tolist())}
             last = place_of.get(pair.gap_k, len(place_of) - 1)
             for metric, place in (("pass@1", 0), ("pass@K", last)):

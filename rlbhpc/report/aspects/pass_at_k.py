@@ -20,12 +20,10 @@ from rlbhpc.report.phrases import UNSOUND, bounded, bounds_at, stacked
 _COLUMNS = 6
 
 
-def curve_grid(report: Report) -> ET.Element | None:
+def curve_grid(report: Report) -> ET.Element:
     """Draw the last checkpoints of all arms, a panel per problem set, on the same axes."""
     sets = {name: compared_arms(report, name) for name in report.problem_sets}
     drawn = {name: arms for name, arms in sets.items() if arms}
-    if not drawn:
-        return None
     chart = pass_at_k_chart(drawn, report.colours)
     level = f"{100 * report.settings.prob:g} %"
     caption = (
@@ -60,8 +58,7 @@ def _panel(set_name: str, arms: Sequence[Measured], reach: int, colours: Colours
     panel = Panel(k_axis(reach), percent_axis(), set_name)
     panel.doubt(max(int(arm.curve.k[-1]) for arm in arms if arm.curve))
     for arm in arms:
-        if arm.curve is None:
-            continue
+        assert arm.curve is not None
         name, colour = arm.arm, colours[arm.arm]
         k, values = arm.curve.k, 100 * arm.curve.interval.estimate
         panel.curve(k, arm.curve.interval, colour, name, dash=colours.dash(name), opacity=0.12)
