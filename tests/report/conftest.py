@@ -11,6 +11,7 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.gather import gather
 from rlbhpc.verify.verdict import Status
 from tests.report.made import make_study, put_samples, rates
+from tests.report.rich import make_rich
 
 PROBLEMS, N = 40, 32
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)> & \x1b[31m 7"
@@ -38,3 +39,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def report(run: Path) -> Report:
     return gather(run)
+
+
+@pytest.fixture(scope="session")
+def rich_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of :mod:`tests.report.rich`."""
+    return make_rich(tmp_path_factory.mktemp("rich") / "run").layout.root

@@ -33,8 +33,10 @@ def make_study(
     n: int,
     steps: tuple[int, ...] = (100,),
     analysis: Mapping[str, Any] | None = None,
+    sampling: Mapping[str, Any] | None = None,
 ) -> Study:
     """A base and a line of checkpoints trained from it, stored as a run's study."""
+    every_arm = {**_SAMPLING, "n": n, **(sampling or {})}
     file = StudyFile.model_validate(
         {
             "name": "made-up",
@@ -48,8 +50,8 @@ def make_study(
             "problem_sets": {SET: {"set": "math500", "path": "/data/math500"}},
             "sampling": {"prompt": "plain", "temperature": 0.6, "max_tokens": 64, "n": n},
             "arms": {
-                "base": {"model": "base", **_SAMPLING, "n": n},
-                "rl": {"model": "tuned", **_SAMPLING, "n": n, "steps": list(steps)},
+                "base": {"model": "base", **every_arm},
+                "rl": {"model": "tuned", **every_arm, "steps": list(steps)},
             },
             "analysis": dict(analysis or {}),
         }
@@ -75,30 +77,37 @@ def put_samples(
     study: Study, arm: str, right: Array, step: int = 0, texts: Mapping[tuple[int, int], str] = {},
     verdicts: Mapping[tuple[int, int], Status] = {}, missing: int = 0, model: str = "",
     entropy: float = 0.1, logprobs: Callable[[int, int], Array] | None = None,
-    graders: Sequence[str] = (),
+    graders: Sequence[str] = (), provenance: Mapping[str, Any] | None = None,
+    answers: Mapping[tuple[int, int], str] = {}, stop_after: int = 0,
+    logprob_sum: Callable[[int, int], float] = lambda problem, sample: -3.0,
 ) -> None:  # fmt: skip
     """Journal a matrix ``[problem, sample]`` of right and wrong, the last problems left out.
 
     ``logprobs`` gives the log-probabilities of the tokens of a response by problem and sample,
-    ``graders`` the grader of each sample of a problem.
+    ``graders`` the grader of each sample of a problem. A problem ends at the ``stop_after``-th
+    right sample.
     """
     layout = study.layout
     matrix = np.asarray(right)
     prints = {i: study.request_fingerprint(arm, step, f"{SET}/{i}") for i in range(len(matrix))}
     cells = {Cell(arm, step, f"{SET}/{i}", prints[i]): matrix.shape[1] for i in prints}
-    grid = Grid(model or MODELS[arm], provenance={"engine": "hf", "prompt": "p0"})
+    grid = Grid(
+        model or MODELS[arm], provenance={"engine": "hf", "prompt": "p0", **(provenance or {})}
+    )
     grid.grown(cells).save(layout.grid(arm, SET))
     with JournalWriter(layout.journals(arm, SET), f"made-{step}") as writer:
         for i, row in enumerate(matrix[: len(matrix) - missing]):
             for j, solved in enumerate(row):
+                if stop_after and row[:j].sum() == stop_after:
+                    break
                 key = SampleKey(arm, step, f"{SET}/{i}", j)
                 status = verdicts.get((i, j), Status.RIGHT if solved else Status.WRONG)
                 long = status is not Status.RIGHT and j % 5 == 0
                 writer.append(
                     Sample(
                         key, prints[i], sample_seed(study.seed, key), status,
-                        Finish.LENGTH if long else Finish.EOS, 10 + j, -3.0,
-                        entropy * (10 + j) * (1 + i % 5 / 10), str(solved),
+                        Finish.LENGTH if long else Finish.EOS, 10 + j, logprob_sum(i, j),
+                        entropy * (10 + j) * (1 + i % 5 / 10), answers.get((i, j), str(solved)),
                         grader=graders[j] if graders else "",
                         text=texts.get((i, j), f"Problem {i}, try {j}: the answer is {solved}."),
                         logprobs=np.asarray(logprobs(i, j) if logprobs else (), np.float16),

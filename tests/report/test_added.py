@@ -29,17 +29,12 @@ from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.terminal import print_report
 from tests.report.made import frames_of
-from tests.report.rich import PROBLEMS, SPEEDS, STEPS, N, make_regraded, make_rich
+from tests.report.rich import PROBLEMS, SPEEDS, STEPS, N, make_regraded
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_rich(tmp_path_factory.mktemp("added") / "run").layout.root
-
-
-@pytest.fixture(scope="module")
-def rich(folder: Path) -> Report:
-    return gather(folder)
+def rich(rich_run: Path) -> Report:
+    return gather(rich_run)
 
 
 def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
@@ -202,9 +197,9 @@ def test_a_terminal_shows_the_sections_of_the_page(rich: Report, width: int) -> 
 
 
 @pytest.mark.slow
-def test_the_command_takes_a_second_grader(folder: Path, tmp_path: Path) -> None:
-    other = make_regraded(tmp_path / "other", folder)
-    words = [str(folder), "--terminal", "-v", "--regraded", str(other)]
+def test_the_command_takes_a_second_grader(rich_run: Path, tmp_path: Path) -> None:
+    other = make_regraded(tmp_path / "other", rich_run)
+    words = [str(rich_run), "--terminal", "-v", "--regraded", str(other)]
     done = CliRunner().invoke(command, words, standalone_mode=False)
     assert "They differ on 5 samples" in " ".join(done.output.split())
     done = CliRunner().invoke(command, [*words, "--json"], standalone_mode=False)

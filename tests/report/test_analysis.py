@@ -16,8 +16,8 @@ from rlbhpc.report.gather import gather
 from rlbhpc.stats.histogram import BINS
 from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
-from tests.report.made import make_study, put_counts
-from tests.report.rich import PROBLEMS, STEPS, make_rich
+from tests.report.made import SET, make_study, put_counts
+from tests.report.rich import PROBLEMS, STEPS
 from tests.sweep.replay import Replay, full_samples, swept
 from tests.sweep.replay import make_study as make_stopped
 
@@ -26,13 +26,6 @@ SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
 # The others need a file of judgements, or draw published numbers.
 ANY_RUN = {name for name in SCRIPTS if name != "cot_pass_at_k" and not name.startswith("published")}
 Run = Callable[..., dict[str, pd.DataFrame]]
-
-
-@pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("rich") / "run"
-    make_rich(folder)
-    return folder
 
 
 @pytest.fixture
@@ -60,41 +53,43 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ANY_RUN))
-def test_every_script_draws_a_run(name: str, rich: Path, start: Run) -> None:
-    start(name, rich)
+def test_every_script_draws_a_run(name: str, rich_run: Path, start: Run) -> None:
+    start(name, rich_run)
 
 
 def test_the_sidecar_says_what_the_numbers_stand_on(run: Path, start: Run, tmp_path: Path) -> None:
     start("pass_at_k", run)
     record = json.loads(next((tmp_path / "out").glob("*.json")).read_text())
     assert record["seed"] == 5 and "missing" in " ".join(record["notes"])
+    about = record["run"], record["interval"], record["bootstrap_replicates"], record["figure"]
+    assert about == ("run", 0.95, 1000, f"pass_at_k-{SET}")
 
 
-def test_checkpoints_hold_base_and_every_step(rich: Path, start: Run) -> None:
-    (frame,) = start("checkpoints", rich).values()
+def test_checkpoints_hold_base_and_every_step(rich_run: Path, start: Run) -> None:
+    (frame,) = start("checkpoints", rich_run).values()
     assert sorted(set(frame["step"])) == [0, *STEPS]
 
 
-def test_ablations_compare_with_the_arm_that_was_named(rich: Path, start: Run) -> None:
-    (frame,) = start("ablations", rich, "--compare", "grpo:ppo").values()
+def test_ablations_compare_with_the_arm_that_was_named(rich_run: Path, start: Run) -> None:
+    (frame,) = start("ablations", rich_run, "--compare", "grpo:ppo").values()
     assert set(frame["base"]) == {"grpo"} and set(frame["trained"]) == {"ppo"}
 
 
-def test_entropy_falls_over_the_steps_as_it_was_made_to(rich: Path, start: Run) -> None:
-    (frame,) = start("entropy", rich).values()
+def test_entropy_falls_over_the_steps_as_it_was_made_to(rich_run: Path, start: Run) -> None:
+    (frame,) = start("entropy", rich_run).values()
     line = frame[frame["arm"] == "grpo"].sort_values("step")
     assert (np.diff(line["entropy"]) < 0).all()
     assert ((line["entropy_lower"] < line["entropy"]) & (line["entropy"] > 0)).all()
 
 
-def test_guessed_problems_are_left_out(rich: Path, start: Run) -> None:
-    (frame,) = start("guess_filtered", rich).values()
+def test_guessed_problems_are_left_out(rich_run: Path, start: Run) -> None:
+    (frame,) = start("guess_filtered", rich_run).values()
     assert 0 < frame["problems"].max() < PROBLEMS
     assert "no-think" not in set(frame["arm"])
 
 
-def test_perplexity_of_all_texts_under_all_models(rich: Path, start: Run) -> None:
-    (frame,) = start("perplexity", rich).values()
+def test_perplexity_of_all_texts_under_all_models(rich_run: Path, start: Run) -> None:
+    (frame,) = start("perplexity", rich_run).values()
     reference = frame[frame["source"] == "reference"].iloc[0]
     own = frame[(frame["source"] == "grpo") & (frame["scorer"] == "start")]
     assert reference["median"] == frame["median"].max()
@@ -178,6 +173,7 @@ def test_a_run_is_laid_over_the_benchmark_of_its_name(tmp_path: Path, start: Run
     ("script", "holds_samples", "code", "message"),
     [
         ("difference", False, 64, "holds no samples"),
+        ("published_pass_at_k", False, 64, "holds no samples"),
         ("training_dynamics", True, 4, "nothing for this figure"),
     ],
 )

@@ -26,6 +26,7 @@ from rlbhpc.report.gather import gather
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.page import page
 from rlbhpc.report.write import write_report
+from tests.report.golden import agree, page_lines, short_lines
 from tests.report.made import make_study, put_counts, put_samples
 
 
@@ -204,6 +205,8 @@ def test_a_cube_by_itself_is_not_written_into(run: Path, report: Report, tmp_pat
     (tmp_path / "zarr.json").write_text("{}")
     with pytest.raises(UserError, match="say with -o"):
         write_report(replace(report, folder=tmp_path))
+    with pytest.raises(UserError, match=r"zarr.json.*; -o names another folder"):
+        write_report(report, tmp_path / "zarr.json")
 
 
 def test_elements_escape_text_and_attributes() -> None:
@@ -230,7 +233,9 @@ def test_thin_runs_have_a_page(tmp_path: Path, base: list[int], trained: list[in
     for arm, right, step in (("base", base, 0), ("rl", trained, 100)):
         put_samples(study, arm, np.arange(n) < np.array(right)[:, None], step)
     paths = write_report(gather(tmp_path / "run"))
-    read = Page(paths[0].read_text())
+    html = paths[0].read_text()
+    agree(f"thin_{len(base)}_{sum(trained)}", short_lines(page_lines(html)))
+    read = Page(html)
     word = "undecided" if any(base + trained) else "nothing solved"
     assert word in read.texts["a"]
     for tag in ("td", "p", "figcaption"):
@@ -260,8 +265,18 @@ def test_long_evidence_has_a_page_of_its_own(
 @pytest.fixture
 def large(run: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     """A report so large that it has its answers from a second process, as far as it is told."""
-    monkeypatch.setattr(second, "_LEAST", 1)
+    monkeypatch.setattr(second, "_LEAST", 2)
     return gather(run)
+
+
+@pytest.mark.parametrize(("cores", "least"), [(2, 3), (1, 2), (None, 2)])
+def test_a_small_run_or_a_small_machine_has_no_second_process(
+    run: Path, monkeypatch: pytest.MonkeyPatch, cores: int | None, least: int
+) -> None:
+    monkeypatch.setattr(second, "_LEAST", least)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    with second.second_process(run) as pool:
+        assert pool is None
 
 
 def test_answers_worked_out_ahead_are_the_same(run: Path, html: str, large: Report) -> None:

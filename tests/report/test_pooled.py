@@ -11,12 +11,16 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.coverage import churn
 from rlbhpc.report.aspects.pooled import answers, lines, means, means_frame, recipes, recipes_frame
 from rlbhpc.report.gather import gather
+from rlbhpc.report.latex import latex
+from rlbhpc.report.page import page
 from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.looks import LookRecord
+from tests.report.golden import agree, frame_lines, page_lines, printed, short_lines
+from tests.report.made import frames_of
 from tests.study.folder import write_model, write_problems
 
 RUNS = ("rl-s0", "rl-s1", "rl-s2")
@@ -70,6 +74,14 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Report:
             cells = {(step, problem): (64, int(c)) for problem, c in counts}
             tables.put_counts(study.layout, arm, set_name, arm, cells)
     return gather(study.layout.root)
+
+
+def test_seeds_and_means_are_shown_as_they_were_found_right(pooled: Report) -> None:
+    agree("pooled_page", short_lines(page_lines(page(pooled))))
+    agree("pooled_tables", frame_lines(frames_of(pooled)))
+    agree("pooled_latex", latex(pooled).split("\n"))
+    agree("pooled_wide", printed(pooled, 160))
+    agree("pooled_narrow", printed(pooled, 50))
 
 
 def test_seeds_of_one_recipe_are_one_arm(pooled: Report) -> None:

@@ -28,15 +28,13 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.review import FORMAT, Chain, Sheet
 from rlbhpc.verify.audit.reviews import keep
 from rlbhpc.verify.verdict import Status
-from tests.report.rich import ARMS, PROBLEMS, STEPS, N, make_rich
+from tests.report.rich import ARMS, PROBLEMS, STEPS, N
 from tests.stats.exact_majority import maj_at_k_of
 
 
 @pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    folder = tmp_path_factory.mktemp("shown") / "run"
-    make_rich(folder)
-    return gather(folder)
+def rich(rich_run: Path) -> Report:
+    return gather(rich_run)
 
 
 def test_entropy_and_length_are_over_tokens_of_judged_samples(report: Report) -> None:

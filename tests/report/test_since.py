@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +17,11 @@ from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.priors import posterior_above
 from rlbhpc.verify.verdict import Status
 from tests.report.made import frames_of
-from tests.report.rich import make_rich
 
 
 @pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return gather(make_rich(tmp_path_factory.mktemp("since") / "run").layout.root)
+def rich(rich_run: Path) -> Report:
+    return gather(rich_run)
 
 
 def words(nodes: list[object]) -> str:

@@ -1,0 +1,86 @@
+"""Pages, tables, terminals, cards and LaTeX of small runs, whole."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlbhpc.report import aspects
+from rlbhpc.report.aspect import Report
+from rlbhpc.report.aspects.regraded import lay_beside
+from rlbhpc.report.claim import claim_card
+from rlbhpc.report.gather import gather
+from rlbhpc.report.latex import latex
+from rlbhpc.report.page import page, pages
+from rlbhpc.report.write import as_records
+from tests.report.extra import make_extra, make_probe
+from tests.report.golden import agree, frame_lines, page_lines, printed, short_lines
+from tests.report.made import frames_of, make_study, put_samples
+from tests.report.rich import make_regraded
+
+
+@pytest.fixture(scope="module")
+def rich(rich_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A run with nearly all that a report can show, and its samples under another grader."""
+    report = gather(rich_run)
+    lay_beside(report, make_regraded(tmp_path_factory.mktemp("golden") / "other", rich_run))
+    return report
+
+
+def test_a_run_with_everything(rich: Report) -> None:
+    agree("rich_page", short_lines(page_lines("".join(pages(rich).values()))))
+    agree("rich_tables", frame_lines(frames_of(rich)))
+    agree("rich_terminal", printed(rich, 120))
+    agree("rich_figures", figures(rich))
+
+
+def figures(report: Report) -> Iterator[str]:
+    """What the scripts of ``analysis/`` draw: names, panels, legends and columns."""
+    for aspect in pkgutil.iter_modules(aspects.__path__):
+        module = import_module(f"{aspects.__name__}.{aspect.name}")
+        for name in ("charts", "step_charts", "ablations"):
+            for figure, chart in getattr(module, name, lambda _: ())(report):
+                titles = [(panel.title, len(panel.marks), panel.height) for panel in chart.panels]
+                keys = [(key.name, key.colour, key.dash) for key in chart.legend]
+                yield f"{figure} {titles} {keys} {len(chart.frame)} {list(chart.frame)}"
+
+
+def test_what_people_trainers_and_studies_add(tmp_path: Path) -> None:
+    extra = make_extra(tmp_path)
+    agree("extra_page", short_lines(page_lines(page(extra))))
+    agree("extra_tables", frame_lines(frames_of(extra)))
+    agree("extra_terminal", short_lines(printed(extra, 200, verbose=True)))
+    card = claim_card(extra).decode().replace(extra.study_hash, "HASH")  # of paths, too
+    agree("extra_claim", card.split("\n"))
+
+
+def test_a_probe_of_contamination(tmp_path: Path) -> None:
+    probe = make_probe(tmp_path / "run")
+    agree("probe_page", short_lines(page_lines(page(probe))))
+    agree("probe_tables", frame_lines(frames_of(probe)))
+    agree("probe_terminal", printed(probe, 100))
+
+
+def test_a_run_with_gaps(report: Report) -> None:
+    agree("gaps_page", page_lines(page(report)))
+    agree("gaps_tables", frame_lines(frames_of(report)))
+    agree("gaps_terminal", printed(report, 80, verbose=True))
+    agree("gaps_records", as_records(report).split("\n"))
+    agree("gaps_latex", latex(report).split("\n"))
+    agree("gaps_narrow", printed(report, 40))
+
+
+def test_problems_that_end_at_their_second_right_sample(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", 12, 16, sampling={"stop_after": 2})
+    rng = np.random.default_rng(6)
+    for arm, step, most in (("base", 0, 0.4), ("rl", 100, 0.7)):
+        right = rng.random((12, 16)) < np.linspace(0, most, 12)[:, None]
+        put_samples(study, arm, right, step, stop_after=2)
+    stopped = gather(tmp_path / "run")
+    agree("stopped_page", short_lines(page_lines(page(stopped))))
+    agree("stopped_tables", frame_lines(frames_of(stopped)))

@@ -1,0 +1,165 @@
+"""Small parts of a report at their limits: tables, notes, what a study brings, what is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import pkgutil
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from xml.etree.ElementTree import tostring
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from rlbhpc import report as room
+from rlbhpc.errors import UserError
+from rlbhpc.report.aspect import Report
+from rlbhpc.report.aspects import aspects_of
+from rlbhpc.report.aspects.audit import read_audit
+from rlbhpc.report.aspects.own import own_frame
+from rlbhpc.report.aspects.regraded import lay_beside
+from rlbhpc.report.gather import gather, read_pair
+from rlbhpc.report.markup import el, table
+from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
+from rlbhpc.report.stored import some_problems
+from rlbhpc.report.terminal import Printer
+from rlbhpc.store import checked
+from rlbhpc.store.reader import open_cube
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.verdict import Status
+from tests.report.golden import agree
+from tests.report.made import make_study, put_counts, put_samples
+
+# A panel is filled mark by mark, a call has its job once it is sent.
+GROW = {"<class 'rlbhpc.report.draw.chart.Panel'>", "<class 'rlbhpc.report.aspect._Call'>"}
+
+
+def test_what_was_worked_out_cannot_be_changed() -> None:
+    names = [m.name for m in pkgutil.walk_packages(room.__path__, "rlbhpc.report.")]
+    parts = {
+        kind
+        for module in map(import_module, names)
+        for kind in vars(module).values()
+        if dataclasses.is_dataclass(kind) and getattr(kind, "__module__", "") == module.__name__
+    }
+    changing = {str(kind) for kind in parts if not vars(kind)["__dataclass_params__"].frozen}
+    assert len(parts) > 50 and changing == GROW
+
+
+def test_every_kind_of_cell() -> None:
+    rows = [
+        ["a", 1, 0.123456, True, None, "3.5 [1.0, 6.0] ?", el("b", "x", " y"), "+1.0"],
+        ["–", 12345, float("nan"), False, "", "–", el("b", "x", el("i", "y"), "z", "w"), "n/a 1"],
+    ]
+    heads = ["text", "int", "float", "bool", "none", "interval", "node", "mixed"]
+    short = table("Two", heads[:2], [["1", 2]], last=True)
+    drawn = [tostring(t, "unicode") for t in (table("One", heads, rows, wide=(6,)), short)]
+    agree("cells", "".join(drawn).replace("><", ">\n<").split("\n"))
+
+
+def test_a_table_fits_where_its_columns_do() -> None:
+    fits = [Printer(Console(width=w)).fits(["a", "bb", "c"], [["ccc", "d", "e"]]) for w in (9, 10)]
+    assert fits == [False, True]
+
+
+def brought(folder: Path, text: str, kind: str, name: str = "") -> Report:
+    (folder / "own.py").write_text(text)
+    study = make_study(folder / "run", 3, 4, analysis={kind: [f"{folder}/own.py{name}"]})
+    put_counts(study, "base", [0, 2, 4], 4)
+    return gather(folder / "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("statistic = 3", "allowed: a file with a function statistic(n, c)"),
+        ("def statistic(n, c): return 1 // 0", "it raised ZeroDivisionError: "),
+        ("def statistic(n, c): return 'x'", "it raised ValueError: could not convert"),
+        ("def statistic(n, c): return c / n + 0.01", "allowed: a value from 0 to 1 for each of 3"),
+        ("def statistic(n, c): return c / n - 0.01", "allowed: a value from 0 to 1 for each of 3"),
+        ("def statistic(n, c): return c[:2] / 4", "allowed: a value from 0 to 1 for each of 3"),
+    ],
+)
+def test_a_statistic_that_is_none_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        own_frame(brought(tmp_path, text, "statistics"))
+    assert "analysis.statistics: " in str(caught.value) and message in str(caught.value)
+
+
+def test_an_aspect_that_is_none_is_refused(tmp_path: Path) -> None:
+    report = brought(tmp_path, "ASPECT = 3", "aspects")
+    with pytest.raises(UserError, match=r"own.py: found 3; allowed: a file with an ASPECT"):
+        aspects_of(report)
+
+
+def notes_of(folder: Path) -> list[str]:
+    return [*gather(folder).notes, ""]
+
+
+def test_notes_say_what_cannot_be_compared(tmp_path: Path) -> None:
+    more = make_study(tmp_path / "more", 6, 4)
+    put_samples(more, "base", np.eye(6, 8, dtype=bool), verdicts={(0, 1): Status.ERROR})
+    put_samples(more, "rl", np.eye(6, 3, dtype=bool), 100, missing=5)
+    alike = make_study(tmp_path / "alike", 6, 4)
+    files = {"imported": {"a.jsonl": {"sha256": "5f"}, "b.jsonl": {"sha256": "6f"}}}
+    for arm, step in (("base", 0), ("rl", 100)):
+        right = np.eye(6, 4 + step // 100, dtype=bool)
+        put_samples(alike, arm, right, step, provenance=files, missing=step // 100)
+    unequal = make_study(tmp_path / "unequal", 6, 4)
+    put_counts(unequal, "base", [1, 2, 3, 4, 5, 6], 9)
+    put_samples(unequal, "rl", np.eye(6, 4, dtype=bool), 100)
+    cases = ("more", "alike", "unequal")
+    agree("notes", [note for case in cases for note in (case, *notes_of(tmp_path / case))])
+
+
+def test_a_pair_has_two_names() -> None:
+    assert read_pair("base:rl") == ("base", "rl")
+    for text in ("base", "base:", ":rl", ""):
+        with pytest.raises(UserError, match="write two arms, base first, as BASE:TRAINED"):
+            read_pair(text)
+
+
+def test_another_study_is_no_second_grader_and_another_format_no_audit(
+    report: Report, tmp_path: Path
+) -> None:
+    study = make_study(tmp_path, 2, 4)
+    put_counts(study, "base", [1, 2], 4)
+    layout = Layout(tmp_path)
+    layout.regraded.write_text("{}")
+    with pytest.raises(UserError, match="is of another study; give one that was made from"):
+        lay_beside(report, tmp_path)
+    assert read_audit(layout) is None
+    for damage in (lambda: checked.write(layout.audit, {"format": "rlbhpc-audit-0"}),
+                   lambda: layout.audit.write_text("{")):  # fmt: skip
+        damage()
+        with pytest.raises(UserError, match="allowed is 'rlbhpc-audit-1'; make it anew: rlbhpc"):
+            read_audit(layout)
+
+
+def test_few_tokens_are_read_of_problems_spread_evenly(report: Report) -> None:
+    arm = report.measured[0]
+    cost = np.full(len(arm.rows), 10.0)
+    # A problem has 32 judged samples of 10 tokens, one of them 31.
+    sizes = [len(some_problems(arm, cost, tokens)) for tokens in (1, 639, 641, 10**9)]
+    assert sizes == [1, 1, 2, 40]
+    ends = some_problems(arm, cost, 641)
+    assert ends == [arm.problems[0], arm.problems[-1]]
+    assert some_problems(arm, np.full(40, np.nan), 5) == [f"math/{i}" for i in (0, 10, 20, 29, 39)]
+
+
+def test_rows_are_found_by_name_and_missing_ones_are_empty(report: Report) -> None:
+    assert rows_at("abc", ["c", "a"]).tolist() == [1, -1, 0]
+    values = np.array([[5, 6], [7, 8]], np.int8)
+    assert take_rows(values, np.array([1, -1])).tolist() == [[7, 8], [-1, -1]]
+    assert take_rows(values, np.array([1, 0])).tolist() == [[7, 8], [5, 6]]
+    assert [powers_of_two(reach) for reach in (0, 1, 4, 5)] == [[], [1], [1, 2, 4], [1, 2, 4]]
+    group = open_cube(report.folder)["base/math"].to_dataset()
+    turned = over_steps(group.transpose("sample", "step", ...), "verdict")
+    assert (turned == over_steps(group, "verdict")).all() and turned.shape == (1, 40, 32)
+
+
+def test_a_thing_is_found_once(report: Report) -> None:
+    again = replace(report)
+    assert not again.memo and again.fitted == report.fitted
