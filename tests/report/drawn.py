@@ -62,7 +62,12 @@ def paper_lines(figure: Figure) -> Iterator[str]:
             ticks = [tick.get_text() for tick in axis.get_ticklabels()]
             ends = np.round(axis.get_view_interval(), 6).tolist()
             minor = axis.get_minorticklocs().tolist()
-            yield f"  {name} {axis.get_label_text()} {axis.get_scale()} {ends} {ticks} {minor}"
+            size = (
+                axis.label.get_fontsize(),
+                axis.get_ticklabels()[0].get_fontsize() if ticks else 0,
+            )
+            yield f"  {name} {size} {axis.get_label_text()} {axis.get_scale()}"
+            yield f"    {ends} {ticks} {minor}"
         for line in axes.lines:
             look = (line.get_color(), line.get_linewidth(), line.get_alpha(), line.get_marker(),
                     line.get_markersize(), line.get_markerfacecolor(),

@@ -88,10 +88,13 @@ def page_lines(html: str) -> Iterator[str]:
         yield block.rstrip("\n")
 
 
-def printed(report: Report, width: int, *, verbose: bool = False) -> list[str]:
+def printed(
+    report: Report, width: int, *, verbose: bool = False, styled: bool = False
+) -> list[str]:
     """What a terminal of a width shows; if verbose, the conclusions in sentences too."""
     out = io.StringIO()
-    console = Console(file=out, width=width, highlight=False)
+    colours = {"force_terminal": True, "color_system": "standard"} if styled else {}
+    console = Console(file=out, width=width, highlight=False, **colours)
     print_report(report, console, verbose=verbose)
     if verbose:
         print_sentences(report, console)

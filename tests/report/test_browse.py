@@ -60,6 +60,8 @@ def test_rows_of_every_choice(looked: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (Choice(arm="rll"), "no arm 'rll' in this run; there are rl and 1 more"),
         (Choice(arm="?"), "no arm '?' in this run; there are base, rl"),
         (Choice(step=7), "no step 7 in this run; there are 0, 50, 100"),
+        (Choice(problem="x"), "no problem 'x' in this run; there are math/0, math/1, math/2, "
+         "math/3, math/4 and 5 more"),
         (Choice(arm="rl", problem="x"), "no problem 'x' in this run; there are math/0, math/1, "
          "math/2, math/3, math/4"),
         (Choice(problem="math/9"), "no problem 'math/9' in this run; there are math/4, math/4, "

@@ -125,6 +125,7 @@ def test_a_figure_is_written_with_its_numbers_and_how_it_was_made(
     paths = save(chart, tmp_path, "difference", {"seed": 5})
     assert [path.suffix for path in paths] == [".pdf", ".png", ".csv", ".json"]
     assert paths[0].read_bytes().startswith(b"%PDF") and paths[1].read_bytes()[1:4] == b"PNG"
+    assert int.from_bytes(paths[1].read_bytes()[16:20]) == 1400, "7 inches at 200 dots"
     pd.testing.assert_frame_equal(pd.read_csv(paths[2]), chart.frame, check_exact=False)
     record = json.loads(paths[3].read_text())
     assert (record["seed"], record["rows"]) == (5, len(chart.frame))

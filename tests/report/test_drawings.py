@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.draw.axes import Axis, k_axis, linear_axis, log_axis, row_axis, step_axis
-from rlbhpc.report.draw.chart import Colours, apart
+from rlbhpc.report.draw.chart import Chart, Colours, apart
 from rlbhpc.report.draw.paper import paper
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.phrases import (
@@ -55,6 +55,7 @@ def test_every_mark_is_drawn_on_a_page_and_on_paper() -> None:
         tostring(figure("Caption.", chart), "unicode").replace("><", ">\n<").split("\n"),
     )
     agree("marks_paper", paper_lines(paper(chart)))
+    assert not paper(Chart(chart.panels[:1], chart.numbers)).legends
     assert chart.frame["x"].tolist() == [1, 2] and chart.frame is chart.frame
 
 

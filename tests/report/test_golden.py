@@ -63,7 +63,7 @@ def test_a_probe_of_contamination(tmp_path: Path) -> None:
     probe = make_probe(tmp_path / "run")
     agree("probe_page", short_lines(page_lines(page(probe))))
     agree("probe_tables", frame_lines(frames_of(probe)))
-    agree("probe_terminal", printed(probe, 100))
+    agree("probe_terminal", short_lines(printed(probe, 100, verbose=True, styled=True)))
 
 
 def test_a_run_with_gaps(report: Report) -> None:

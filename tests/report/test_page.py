@@ -13,6 +13,7 @@ from xml.etree.ElementTree import tostring
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -133,6 +134,7 @@ def test_files_beside_the_page(run: Path, report: Report, tmp_path: Path) -> Non
             stored = pd.read_parquet(path)
             read = pd.read_csv(path.with_suffix(".csv"))
             assert list(stored.columns) == list(read.columns) and len(stored) == len(read)
+            assert pq.read_schema(path).names == list(read.columns), "nothing beside the columns"
     again = write_report(report, tmp_path / "out")
     assert again == paths
 
@@ -225,8 +227,9 @@ def test_elements_escape_text_and_attributes() -> None:
         ([0, 1, 0, 1], [1, 1, 0, 1], 1),
         ([0, 1, 3], [1, 2, 0], 3),
         ([0, 1], [1, 1], 4),
+        ([0, 1] * 6, [0, 1] * 5 + [1, 0], 1),
     ],
-    ids=["none right", "all right", "one sample", "three samples", "two problems"],
+    ids=["none right", "all right", "one sample", "three samples", "two problems", "a fit of one"],
 )
 def test_thin_runs_have_a_page(tmp_path: Path, base: list[int], trained: list[int], n: int) -> None:
     study = make_study(tmp_path / "run", len(base), n)

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree.ElementTree import tostring
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
@@ -19,18 +20,19 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.audit import read_audit
 from rlbhpc.report.aspects.own import own_frame
+from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.regraded import lay_beside
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
 from rlbhpc.report.stored import some_problems
 from rlbhpc.report.terminal import Printer
-from rlbhpc.store import checked
+from rlbhpc.store import checked, tables
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.report.golden import agree
-from tests.report.made import make_study, put_counts, put_samples
+from tests.report.made import SET, make_study, put_counts, put_samples
 
 # A panel is filled mark by mark, a call has its job once it is sent.
 GROW = {"<class 'rlbhpc.report.draw.chart.Panel'>", "<class 'rlbhpc.report.aspect._Call'>"}
@@ -60,8 +62,8 @@ def test_every_kind_of_cell() -> None:
 
 
 def test_a_table_fits_where_its_columns_do() -> None:
-    fits = [Printer(Console(width=w)).fits(["a", "bb", "c"], [["ccc", "d", "e"]]) for w in (9, 10)]
-    assert fits == [False, True]
+    columns = ["a", "bb", "c", "d"], [["ccc", "d", "e", "f"]]
+    assert [Printer(Console(width=width)).fits(*columns) for width in (12, 13)] == [False, True]
 
 
 def brought(folder: Path, text: str, kind: str, name: str = "") -> Report:
@@ -147,6 +149,17 @@ def test_few_tokens_are_read_of_problems_spread_evenly(report: Report) -> None:
     ends = some_problems(arm, cost, 641)
     assert ends == [arm.problems[0], arm.problems[-1]]
     assert some_problems(arm, np.full(40, np.nan), 5) == [f"math/{i}" for i in (0, 10, 20, 29, 39)]
+
+
+def test_texts_without_a_stored_verdict_are_no_right_answers(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 3, 2)
+    put_samples(study, "base", np.array([[1, 0], [1, 1], [0, 0]], bool))
+    rows = [(f"{SET}/{p}", s, 0, 0, 10, -2.0 - s, 1.0, 0) for p in range(3) for s in range(3)]
+    columns = [pa.array(column) for column in zip(*rows, strict=True)]
+    table = pa.table(columns, names=tables.SCORE_ROWS.names)
+    tables.add_scores(study.layout, "base", SET, "base", table)
+    (scores,) = scored(gather(tmp_path))
+    assert scores.right.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
 
 
 def test_rows_are_found_by_name_and_missing_ones_are_empty(report: Report) -> None:

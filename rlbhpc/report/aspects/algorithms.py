@@ -57,7 +57,7 @@ def algorithms_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
 def _panel(frame: pd.DataFrame, set_name: str, metric: str, colours: Colours) -> Panel:
     part = frame[(frame["problem_set"] == set_name) & (frame["metric"] == metric)]
     trained = part[part["label"] != part["base"]]
-    k = int(part["k"].iloc[0]) if len(part) else 0
+    k = int(part["k"].iloc[0])
     title = {"pass@1": "pass@1", "pass@K": f"pass@{k:,}"}.get(metric, f"gap, K = {k:,}")
     unit = "points" if metric == "gap" else "%"
     x = linear_axis([100 * part["lower"], 100 * part["upper"]], unit, zero=True)

@@ -140,8 +140,7 @@ def section(report: Report) -> Iterator[Node]:
     yield el("p", _graders(arms))
     yield from (el("p", _answer(own, other)) for own, other in verdicts(report).answers)
     changed = [arm for arm in arms if arm.gained or arm.lost]
-    if len(changed) < len(arms):
-        same = ", ".join(arm.of.label for arm in arms if not (arm.gained or arm.lost))
+    if same := ", ".join(arm.of.label for arm in arms if not (arm.gained or arm.lost)):
         yield note(f"Of {same} they judge every sample alike.")
     for set_name, set_arms in report.by_set(changed):
         caption = (

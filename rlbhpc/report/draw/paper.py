@@ -53,10 +53,10 @@ def save(chart: Chart, folder: Path, name: str, about: dict[str, Any]) -> list[P
     with mpl.rc_context(_RC):
         drawn = paper(chart)
         layout = drawn.get_layout_engine()
-        if layout is not None:
-            # Once for both files: every draw would do it again.
-            layout.execute(drawn)
-            drawn.set_layout_engine("none")
+        assert layout is not None
+        # Once for both files: every draw would do it again.
+        layout.execute(drawn)
+        drawn.set_layout_engine("none")
         FigureCanvasPdf(drawn).print_pdf(paths[0], metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
         drawn.set_dpi(200)
         FigureCanvasAgg(drawn).print_png(paths[1])  # type: ignore[no-untyped-call]
