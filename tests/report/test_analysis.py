@@ -126,6 +126,15 @@ def test_chains_of_problems_that_stop_are_refused(
     assert "CoT-Pass@k needs a fixed number of samples" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("script", ["difference", "published_delta_se"])
+def test_figures_need_a_folder(script: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [script] if script.startswith("published") else [script, str(run)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(SCRIPTS[script]), run_name="__main__")
+    assert caught.value.code == 2
+
+
 def test_published_gaps_are_worked_out_anew(start: Run) -> None:
     (gaps,) = start("published_delta_se").values()
     # From the tables, not copied: the study's text has 43.9 for what gives 44.0.

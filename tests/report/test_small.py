@@ -105,10 +105,10 @@ def test_notes_say_what_cannot_be_compared(tmp_path: Path) -> None:
     put_samples(more, "base", np.eye(6, 8, dtype=bool), verdicts={(0, 1): Status.ERROR})
     put_samples(more, "rl", np.eye(6, 3, dtype=bool), 100, missing=5)
     alike = make_study(tmp_path / "alike", 6, 4)
-    files = {"imported": {"a.jsonl": {"sha256": "5f"}, "b.jsonl": {"sha256": "6f"}}}
-    for arm, step in (("base", 0), ("rl", 100)):
+    for arm, step, other in (("base", 0, "b"), ("rl", 100, "c")):
+        files = {"a.jsonl": {"sha256": "5f"}, f"{other}.jsonl": {"sha256": other}}
         right = np.eye(6, 4 + step // 100, dtype=bool)
-        put_samples(alike, arm, right, step, provenance=files, missing=step // 100)
+        put_samples(alike, arm, right, step, provenance={"imported": files}, missing=step // 100)
     unequal = make_study(tmp_path / "unequal", 6, 4)
     put_counts(unequal, "base", [1, 2, 3, 4, 5, 6], 9)
     put_samples(unequal, "rl", np.eye(6, 4, dtype=bool), 100)
