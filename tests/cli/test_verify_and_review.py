@@ -350,6 +350,7 @@ def test_a_served_model_judges_beside_the_readers(study: Study, server: Server) 
     assert (said["model"], said["valid"]) == (f"some/model at {server.url}", 1)
     assert found["problems"][0]["read"] == 0
     assert found["pass_at_k"] == []
+    assert "pass@k of these problems" not in call("review", root, "--results")[1].stdout
 
 
 def test_a_sheet_goes_out_and_judgements_come_back(study: Study, tmp_path: Path) -> None:

@@ -52,6 +52,12 @@ def unjudged(generation: str, **more: object) -> dict[str, object]:
     }  # fmt: skip
 
 
+def test_a_score_may_be_a_word(tmp_path: Path) -> None:
+    row = unjudged("\\boxed{70}", is_correct="true")
+    take_in(tmp_path / "run", lines(tmp_path / "output.jsonl", [row]))
+    assert verdicts(cube_of(tmp_path / "run"), "aime-1") == [RIGHT]
+
+
 def test_rows_without_a_verdict_say_so_and_are_judged_on_request(tmp_path: Path) -> None:
     lines(tmp_path / "d/output-rs0.jsonl", [unjudged("so \\boxed{70}")])
     cut_off = unjudged("so \\boxed{7", finish_reason="length")

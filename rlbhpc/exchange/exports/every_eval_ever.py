@@ -137,7 +137,7 @@ def _results(measured: Measurement) -> list[dict[str, Any]]:
 
 
 def _uncertainty(score: Score, problems: int) -> dict[str, Any]:
-    if math.isnan(score.standard_error) or math.isnan(score.lower + score.upper):
+    if any(map(math.isnan, (score.standard_error, score.lower, score.upper))):
         return {"num_samples": problems}
     return {
         "standard_error": {"value": score.standard_error, "method": "analytic"},

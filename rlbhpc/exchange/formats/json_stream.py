@@ -115,7 +115,7 @@ def is_list(path: Path) -> bool:
 @contextmanager
 def _open(path: Path) -> Iterator[_Text]:
     with opened(path) as file:
-        encoding = json.detect_encoding(file.peek(4)[:4])
+        encoding = json.detect_encoding(file.peek(4))
         try:
             yield _Text(path, TextIOWrapper(file, encoding, "surrogatepass", newline=""))
         except UnicodeDecodeError as error:
