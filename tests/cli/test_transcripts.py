@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rlbhpc.cli.table import print_table
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
@@ -181,6 +182,11 @@ def test_what_looks_after_files(tmp_path: Path) -> None:
     made.journal(other, [changed], "three")
     texts += [say(tmp_path, "merge", layout.root, other.root)]
     assert "".join(texts) == expected("files")
+
+
+def test_a_line_of_a_pipe_is_wide(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("t", ["a"], [["x" * 250]])
+    assert capsys.readouterr().out.split() == ["t", "a", "x" * 240, "x" * 10]
 
 
 def test_init_asks_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -343,6 +343,8 @@ def test_a_served_model_judges_beside_the_readers(study: Study, server: Server) 
     server.answer = lambda prompt: "Sound.\nVerdict: valid"
     assert call("review", root, "--judge", judge)[0] == DONE
     server.prompts.clear()
+    sent = "model messages max_tokens seed temperature top_p"
+    assert server.request.keys() == set(sent.split()), "no log-probabilities"
     assert call("review", root, "--judge", judge)[0] == DONE
     assert server.prompts == []
     (found,) = json.loads(call("review", root, "--results", "--json")[1].stdout)

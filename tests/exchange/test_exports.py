@@ -115,9 +115,13 @@ def test_exports_of_what_was_imported(tmp_path: Path) -> None:
 def test_netcdf_is_packed(run: Layout, tmp_path: Path) -> None:
     assert export(run, tmp_path / "out.nc") == "3 groups"
     with h5netcdf.File(tmp_path / "out.nc") as file:
-        verdict = file["base/math500/verdict"]
+        group = file["base/math500"]
+        verdict = group["verdict"]
         assert (verdict.compression, verdict.compression_opts) == ("gzip", 1)
         assert verdict.shuffle
+        for name, variable in group.variables.items():
+            is_packed = variable.ndim > 1 and name != "vocabulary"
+            assert variable.compression == ("gzip" if is_packed else None), name
 
 
 def test_an_export_that_cannot_be_written_says_why(run: Layout, tmp_path: Path) -> None:
@@ -134,6 +138,12 @@ def test_an_export_that_cannot_be_written_says_why(run: Layout, tmp_path: Path) 
     for ending in (".csv", ".eee"):
         with pytest.raises(UserError, match=rf"x\{ending}: File name too long"):
             export(run, tmp_path / f"{'x' * 252}{ending}")
+    # What it reads is no output: whoever called says which file it is.
+    (run.root / "parts").symlink_to("parts")
+    with pytest.raises(OSError, match="symbolic links") as caught:
+        export(run, tmp_path / "out.parquet")
+    assert caught.value.filename.startswith(str(run.root / "parts"))
+    (run.root / "parts").unlink()
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, usual[1]))
     try:

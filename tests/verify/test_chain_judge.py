@@ -30,13 +30,15 @@ class Server:
     def __init__(self) -> None:
         self.answer: Answer = lambda prompt: "Verdict: valid"
         self.prompts: list[str] = []
+        self.request: dict[str, Any] = {}
         self.over = threading.Event()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                server.handle(self, json.loads(body)["messages"][0]["content"])
+                server.request = json.loads(body)
+                server.handle(self, server.request["messages"][0]["content"])
 
             def log_message(self, *_: Any) -> None: ...
 
