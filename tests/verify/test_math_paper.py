@@ -12,27 +12,28 @@ from rlbhpc.verify.verdict import Status
 MATRIX = r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"
 
 
-@pytest.mark.parametrize(
-    ("response", "answer", "rule"),
-    [
-        (r"so $\boxed{\frac{1}{2}}$", r"\frac{1}{2}", "box"),
-        (r"\boxed{4} or \boxed{5}.", "5", "box"),
-        (r"\boxed 5$ and 7", "5", "box"),
-        (r"\boxed{5", "5", "box"),
-        (r"\boxed{ 5. }", "5", "box"),
-        ("The answer is 41. No, the answer is 42.", "42", "phrase"),
-        ("the final answer is: 42/.", "42", "phrase"),
-        ("答案是 7", "7", "phrase"),
-        ("The answer is 5\nand not 6", "5", "phrase"),
-        ("From 1,234 it is 5,678.", "5678", "last number"),
-        ("We get 4, then -5.5", "-5.5", "last number"),
-        ("so .5", ".5", "last number"),
-    ],
-)
-def test_what_is_taken_for_the_answer(response: str, answer: str, rule: str) -> None:
-    verdict = verify("math-paper", answer, response)
-    assert (verdict.answer, verdict.rule) == (answer, f"{rule}/text")
-    assert math_paper.distinct(response) == answer
+# What each rule takes, and the response that it takes it from.
+TAKEN = {
+    "box": {
+        r"so $\boxed{\frac{1}{2}}$": r"\frac{1}{2}", r"\boxed{4} or \boxed{5}.": "5",
+        r"\boxed 5$ and 7": "5", r"\boxed{5": "5", r"\boxed{ 5. }": "5",
+    },
+    "phrase": {
+        "The answer is 41. No, the answer is 42.": "42", "the final answer is: 42/.": "42",
+        "答案是 7": "7", "The answer is 5\nand not 6": "5",
+    },
+    "last number": {
+        "From 1,234 it is 5,678.": "5678", "We get 4, then -5.5": "-5.5", "so .5": ".5",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", TAKEN)
+def test_what_is_taken_for_the_answer(rule: str) -> None:
+    for response, answer in TAKEN[rule].items():
+        verdict = verify("math-paper", answer, response)
+        assert (verdict.answer, verdict.rule) == (answer, f"{rule}/text")
+        assert math_paper.distinct(response) == answer
 
 
 @pytest.mark.parametrize("response", ["I don't know", "The answer is", r"5, or \boxed{}"])
