@@ -161,9 +161,8 @@ def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     spans = list(pairwise([0, *np.cumsum(sizes).tolist()]))
     sums = np.zeros((len(spans), table.num_columns), np.uint32)
     for i, column in enumerate(table.columns):
-        if table.num_rows:
-            of = _summer(column)
-            sums[:, i] = [of(start, stop) for start, stop in spans]
+        of = _summer(column)
+        sums[:, i] = [of(start, stop) for start, stop in spans]
     return sums
 
 
