@@ -11,7 +11,7 @@ import xarray as xr
 import rlbhpc
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.store import samples
+from rlbhpc.store import accessor, samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from tests.store import made
@@ -21,7 +21,10 @@ from tests.store.test_strata import dataset
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3])
-def test_samples_count_up_to_the_last_right_one_that_was_asked_for(stop_after: int) -> None:
+def test_samples_count_up_to_the_last_right_one_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    monkeypatch.setattr(accessor, "_CELLS_AT_ONCE", 9 * 7)  # read seven problems at a time
     codes = [-1, 0, 1, 1, 1, 2, 3, 4, 5]
     verdicts = np.random.default_rng(0).choice(codes, (60, 9))
     cube = dataset(verdicts, stop_after=stop_after)
