@@ -45,9 +45,10 @@ def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
     which can run code: convert those you trust. What is converted stays in ``target``, and is taken
     as it is if it is there already.
     """
-    adapter, zero = (folder / ADAPTER).is_file(), _zero_tag(folder)
-    parts = None if adapter or zero else sharded_weights(folder)
-    if not adapter and zero is None and parts is None:
+    adapter = (folder / ADAPTER).is_file()
+    zero = _zero_tag(folder)
+    parts = sharded_weights(folder)
+    if not (adapter or zero or parts):
         return folder
     if target.is_dir():
         return target
@@ -61,11 +62,11 @@ def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
             _copy_companions(companions, partial)
         if adapter:
             _merge(folder, source, partial)
-        elif parts is not None:
-            gather(parts, partial)
-        else:
-            assert zero is not None
+        elif zero is not None:
             _convert(*zero, partial)
+        else:
+            assert parts is not None
+            gather(parts, partial)
         follow_umask(partial)
         try:
             partial.rename(target)

@@ -215,7 +215,7 @@ def _cache(config: Any, settings: Settings, rows: int) -> int:
 def _largest_batch(settings: Settings, width: int, ranks: int) -> MicroBatch:
     """The full micro-batch that takes most: prompts apart, and as much padding as there can be."""
     shorter = math.ceil(width / SPREAD)
-    room = max(0, settings.micro_tokens - width) // shorter
+    room = (settings.micro_tokens - width) // shorter
     others = min(room, -(-settings.responses_per_update // ranks) - 1)
     responses = [
         Response((i,), np.zeros(n, np.int32)) for i, n in enumerate([width] + [shorter] * others)

@@ -101,7 +101,7 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
             f"{folder}: {config.model_type} keeps more than keys and values of past tokens, which "
             "the hf engine cannot hold; use the vllm engine for this model"
         )
-    return module.eval().requires_grad_(False).to(device)
+    return module.eval().to(device)
 
 
 def model_kind(config: Any) -> Any:

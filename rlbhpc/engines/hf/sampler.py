@@ -19,12 +19,10 @@ from rlbhpc.engines.stop import StopText
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
-# Prompt tokens that one prefill pass runs together, prompts whose cache is kept for their next
-# sample and the tokens of them all, and the share of slots that must be free before new rows are
-# admitted: a prefill costs about as much as a step whatever its size, so rows are let in by the
-# handful.
+# Prompt tokens that one prefill pass runs together, those of prompts whose cache is kept for their
+# next sample, and the share of slots that must be free before new rows are admitted: a prefill
+# costs about as much as a step whatever its size, so rows are let in by the handful.
 PREFILL_TOKENS = 2048
-KEPT_PROMPTS = 64
 KEPT_TOKENS = 2**15
 HANDFUL = 16
 
@@ -142,7 +140,7 @@ class Sampler:
             self._kept[prompt] = prefix
             self._kept.move_to_end(prompt)
         tokens = sum(len(ids) for ids, _ in self._kept)
-        while len(self._kept) > KEPT_PROMPTS or tokens > KEPT_TOKENS:
+        while tokens > KEPT_TOKENS:
             (ids, _), _ = self._kept.popitem(last=False)
             tokens -= len(ids)
         return out
@@ -165,6 +163,6 @@ def _close_ranks(rows: Rows, slots: Slots) -> None:
     if not used or target > live // 2:
         return
     sources = [slot for slot in used if slot >= target]
-    targets = [slot for slot in rows.free() if slot < target][: len(sources)]
+    targets = rows.free()[: len(sources)]
     rows.move(sources, targets)
     slots.move(rows.on_device(sources), rows.on_device(targets))

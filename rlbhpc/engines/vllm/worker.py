@@ -175,6 +175,5 @@ class Measured(LogprobsProcessor):
 def keep_measured(engine: LLMEngine, request: str) -> None:
     """Let a request that was just added keep its log-probs so."""
     processor = engine.output_processor.request_states[request].logprobs_processor
-    if processor.num_logprobs is not None:
-        processor.__class__ = Measured
-        processor.logprobs = bytearray()
+    processor.__class__ = Measured
+    processor.logprobs = bytearray()
