@@ -12,6 +12,7 @@ from scipy.stats import chisquare
 
 from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine
+from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
 from tests.engines.support import SECOND_END, Truth, by_tag, check_draws, nucleus, requests
@@ -126,6 +127,15 @@ def test_a_request_that_does_not_fit_fails_alone(engine: Engine) -> None:
     assert "lower max_tokens to at most 7" in done[3].error
     asked[3] = Request(3, (1,) * (engine.max_length - 8), 1)
     assert by_tag(engine, asked[3:4], sampling)[3].finish is not Finish.ERROR
+
+
+def test_what_is_too_long_to_score_is_refused(engine: Engine) -> None:
+    """vLLM wants to sample one token more."""
+    longest = engine.max_length - (not engine.deterministic)
+    (score,) = engine.score([((1,) * (longest - 2), (2, 3))])
+    assert len(score.logprobs) == len(score.entropies) == 2
+    with pytest.raises(UserError, match=rf"^score: {longest + 1} tokens.* {engine.max_length}"):
+        list(engine.score([((1,) * (longest - 1), (2, 3))]))
 
 
 def test_requests_are_pulled_lazily_and_closing_drops_what_runs(engine: Engine) -> None:

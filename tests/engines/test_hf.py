@@ -11,6 +11,7 @@ import torch
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.hf import sampler
 from rlbhpc.engines.hf.backend import attend
 from rlbhpc.engines.hf.slots import NARROWEST, STRIDE
 from rlbhpc.engines.tiny import make_tiny_model
@@ -151,3 +152,20 @@ def test_only_wide_numbers_on_a_processor_are_the_same_in_any_batch(tiny: Path) 
     half = make_engine("hf", tiny, rows=16, dtype="bfloat16")
     assert not half.deterministic
     half.close()
+
+
+def test_prompts_that_were_run_are_kept_up_to_a_bound(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine: Any = make_engine("hf", tiny, rows=16)
+    engine._samplers = engine._samplers[:1]
+    sampling, asked = Sampling(1.0, 1.0, 4), requests(10)
+    plain = by_tag(engine, asked, sampling)
+    lengths = [len(request.prompt_ids) for request in asked]
+    monkeypatch.setattr(sampler, "KEPT_TOKENS", sum(lengths) - 1)
+    by_tag(engine, asked, sampling)
+    assert len(engine._samplers[0]._kept) == 9
+    monkeypatch.setattr(sampler, "KEPT_TOKENS", 0)
+    assert all(same(done, plain[tag]) for tag, done in by_tag(engine, asked, sampling).items())
+    assert not engine._samplers[0]._kept
+    engine.close()

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +101,18 @@ def test_a_setting_that_an_engine_cannot_have_is_refused(
     assert re.fullmatch(said, str(refused.value))
 
 
+def test_an_engine_of_ones_own_is_asked_for_its_settings(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("class ENGINE:\n    def __init__(self, model, rows=1, size=2): ...\n")
+    for settings, said in (
+        ({"other": 1}, "no setting 'other'; it has rows, size"),
+        ({"rows": 0}, "rows is 0; allowed: a whole number, at least 1"),
+    ):
+        with pytest.raises(UserError, match=said):
+            check_settings(str(mine), settings)
+    check_settings(str(mine), {"rows": 3, "size": 0})
+
+
 def test_counts_from_one_on_and_none_at_all_are_settings() -> None:
     check_settings("vllm", {"rows": 1, "max_length": None, "memory": 0.5})
 
@@ -140,3 +153,20 @@ def test_a_request_that_failed_has_nothing_but_a_reason() -> None:
         (done.token_ids, "int32"), (done.logprobs, "float32"), (done.entropies, "float32"),
     ):  # fmt: skip
         assert numbers.dtype == dtype and not len(numbers)
+
+
+def test_room_for_more_than_a_model_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(_: str) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr("rlbhpc.engines.vllm.engine._environment", begun)
+    monkeypatch.setattr("rlbhpc.engines.vllm.engine.Tokens", lambda _: None)
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 64}')
+    for length in (None, 1, 64):
+        with pytest.raises(InterruptedError):
+            make_engine("vllm", tmp_path, max_length=length)
+    with pytest.raises(UserError) as refused:
+        make_engine("vllm", tmp_path, max_length=65)
+    assert str(refused.value) == f"engine vllm: max_length 65, but {tmp_path} holds 64"

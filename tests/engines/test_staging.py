@@ -28,9 +28,9 @@ sys.stdin.read()
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RLBHPC_STAGE", str(tmp_path / "stage"))
+    monkeypatch.setenv("RLBHPC_STAGE", str(tmp_path / "node" / "stage"))
     monkeypatch.setattr(staging, "_in_use", {})
-    return tmp_path / "stage"
+    return tmp_path / "node" / "stage"
 
 
 def model(folder: Path, weights: bytes = b"w" * 1000) -> Path:
@@ -69,6 +69,8 @@ def test_a_model_is_copied_once_and_anew_when_it_has_changed(stage: Path, tmp_pa
     source = model(tmp_path / "m")
     first = staged(source)
     assert first.parent == stage
+    modes = [path.stat().st_mode & 0o777 for path in (stage, first.with_suffix(".used"))]
+    assert modes == [0o700, 0o600], "nobody else reads the models of a shared node"
     assert files(first) == {"config.json": b"{}", "model.safetensors": b"w" * 1000}
     marked = first / "config.json"
     marked.write_text("marked")

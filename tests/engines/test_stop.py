@@ -130,3 +130,5 @@ def test_a_second_beginning_of_text_is_dropped(tmp_path: Path) -> None:
     assert tokens.encode_all(["a", f"{SPECIAL[1]}a"]) == [(begin, *a)] * 2
     assert tokens.encode("") == (begin,)
     assert tokens.decode([begin, *a, END]) == "a"
+    spaced = "it 's , no ."
+    assert tokens.decode(tokens.encode(spaced)) == spaced

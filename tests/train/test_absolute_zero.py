@@ -63,6 +63,7 @@ def play(
         tried = list(after.problems)
         assert after.samples == 4
         after = rounds.send([rollout(Status(reward > 0), reward) for reward in tries])
+    assert asked.samples == after.samples == 1
     with pytest.raises(StopIteration) as ended:
         rounds.send([rollout(Status.RIGHT, 1.0)] * 3)
     assert [problem.extras["role"] for problem in asked.problems] == ["propose"] * 3

@@ -117,7 +117,7 @@ def test_an_answer_that_is_none_has_no_number(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_writes_the_later_lines_again(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "dynamics.jsonl"
+    path = tmp_path / "run" / "deep" / "dynamics.jsonl"
     log = StepLog(path, 0)
     for step in (1, 2, 3):
         log.append(step, {"x": step})

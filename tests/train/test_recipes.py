@@ -12,16 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rlbhpc.train
 from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
+from rlbhpc.train.batch import Response
 from rlbhpc.train.fit import _milder, _saved_zero, forecast, refuse_what_cannot_fit
+from rlbhpc.train.loop import Judge, Prompt, Run
+from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import check_recipes, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings, Traces
+from rlbhpc.train.sft import Distillation
+from rlbhpc.verify.verdict import Status, Verdict
 from tests.studies import HF_BY_32, trained, write_unloadable_model
 
 pytestmark = pytest.mark.engine
@@ -149,6 +156,33 @@ def test_what_a_run_is_known_by_stays() -> None:
     assert lines == IDENTITIES.read_text().splitlines()
 
 
+def test_a_run_is_known_by_what_it_learns_from(tmp_path: Path) -> None:
+    """Digests of runs of before: with another one none of them could go on."""
+    for name in ("config.json", "preprocessor_config.json"):
+        (tmp_path / name).write_text(name)
+    settings = Settings(steps=1)
+    problem = Problem("toy/1", {"question": "?"}, "4", "math")
+    pairs = [Response((1, 2), np.array([3, 4], np.int32))]
+    judge = Judge(lambda *_: Verdict(Status.WRONG), lambda _: 0.0)
+
+    def identity(problem: Problem = problem, **changes: Any) -> str:
+        chosen = replace(settings, **changes)
+        prompts = [Prompt(problem, (1, 2))]
+        return Run(
+            "m", tmp_path, tmp_path, {}, chosen, make_algorithm("grpo"), prompts, judge
+        ).identity  # fmt: skip
+
+    def learning(**changes: Any) -> str:
+        chosen = replace(settings, **changes)
+        return Distillation("m", tmp_path, tmp_path, {}, chosen, pairs).identity
+
+    assert identity() == identity(steps=9, micro_tokens=1) == "06e7a46fe117e15a"
+    assert identity(replace(problem, images=(b"x",))) == "b1857352f6c9ac70"
+    assert identity(seed=1) != identity()
+    assert learning() == learning(steps=9, micro_tokens=1) == "38a5dd04a2573660"
+    assert learning(lora_rank=4) == "cebf3094c0d03773"
+
+
 def test_what_is_handed_on_stays_as_it_is() -> None:
     """Of every module of the room: what one step was given another must find unchanged."""
     kinds = set()
@@ -201,6 +235,22 @@ def test_what_nothing_makes_fit_is_refused_with_the_numbers(tmp_path: Path) -> N
     (tmp_path / "model" / "config.json").unlink()
     with pytest.raises(UserError, match=r"^model base: no config.json in its folder; bring it th"):
         forecast(lone, "rl", 1)
+
+
+def test_a_new_model_is_made_once(tmp_path: Path) -> None:
+    recipe = {"architecture": {**LARGE, "model_type": "llama"}, "max_tokens": 16}
+    study = study_of(tmp_path, recipe, models=FROM_NOTHING)
+    run = prepare(study, "rl")
+    assert isinstance(run, Run) and run.reference is None and run.ask is not None
+    assert run.base == study.layout.training("rl") / "random"
+    config = json.loads((run.base / "config.json").read_text())
+    assert {key: config[key] for key in recipe["architecture"]} == recipe["architecture"]
+    made = (run.base / "model.safetensors").stat()
+    again = prepare(study, "rl")
+    assert again.identity == run.identity and list(again.exports) == [3]
+    assert (run.base / "model.safetensors").stat() == made
+    assert [path.name for path in run.base.parent.iterdir() if path.is_dir()] == ["random"]
+    assert len(run.prompts) == 6 and run.prompts[0] == run.ask(run.prompts[0].problem)
 
 
 def test_milder_settings_come_in_the_order_in_which_they_cost(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,9 +16,12 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
+from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import make_algorithm
+from rlbhpc.train.algorithms.algorithm import Round, Rounds
+from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.loop import Run
-from rlbhpc.train.rollout import Judge, Prompt, Rollout, roll_out
+from rlbhpc.train.rollout import Judge, Prompt, Rollout, _played, roll_out
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -76,6 +80,25 @@ class Full:
             none = np.zeros(0, np.float32)
             ids = np.zeros(0, np.int32)
             yield Completion(request.tag, ids, none, none, "", Finish.ERROR, "too long")
+
+
+def test_a_step_of_which_no_task_can_be_asked_is_refused() -> None:
+    problem = Problem("toy/1", {"question": "?"}, "4", "math")
+    judge = Judge(lambda problem, text: pytest.fail(), lambda judged: pytest.fail())
+    run = replace(run_of(judge, "absolute-zero"), ask=lambda problem: Prompt(problem, (3, 1, 4)))
+    init_ranks()
+
+    def rounds() -> Rounds:
+        yield Round([problem, problem])
+        return []
+
+    with Drain() as drain, pytest.raises(UserError) as refused:
+        _played(run, cast(Engine, Full()), 5, 0, rounds(), drain)
+    assert str(refused.value) == "training step 5: no task could be asked: too long"
+    with Drain() as drain:
+        engine = cast(Engine, Odd())
+        run = replace(run, judge=Judge(lambda *_: Verdict(Status.ERROR), lambda judged: math.nan))
+        assert _played(run, engine, 5, 7, rounds(), drain) == ([], 9)
 
 
 def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it() -> None:

@@ -82,7 +82,8 @@ def test_whitening(
 ) -> None:
     x = double(*values, 99)
     mask = torch.arange(len(x)) < len(values)
-    assert whiten(x, mask, ddof, eps, floor).tolist() == pytest.approx([*expected, 0])
+    options = {"floor": True} if floor else {}
+    assert whiten(x, mask, ddof, eps, **options).tolist() == pytest.approx([*expected, 0])
 
 
 EDGES = {
@@ -165,6 +166,7 @@ def test_what_an_algorithm_does_not_say_is_the_plainest() -> None:
     store: dict[str, Any] = {}
     bare.begin([], lambda: given, store)
     bare.after_step(1, given, store)
+    assert not (bare.NEEDS_CRITIC or bare.NEEDS_GREEDY or bare.MAKES_TASKS)
     assert store == {} and bare.measure(given, given.rewards, store) == {}
     assert bare.reward(given, store) is given.rewards
     assert bare.select(given, store).tolist() == [True, True]
