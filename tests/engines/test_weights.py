@@ -97,6 +97,8 @@ def test_vllm_samples_on_the_device_that_it_was_made_on(
     ((device, thread),) = chosen
     # A GPU is chosen for each thread anew, and sampling has its own.
     assert device == 3 and thread != get_ident()
+    with pytest.raises(TypeError, match=r"unknown sampler .*MeasuringSampler"):
+        engine._engine.collective_rpc("measure")
     engine.close()
 
 

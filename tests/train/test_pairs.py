@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,13 +14,16 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tiny import SPECIAL, make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
+from rlbhpc.study.recipe import Recipe, Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, Scorer
-from rlbhpc.train.prepare import prepare
+from rlbhpc.train.prepare import _prompts, prepare
 from rlbhpc.train.recipes import settings_of
-from rlbhpc.train.sft import learning_pairs
+from rlbhpc.train.sft import _taught, learning_pairs
+from rlbhpc.verify.verdict import Status
 from tests.children import Child
 from tests.store import reading
 
@@ -105,3 +109,22 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
     assert len(pairs) == len(finishes)
     for pair, finish in zip(pairs, finishes, strict=True):
         assert (pair.token_ids[-1] == tokens.end) == (finish != Finish.LENGTH)
+    columns = ("problem", "sample", "verdict", "text")
+    rows = reading.rows(study.layout, "base", "toy", columns).table.to_pylist()
+    few = _taught(study, Teacher(arm="base", keep="all", per_problem=3))
+    assert [lesson.response for lesson in few] == [r["text"] for r in rows if r["sample"] < 3]
+    right = _taught(study, Teacher(arm="base", per_problem=4))
+    expected = [r["text"] for r in rows if r["verdict"] == Status.RIGHT]
+    assert [lesson.response for lesson in right] == expected
+
+
+def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(study: Study) -> None:
+    folder = study.folder("base", 0)
+    problem = Problem("toy/1", {"question": "?"}, "4", "math", images=(b"x",))
+    shown = SimpleNamespace(prompts={"p": None}, problems=lambda _: [problem])
+    with pytest.raises(UserError) as refused:
+        _prompts(cast(Study, shown), Recipe(algorithm="grpo", prompt="p"), Tokens(folder))
+    assert str(refused.value) == (
+        f"toy/1 has images, which the model in {folder} cannot be shown; train one of qwen2_5_vl, "
+        "qwen2_vl"
+    )

@@ -10,18 +10,21 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
+from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
 from rlbhpc.sweep.drain import Drain
+from rlbhpc.train import rollout
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Round, Rounds
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.loop import Run
-from rlbhpc.train.rollout import Judge, Prompt, Rollout, _played, roll_out
+from rlbhpc.train.rollout import Judge, Prompt, Rollout, _played, roll_out, rollout_engine
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -110,3 +113,76 @@ def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it()
     (found,) = roll_out(run_of(judge, "absolute-zero"), engine, 1, 0, [prompt], 1, 1.0)
     assert found.verdict == Verdict(Status.ERROR, rule="too long")
     assert math.isnan(found.reward)
+
+
+def sampler_run(folder: Path, algorithm: str = "grpo", **changes: Any) -> Run:
+    """Two prompts of three and of five tokens, six responses a step, for a model that holds 64."""
+    (folder / "config.json").write_text('{"max_position_embeddings": 64}')
+    sizes = {"steps": 1, "prompts_per_step": 2, "samples_per_prompt": 3, "max_tokens": 8}
+    problem = Problem("toy/1", {"question": "?"}, "4", "math")
+    run = run_of(Judge(lambda *_: pytest.fail(), lambda _: pytest.fail()), algorithm)
+    return replace(
+        run, base=folder, settings=Settings(**{**sizes, **changes}),
+        prompts=[Prompt(problem, (3, 1, 4)), Prompt(problem, (3, 1, 4, 1, 5))],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "ranks", "rows", "expected"),
+    [
+        ("grpo", {"rollouts": "hf"}, 1, 99, {"rows": 6}),
+        ("grpo", {"rollouts": "hf"}, 2, 99, {"rows": 3}),
+        ("grpo", {"rollouts": "hf"}, 1, 4, {"rows": 4}),
+        ("grpo", {}, 1, 99, {"rows": 6, "max_length": 13}),
+        ("grpo", {"max_tokens": 62}, 1, 4, {"rows": 4, "max_length": 64}),
+        ("absolute-zero", {}, 1, 99, {"rows": 6, "max_length": 64}),
+        ("grpo", {"dtype": "bfloat16"}, 1, 99, {"rows": 6, "max_length": 13, "dtype": "bfloat16"}),
+        ("grpo", {"rollout_memory": 0.5}, 1, 99, {"rows": 6, "max_length": 13, "memory": 0.5}),
+        (
+            "grpo", {}, 2, 99,
+            {
+                "rows": 3, "max_length": 13,
+                "options": {
+                    "enable_sleep_mode": False, "distributed_executor_backend": "external_launcher",
+                },
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_a_sampler_is_as_large_as_a_step_needs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    algorithm: str,
+    changes: dict[str, Any],
+    ranks: int,
+    rows: int,
+    expected: dict[str, Any],
+) -> None:
+    made: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(rollout, "make_engine", lambda *a, **settings: made.append((*a, settings)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    init_ranks()
+    monkeypatch.setattr(rollout.dist, "get_world_size", lambda: ranks)
+    kind = changes.get("rollouts", "vllm")
+    rollout_engine(sampler_run(tmp_path, algorithm, **{"rollouts": kind, **changes}), rows)
+    beside = {"dtype": "float32", "memory": 0.3, "options": {"enable_sleep_mode": False}}
+    assert made == [(kind, tmp_path, {**(beside if kind == "vllm" else {}), **expected})]
+
+
+def test_a_sampler_that_does_not_start_says_what_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*_: Any, **__: Any) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr(rollout, "make_engine", make)
+    init_ranks()
+    run = sampler_run(tmp_path, rollouts="vllm")
+    with pytest.raises(UserError) as refused:
+        rollout_engine(run, 4)
+    assert str(refused.value) == (
+        "vLLM does not start beside the learner with rollout_memory 0.3: no room"
+    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"^rollouts: vllm shows no images without torchvision; "):
+        rollout_engine(replace(run, sight=cast(Sight, object())), 4)
