@@ -7,16 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from tests.exchange.made import (
-    NO_ANSWER,
-    RIGHT,
-    WRONG,
-    cube_of,
-    lines,
-    nemo_row,
-    take_in,
-    verdicts,
-)
+from tests.exchange.made import NO_ANSWER, RIGHT, WRONG, cube_of, lines, nemo_row, take_in, verdicts
 
 
 def test_nemo_skills_numbers_responses_by_the_seed_in_the_name(tmp_path: Path) -> None:
