@@ -16,14 +16,18 @@ from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Score
 from rlbhpc.errors import UserError
 from rlbhpc.store import tables
+from rlbhpc.store.sources import Group
 from rlbhpc.study.arm import Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score
+from rlbhpc.sweep.again import Stored
+from rlbhpc.sweep.audit import Side, audit_run
 from rlbhpc.sweep.conditions import Condition, conditions, texts
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_engines, check_verifiers, refuse_unseen
-from rlbhpc.verify.verdict import Status
+from rlbhpc.sweep.remember import remember
+from rlbhpc.verify.verdict import Status, Verdict
 from tests.studies import write_unloadable_model
 from tests.sweep.conftest import keys_of
 from tests.sweep.replay import Tokens
@@ -321,3 +325,25 @@ def test_only_an_engine_that_shows_images_gets_them(file: Path) -> None:
         UserError, match=f"^arm base: {first.id} has images, and this engine cannot"
     ):
         refuse_unseen(Adding(), "base", [first, shown])  # type: ignore[arg-type]
+
+
+def test_stored_samples_come_back_with_their_problems_and_verdicts(file: Path) -> None:
+    study = load_study(file)
+    remember(study)
+    group = Group("base", "countdown")
+    first, second, third, *_ = keys_of(study)
+    told = {"answer": "42", "rule": "text", "grader": "g", "text": "so 42"}
+    failed = row(study, third, Status.FAILED)
+    store(study, [replace(row(study, first), **told), row(study, second), failed])  # type: ignore[arg-type]
+    ((step, records),) = Stored(study.layout, "base", 0).records(group)
+    said = [(record.problem.id, record.response, record.verdict) for record in records]
+    assert (step, said) == (0, [
+        (first.problem, "so 42", Verdict(Status.WRONG, "42", "42", "text", "g")),
+        (first.problem, "", Verdict(Status.WRONG)),
+        (first.problem, "", Verdict(Status.FAILED)),
+    ])  # fmt: skip
+    assert [len(early) for _, early in Stored(study.layout).records(group, 1)] == [1]
+    assert list(Stored(study.layout, "base", 1).records(group)) == []
+    # Problems of other kinds than mathematics are read in one way.
+    with pytest.raises(UserError, match="no responses to mathematical problems; only those can be"):
+        audit_run(study.layout, [Side(*group, 0)], 8, 0, 1, 3)
