@@ -10,6 +10,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study, stored_study, study_of
+from rlbhpc.study.plugin_copies import self_contained
 from rlbhpc.study.study import FORMAT, Study, load_problems
 
 
@@ -181,3 +182,24 @@ def test_the_engine_of_an_arm(study_file: Path) -> None:
     set_of_study = study.problem_sets["math500"].model_copy(update={"verifier": "choice"})
     problem = load_problems("math500", set_of_study)[0]
     assert (problem.verifier, problem.set_name) == ("choice", "math500")
+
+
+def test_files_that_a_study_brings_are_copied_for_its_jobs(study_file: Path) -> None:
+    mine, same = (study_file.parent / name for name in ("mine.py", "same.py"))
+    for file in (mine, same):
+        file.write_text("ENGINE = 1\n")
+    study = load_study(study_file, [f"arms.base.engine={mine}:ENGINE", f"arms.rl.engine={same}"])
+    alone = self_contained(study)
+    assert alone == self_contained(study)
+    assert list(alone.plugins.values()) == list(study.plugins.values())
+    engine, _, name = alone.engine("base").partition(":")
+    assert (Path(engine).read_text(), name) == ("ENGINE = 1\n", "ENGINE")
+    copies = sorted(path.name for path in Path(engine).parent.iterdir())
+    assert copies == ["mine.py", "same.py"]
+    Path(engine).unlink()
+    mine.write_text("ENGINE = 2\n")
+    with pytest.raises(
+        UserError, match=rf"{mine} was changed just now; run the same command again"
+    ):
+        self_contained(study)
+    assert not Path(engine).exists()
