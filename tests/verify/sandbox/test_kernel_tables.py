@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify.sandbox import landlock, namespaces, seccomp, syscalls
+from rlbhpc.verify.sandbox import landlock, namespaces, scratch, seccomp, syscalls
 
 INCLUDE = Path("/usr/include")
 TABLES = {
@@ -88,3 +88,17 @@ def test_flags_of_namespaces_and_mounts() -> None:
         "REC": namespaces._RECURSIVE,
     }  # fmt: skip
     assert flags == {name: mount[name] for name in flags}
+
+
+def test_file_systems_on_a_network() -> None:
+    magic = defined(INCLUDE / "linux/magic.h", r"(\w+)\s+(0x[0-9A-Fa-f]+)\b")
+    names = (
+        "NFS_SUPER_MAGIC SMB_SUPER_MAGIC SMB2_SUPER_MAGIC CIFS_SUPER_MAGIC AFS_SUPER_MAGIC "
+        "CEPH_SUPER_MAGIC FUSE_SUPER_MAGIC V9FS_MAGIC"
+    ).split()
+    # Not of the kernel itself, as coreutils' stat has them: Lustre, GPFS, PanFS, BeeGFS.
+    others = {0x0BD00BD0, 0x47504653, 0xAAD7AAEA, 0x19830326}
+    assert {magic[name] for name in names if name in magic} | others <= scratch._ON_A_NETWORK
+    assert len(scratch._ON_A_NETWORK) == len(names) + len(others)
+    assert not scratch._on_a_network("/proc")
+    assert scratch._on_a_network("/no/such/folder")
