@@ -90,8 +90,8 @@ class Answer:
     p_mcnemar: float
     solved: int
     word: Word
-    spread: Spread | None = None
-    seeds: int = 1
+    spread: Spread | None
+    seeds: int
 
     def sentences(self) -> tuple[str, ...]:
         """Tell it in sentences: lost and gained, the net, k = 1, and what was left out."""

@@ -60,6 +60,7 @@ TRAINED = Counts.of(
 STOPPED = Counts.of(
     [16, 16, 16, 9, 2, 3, 12] * 3, [0, 0, 1, 2, 2, 2, 2] * 3, stop_after=2, n_max=16
 )
+FIRST = Counts.of([16, 9, 2, 1], [0, 1, 1, 1], stop_after=1, n_max=16)
 SOME_NEVER = Counts.of(16, [0] * 12 + [3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 14])
 SOURCES = np.repeat(np.arange(8), [1, 2, 3, 4, 2, 3, 4, 5])
 
@@ -148,6 +149,7 @@ def labelled_stopped() -> list[Any]:
         stopped.rlb_stats.accuracy_histogram(),
         stopped.rlb_stats.per_problem("pass@k", 2).isel(problem=slice(7)),
         free.assign_coords(stop_after=2).rlb_stats.per_problem("pass@k", 2).isel(step=0),
+        dataset(FIRST, FIRST).assign_coords(stop_after=1).rlb_stats.accuracy_histogram(),
         free.assign_coords(stop_after=0).rlb_stats.accuracy_histogram(),
         stopped.rlb_stats.pass_curve(drawn),
         stopped.rlb_stats.difference_from(stopped.sel(step=0), drawn, [1, 16])["difference"],
