@@ -177,6 +177,32 @@ def test_kinds_of_values(text, kind):
     assert isinstance(read(text), kind)
 
 
+# The largest of a kind that is read, as a function of its size.
+LIMITS = {
+    "pairs in brackets": (10, lambda n: "(" * n + "(1,2)" + ")" * n),
+    "roots": (39, lambda n: r"\sqrt{" * n + "x" + "}" * n),
+    "terms in brackets": (39, lambda n: "x+(" * n + "x" + ")" * n),
+    "items": (100, lambda n: ";".join("1" * n)),
+    "terms": (300, lambda n: "+".join("x" * n)),
+    "repeating digits": (200, lambda n: r"0.\overline{" + "3" * n + "}"),
+    "digits": (2000, lambda n: "9" * n),
+    "digits and decimals": (2000, lambda n: f"{'9' * (n - 2)}.5"),
+    "exponent": (5000, lambda n: f"1e{n}"),
+    "negative exponent": (5000, lambda n: f"1e-{n}"),
+    "characters": (4000, lambda n: "(" + " " * (n - 3) + "1)"),
+    "power of a unit": (9, lambda n: rf"5\text{{ m}}^{{{n}}}"),
+    "negative power of a unit": (7, lambda n: rf"5\text{{ m}}^{{-{n}}}"),
+    "integers between": (100, lambda n: rf"\{{x\in\mathbb{{Z}}: 0\le x\le {n}\}}"),
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_what_is_larger_is_not_read(kind):
+    largest, written = LIMITS[kind]
+    assert not isinstance(read(written(largest)), Opaque)
+    assert isinstance(read(written(largest + 1)), Opaque)
+
+
 def test_digit_groups_are_a_number_or_a_list():
     assert read("100,200") == read("100200")
     assert len(read("100,200", listed=True).items) == 2
