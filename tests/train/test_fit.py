@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from rlbhpc.cli.check import check
 from rlbhpc.cli.train import train
 from rlbhpc.errors import UserError
+from tests.cli.test_store_verbs import printed
 from tests.sweep.study_folder import CONFIGS, study_folder
 from tools.step_cost import SHAPES, memory_rows, seconds_rows
 
@@ -81,6 +82,34 @@ def test_what_is_shipped_fits_gpus_of_80_gib(shipped: dict[str, Path], name: str
             settings = foretold["settings"]
             assert settings["dtype"] == "bfloat16" and settings["rollouts"] == "vllm"
             assert settings["recompute"] and settings["zero_stage"] in (2, 3)
+
+
+FORETOLD = """\
+grpo: grpo, 7,615,616,512 parameters
+work                     in the whole run
+steps                    450
+prompts                  115,200
+responses                921,600
+updates                  450
+response tokens at most  7,549,747,200
+operations at most       4.60e+20
+rollouts vllm, dtype bfloat16, recompute True, zero_stage 2, offload False, micro_tokens 16384
+grpo: memory of each of 8 ranks
+part                MiB
+policy weights      14,525.6
+policy gradients    3,631.4
+policy optimiser    10,894.2
+policy buffer       953.7
+output layer        3,102.3
+activations         5,965.6
+together, at least  39,072.8
+"""
+
+
+def test_what_a_training_holds_is_shown(shipped: dict[str, Path]) -> None:
+    """Weights of 2 bytes each on every rank, gradients of as many on an eighth of them."""
+    words = [str(shipped["algorithms"]), "grpo", "--dry-run", "--ranks", "8", "--memory", "80"]
+    assert printed(CliRunner().invoke(train, words, standalone_mode=False)) == FORETOLD
 
 
 def test_the_page_on_sizes_has_what_is_calculated() -> None:
