@@ -53,6 +53,8 @@ def test_each_kind_has_its_group_before_and_after_compaction(layout: Layout) -> 
         [0.0],
         [pytest.approx(1 - 10 / 28)],
     ]
+    assert [node.path for node in cube.rlb.counts().leaves] == ["/pub/math"]
+    assert not cube.rlb.counts("paper").children
     training = cube["training/m-rl"]
     assert training.train_step.values.tolist() == [1, 2, 5]
     assert np.array_equal(training.reward, [0.1, 0.2, np.nan], equal_nan=True)
