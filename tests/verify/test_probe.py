@@ -40,7 +40,7 @@ def test_completion_and_answer_are_told_apart(response: str, status: Status, out
 
 
 def test_a_fault_of_the_questions_own_verifier_is_no_outcome() -> None:
-    whole = {**PROBE.extras["whole"], "verifier": "code"}
+    whole = {**PROBE.extras["whole"], "verifier": "countdown"}
     verdict = verify("probe", PROBE.gold, "x", replace(PROBE, extras={"whole": whole}))
     assert verdict.status is Status.ERROR
-    assert "raised UserError: verifier code: problem set/1" in verdict.rule
+    assert "raised ValueError: gold answer '7' is not of the form" in verdict.rule
