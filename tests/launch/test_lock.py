@@ -17,6 +17,7 @@ import pytest
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import written
 from rlbhpc.launch.host.claims import SILENT, started
+from rlbhpc.launch.launches import cancel
 from rlbhpc.launch.lock import claimed_here, lock, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
@@ -107,6 +108,16 @@ def test_who_comes_second_is_told_who_is_at_work(
             attempt()
         assert refused.value.code == TRY_AGAIN
     assert not stubs.calls("sbatch")
+
+
+def test_cancel_stops_the_launch_that_somebody_submits_and_no_other(
+    tmp_path: Path, stubs: Stubs, other: str
+) -> None:
+    path, study = study_in(tmp_path / "s")
+    first, second = (written(prepare(path, shard_tokens=n)).folder for n in (300, 150))
+    hold(study.layout, f"{HERE} {other} {ME} submits launch 0001")
+    assert cancel(study.layout).at_work.startswith(f"{ME} submits launch 0001")
+    assert [(folder / "cancelled").exists() for folder in (first, second)] == [True, False]
 
 
 @pytest.mark.parametrize("cluster", ["local", "debug"])
