@@ -267,7 +267,8 @@ def _work(draft: Draft, job: Job) -> str:
     resources = draft.cluster.train
     rlbhpc = command(draft.cluster)
     words = shlex.join(words_of(draft, job)).replace("'{}'", "{}")
-    if job.kind != "train" or resources.nodes * resources.gpus <= 1:
+    ranks = max(1, resources.gpus)
+    if job.kind != "train" or resources.nodes * ranks <= 1:
         return f"{shlex.join(rlbhpc)} {words}"
     # Without an address, ranks look each other up by the node's name, which not every node can.
     meeting = "--standalone --local-addr 127.0.0.1"
@@ -282,6 +283,6 @@ def _work(draft: Draft, job: Job) -> str:
         )
     python = shlex.join(python_of(rlbhpc))
     return (
-        f"{python} -m rlbhpc.train.ranks --nproc-per-node {resources.gpus} {meeting}"
+        f"{python} -m rlbhpc.train.ranks --nproc-per-node {ranks} {meeting}"
         f" \\\n    -m rlbhpc {words}"
     )

@@ -28,6 +28,7 @@ STEP = "srun --ntasks-per-node=1"
         ({"gpus": 0}, [], None, None),
         ({"gpus": 1}, [], None, None),
         ({"gpus": 2}, [], None, f"{RANKS} 2 {ALONE}"),
+        ({"gpus": 0, "nodes": 2}, [], f"{STEP} --cpus-per-task=4", f"{RANKS} 1 {TOGETHER}"),
         ({"gpus": 1, "nodes": 2}, [], f"{STEP} --cpus-per-task=4", f"{RANKS} 1 {TOGETHER}"),
         ({"gpus": 1, "nodes": 2}, ["--cpus-per-gpu=3"], STEP, f"{RANKS} 1 {TOGETHER}"),
     ],
