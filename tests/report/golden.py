@@ -7,6 +7,7 @@ changes with any of its marks and numbers. The last printed digit of a number ma
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import os
@@ -95,13 +96,12 @@ def printed(
     out = io.StringIO()
     colours = {"force_terminal": True, "color_system": "standard"} if styled else {}
     console = Console(file=out, width=width, highlight=False, **colours)
-    print_report(report, console, verbose=verbose)
+    shown = copy.copy(report)  # with what its aspects have worked out
+    object.__setattr__(shown, "folder", Path("RUN"))  # where lines break depends on its length
+    print_report(shown, console, verbose=verbose)
     if verbose:
-        print_sentences(report, console)
-    # How the last sentence breaks its lines depends on where the run lies.
-    text, last, rest = re.split(r"(Intervals: .*--problem\s+ID\.)", out.getvalue(), flags=re.S)
-    last = re.sub(r"show .* --problem", "show RUN --problem", " ".join(last.split()))
-    return [line.rstrip() for line in f"{text}{last}{rest}".split("\n")]
+        print_sentences(shown, console)
+    return [line.rstrip() for line in out.getvalue().split("\n")]
 
 
 def short_lines(lines: Iterable[str]) -> Iterator[str]:

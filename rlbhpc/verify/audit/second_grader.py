@@ -19,7 +19,9 @@ from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 from math_verify.grader import verify as math_verify
 from math_verify.parser import should_treat_as_complex
 
-logging.disable(logging.CRITICAL)  # printing an expression can hang
+for library in ("math_verify", "latex2sympy2_extended"):
+    # Printing an expression can hang.
+    logging.getLogger(library).setLevel(logging.CRITICAL + 1)
 
 _NORMAL: Final = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none"
