@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,10 @@ def test_every_verb_tells_and_sampling_goes_on(
     cube = arrays(intact / "runs" / "damaged", "countdown")
     rng = random.Random(seed)
     changed = 0
-    for number in range(150 if soak else 2):
+    for number in count():
+        # Some damage has no effect, such as that of a byte which nothing reads.
+        if number >= (150 if soak else 2) and changed:
+            break
         study = copied(intact, tmp_path / "study")
         layout = Layout(study.parent / "runs" / "damaged")
         kinds = damageable(layout)
@@ -151,4 +155,3 @@ def test_every_verb_tells_and_sampling_goes_on(
             called("sample", str(study))
             again = readable(study, layout)
             assert again == cube, f"{note}: the samples that were drawn again differ"
-    assert changed > 0
