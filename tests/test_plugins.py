@@ -283,6 +283,8 @@ def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder
     output = run("check", folder / "own.yaml")
     for name, kind in KINDS.items():
         assert name in output, kind
+    for identity in load_study(folder / "own.yaml").plugins.values():
+        assert identity.replace("@", " ") in " ".join(output.split())
     (folder / "sums.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(UserError, match=r"sums\.py: importing it ended with signal 11"):
         run("check", folder / "own.yaml")

@@ -54,6 +54,9 @@ def test_there_are_enough() -> None:
     [
         ("input(); print(sum(map(int, input().split())) + 1)", Status.WRONG),
         ("print(", Status.WRONG),
+        # Annotations are evaluated, as they are where nothing is imported from the future.
+        ("input(); a = []\ndef f(x: a.append(sum(map(int, input().split())))): pass\nprint(*a)",
+         Status.RIGHT),
         ("input(); print(sum(map(int, input().split()))); raise ValueError", Status.WRONG),
         ("import os\ninput(); print(sum(map(int, input().split())), flush=True); os.abort()",
          Status.WRONG),
