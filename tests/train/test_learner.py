@@ -99,6 +99,20 @@ def test_a_penalty_and_a_bonus_pull_without_an_advantage(
     assert torch.equal(weights(trained), before) == (not pull)
 
 
+def test_a_bonus_for_entropy_raises_it(model: Path) -> None:
+    trained = learner(model, 0, 200, entropy_bonus=0.1)
+    zeros = torch.zeros_like(update().advantages)
+    given = replace(apart(trained), advantages=zeros, reference=None)
+
+    def total() -> float:
+        entropies = trained._score(lambda b: trained.policy(b, 1.0).entropies, given.responses)
+        return float(entropies[given.kept].sum())
+
+    before = total()
+    trained.update(given, 1)
+    assert total() > before > 0
+
+
 def test_marks_are_of_tokens_that_are_learnt_from(model: Path) -> None:
     trained = Learner(model, Settings(steps=1), make_algorithm("kl-cov", share=1.0))
     given = apart(trained)
