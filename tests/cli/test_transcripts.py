@@ -114,7 +114,7 @@ def test_a_run_at_work(tmp_path: Path, run: Run, stubs: Stubs) -> None:
 def test_what_a_study_expands_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    file = write_folder(tmp_path / "work")
+    file = write_folder(tmp_path / "study")
     head, _, tail = say(tmp_path, "check", file, "--json").partition('  "resolved"')
     texts = [say(tmp_path, "check", file, "--set", "sampling.top_k=5"), head]
     texts.append(tail.rpartition("  },\n")[2])
