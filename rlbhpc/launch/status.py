@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -305,10 +305,24 @@ def _slurm_failures(
         written = (folder.path / "launch.json").stat().st_mtime
         since = time.strftime("%Y-%m-%d", time.localtime(written))
         sampling = {job for job, _ in folder.tasks}
-        for row in slurm.account(folder.ids, since, folder.clusters) or ():
+        for row in _by_task(slurm.account(folder.ids, since, folder.clusters) or [], folder.tasks):
             is_over = (row.job, row.task) not in queued and row.state not in ENDED_WELL
             if is_over and not (complete and row.job in sampling):
                 yield row.state, row.name
+
+
+def _by_task(rows: Sequence[slurm.Row], tasks: Collection[tuple[int, int]]) -> Iterator[slurm.Row]:
+    """Rows of the accounting, where one of a whole array stands for what no other row names.
+
+    Of a task that ended at once, sacct may have the array's id alone.
+    """
+    named = {(row.job, row.task) for row in rows}
+    for row in rows:
+        unnamed = [task for job, task in tasks if job == row.job and (job, task) not in named]
+        if row.task < 0 and unnamed:
+            yield from (row._replace(task=task) for task in unnamed)
+        else:
+            yield row
 
 
 def diagnose(layout: Layout) -> tuple[list[Failure], Status]:

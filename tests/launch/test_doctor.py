@@ -62,6 +62,22 @@ def test_doctor_names_the_cause_the_line_and_the_next_step(
     assert f"next: {found['action']}" in call("doctor", path)[1].stdout
 
 
+def test_doctor_reads_the_log_of_a_task_that_the_accounting_names_by_its_array(
+    run: Run, stubs: Stubs
+) -> None:
+    """Slurm's accounting may have lost the task's number of one that ended at once."""
+    path, study = run
+    stubs.add("squeue", "echo '1_1|RUNNING|None|me'")
+    rows = ("1_0|COMPLETED|0:0|me", "1|FAILED|0:9|me", "1_3|COMPLETED|0:0|me", "2|FAILED|1:0|me")
+    stubs.add("sacct", "; ".join(f"echo '{row}'" for row in rows))
+    log = next(study.layout.launches.iterdir()) / "logs" / "sampled-x-0001-sample-1_2.log"
+    log.write_text("slurmstepd: error: Exceeded job memory limit\n")
+    full, other = json.loads(call("doctor", path, "--json")[1].stdout)
+    assert (full["cause"], full["jobs"]) == ("the job's memory is full", ["1_2"])
+    assert full["evidence"] == f"{log.name}: slurmstepd: error: Exceeded job memory limit"
+    assert (other["cause"], other["jobs"]) == ("FAILED", ["2"])
+
+
 def test_doctor_of_a_run_without_a_failure(run: Run, stubs: Stubs) -> None:
     path, _ = run
     stubs.add("squeue", "echo '1_[0-3]|PENDING|Priority|me'")
