@@ -40,7 +40,7 @@ gpu: $(if $(VIRTUAL_ENV),,$(STAMP)) ## check this machine's GPUs, in the active 
 soak: $(STAMP) ## the long tests, whole
 	RLBHPC_SOAK=1 $(RUN) tools/test.sh all
 
-mutants: $(STAMP) ## put 100 small faults into the code and count those that tests notice (hours)
+mutants: $(STAMP) ## put 100 small faults into the code and count those that tests notice (an hour or two)
 	$(RUN) python -m tools.mutants
 
 docs: $(STAMP) ## regenerate the generated pages of docs/

@@ -1,8 +1,9 @@
 """How many small faults the tests notice: ``python -m tools.mutants --count 100 --seed 0``.
 
 Each mutant is one change of one expression of the package, in a clone of what is committed. The
-tests that name the changed module run against it, then those of its room, then all of ``make
-test``; a mutant that passes them all survives.
+quick tests that name the changed module run against it, then the quick ones of its room, then the
+slow ones that name it. The mutants that pass these are put in together, and all of ``make test``
+runs; of a test that fails then, each of them is tried alone. What passes all that survives.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 # A mutant that loops for ever is noticed: by the time limit of whoever runs it.
-SECONDS = 900
-PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not cluster"]
-EVERY_TEST = ["tools/test.sh", "core", "-x"]
+SECONDS = 1800
+PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m"]
+EVERY = "not cluster"
+QUICK = "not cluster and not engine and not slow"
+SLOW = "not cluster and (engine or slow)"
+CORE = ["tools/test.sh", "core", "--maxfail=10"]
 
 OPPOSITE: dict[type[Any], type[Any]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -44,6 +50,11 @@ class Mutant:
     before: str
     after: str
     source: str
+
+    @property
+    def words(self) -> str:
+        """Where it is, and what changed."""
+        return f"{self.path}:{self.line}\t{self.before}  →  {self.after}"
 
 
 def mutations(node: ast.AST) -> Iterator[ast.AST]:
@@ -70,14 +81,14 @@ def mutations(node: ast.AST) -> Iterator[ast.AST]:
         yield always
 
 
-def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Every mutant of one file."""
+def mutants_of(path: Path, checkout: Path) -> Iterator[Mutant]:
+    """Every mutant of one file of a checkout."""
     source = path.read_text()
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for changed in mutations(node):
             if isinstance(node, ast.expr | ast.stmt):
-                yield applied(path, source, node, changed)
+                yield applied(path.relative_to(checkout), source, node, changed)
 
 
 def applied(path: Path, source: str, node: ast.expr | ast.stmt, changed: ast.AST) -> Mutant:
@@ -105,78 +116,129 @@ def drawn(checkout: Path, count: int, seed: int) -> list[Mutant]:
         room = rooms[number % len(rooms)]
         files = sorted(room.rglob("*.py"))
         path = generator.choices(files, [len(file.read_text()) for file in files])[0]
-        possible = list(mutants_of(path))
+        possible = list(mutants_of(path, checkout))
         if possible:
             mutants.append(generator.choice(possible))
     return mutants
 
 
-def stages(mutant: Mutant, checkout: Path) -> list[list[str]]:
-    """Commands of tests, those first that notice the most for their time."""
-    relative = mutant.path.relative_to(checkout).with_suffix("")
-    module = ".".join(relative.parts).removesuffix(".__init__")
-    pattern = re.compile(rf"\b{re.escape(module)}\b")
-    files = sorted((checkout / "tests").rglob("test_*.py"))
-    naming = [str(f.relative_to(checkout)) for f in files if pattern.search(f.read_text())]
-    room = Path("tests") / relative.parts[1]
-    commands = [[*PYTEST, *naming]] if naming else []
-    if (checkout / room).is_dir():
-        commands.append([*PYTEST, str(room)])
-    return [*commands, EVERY_TEST]
+class Checkout:
+    """A clone of what is committed, with its own tests to run."""
 
+    def __init__(self, root: Path) -> None:
+        subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
+        self.root = root
 
-def failure(command: list[str], checkout: Path) -> str | None:
-    """The first test that fails, or None."""
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    try:
-        run = subprocess.run(
-            command,
-            cwd=checkout,
-            env={**os.environ, "PYTHONPATH": str(checkout), "PATH": programs},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "time limit"
-    # Exit code 5 says that no test was selected.
-    if run.returncode in (0, 5):
-        return None
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M)
-    return failed[1] if failed else f"exit {run.returncode}"
+    def failures(self, mutants: Iterable[Mutant], command: list[str]) -> list[str]:
+        """The tests that fail with some mutants put in, at most one of each file."""
+        changed = {self.root / mutant.path: mutant.source for mutant in mutants}
+        originals = {path: path.read_text() for path in changed}
+        for path, source in changed.items():
+            path.write_text(source)
+        try:
+            return self._failures(command)
+        finally:
+            for path, source in originals.items():
+                path.write_text(source)
 
+    def _failures(self, command: list[str]) -> list[str]:
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        try:
+            run = subprocess.run(
+                command,
+                cwd=self.root,
+                env={**os.environ, "PYTHONPATH": str(self.root), "PATH": programs},
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return ["time limit"]
+        # Exit code 5 says that no test was selected.
+        if run.returncode in (0, 5):
+            return []
+        tests = re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+)", run.stdout, re.M)
+        return list(dict.fromkeys(tests)) or [f"exit {run.returncode}"]
 
-def killed_by(mutant: Mutant, checkout: Path) -> str | None:
-    """The first test that fails with the mutant in the checkout, or None if it survives."""
-    original = mutant.path.read_text()
-    mutant.path.write_text(mutant.source)
-    failures = (failure(command, checkout) for command in stages(mutant, checkout))
-    first = next((name for name in failures if name), None)
-    mutant.path.write_text(original)
-    test = (first or "").partition("[")[0]
-    if "::" in test and failure([*PYTEST, test], checkout):
-        raise SystemExit(f"{test} fails without a fault; mend it first")
-    return first
+    def noticed(self, mutant: Mutant, command: list[str]) -> str:
+        """The first test that fails with a mutant and passes without; empty if there is none."""
+        for test in self.failures([mutant], command):
+            alone = [*PYTEST, EVERY, test] if "::" in test else command
+            without = self.failures([], alone)
+            if without == ["time limit"]:
+                return ""
+            if without:
+                raise SystemExit(f"{test} fails without a fault; mend it first")
+            return test
+        return ""
+
+    def by_own_tests(self, mutant: Mutant) -> str:
+        """The test that notices a mutant among those of its module and room."""
+        return next(filter(None, (self.noticed(mutant, c) for c in self._stages(mutant))), "")
+
+    def _stages(self, mutant: Mutant) -> Iterator[list[str]]:
+        """Commands of tests, those first that notice the most for their time."""
+        module = ".".join(mutant.path.with_suffix("").parts).removesuffix(".__init__")
+        pattern = re.compile(rf"\b{re.escape(module)}\b")
+        files = sorted((self.root / "tests").rglob("test_*.py"))
+        naming = [str(f.relative_to(self.root)) for f in files if pattern.search(f.read_text())]
+        room = f"tests/{mutant.path.parts[1]}"
+        if naming:
+            yield [*PYTEST, QUICK, *naming]
+        if (self.root / room).is_dir():
+            yield [*PYTEST, QUICK, room]
+        if naming:
+            yield [*PYTEST, SLOW, *naming]
+
+    def by_every_test(self, mutants: list[Mutant]) -> dict[Mutant, str]:
+        """Which of some mutants ``make test`` notices, and by which test."""
+        together = {mutant.path: mutant for mutant in mutants}
+        rest = [mutant for mutant in mutants if together[mutant.path] is not mutant]
+        noticed = self.by_every_test(rest) if rest else {}
+        batch = list(together.values())
+        while batch:
+            tests = [test for test in self.failures(batch, CORE) if "::" in test]
+            if not tests:
+                break
+            command = [*PYTEST, EVERY, *tests]
+            alone = {mutant: self.noticed(mutant, command) for mutant in batch}
+            if not any(alone.values()):
+                raise SystemExit(f"{tests} fail with {batch} together and with none alone")
+            noticed |= {mutant: test for mutant, test in alone.items() if test}
+            batch = [mutant for mutant in batch if not alone[mutant]]
+        return noticed
 
 
 def main() -> int:
-    """Try every drawn mutant; print survivors and the score."""
+    """Try every drawn mutant; print by what each is noticed, and the score."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    killed = 0
     with tempfile.TemporaryDirectory() as folder:
-        checkout = Path(folder) / "checkout"
-        subprocess.run(["git", "clone", "--quiet", ROOT, checkout], check=True)
-        mutants = drawn(checkout, arguments.count, arguments.seed)
-        for mutant in mutants:
-            killer = killed_by(mutant, checkout)
-            killed += killer is not None
-            place = f"{mutant.path.relative_to(checkout)}:{mutant.line}"
-            change = f"{mutant.before}  →  {mutant.after}"
-            print(f"{killer or 'SURVIVED'}\t{place}\t{change}", flush=True)
+        checkouts = [Checkout(Path(folder) / str(number)) for number in range(os.cpu_count() or 1)]
+        free = SimpleQueue[Checkout]()
+        for checkout in checkouts:
+            free.put(checkout)
+
+        def by_own_tests(mutant: Mutant) -> str:
+            checkout = free.get()
+            test = checkout.by_own_tests(mutant)
+            free.put(checkout)
+            return test
+
+        mutants = drawn(checkouts[0].root, arguments.count, arguments.seed)
+        passing = []
+        with ThreadPoolExecutor(len(checkouts)) as pool:
+            for mutant, test in zip(mutants, pool.map(by_own_tests, mutants), strict=True):
+                print(f"{test or 'passes its own tests'}\t{mutant.words}", flush=True)
+                passing += [] if test else [mutant]
+        print(f"{len(passing)} go on to make test", flush=True)
+        noticed = checkouts[0].by_every_test(passing)
+        for mutant in passing:
+            print(f"{noticed.get(mutant, 'SURVIVED')}\t{mutant.words}", flush=True)
+    killed = len(mutants) - len(passing) + len(noticed)
     print(f"{killed} of {len(mutants)} mutants were noticed")
     return 0
 
