@@ -26,7 +26,7 @@ from rlbhpc.study.layout import Layout
 )
 @click.argument("folder", type=click.Path(path_type=Path), default=Path())
 @click.argument("sbatch", metavar="[SBATCH OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("--write", "name", metavar="NAME", help="Write a first entry of the cluster table.")
+@click.option("--write", "name", metavar="NAME", help="Write a first cluster entry (or FILE.yaml).")
 @click.option(
     "--rehearse",
     is_flag=True,
@@ -57,15 +57,25 @@ def doctor(
         rows = [[check.what, check.found, check.verdict, check.advice] for check in checks]
         print_table("This site", ["what", "found", "", "what to do"], rows)
     if name is not None:
-        path = folders()[0] / f"{name}.yaml"
+        path = _place_of_entry(name)
         try:
             write_entry(path)
-        except FileExistsError:
-            raise UserError(f"{path} exists; choose another name or remove it") from None
         except OSError as error:
-            raise UserError(f"{path}: {error.strerror}; name a folder in RLBHPC_CLUSTERS") from None
+            if isinstance(error, FileExistsError) and path.exists():
+                raise UserError(f"{path} exists; choose another name or remove it") from None
+            advice = "name a folder in RLBHPC_CLUSTERS"
+            raise UserError(f"{error.filename}: {error.strerror}; {advice}") from None
         click.echo(f"{path} written; read it and fill in what is missing", err=True)
     return INCOMPLETE if any(check.verdict == "bad" for check in checks) else DONE
+
+
+def _place_of_entry(name: str) -> Path:
+    """The file of a cluster's entry: what ends in .yaml is a path, as for ``--cluster``."""
+    if name.endswith(".yaml"):
+        return Path(name)
+    if not name or "/" in name:
+        raise UserError(f"--write: a name without '/', or a path that ends in .yaml; got {name!r}")
+    return folders()[0] / f"{name}.yaml"
 
 
 def _of_run(layout: Layout, as_json: bool) -> int:

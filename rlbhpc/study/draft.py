@@ -247,7 +247,7 @@ def write_new(file: Path, text: str) -> None:
         # Exclusive: a study that somebody has edited is never overwritten.
         with file.open("x") as stream:
             stream.write(text)
-    except FileExistsError:
-        raise UserError(f"{file} exists; choose another name with -o") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, FileExistsError) and file.exists():
+            raise UserError(f"{file} exists; choose another name with -o") from None
         raise UserError(f"{file} cannot be written: {error}") from None

@@ -118,8 +118,16 @@ def test_doctor_reads_a_site_and_writes_an_entry_that_can_be_used(
     assert (entry.account, entry.max_jobs, entry.max_array_size) == ("proj", 30, 1001)
     assert entry.sample.partition == "gpu"
     assert entry.light.partition == "cpu"
-    with pytest.raises(UserError, match="exists"):
-        call("doctor", tmp_path / "runs", "--write", "here")
+    refusals = {
+        "here": rf"{tables}/here\.yaml exists; choose another name",
+        "a/b": r"without '/', or a path that ends in \.yaml; got 'a/b'",
+        f"{tables}/here.yaml/x.yaml": rf"{tables}/here\.yaml: File exists; name a folder",
+    }
+    for name, message in refusals.items():
+        with pytest.raises(UserError, match=message):
+            call("doctor", tmp_path / "runs", "--write", name)
+    call("doctor", tmp_path / "runs", "--write", tmp_path / "new" / "mine.yaml")
+    assert load_cluster(tmp_path / "new" / "mine.yaml") == entry
 
 
 @pytest.mark.parametrize(("types", "gpus"), [("(null)", 0), ("gpu", 1)])

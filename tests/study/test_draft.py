@@ -174,5 +174,9 @@ def test_a_file_is_written_once(folder: Path) -> None:
     with pytest.raises(UserError, match=r"deep/mine\.yaml exists; choose another name with -o"):
         write_study(draft, file)
     assert write_study(draft, file, go_on=True) == file
+    with pytest.raises(
+        UserError, match=r"mine\.yaml/x\.yaml cannot .*File exists: 'deep/mine\.yaml'"
+    ):
+        write_new(file / "x.yaml", "")
     with pytest.raises(UserError, match=r"x\.yaml cannot be written: .*File name too long"):
         write_new(Path("x" * 300 + ".yaml"), "")

@@ -21,7 +21,7 @@ class ProgramTasks(ProblemSet):
         if path is not None or half not in ("train", "test", "identity"):
             raise UserError(
                 f"problem set {name!r} is generated: give no path, and of the subsets train, test "
-                f"and identity one; found {path or half!r}"
+                f"and identity one; found {str(path or half)!r}"
             )
         if half == "identity":
             texts = [f"[{i}]" for i in range(6)]
