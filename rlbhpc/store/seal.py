@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -59,15 +61,14 @@ def units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
     total = len(grid.fingerprints) * grid.n
     rows = max(_UNIT_ROWS, -(-total // _UNITS))
     size = max(1, rows // max(1, grid.n))
-    for step in grid.steps:
-        for start in range(0, len(grid.problems), size):
-            cells = tuple(
-                Cell(arm, step, problem, grid.fingerprints[step, problem])
-                for problem in grid.problems[start : start + size]
-                if (step, problem) in grid.fingerprints
-            )
-            if cells:
-                yield cells
+    numbered = (
+        (step, place // size, Cell(arm, step, problem, grid.fingerprints[step, problem]))
+        for step in grid.steps
+        for place, problem in enumerate(grid.problems)
+        if (step, problem) in grid.fingerprints
+    )
+    for _, unit in groupby(numbered, key=itemgetter(0, 1)):
+        yield tuple(cell for _, _, cell in unit)
 
 
 def seal(
@@ -117,14 +118,10 @@ class _Sealer:
         made: list[Path] = []
         sealed = open_ = 0
         for unit in units(self._arm, self._grid):
-            rows_of = {cell: self._asked(cell) for cell in unit}
-            if any(
-                len(of_cell) < self._grid.counts.get((cell.step, cell.problem), 0)
-                for cell, of_cell in rows_of.items()
-            ):
+            rows = [of_cell for cell in unit if (of_cell := self._complete(cell)) is not None]
+            if len(rows) < len(unit):
                 open_ += 1
                 continue
-            rows = rows_of.values()
             fresh = [of_cell[~self._sealed[of_cell]] for of_cell in rows]
             if any(map(len, fresh)):
                 try:
@@ -142,11 +139,14 @@ class _Sealer:
         notes = (*self._listed, *self._view.notes)
         return Sealing(tuple(made), sealed, open_, self._damaged, notes)
 
-    def _asked(self, cell: Cell) -> NDArray[np.intp]:
-        """Rows of a cell that the grid asks for; all of them where nobody planned."""
+    def _complete(self, cell: Cell) -> NDArray[np.intp] | None:
+        """Rows of a cell that the grid asks for, None where one is missing; all if unplanned."""
         rows = self._rows.get(cell, np.empty(0, np.intp))
         count = self._grid.counts.get((cell.step, cell.problem))
-        return rows if count is None else rows[self._samples[rows] < count]
+        if count is None:
+            return rows
+        asked = rows[self._samples[rows] < count]
+        return asked if len(asked) == count else None
 
     def _tables(
         self, cells: list[NDArray[np.intp]], solved: list[tuple[int, int]]
