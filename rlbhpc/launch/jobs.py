@@ -115,10 +115,7 @@ def behind(layout: Layout) -> list[str]:
         return []
     version = versions.current(layout)
     try:
-        if (
-            version is None
-            or (version.sources or {}).get("inputs") != Sources.survey(layout).inputs
-        ):
+        if version is None or version.sources.get("inputs") != Sources.survey(layout).inputs:
             return [COMPACT, LAST]
         report_written = (layout.report / PAGE).stat().st_mtime
         return [LAST] if report_written < version.folder.stat().st_mtime else []

@@ -98,7 +98,7 @@ def _round(
                 "left_out": {str(group): derivations[group].notes for group in derivations},
                 "unlisted": sources.notes,
                 "base": old.folder.name if old else None,
-                "before_base": (old.sources or {}).get("base") if old else None,
+                "before_base": old.sources.get("base") if old else None,
             },
         )
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def _round(
         True,
         sum(len(derivation.derived) for derivation in derivations.values()),
         sum(len(derivation.kept) for derivation in derivations.values()),
-        (*sources.notes, *all_notes(version.sources or {})),
+        (*sources.notes, *all_notes(version.sources)),
     )
 
 

@@ -70,7 +70,7 @@ def _alone(store: Path) -> xr.DataTree:
     real = store.resolve()
     version = versions.of(real.parent)
     notes = None
-    if version.store == real and version.sources is not None:
+    if version.store == real and version.sources:
         unlisted = [Note(*note) for note in version.sources.get("unlisted", [])]
         notes = unlisted + all_notes(version.sources)
     tree = _tree(lazy.datasets(lazy.open_overlay({}, real)), store, notes)

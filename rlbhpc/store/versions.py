@@ -50,12 +50,12 @@ _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 class Version:
     """One version of the cube.
 
-    ``sources`` is what :func:`publish` was given; None where it is missing or unreadable, in
+    ``sources`` is what :func:`publish` was given; empty where it is missing or unreadable, in
     which case nothing may be concluded about what the version holds.
     """
 
     folder: Path
-    sources: Mapping[str, Any] | None
+    sources: Mapping[str, Any]
 
     @property
     def store(self) -> Path:
@@ -71,7 +71,7 @@ def current(layout: Layout) -> Version | None:
         return None
     except OSError:
         # A cube that was copied without its versions is a plain folder.
-        return Version(layout.cube.parent, None) if layout.cube.is_dir() else None
+        return Version(layout.cube.parent, {}) if layout.cube.is_dir() else None
     folder = (layout.cube.parent / target).parent
     return of(folder) if (folder / STORE).is_dir() else None
 
@@ -81,7 +81,7 @@ def of(folder: Path) -> Version:
     try:
         return Version(folder, checked.read(folder / SOURCES))
     except (OSError, ValueError):
-        return Version(folder, None)
+        return Version(folder, {})
 
 
 def begin(layout: Layout) -> Path:
@@ -152,11 +152,10 @@ def sweep(layout: Layout, keep: Version) -> None:
     The one before goes. All others lost a race or were never finished; they go when they are
     a day old. What may not be removed stays.
     """
-    sources = keep.sources or {}
-    kept = {keep.folder.name, sources.get("base")}
+    kept = {keep.folder.name, keep.sources.get("base")}
     if now := current(layout):
         kept.add(now.folder.name)
-    older = sources.get("before_base")
+    older = keep.sources.get("before_base")
     for name in files.names(layout.cubes, ""):
         folder = layout.cubes / name
         with suppress(OSError):

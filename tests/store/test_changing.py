@@ -140,10 +140,10 @@ def test_the_link_says_which_version_is_current(tmp_path: Path) -> None:
     layout.cube.symlink_to("cubes/one/cube.zarr")
     assert versions.current(layout) is None
     (layout.cubes / "one" / "cube.zarr").mkdir(parents=True)
-    assert versions.current(layout) == versions.Version(layout.cubes / "one", None)
+    assert versions.current(layout) == versions.Version(layout.cubes / "one", {})
     layout.cube.unlink()
     layout.cube.mkdir()
-    assert versions.current(layout) == versions.Version(tmp_path, None)
+    assert versions.current(layout) == versions.Version(tmp_path, {})
     with pytest.raises(FileNotFoundError):
         versions.link(tmp_path / "gone", tmp_path / "new")
 
