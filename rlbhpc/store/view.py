@@ -277,23 +277,21 @@ def _ordered(table: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
         digest, file = table["digest"].to_numpy()[rows], table["file"].to_numpy()[rows]
         order[among] = rows[np.lexsort((file, digest, failed, key[among]))]
     starts = np.flatnonzero(np.diff(key, prepend=-1, append=-1))
-    if (np.diff(order) != 1).any():
-        table = table.take(order)
-    return table, starts
+    return table.take(order), starts
 
 
 def _key(table: pa.Table) -> NDArray[np.int64]:
     """Give each key a number; they are in the order of (step, problem, fingerprint, sample)."""
-    cell = np.zeros(table.num_rows, np.int64)
-    for name in ("step", "problem", "fingerprint"):
+    key = np.zeros(table.num_rows, np.int64)
+    for name in ("step", "problem", "fingerprint", "sample"):
         ranks, distinct = _ranks(table[name])
-        cell, _ = _ranks(pa.chunked_array([pa.array(cell * distinct + ranks)]))
-    sample: NDArray[np.int64] = table["sample"].to_numpy().astype(np.int64)
-    return (cell << 31) | sample
+        before, _ = _ranks(pa.chunked_array([pa.array(key)]))
+        key = before * distinct + ranks
+    return key
 
 
 def _ranks(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
     """Rank of each value among the distinct ones, and how many there are."""
     encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
-    rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64) - 1
-    return rank[encoded.indices.to_numpy()], max(1, len(rank))
+    rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64)
+    return rank[encoded.indices.to_numpy()], len(rank)
