@@ -46,12 +46,12 @@ class JournalWriter:
         self._sync_seconds = sync_seconds
         self._fd = -1
         self._failed: UserError | None = None
-        self._salt = 0
+        self._salt = int.from_bytes(os.urandom(4), "little") or 1
         self._offset = 0
         self._synced = 0
         self._due = 0.0
         self._cells: dict[Cell, int] = {}
-        self._block = frames.Block(0)
+        self._block = frames.Block(frames.FILE_HEADER_SIZE)
         self._last_index = 0
 
     def append(self, sample: Sample) -> None:
@@ -123,12 +123,9 @@ class JournalWriter:
         """Write the last index, sync and close. The journal is then marked complete."""
         if self._fd < 0:
             return
-        if self._failed:
-            os.close(self._fd)
-            self._fd = -1
-            return
-        self._write_index(closed=True)
-        self.sync()
+        if not self._failed:
+            self._write_index(closed=True)
+            self.sync()
         fd, self._fd = self._fd, -1
         try:
             os.close(fd)  # on NFS an error of the last writes may show only here
@@ -142,7 +139,6 @@ class JournalWriter:
         self.close()
 
     def _create(self) -> None:
-        self._salt = int.from_bytes(os.urandom(4), "little") or 1
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = files.create(self.path)
@@ -156,7 +152,6 @@ class JournalWriter:
             self._fail(error, "")
         self._write(frames.file_header(self._salt))
         self._offset = frames.FILE_HEADER_SIZE
-        self._block = frames.Block(self._offset)
         self._due = time.monotonic() + self._sync_seconds
 
     def _write(self, data: bytes) -> None:
