@@ -67,9 +67,7 @@ class DatasetAccessor:
         for place in _tiles(verdict):
             # Loaded before it is transposed: xarray would read a lazy transpose cell by cell.
             tile = verdict[place].load().transpose(*dims, ...).to_numpy()
-            if tile.dtype.kind == "f":
-                tile = np.nan_to_num(tile, nan=Status.MISSING)
-            tile = tile.astype(np.int8, copy=False)
+            tile = np.nan_to_num(tile, nan=Status.MISSING).astype(np.int8, copy=False)
             index = tuple(place.get(dim, slice(None)) for dim in dims)
             if tile.ndim == len(dims):  # of a single sample
                 tile = tile[..., np.newaxis]

@@ -28,9 +28,7 @@ def read(
     """
     metadata: Any = array.metadata
     chosen = [range(size)[part] for size, part in zip(array.shape, key, strict=True)]
-    forwards = [
-        range(c, c + 1) if isinstance(c, int) else c if c.step > 0 else c[::-1] for c in chosen
-    ]
+    forwards = [range(c, c + 1) if isinstance(c, int) else c[:: np.sign(c.step)] for c in chosen]
     parts = list(product(*map(_parts, forwards, array.chunks)))
     values = _room(list(map(len, forwards)), array.chunks, array.dtype)
     for part in parts:
@@ -43,7 +41,7 @@ def read(
             values[(*target, ...)] = inside
     # An integer drops its dimension, and a slice may go backwards.
     last: list[Any] = [
-        0 if isinstance(c, int) else slice(None, None, 1 if c.step > 0 else -1) for c in chosen
+        0 if isinstance(c, int) else slice(None, None, np.sign(c.step)) for c in chosen
     ]
     return values[(*last, ...)]
 

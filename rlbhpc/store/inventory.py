@@ -57,12 +57,10 @@ def _merged(
         (layout.journals(*group), writer.ENDING),
         (layout.parts(*group), parts.ENDING),
     ):
-        for name in files.names(folder, ""):
-            if name.endswith(ending):
-                folders[name] = folder
-            elif name.endswith(marks.ENDING):
-                file = name.removesuffix(marks.ENDING)
-                damaged[file] = len(marks.marked(folder / file))
+        names = files.names(folder, "")
+        folders |= {name: folder for name in names if name.endswith(ending)}
+        noted = [name.removesuffix(marks.ENDING) for name in names if name.endswith(marks.ENDING)]
+        damaged |= {name: len(marks.marked(folder / name)) for name in noted}
     merge = layout.bitmap(*group)
     bitmap = Bitmap.load(merge, wanted)
     grown = _grown(bitmap, folders, damaged)

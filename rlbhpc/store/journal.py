@@ -303,7 +303,7 @@ def _last_index(source: _JournalFile) -> int:
     while stop > frames.FILE_HEADER_SIZE:
         start = max(frames.FILE_HEADER_SIZE, stop - reach)
         reach = _WINDOW
-        length = min(stop + size - 1, source.size) - start
+        length = min(stop + size, source.size) - start
         window = source.read(start, length, length)
         position = window.rfind(mark)
         while position >= 0:
