@@ -97,15 +97,13 @@ def import_files(
                         take_counts(counts, target, path, row)
                 responses = [row for row in batch if isinstance(row, Imported)]
                 samples.take(path, _judged(path, form, responses, target, verifier))
-        new_counts = 0
         arm, problem_set, model = target.arm, target.problem_set, target.model
         if stored and (counts or tables.counts_file(layout, arm, problem_set).exists()):
             raise UserError(
                 f"arm {arm} would have samples and counts of {problem_set}; import either into an "
                 "arm of its own (--arm)"
             )
-        if counts:
-            new_counts = tables.put_counts(layout, arm, problem_set, model, counts)
+        new_counts = tables.put_counts(layout, arm, problem_set, model, counts)
         # A plan that was lost is written again: without it the cube stays as it is.
         if samples.new or (samples.known and _plan(layout, target) is None):
             _reject_copies(origins)

@@ -58,7 +58,7 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
             continue
         group = node.to_dataset()
         counts = group.rlb.counts()
-        most = int(counts["n"].max()) if counts["n"].size else 0
+        most = int(counts["n"].values.max(initial=0))
         if not most:
             continue
         sizes = 2 ** np.arange(most.bit_length())

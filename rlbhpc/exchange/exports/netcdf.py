@@ -28,7 +28,7 @@ def write_netcdf(layout: Layout, sink: files.Sink) -> int:
     with h5netcdf.File(whole, "w") as root:
         for node in tree.subtree:
             group = root if node.path == "/" else root.create_group(node.path)
-            store = H5NetCDFStore(group, mode="a", autoclose=False)
+            store = H5NetCDFStore(group, mode="a")
             _compressed(node.to_dataset(inherit=False)).dump_to_store(store)
     sink.write(whole.getbuffer())
     return len(tree.leaves)

@@ -62,7 +62,6 @@ class NemoSkills(Form):
         answer = fields.get("predicted_answer", "")
         if answer is None and verdict is Status.WRONG:
             verdict = Status.NO_ANSWER
-        reason = fields.get("finish_reason")
         n_tokens = fields.get("num_generated_tokens")
         names = (fields[key] for key in ("id", "task_id") if fields.get(key) is not None)
         yield Imported(
@@ -71,7 +70,7 @@ class NemoSkills(Form):
             sample,
             text=str(fields.get("generation") or ""),
             answer=str(answer or ""),
-            finish=FINISH.get(reason, -1) if isinstance(reason, str) else -1,
+            finish=FINISH.get(str(fields.get("finish_reason")), -1),
             n_tokens=-1 if n_tokens is None else int(n_tokens),
             gold=single_reference(fields.get("expected_answer")),
             question=str(fields.get("problem") or fields.get("question") or ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -22,7 +23,7 @@ from rlbhpc.exchange.formats.json_stream import (
 
 _TABLES: Final = {".csv", ".tsv"}
 # A response of 32,000 tokens is longer than what the reader allows by itself.
-csv.field_size_limit(1 << 30)
+csv.field_size_limit(sys.maxsize)
 
 
 def fields(path: Path) -> list[str]:
