@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 from dataclasses import replace
 from pathlib import Path
 
 import h5netcdf
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import Target
 from rlbhpc.exchange.exports import export
 from rlbhpc.exchange.imports import import_files
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.remember import remember
@@ -61,7 +65,7 @@ def steady(text: str) -> str:
 
 
 def contents(path: Path) -> str:
-    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    files = [file for file in path.rglob("*.js*") if file.is_file()] if path.is_dir() else [path]
     texts = (f"--- {file.relative_to(path.parent)}\n{file.read_text()}\n" for file in files)
     return "".join(sorted(map(steady, texts)))
 
@@ -91,7 +95,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 def exported(run: Layout, folder: Path) -> str:
     texts = []
-    for ending in (".csv", ".json", ".lm-eval", ".eee"):
+    for ending in (".csv", ".json", ".lm-eval", ".eee", ".dataset"):
         path = folder / f"out{ending}"
         texts.append(f"=== {ending}: {export(run, path)}\n{contents(path)}")
     return "".join(texts)
@@ -106,10 +110,37 @@ def test_exports_of_what_was_imported(tmp_path: Path) -> None:
     files = [tmp_path / "counts.csv", tmp_path / "scored.csv"]
     files[0].write_text("problem,n,c\na,2,1\n")
     files[1].write_text("problem,correct,answer\na,1,4\nb,0,5\n")
+    layout = Layout(tmp_path / "theirs")
+    layout.root.mkdir()
     for file in files:
-        (tmp_path / "theirs").mkdir(exist_ok=True)
-        import_files(Layout(tmp_path / "theirs"), [file], Target(file.stem, "set", "theirs"))
-    assert exported(Layout(tmp_path / "theirs"), tmp_path) == IMPORTED.read_text()
+        import_files(layout, [file], Target(file.stem, "set", "theirs"))
+    # Nothing was sampled yet of what is only planned.
+    Grid("theirs").grown({Cell("planned", 0, "set/a", 1): 1}).save(layout.grid("planned", "set"))
+    assert exported(layout, tmp_path) == IMPORTED.read_text()
+
+
+def test_every_sample_is_a_row_of_a_table_and_of_a_dataset(run: Layout, tmp_path: Path) -> None:
+    for ending in (".parquet", ".dataset"):
+        assert export(run, tmp_path / f"out{ending}") == "33 rows"
+    table = pq.read_table(tmp_path / "out.parquet")
+    (data,) = (tmp_path / "out.dataset").glob("*.arrow")
+    with pa.OSFile(str(data)) as file:
+        dataset = pa.ipc.open_stream(file).read_all()
+    assert dataset.equals(table)
+    first = table.slice(0, 1).to_pylist()[0]
+    plain = {name: first[name] for name in ("step", "sample", "verdict", "text", "stop_after")}
+    assert plain == {"step": 0, "sample": 0, "verdict": 1, "text": "So 2.", "stop_after": 0}
+
+
+def test_how_others_prompted_is_not_known_beside_arms_of_a_study(
+    run: Layout, tmp_path: Path
+) -> None:
+    (tmp_path / "counts.csv").write_text("problem,n,c\na,2,1\n")
+    import_files(run, [tmp_path / "counts.csv"], Target("theirs", "math500", "theirs"))
+    export(run, tmp_path / "out.lm-eval")
+    files = [tmp_path / "out.lm-eval" / arm / "results.json" for arm in ("few", "theirs")]
+    shots = [json.loads(file.read_text())["n-shot"] for file in files]
+    assert shots == [{"math500": 2}, {}]
 
 
 def test_netcdf_is_packed(run: Layout, tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
+from rlbhpc import exchange
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats import FORMATS
 from rlbhpc.store.compact import compact
@@ -22,7 +25,6 @@ from tests.exchange.made import (
     nemo_row,
     prediction_row,
     take_in,
-    verl_row,
 )
 
 EXPECTED = Path(__file__).with_name("read.txt")
@@ -50,9 +52,11 @@ def originals() -> dict[str, str]:
         "scored.jsonl": '\n{"problem": "a", "sample": 1, "verdict": "right", "step": 2}\n\n',
         "samples.jsonl": json.dumps(lm_eval),
         "choices.jsonl": json.dumps(choice_row(0, ["-3.1", "-1.2"], 1.0)),
-        "limit.jsonl": json.dumps(limit_row(0, "4", ["4", "5"])),
-        "output-rs1.jsonl": json.dumps(nemo_row("p", "70", True)),
-        "20.jsonl": json.dumps(verl_row("a", 1.0)),
+        "limit.jsonl": json.dumps(
+            {**limit_row(0, "4", ["4", "5"]), "finish_reason": ["stop", "abort"]}
+        ),
+        "output.jsonl": json.dumps(nemo_row("p", "70", True)),
+        "20.jsonl": json.dumps({"input": "a", "output": "so", "score": 1.0}),
         "x_eval_results.json": json.dumps(evalplus),
         "x_eval_all.json": json.dumps(livecodebench),
         "x_predictions.json": json.dumps([prediction_row("q", test_id=0)]),
@@ -130,6 +134,13 @@ def test_what_is_read_of_each_format(tmp_path: Path) -> None:
     assert "\n".join(texts) + "\n" == EXPECTED.read_text()
 
 
+def test_what_crosses_the_border_cannot_be_changed_on_its_way() -> None:
+    modules = [import_module(m.name) for m in walk_packages(exchange.__path__, "rlbhpc.exchange.")]
+    classes = {c for m in modules for c in vars(m).values() if isinstance(c, type)}
+    mutable = {c for c in classes if is_dataclass(c) and not c.__dataclass_params__.frozen}
+    assert not mutable
+
+
 def stats(right: float) -> str:
     stat = {"name": {"name": "m"}, "count": 2, "sum": right}
     return json.dumps([{"instance_id": "id1", "stats": [stat]}])
@@ -146,6 +157,8 @@ def stats(right: float) -> str:
             "t/0, program 0: .*only the base tests were run; use --metric base",
         ),
         ("x.json", '{"eval": {"t/0": [], "t/1": 3}}', None, "x.json: not a whole EvalPlus results"),
+        ("x.json", '{"eval": {}, 3: 4}', None, "x.json: .*character 14: .*expected a name in quo"),
+        ("x.json", '{"eval": {"t/0": []}} 1', None, "x.json: line 1, character 23: .*more after"),
         ("samples.jsonl", "", "acc,loose", "samples.jsonl: no record with the filter 'loose'"),
         ("samples.jsonl", "", "acc", "jsonl:1: no score 'acc'; its scores are exact_match"),
         ("a.jsonl", '{"problem": "a", "correct": 1, "seed": "x"}', None, "seed are whole numbers"),

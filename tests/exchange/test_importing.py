@@ -444,6 +444,9 @@ def test_an_import_of_what_is_known_writes_a_lost_plan_again(tmp_path: Path) -> 
     cube_of(tmp_path / "run")
     plan = Layout(tmp_path / "run").grid("theirs", "set")
     before = plan.read_bytes()
+    assert take_in(tmp_path / "run", path.rename(tmp_path / "b.jsonl")).samples == 0
+    assert plan.read_bytes() == before
+    path.with_name("b.jsonl").rename(path)
     plan.unlink()
     with pytest.raises(UserError, match="`rlbhpc import` of their files"):
         cube_of(tmp_path / "run")

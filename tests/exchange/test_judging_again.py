@@ -55,7 +55,7 @@ def inspect_log(question: Any) -> dict[str, Any]:
 
 QUESTIONS: dict[str, tuple[Any, str, str]] = {
     "scored.jsonl": ({"problem": "a", "text": "4", "gold": 4, "question": "2+2?"}, "a", "2+2?"),
-    "unknown.jsonl": ({"problem": "a", "text": "4", "gold": 4}, "a", ""),
+    "unknown.jsonl": ({"problem": "a", "text": "4", "gold": 4, "expected_answer": "5"}, "a", ""),
     "limit.jsonl": (limit_row(3, "4", ["4"]), "3", "How many?"),
     "output-rs0.jsonl": (nemo_row("2+2?", "4", True), "0", "2+2?"),
     "verl.jsonl": (verl_row("2+2?", 1.0), "prompt-", "user\n2+2?\nassistant\n"),

@@ -48,6 +48,33 @@ def test_samples_count_up_to_the_last_right_one_that_was_asked_for(
 
 
 @pytest.mark.parametrize(
+    ("sizes", "chunks", "tiles"),
+    [
+        (
+            {"problem": 7, "sample": 6, "step": 2},
+            {"problem": 3},
+            [((0, 6), (0, 1)), ((0, 6), (1, 2)), ((6, 12), (0, 1)), ((6, 12), (1, 2))],
+        ),
+        ({"problem": 4, "sample": 100}, {"problem": 3}, [((0, 3),), ((3, 6),)]),
+        ({"problem": 2, "sample": 50}, {}, [((0, 1),), ((1, 2),)]),
+        ({"problem": 49}, {"problem": 3}, [((0, 48),), ((48, 96),)]),
+        ({"sample": 9}, {}, [()]),
+    ],
+)
+def test_verdicts_are_read_in_tiles_of_whole_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: dict[str, int],
+    chunks: dict[str, int],
+    tiles: list[tuple[tuple[int, int], ...]],
+) -> None:
+    monkeypatch.setattr(accessor, "_CELLS_AT_ONCE", 50)
+    verdicts = np.zeros([*sizes.values()], np.int8)
+    variable = xr.Variable([*sizes], verdicts, encoding={"preferred_chunks": chunks})
+    places = [place.values() for place in accessor._tiles(variable)]
+    assert [tuple((part.start, part.stop) for part in place) for place in places] == tiles
+
+
+@pytest.mark.parametrize(
     ("verdicts", "paper", "refused"),
     [
         ([1, 1, -1, -1], [1, 0, -1, -1], True),
