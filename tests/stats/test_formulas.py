@@ -25,9 +25,11 @@ from rlbhpc.stats.binomial import chances_of, chances_of_right, clopper_pearson,
 from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
 from rlbhpc.stats.entropy import answer_entropy
+from rlbhpc.stats.fixed import posterior_bounds
 from rlbhpc.stats.interval import percentile_interval
 from rlbhpc.stats.mean_interval import effective_beta
 from rlbhpc.stats.paired import carriers, paired_interval
+from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.seeds import seeds_curve, spread
 from rlbhpc.stats.sequential import Forecast, samples_until_decided
@@ -304,6 +306,20 @@ def test_the_least_forecast_that_is_decided_often_enough() -> None:
 )
 def test_five_problems_and_ten_draws_carry_an_interval(right: list[int], sound: bool) -> None:
     assert bool(fixed_curve(Counts.of(64, right), [2]).interval.sound[0]) is sound
+
+
+def test_beyond_half_the_samples_the_bounds_span_both_priors() -> None:
+    """Problems that nobody solves part the priors: with rates of 0 allowed the bounds are lower."""
+    counts = Counts.of(64, [0] * 15 + [1, 3, 9, 20, 33, 40, 50, 60, 7, 12] * 2)
+    sizes = np.array([48, 64])
+    plain, inflated = (
+        posterior_bounds(counts, fit_prior(counts, zeros), sizes, 0.95)[1:]
+        for zeros in (False, True)
+    )
+    interval = fixed_curve(counts, sizes).interval
+    assert (inflated[0] < plain[0]).all() and (inflated[1] < plain[1]).all()
+    np.testing.assert_array_equal(interval.lower, inflated[0])
+    np.testing.assert_array_equal(interval.upper, plain[1])
 
 
 def test_single_samples_are_always_or_never_right() -> None:
