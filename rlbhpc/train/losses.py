@@ -1,4 +1,4 @@
-"""Losses: surrogate, aggregation, reference penalty, off-policy weights, value loss.
+"""Losses: surrogate, aggregation, reference penalty, off-policy weights.
 
 All are pure functions of (B, T) tensors. One optimiser step is one masked sum over one global
 constant: :func:`row_weights` puts that constant into a weight per response, so the sum of the
@@ -107,12 +107,6 @@ def off_policy_weights(log_ratio: Tensor, cap: float) -> Tensor:
     engine, the other the steps since the rollout. They have the level of the loss's own ratio.
     """
     return log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=cap)
-
-
-def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """Per-token ½·max((V − R)², (clip(V) − R)²), V clipped to within ``clip`` of its old value."""
-    clipped = old_values + (values - old_values).clamp(-clip, clip)
-    return 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:

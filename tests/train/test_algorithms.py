@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
-from rlbhpc.train.algorithms.algorithm import Batch, Signals, token_rewards, whiten
+from rlbhpc.train.algorithms.algorithm import Batch, Signals, whiten
 from rlbhpc.train.algorithms.dapo import DAPO
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.algorithms.ppo import PPO
@@ -99,7 +99,7 @@ def test_advantages_of_ones_own_may_take_a_penalty() -> None:
 
     class Mine(GRPO):
         def advantages(self, signals: Signals) -> torch.Tensor:
-            return token_rewards(signals, self.kl_beta)
+            return self.token_rewards(signals)
 
     assert Mine(kl_beta=0.1).kl_beta == 0.1
 
@@ -186,11 +186,10 @@ def one_answer(reward: float, k1: list[float], **more: torch.Tensor) -> Signals:
     ("gamma", "returns"), [(1.0, [0.975, 0.985, 0.98]), (0.9, [0.7883, 0.887, 0.98])]
 )
 def test_penalty_in_the_reward_is_discounted_to_go(gamma: float, returns: list[float]) -> None:
-    from rlbhpc.train.algorithms.algorithm import reward_to_go, token_rewards
-
-    rewards = token_rewards(one_answer(1.0, [0.1, -0.05, 0.2]), 0.1)
+    answer, penalising = one_answer(1.0, [0.1, -0.05, 0.2]), make_algorithm("rloo", kl_beta=0.1)
+    rewards = penalising.token_rewards(answer)
     assert rewards[0].tolist() == pytest.approx([-0.01, 0.005, 0.98])
-    assert reward_to_go(rewards, gamma)[0].tolist() == pytest.approx(returns)
+    assert penalising.rewards_to_go(answer, gamma)[0].tolist() == pytest.approx(returns)
 
 
 def test_rloo_takes_the_summed_penalty_off_before_the_baseline_as_trl_does() -> None:

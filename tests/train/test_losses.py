@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from rlbhpc.train.algorithms.ppo import PPO
 from rlbhpc.train.losses import (
     explained_variance,
     log_ratios,
@@ -14,7 +15,6 @@ from rlbhpc.train.losses import (
     reference_penalty,
     row_weights,
     surrogate,
-    value_loss,
 )
 
 pytestmark = [pytest.mark.engine, pytest.mark.core]
@@ -162,7 +162,7 @@ def test_off_policy_weights_are_truncated_and_detached() -> None:
 def test_value_loss(value: float, clip: float, expected: float) -> None:
     """Of a critic that had said 0.2 where 0.7 was due; the worse of value and clipped value."""
     values = torch.tensor([value, 0.2, 0.7])
-    assert float(value_loss(values[0], values[1], values[2], clip)) == pytest.approx(expected)
+    assert float(PPO(value_clip=clip).critic_loss(*values)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

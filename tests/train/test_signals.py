@@ -22,7 +22,6 @@ from rlbhpc.train.algorithms.algorithm import (
     group_std,
     reward_to_go,
     spread,
-    token_rewards,
     whiten,
 )
 from rlbhpc.train.losses import log_ratios
@@ -53,8 +52,8 @@ def test_an_outcome_stands_on_the_last_token_and_a_penalty_on_each() -> None:
     kl = torch.tensor([[0.5, 9.0, 9.0], [1.0, -2.0, 3.0]], dtype=torch.float64)
     given = Signals(double(2, -1), torch.tensor([0, 1]), torch.tensor([1, 3]), kl=kl)
     assert given.mask.tolist() == [[True, False, False], [True, True, True]]
-    assert token_rewards(given, 0.0).tolist() == [[2, 0, 0], [0, 0, -1]]
-    assert token_rewards(given, 0.5).tolist() == [[1.75, 0, 0], [-0.5, 1, -2.5]]
+    assert Algorithm().token_rewards(given).tolist() == [[2, 0, 0], [0, 0, -1]]
+    assert Algorithm(kl_beta=0.5).token_rewards(given).tolist() == [[1.75, 0, 0], [-0.5, 1, -2.5]]
     assert spread(double(3, 4), given).tolist() == [[3, 0, 0], [4, 4, 4]]
 
 

@@ -17,17 +17,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.programs import KINDS, VERIFIER, Kind, Triplet, proposing, solving
 from rlbhpc.study.fields import Count
 from rlbhpc.study.options import Weight, Whole
-from rlbhpc.train.algorithms.algorithm import (
-    Batch,
-    Lesson,
-    Round,
-    Rounds,
-    Signals,
-    Store,
-    reward_to_go,
-    token_rewards,
-    whiten,
-)
+from rlbhpc.train.algorithms.algorithm import Batch, Lesson, Round, Rounds, Signals, Store, whiten
 from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
 from rlbhpc.verify.verdict import Status
 
@@ -137,7 +127,7 @@ class AbsoluteZero(ReinforcePP):
     def advantages(self, signals: Signals) -> Tensor:
         """Whitened reward-to-go of each part."""
         assert signals.parts is not None
-        returns = reward_to_go(token_rewards(signals, self.kl_beta), self.gamma)
+        returns = self.rewards_to_go(signals, self.gamma)
         out = torch.zeros_like(returns)
         for part in signals.parts.unique().tolist():
             mask = signals.mask & (signals.parts == part)[:, None]

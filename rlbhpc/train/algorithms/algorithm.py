@@ -212,6 +212,21 @@ class Algorithm:
         """Metrics of its own, of all that was sampled; ``rewards`` are those of `reward`."""
         return {}
 
+    def token_rewards(self, signals: Signals) -> Tensor:
+        """Outcome reward on the last token, minus β·k1 on every token (B, T)."""
+        mask = signals.mask
+        rewards = torch.zeros(mask.shape, dtype=signals.rewards.dtype, device=mask.device)
+        if self.kl_beta:
+            assert signals.kl is not None
+            rewards = rewards - self.kl_beta * signals.kl * mask
+        rows = torch.arange(len(rewards), device=mask.device)
+        rewards[rows, signals.lengths - 1] += signals.rewards
+        return rewards
+
+    def rewards_to_go(self, signals: Signals, gamma: float = 1.0) -> Tensor:
+        """What is still to come of `token_rewards` from each token on, discounted (B, T)."""
+        return reward_to_go(self.token_rewards(signals), gamma)
+
     def advantages(self, signals: Signals) -> Tensor:
         """Per-token advantages, shape (B, T), zero where there is no token."""
         raise TypeError(f"{type(self).__name__} defines no advantages")
@@ -277,18 +292,6 @@ def scored_where(batch: Batch, chooses: Callable[[Tensor, Tensor], Tensor]) -> T
     scored = batch.scored
     chosen[scored] = chooses(batch.correct[scored].double(), batch.groups[scored])
     return chosen
-
-
-def token_rewards(signals: Signals, kl_beta: float) -> Tensor:
-    """Outcome reward on the last token, minus β·k1 on every token (B, T)."""
-    mask = signals.mask
-    rewards = torch.zeros(mask.shape, dtype=signals.rewards.dtype, device=mask.device)
-    if kl_beta:
-        assert signals.kl is not None
-        rewards = rewards - kl_beta * signals.kl * mask
-    rows = torch.arange(len(rewards), device=mask.device)
-    rewards[rows, signals.lengths - 1] += signals.rewards
-    return rewards
 
 
 def reward_to_go(rewards: Tensor, gamma: float = 1.0) -> Tensor:

@@ -10,15 +10,7 @@ import torch
 from torch import Tensor
 
 from rlbhpc.study.options import Share, Weight, Whole
-from rlbhpc.train.algorithms.algorithm import (
-    Algorithm,
-    Degrees,
-    Signals,
-    reward_to_go,
-    token_rewards,
-    whiten,
-)
-from rlbhpc.train.losses import value_loss
+from rlbhpc.train.algorithms.algorithm import Algorithm, Degrees, Signals, reward_to_go, whiten
 
 
 @dataclass(frozen=True)
@@ -61,8 +53,9 @@ class PPO(Algorithm):
         return (self._gae(signals) + signals.values) * signals.mask
 
     def critic_loss(self, values: Tensor, old: Tensor, returns: Tensor) -> Tensor:
-        """Clipped squared error."""
-        return value_loss(values, old, returns, self.value_clip)
+        """½·max((V − R)², (clip(V) − R)²), V clipped to within ``value_clip`` of its old value."""
+        clipped = old + (values - old).clamp(-self.value_clip, self.value_clip)
+        return 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
 
     def holds_policy(self, step: int) -> bool:
         """Whether the critic still warms up."""
@@ -72,7 +65,7 @@ class PPO(Algorithm):
         assert signals.values is not None
         mask = signals.mask
         values = signals.values * mask
-        rewards = token_rewards(signals, self.kl_beta)
+        rewards = self.token_rewards(signals)
         following = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
         delta = (rewards + self.gamma * following - values) * mask
         return reward_to_go(delta, self.gamma * self.lam) * mask

@@ -14,9 +14,7 @@ from rlbhpc.train.algorithms.algorithm import (
     Degrees,
     Signals,
     group_mean,
-    reward_to_go,
     spread,
-    token_rewards,
     whiten,
 )
 
@@ -44,7 +42,7 @@ class ReinforcePP(Algorithm):
 
     def advantages(self, signals: Signals) -> Tensor:
         """Whitened reward-to-go."""
-        returns = reward_to_go(token_rewards(signals, self.kl_beta), self.gamma)
+        returns = self.rewards_to_go(signals, self.gamma)
         return whiten(returns, signals.mask, self.ddof, self.eps, self.floor)
 
 
@@ -60,8 +58,6 @@ class ReinforcePPBaseline(ReinforcePP):
         """Whitened centred reward."""
         centred = signals.rewards - group_mean(signals.rewards, signals.groups)
         if self.kl_beta:
-            penalised = replace(signals, rewards=centred)
-            tokens = reward_to_go(token_rewards(penalised, self.kl_beta), self.gamma)
-        else:
-            tokens = spread(centred, signals)
+            return super().advantages(replace(signals, rewards=centred))
+        tokens = spread(centred, signals)
         return whiten(tokens, signals.mask, self.ddof, self.eps, self.floor)

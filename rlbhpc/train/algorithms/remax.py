@@ -7,13 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlbhpc.train.algorithms.algorithm import (
-    Algorithm,
-    Signals,
-    reward_to_go,
-    spread,
-    token_rewards,
-)
+from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, spread
 
 
 @dataclass(frozen=True)
@@ -32,5 +26,4 @@ class ReMax(Algorithm):
     def advantages(self, signals: Signals) -> Tensor:
         """Baselined reward-to-go."""
         assert signals.greedy is not None
-        returns = reward_to_go(token_rewards(signals, self.kl_beta))
-        return (returns - spread(signals.greedy, signals)) * signals.mask
+        return (self.rewards_to_go(signals) - spread(signals.greedy, signals)) * signals.mask

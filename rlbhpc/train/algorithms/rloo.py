@@ -8,15 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from rlbhpc.train.algorithms.algorithm import (
-    Algorithm,
-    Signals,
-    group_mean,
-    group_size,
-    reward_to_go,
-    spread,
-    token_rewards,
-)
+from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, group_mean, group_size, spread
 
 
 @dataclass(frozen=True)
@@ -41,11 +33,10 @@ class RLOO(Algorithm):
     def advantages(self, signals: Signals) -> Tensor:
         """Leave-one-out reward on every token."""
         before = self.kl_placement == "before"
-        scores = token_rewards(signals, self.kl_beta).sum(-1) if before else signals.rewards
+        scores = self.token_rewards(signals).sum(-1) if before else signals.rewards
         size = group_size(signals.groups)
         centred = scores - group_mean(scores, signals.groups)
         baselined = size / (size - 1).clamp(min=1) * centred
         if before:
             return spread(baselined, signals)
-        penalised = replace(signals, rewards=baselined)
-        return reward_to_go(token_rewards(penalised, self.kl_beta)) * signals.mask
+        return self.rewards_to_go(replace(signals, rewards=baselined)) * signals.mask
