@@ -33,6 +33,8 @@ from rlbhpc.train.settings import Settings
 # Share of the median length of an embedding below which a token counts as never trained.
 FAINT = 0.1
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# What an update reports, as sums over a micro-batch.
+Sums = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -192,46 +194,44 @@ class Learner:
                 bearing |= update.marked.any(1) & update.kept
             update, weights = update.rows(bearing), weights[bearing]
 
-        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Tensor]:
-            scored = self.policy(batch, self.settings.temperature)
+        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Sums]:
             w = weights[batch.index.cpu()].to(self.device) * live
-            loss, parts = self._policy_loss(batch, scored, update, w)
-            return loss, parts * live
+            return self._policy_loss(batch, update, w)
 
-        total = self._take_step(self.policy, update.responses, loss_of, step)
-        tokens = max(float(total[0]), 1.0)
-        metrics = {name: float(v) / tokens for name, v in zip(SUMS[1:], total[1:], strict=True)}
-        metrics["actor/pg_loss"] = float(total[SUMS.index("actor/pg_loss")])
-        return metrics | self._policy_metrics(step)
+        sums = self._take_step(self.policy, update.responses, loss_of, step)
+        loss, tokens = sums.pop("actor/pg_loss"), max(sums.pop("tokens"), 1.0)
+        means = {name: total / tokens for name, total in sums.items()}
+        return {"actor/pg_loss": loss} | means | self._policy_metrics(step)
 
     def _take_step(
         self,
         engine: Any,
         responses: Sequence[Response],
-        loss_of: Callable[[MicroBatch, bool], tuple[Tensor, Tensor]],
+        loss_of: Callable[[MicroBatch, bool], tuple[Tensor, Sums]],
         step: int,
-    ) -> Tensor:
+    ) -> dict[str, float]:
         """Take one optimiser step on the sum of all micro-batches' losses; sums of all ranks."""
         s = self.settings
         peak = s.learning_rate if engine is self.policy else s.critic_learning_rate
         for group in engine.optimizer.param_groups:
             group["lr"] = s.learning_rate_at(step, peak)
-        sums = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64)
         for batch, live in self._micro_batches(responses):
-            loss, parts = loss_of(batch, live)
+            loss, sums = loss_of(batch, live)
             ds.backward(engine, loss)
-            sums = sums + parts.detach().double().cpu()
+            total = total + torch.stack([*sums.values()]).detach().double().cpu()
         engine.step()
-        return ds.all_sum(sums.to(self.device)).cpu()
+        return dict(zip(sums, ds.all_sum(total.to(self.device)).tolist(), strict=True))
 
     def _policy_metrics(self, step: int) -> dict[str, float]:
         rate = self.settings.learning_rate_at(step, self.settings.learning_rate)
         return {"actor/grad_norm": ds.grad_norm(self.policy), "actor/lr": rate}
 
     def _policy_loss(
-        self, batch: MicroBatch, scored: Any, update: Update, weights: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self, batch: MicroBatch, update: Update, weights: Tensor
+    ) -> tuple[Tensor, Sums]:
         a, s = self.algorithm, self.settings
+        scored = self.policy(batch, s.temperature)
         logp = batch.by_response(scored.logprobs)
         mask = batch.by_response(torch.ones_like(scored.logprobs))
 
@@ -263,17 +263,17 @@ class Learner:
             outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
             gap = ((old - sampler) * mask).clamp(max=MAX_LOG_RATIO)
             tokens = mask * (weights > 0)[:, None]
-            parts = torch.stack([
-                tokens.sum(),
-                (policy_loss * weights[:, None]).sum(),
-                (outside * tokens).sum(),
-                ((old - logp) * tokens).sum(),
-                (penalty * tokens).sum(),
-                (far * tokens).sum(),
+            sums = {
+                "tokens": tokens.sum(),
+                "actor/pg_loss": (policy_loss * weights[:, None]).sum(),
+                "actor/pg_clipfrac": (outside * tokens).sum(),
+                "actor/ppo_kl": ((old - logp) * tokens).sum(),
+                "actor/kl_loss": (penalty * tokens).sum(),
+                "actor/kl_clamped": (far * tokens).sum(),
                 # k3 of the sampler against the trainer: never negative, 0 if they agree.
-                ((torch.expm1(gap) - gap) * tokens).sum(),
-            ])  # fmt: skip
-        return (total * weights[:, None]).sum(), parts
+                "rollout_corr/kl": ((torch.expm1(gap) - gap) * tokens).sum(),
+            }
+        return (total * weights[:, None]).sum(), sums
 
     def _marks(self, update: Update, step: int) -> Tensor | None:
         logp = update.sampler if update.old is None else update.old
@@ -293,7 +293,7 @@ class Learner:
     def _update_critic(self, update: Update, step: int) -> dict[str, float]:
         tokens = int(update.lengths.sum())
 
-        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Tensor]:
+        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Sums]:
             assert update.values is not None and update.returns is not None
             values = batch.by_response(self.critic(batch))
             mask = batch.by_response(torch.ones(len(batch.targets), device=self.device))
@@ -302,22 +302,21 @@ class Learner:
             returns = update.returns[rows, : values.shape[1]].to(self.device)
             losses = self.algorithm.critic_loss(values, old, returns) * mask
             loss = losses.sum() * live / tokens
-            return loss, loss
+            return loss, {"critic/vf_loss": loss}
 
-        loss_sum = self._take_step(self.critic, update.responses, loss_of, step)
-        return {"critic/vf_loss": float(loss_sum), "critic/grad_norm": ds.grad_norm(self.critic)}
+        metrics = self._take_step(self.critic, update.responses, loss_of, step)
+        return metrics | {"critic/grad_norm": ds.grad_norm(self.critic)}
 
     def imitate(self, responses: Sequence[Response], step: int) -> dict[str, float]:
         """Take one optimiser step on the mean negative log-likelihood of the response tokens."""
         tokens = sum(len(r.token_ids) for r in responses)
 
-        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Tensor]:
+        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Sums]:
             loss = -self.policy(batch, 1.0).logprobs.sum() * live / tokens
-            return loss, loss
+            return loss, {"sft/loss": loss}
 
-        loss_sum = float(self._take_step(self.policy, responses, loss_of, step))
-        metrics = {"sft/loss": loss_sum, "sft/tokens": float(tokens)}
-        return metrics | self._policy_metrics(step)
+        metrics = self._take_step(self.policy, responses, loss_of, step)
+        return metrics | {"sft/tokens": float(tokens)} | self._policy_metrics(step)
 
     # ---- weights out ---------------------------------------------------------------------------
 
@@ -348,18 +347,6 @@ class Scorer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of tokens."""
         return self.tokens.decode(ids)
-
-
-# Sums over response tokens that one policy update reports, after the token count itself.
-SUMS = (
-    "tokens",
-    "actor/pg_loss",
-    "actor/pg_clipfrac",
-    "actor/ppo_kl",
-    "actor/kl_loss",
-    "actor/kl_clamped",
-    "rollout_corr/kl",
-)
 
 
 def padded(rows: Sequence[NDArray[np.float32]]) -> Tensor:
