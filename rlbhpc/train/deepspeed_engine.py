@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import socket
 import time
 from argparse import Namespace
 from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
@@ -40,15 +39,10 @@ def init_ranks() -> None:
         os.environ["LOCAL_RANK"] = "0"
     if dist.is_initialized():
         return
-    alone: dict[str, str] = {}
-    if "RANK" not in os.environ:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-        alone["MASTER_PORT"] = str(port)
-        os.environ.update(alone)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if "RANK" not in os.environ:
+        # Nobody else is to be met: no address is needed, and none is left to child processes.
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     # A faster all-reduce between ranks of one CPU host, which DeepSpeed would compile at first use:
     # over a minute, and a compiler on every node, for what only tests and toys run on.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -57,8 +51,6 @@ def init_ranks() -> None:
         # A rank that ends while gloo's threads run is aborted now and then, its work done. NCCL
         # bears it, and would make a rank that failed wait for those that did not.
         atexit.register(_leave)
-    for name in alone:  # a process that this one starts is no rank of its world
-        del os.environ[name]
 
 
 def _leave() -> None:
