@@ -88,21 +88,19 @@ class Policy(nn.Module):
 class Critic(nn.Module):
     """The same body with one output a token: the value before it."""
 
-    def __init__(self, body: PreTrainedModel, hidden_size: int, sight: Sight | None = None) -> None:
+    def __init__(self, body: PreTrainedModel, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(body)
         self.body = body
         self.sight = sight
-        self.head = nn.Linear(hidden_size, 1, bias=False)
+        self.head = nn.Linear(body.config.get_text_config().hidden_size, 1, bias=False)
         # Start at 0: before it has learnt anything a critic should not bias a single advantage.
         nn.init.zeros_(self.head.weight)
 
     @classmethod
     def load(cls, path: Path, dtype: torch.dtype) -> Critic:
         """A critic that starts from the policy's own body."""
-        model = read_model(path, dtype)
-        size = model.config.get_text_config().hidden_size
-        return cls(model.base_model, size, sight_of(path)).to(dtype)
+        return cls(read_model(path, dtype).base_model, sight_of(path)).to(dtype)
 
     def forward(self, batch: MicroBatch) -> Tensor:
         """Value before each response token, flat."""
