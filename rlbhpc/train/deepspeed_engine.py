@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from argparse import Namespace
-from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -144,9 +144,8 @@ def backward(engine: Any, loss: Tensor) -> None:
 
 def gathered(engine: Any, parameters: list[nn.Parameter]) -> Any:
     """Context in which ZeRO-3's shards of ``parameters`` are whole; every rank must enter it."""
-    if engine.zero_optimization_stage() < 3:
-        return nullcontext()
-    return deepspeed.zero.GatheredParameters(parameters)
+    sharded = engine.zero_optimization_stage() == 3
+    return deepspeed.zero.GatheredParameters(parameters, enabled=sharded)
 
 
 def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
