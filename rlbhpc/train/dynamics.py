@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from rlbhpc import files
 from rlbhpc.store import rollouts as store
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.step_log import lines
@@ -61,12 +62,8 @@ class StepLog:
     """
 
     def __init__(self, path: Path, resumed_at: int) -> None:
-        self.path = path
         rows = [row for row in lines(path) if row["step"] <= resumed_at]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        partial.replace(path)
+        files.put(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self._file = path.open("a", buffering=1)
 
     def append(self, step: int, row: Mapping[str, Any]) -> None:
