@@ -19,7 +19,6 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import render
 from rlbhpc.study.lineage import adopt, begin_training, check_weights, is_older
 from rlbhpc.study.recipe import Recipe
-from rlbhpc.study.schema import Training
 from rlbhpc.study.study import Study
 from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.fit import settings_here
@@ -34,8 +33,6 @@ from rlbhpc.verify.running.own import verify_apart
 
 def prepare(study: Study, model: str) -> Run | Distillation:
     """Everything that training one model of a study needs."""
-    training = study.models[model].train
-    assert training is not None
     if is_older(study, model):
         adopt_older(study, model)
     origin = begin_training(study, model)
@@ -43,20 +40,20 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         step: Export(study.layout.checkpoint(model, step), study.digests[model][step], origin.run)
         for step in study.models[model].steps or []
     }
-    return replace(_run(study, model, training), exports=exports)
+    return replace(_run(study, model), exports=exports)
 
 
 def adopt_older(study: Study, model: str) -> None:
     """Record a training of a version without records, if its state is one of this very run."""
-    training = study.models[model].train
-    assert training is not None
     newest = states(study.layout.states(model))[-1]
     progress = json.loads((newest / "progress.json").read_text())
-    if progress["identity"] == _run(study, model, training).identity:
+    if progress["identity"] == _run(study, model).identity:
         adopt(study, model)
 
 
-def _run(study: Study, model: str, training: Training) -> Run | Distillation:
+def _run(study: Study, model: str) -> Run | Distillation:
+    training = study.models[model].train
+    assert training is not None
     recipe = study.file.recipes[training.recipe]
     check_material(recipe)
     base = _base(study, model, training.from_, recipe)
