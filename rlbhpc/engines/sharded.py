@@ -111,22 +111,18 @@ def _from_metadata(
     import torch
     from torch.distributed import checkpoint as dcp
 
-    metadata = dcp.FileSystemReader(parts).read_metadata().state_dict_metadata
-    batch: dict[str, torch.Tensor] = {}
+    metadata: Any = dcp.FileSystemReader(parts).read_metadata().state_dict_metadata
     names = _named(metadata, expected, parts)
+    name_of = {stored: name for name, stored in names.items()}
 
-    def loaded() -> Iterator[tuple[str, torch.Tensor]]:
+    def empty(stored: str) -> torch.Tensor:
+        entry = metadata[stored]
+        return torch.empty(entry.size, dtype=entry.properties.dtype)
+
+    for batch in _batches((stored, empty(stored)) for stored in name_of):
         dcp.load(batch, checkpoint_id=parts, no_dist=True)
-        yield from ((name, batch[names[name]]) for name in names if names[name] in batch)
-        batch.clear()
-
-    for stored in names.values():
-        entry: Any = metadata[stored]
-        batch[stored] = torch.empty(entry.size, dtype=entry.properties.dtype)
-        if sum(t.nbytes for t in batch.values()) >= CHUNK:
-            yield from loaded()
-    if batch:
-        yield from loaded()
+        for stored, tensor in batch.items():
+            yield name_of[stored], tensor
 
 
 def _rank_files(folder: Path) -> list[Path]:
@@ -180,27 +176,30 @@ def _from_ranks(
         yield name, whole
 
 
+def _batches(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
+    """Cut named tensors into batches of about :data:`CHUNK` bytes, each emptied after its use."""
+    batch: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors:
+        batch[name] = tensor
+        if sum(t.nbytes for t in batch.values()) >= CHUNK:
+            yield batch
+            batch.clear()
+    if batch:
+        yield batch
+
+
 def _save(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> set[str]:
     """Write weights in files of bounded size with their index; the names that were written."""
     from safetensors.torch import save_file
 
     places: dict[str, str] = {}
-    batch: dict[str, torch.Tensor] = {}
     size = 0
-
-    def flush() -> None:
-        file = f"model-{len(set(places.values())) + 1:05d}.safetensors"
+    copies = ((name, tensor.contiguous().clone()) for name, tensor in weights)
+    for number, batch in enumerate(_batches(copies), 1):
+        file = f"model-{number:05d}.safetensors"
         save_file(batch, target / file, {"format": "pt"})
         places.update(dict.fromkeys(batch, file))
-        batch.clear()
-
-    for name, tensor in weights:
-        batch[name] = tensor.contiguous().clone()
-        size += batch[name].nbytes
-        if sum(t.nbytes for t in batch.values()) >= CHUNK:
-            flush()
-    if batch:
-        flush()
+        size += sum(tensor.nbytes for tensor in batch.values())
     index = {"metadata": {"total_size": size}, "weight_map": places}
     (target / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
     return set(places)
