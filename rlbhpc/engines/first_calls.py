@@ -26,6 +26,6 @@ FUNCTIONS: Final = (
 def settle_vector_math() -> None:
     """Call each vector function once on one number; do so before a process runs a model."""
     for dtype in (torch.float32, torch.float64):
-        number = torch.full((1,), 0.5, dtype=dtype)
+        number = torch.tensor([0.5], dtype=dtype)
         for name in FUNCTIONS:
             getattr(torch, name)(number)

@@ -28,9 +28,15 @@ def test_log_probs_are_of_logits_over_the_temperature(temperature: float) -> Non
 def test_entropies_are_exact_whatever_is_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     logp = torch.tensor([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [1.0, 0.0, 0.0]]).log()
     expected = [math.log(2), 1.5 * math.log(2), 0.0]
-    for chunk in (1, 6, 99):
+    whole, sizes = distribution._entropy, []
+    monkeypatch.setattr(
+        distribution, "_entropy", lambda part: sizes.append(len(part)) or whole(part)
+    )
+    for chunk, parts in ((1, [1, 1, 1]), (6, [2, 1]), (99, [3])):
         monkeypatch.setattr(distribution, "CHUNK", chunk)
+        sizes.clear()
         assert entropy(logp).tolist() == pytest.approx(expected, abs=1e-6)
+        assert sizes == parts
 
 
 @pytest.mark.parametrize("size", [1, 3, 31, 32, 33, 64, 200])
@@ -113,6 +119,7 @@ WEIGHT = (0.1, 0.4, 0.2, 0.25, 0.05)
     [
         ({}, (0.1, 0.4, 0.2, 0.25, 0.05)),
         ({"min_p": 0.5}, (0, 0.4, 0.2, 0.25, 0)),
+        ({"top_k": 1}, (0, 0.4, 0, 0, 0)),
         ({"top_k": 2}, (0, 0.4, 0, 0.25, 0)),
         ({"top_k": 5}, (0.1, 0.4, 0.2, 0.25, 0.05)),
         ({"top_k": 3, "min_p": 0.55}, (0, 0.4, 0, 0.25, 0)),
@@ -147,8 +154,9 @@ def test_slots_keep_what_was_written_as_they_grow() -> None:
     slots.reserve(33, prefix)
     assert slots.width == 48
     slots.place(torch.tensor([2, 0]), prefix, torch.tensor([0, 1]))
+    before = slots.layers[0]
     slots.reserve(48, prefix)
-    assert slots.width == 48
+    assert slots.width == 48 and slots.layers[0] is before
     slots.reserve(49, prefix)
     assert slots.width == 64 and [t.shape[2] for t in slots.layers[0]] == [64, 64]
     window = Window(slots, torch.tensor([3, 0, 4]), 32, torch.tensor([0, 0, -2]))
@@ -168,7 +176,7 @@ def test_slots_keep_what_was_written_as_they_grow() -> None:
     ("last", "visible"), [(None, [[0, 1, 2], [0]]), (2, [[1, 2], [0]]), (1, [[2], [0]])]
 )
 def test_a_row_sees_its_own_columns_up_to_now(last: int | None, visible: list[list[int]]) -> None:
-    window = Window(Slots(2), torch.tensor([2, 0]), 5, 0)
+    window = Window(Slots(2), torch.tensor([2, 0]), 5, torch.tensor([0, 0]))
     mask = window.additive(torch.float32, last)
     assert mask.shape == (2, 1, 1, 5)
     assert [torch.nonzero(row[0, 0] == 0)[:, 0].tolist() for row in mask] == visible

@@ -112,10 +112,7 @@ class Client:
             headers["Authorization"] = f"Bearer {self._key}"
         self._connection.request("POST", f"{parts.path}{path}", data, headers)
         response = self._connection.getresponse()
-        answer = response.read()
-        if response.will_close:
-            self.close()
-        return response.status, response.headers, answer
+        return response.status, response.headers, response.read()
 
     def _pause(self, attempt: int, reason: str, retry_after: str | None) -> None:
         """Wait before the next try: longer each time, and not in step with other clients."""

@@ -60,7 +60,8 @@ def _attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers calls it: ours for a decoding step, PyTorch's for a prefill."""
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if query.shape[2] == 1 and attention_mask is not None and attention_mask.dtype != torch.bool:
+    if query.shape[2] == 1:  # a prompt is padded to more
+        assert attention_mask is not None
         mask = attention_mask[:, 0].repeat_interleave(key.shape[1], 0)
         out = attend(query[:, :, 0], key, value, mask, scale)
         return out[:, None], None

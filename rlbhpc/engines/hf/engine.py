@@ -71,7 +71,7 @@ class HfEngine:
         self, sampler: Sampler, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[Finished | Completion]:
         # Where several batches run side by side, each has one core for its operations.
-        torch.set_num_threads(max(1, self._cores // len(self._samplers)))
+        torch.set_num_threads(self._cores // len(self._samplers))
         yield from sampler.run(requests, sampling, stop)
 
     def score(

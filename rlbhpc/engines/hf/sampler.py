@@ -56,7 +56,7 @@ class Sampler:
         """Yield rows as they finish, and completions for requests that cannot be run."""
         backend = self.backend
         rows = Rows(self.rows, backend, sampling)
-        needs_past = sampling.penalises or sampling.min_tokens > 0
+        needs_past = sampling.penalises or bool(sampling.min_tokens)
         slots = Slots(self.rows)
         ends = torch.tensor(sorted(stop.ends), device=backend.device)
         waiting = True
@@ -66,7 +66,7 @@ class Sampler:
                 fresh = list(islice(requests, len(free)))
                 waiting = len(fresh) == len(free)
                 yield from self._admit(rows, slots, fresh, sampling)
-            elif not waiting:
+            else:
                 _close_ranks(rows, slots)
             live = rows.live()
             if not live:
@@ -117,7 +117,7 @@ class Sampler:
             hidden, layers, _, shift = prefixes[admitted[0].prompt]
             which = rows.on_device([prefixes[request.prompt].row for request in admitted])
             longest = max(len(request.prompt_ids) for request in admitted)
-            slots.reserve(max(longest + sampling.max_tokens, layers[0][0].shape[2]), layers)
+            slots.reserve(longest + sampling.max_tokens, layers)
             slots.place(rows.on_device(chosen), layers, which)
             rows.admit(chosen, admitted, hidden[which], shift)
 
@@ -133,7 +133,7 @@ class Sampler:
             else:
                 by_length.setdefault(round_up(len(ids)), []).append(ids)
         for length, group in by_length.items():
-            size = max(1, PREFILL_TOKENS // length)
+            size = PREFILL_TOKENS // length or 1
             for start in range(0, len(group), size):
                 out.update(self._prefill(group[start : start + size], length))
         for prompt, prefix in out.items():
@@ -157,7 +157,7 @@ class Sampler:
 
 
 def _close_ranks(rows: Rows, slots: Slots) -> None:
-    """With nothing left to admit, shrink the batch whenever half of it stands empty."""
+    """Shrink the batch whenever half of it stands empty, as it may with nothing left to admit."""
     used, live = rows.used(), rows.live()
     target = round_up(len(used))
     if not used or target > live // 2:

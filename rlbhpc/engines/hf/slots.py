@@ -73,7 +73,7 @@ class Window(Cache):
     """
 
     def __init__(
-        self, slots: Slots, positions: torch.Tensor, width: int, shifts: torch.Tensor | int = 0
+        self, slots: Slots, positions: torch.Tensor, width: int, shifts: torch.Tensor
     ) -> None:
         super().__init__(layers=[])
         self.slots = slots

@@ -74,7 +74,8 @@ class VllmEngine:
         self._rows = rows
         self._count = itertools.count()
         self._resting = False
-        _environment(str((options or {}).get("dtype", dtype)))
+        options = dict(options or {})
+        _environment(str(options.get("dtype", dtype)))
         import torch
         from vllm import EngineArgs
         from vllm.platforms import current_platform
@@ -87,7 +88,7 @@ class VllmEngine:
         settle_vector_math()
         cpu = current_platform.is_cpu()
         # On a CPU vLLM goes through the motions of sleep and keeps its memory.
-        self._sleeps = cpu or bool((options or {}).get("enable_sleep_mode"))
+        self._sleeps = cpu or bool(options.get("enable_sleep_mode"))
         engine_args = {field.name for field in dataclasses.fields(EngineArgs)}
         arguments: dict[str, Any] = {
             "model": str(folder),
@@ -106,7 +107,7 @@ class VllmEngine:
             # Pixels as the model's own processor makes them: normalised on the device, those of
             # vLLM 0.32 come out wrong without a word.
             **({NORMALISE: False} if self.sees and NORMALISE in engine_args else {}),
-            **(options or {}),
+            **options,
         }
         try:
             self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
@@ -192,9 +193,8 @@ class VllmEngine:
                     else:
                         running.add(entry[0])
                 for output in engine.step() if running else ():
-                    if output.finished:
-                        running.discard(output.request_id)
-                        yield output
+                    running.discard(output.request_id)
+                    yield output
         finally:
             engine.abort_request(list(running))
 
@@ -207,10 +207,9 @@ class VllmEngine:
             # For the worker's own sampler: whether nothing is cut away.
             extra_args={"whole": sampling.whole},
             skip_clone=True,
-            stop=list(sampling.stop),
+            stop=sampling.stop,
             **sampling.extras() | {"stop_token_ids": ends},
             logprobs=1,
-            detokenize=bool(sampling.stop),
         )
 
     def score(
@@ -218,7 +217,7 @@ class VllmEngine:
     ) -> Iterator[Score]:
         """Score responses given their prompts; see :class:`Engine`."""
         self._engine.collective_rpc("set_score_temperature", args=(temperature,))
-        params = _measuring(temperature=0, max_tokens=1, prompt_logprobs=1, detokenize=False)
+        params = _measuring(temperature=0, max_tokens=1, prompt_logprobs=1)
         responses: dict[str, int] = {}
 
         def feed() -> Iterator[tuple[str, Any, SamplingParams]]:
@@ -269,9 +268,8 @@ class VllmEngine:
             refuse_partial(self._folder, names)
         self._engine.collective_rpc("mend_tied_head")
         self._engine.reset_prefix_cache()
-        if self.sees:
-            # The worker forgets its images with the old weights, the scheduler only if told.
-            self._engine.reset_encoder_cache()
+        # The worker forgets its images with the old weights, the scheduler only if told.
+        self._engine.reset_encoder_cache()
         if self._resting:
             self._engine.wake_up(["kv_cache"])
             self._resting = False
@@ -291,14 +289,18 @@ class VllmEngine:
         gc.collect()
 
 
-def _measuring(**settings: Any) -> SamplingParams:
+def _measuring(*, stop: tuple[str, ...] = (), **settings: Any) -> SamplingParams:
     """Sampling that brings what the worker measures, all at once, when it has finished."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        **settings, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY
-    )  # fmt: skip
+        **settings,
+        stop=list(stop),
+        detokenize=bool(stop),
+        flat_logprobs=True,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
 
 
 def _complete(request: Request, output: RequestOutput, stop: StopText) -> Completion:
