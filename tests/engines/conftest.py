@@ -15,8 +15,9 @@ from tests.engines.support import SECOND_END
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen2 whose next-token distributions are neither flat nor certain.
 
-    Its generation_config.json asks for what no request asks for, as those of real models do: no
-    engine may listen. It has two tokens that end a response, to which all must.
+    Its generation_config.json asks for what no request asks for, and its config.json for another
+    type than a CPU's, as those of real models do: no engine may listen. It has two tokens that end
+    a response, to which all must.
     """
     folder = tmp_path_factory.mktemp("models") / "qwen2"
     make_tiny_model(folder, initializer_range=0.1)
@@ -24,6 +25,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked["eos_token_id"].append(SECOND_END)
     asked |= {"repetition_penalty": 1.5, "do_sample": True, "temperature": 0.1, "top_k": 3}
     (folder / "generation_config.json").write_text(json.dumps(asked))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
     return folder
 
 

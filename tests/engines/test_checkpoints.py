@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlbhpc.engines import sharded
+from rlbhpc.engines import checkpoints, sharded
 from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
@@ -61,6 +61,26 @@ def test_an_adapter_is_merged_as_its_configuration_says(tmp_path: Path) -> None:
     assert model_folder(tmp_path / "lora", base, tmp_path / "made" / "x") == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     assert [p.name for p in folder.parent.iterdir()] == ["x"]
+    assert {p.name for p in folder.iterdir()} == {p.name for p in base.iterdir()}
+
+
+def test_of_two_that_convert_at_once_the_first_folder_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = make_tiny_model(tmp_path / "base")
+    adapter(tmp_path / "lora", base)
+    target = tmp_path / "made"
+
+    def other(_: Path) -> None:
+        shutil.copytree(base, target)
+
+    monkeypatch.setattr(checkpoints, "follow_umask", other)
+    assert model_folder(tmp_path / "lora", base, target) == target
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "lora", "made"]
+    shutil.rmtree(target)
+    monkeypatch.setattr(checkpoints, "follow_umask", lambda _: target.touch())
+    with pytest.raises(NotADirectoryError):
+        model_folder(tmp_path / "lora", base, target)
 
 
 def test_a_rank_stabilised_adapter_has_its_own_scale(tmp_path: Path) -> None:
@@ -124,7 +144,7 @@ def test_a_zero_checkpoint_of_two_ranks_becomes_the_model_it_holds(
     for given in (tmp_path / "ckpt", tmp_path / "ckpt" / "global_step1"):
         folder = model_folder(given, base, tmp_path / f"made-{given.name}")
         found = load_file(folder / "model.safetensors")
-        assert found.keys() | {"lm_head.weight"} == expected.keys()
+        assert found.keys() == expected.keys() - ({"lm_head.weight"} if tied else set())
         for name, tensor in found.items():
             torch.testing.assert_close(tensor, expected[name], msg=name)
     old = load_file(base / "model.safetensors")
@@ -160,7 +180,9 @@ def test_an_fsdp_checkpoint_becomes_the_model_it_holds(
     assert (len(files) > 5) == (chunk == 1)
     weights = {name: tensor for file in files for name, tensor in load_file(file).items()}
     expected = torch.load(fsdp / "plain.pt", weights_only=True)
-    assert weights.keys() | {"lm_head.weight"} == expected.keys() | {"lm_head.weight"}
+    config = json.loads((fsdp / "base" / "config.json").read_text())
+    tied = {"lm_head.weight"} if config["tie_word_embeddings"] else set()
+    assert weights.keys() == expected.keys() - tied
     for name, tensor in weights.items():
         assert torch.equal(tensor, expected[name]), name
     old = load_file(fsdp / "base" / "model.safetensors")

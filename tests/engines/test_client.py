@@ -28,6 +28,7 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []
         self.requests: list[tuple[str, dict[str, str], Any]] = []
+        self.connections: set[Any] = set()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -35,6 +36,7 @@ class Server:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                server.connections.add(self.client_address)
                 server.requests.append((self.path, dict(self.headers), json.loads(body)))
                 many = len(server.answers) > 1
                 status, answer = server.answers.pop(0) if many else server.answers[0]
@@ -125,7 +127,7 @@ def test_a_request_as_it_is_sent(
 def test_what_passes_by_itself_is_asked_again(server: Server, passing: int) -> None:
     server.answers = [(passing, b"busy"), (200, b"cut off {"), (200, b"[]"), (200, WHOLE)]
     assert ask(engine_at(server)).text == " 2"
-    assert len(server.requests) == 4
+    assert len(server.requests) == 4 and len(server.connections) == 1
 
 
 @pytest.mark.parametrize(
@@ -174,8 +176,9 @@ def test_a_key_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, key: str
 
 
 def test_pauses_grow_up_to_a_minute_and_a_server_may_ask_for_more(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", client.__name__)
     monkeypatch.setattr("random.uniform", lambda low, high: high - low)
     waits: list[float] = []
 
@@ -186,7 +189,8 @@ def test_pauses_grow_up_to_a_minute_and_a_server_may_ask_for_more(
 
     waiting = client.Client("http://127.0.0.1:9/v1", None, 9, 1.0, Stop())
     for attempt in range(9):
-        waiting._pause(attempt, "", None)
+        waiting._pause(attempt, "busy", None)
+    assert caplog.messages[1] == "try 2: busy; the next in 1.0 s"
     assert waits == [0.5, 1, 2, 4, 8, 16, 32, 60], "after the last try nothing is waited for"
     waits.clear()
     for after in ("7", " 7 ", "1000", "soon", ""):
@@ -211,7 +215,9 @@ def test_what_an_endpoint_cannot_do_it_says() -> None:
     engine.rest()
 
 
-HALF = float(np.log(0.5))
+HALF, QUARTER = np.log([0.5, 0.25]).tolist()
+# Of the two that are told and of all others, which are as likely as the second.
+THREE = -1.5 * HALF
 CHAT = {
     "finish_reason": "stop",
     "message": {"content": "ab END"},
@@ -219,9 +225,11 @@ CHAT = {
         "content": [
             {
                 "token": "a", "logprob": HALF,
-                "top_logprobs": [{"token": "a", "logprob": HALF}, {"token": "c", "logprob": HALF}],
+                "top_logprobs": [
+                    {"token": "a", "logprob": HALF}, {"token": "c", "logprob": QUARTER},
+                ],
             },
-            {"token": "b END", "logprob": 0.0},
+            {"token": "b END", "logprob": QUARTER},
         ]
     },
 }  # fmt: skip
@@ -230,8 +238,8 @@ TEXT = {
     "text": "ab",
     "logprobs": {
         "tokens": ["a", "b"],
-        "token_logprobs": [HALF, 0],
-        "top_logprobs": [{"a": HALF, "c": HALF}, None],
+        "token_logprobs": [HALF, QUARTER],
+        "top_logprobs": [{"a": HALF, "c": QUARTER}, None],
     },
 }
 
@@ -261,8 +269,9 @@ def test_an_answer_becomes_a_completion(
     done = completion(Request(5, (1,), 1), {"choices": [choice]}, stop)
     assert (done.tag, done.text, done.finish, done.error) == (5, text, finish, "")
     assert done.token_ids.tolist() == [token_id(token) for token in tokens]
-    assert done.logprobs.tolist() == pytest.approx([HALF, 0])
-    assert done.entropies.tolist() == pytest.approx([-HALF, 0])
+    assert done.logprobs.tolist() == pytest.approx([HALF, QUARTER])
+    alone = -0.25 * np.log(0.25) - 0.75 * np.log(0.75)
+    assert done.entropies.tolist() == pytest.approx([THREE, alone])
 
 
 def test_stand_ins_for_tokens_are_below_what_stands_for_none() -> None:

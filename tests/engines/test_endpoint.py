@@ -52,9 +52,17 @@ def test_the_bound_is_never_above_the_entropy(weights: list[float], known: int) 
         {"choices": [{"text": "a", "finish_reason": "stop"}]},  # neither log-probs nor usage
         {"choices": [{"text": "a", "finish_reason": "content_filter"}]},
         {"choices": [{"text": 3, "finish_reason": "stop", "logprobs": {"tokens": ["a"]}}]},
+        {
+            "choices": [
+                {
+                    "text": "ab", "finish_reason": "stop",
+                    "logprobs": {"tokens": ["a", "b"], "token_logprobs": [0.0]},
+                }
+            ]
+        },
         {"error": {"message": "no"}},
     ],
-)
+)  # fmt: skip
 def test_an_answer_out_of_the_protocol_is_a_failure_with_a_reason(answer: dict[str, Any]) -> None:
     done = completion(Request(7, (1,), 1), answer, ())
     assert (done.tag, done.finish) == (7, Finish.ERROR)

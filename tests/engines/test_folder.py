@@ -28,7 +28,7 @@ from rlbhpc.engines.folder import (
 )
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.sharded import _named, _rank_files, own_configuration, sharded_weights
-from rlbhpc.engines.tiny import byte_tokenizer, make_tiny_model, tiny_config
+from rlbhpc.engines.tiny import _save_processor, byte_tokenizer, make_tiny_model, tiny_config
 from rlbhpc.errors import UserError
 
 pytestmark = pytest.mark.engine
@@ -99,6 +99,8 @@ def image(mode: str, color: Any, kind: str = "PNG") -> bytes:
         (image("RGBA", (10, 20, 30, 255)), (10, 20, 30)),
         (image("I;16", 65535), (255, 255, 255)),
         (image("I;16", 257 * 9), (9, 9, 9)),
+        (image("I;16", 0), (0, 0, 0)),
+        (image("I", 70_000, "TIFF"), (255, 255, 255)),
     ],
 )
 def test_pictures_are_colours_on_paper(data: bytes, color: tuple[int, int, int]) -> None:
@@ -140,7 +142,7 @@ SIZES = {
 }  # fmt: skip
 
 
-def test_a_tiny_model_that_sees_has_the_smallest_tower() -> None:
+def test_a_tiny_model_that_sees_has_the_smallest_tower(tmp_path: Path) -> None:
     config = tiny_config("qwen2_5_vl").to_dict()
     tower = {
         "depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "patch_size": 14,
@@ -154,6 +156,12 @@ def test_a_tiny_model_that_sees_has_the_smallest_tower() -> None:
     assert (rotation["rope_theta"], config["image_token_id"]) == (1e4, 261)
     small = tiny_config("qwen2_5_vl", hidden_size=32).to_dict()["text_config"]["rope_parameters"]
     assert small["mrope_section"] == [2, 3, 3]
+    _save_processor(tmp_path)
+    assert json.loads((tmp_path / "preprocessor_config.json").read_text()) == {
+        "image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor",
+        "merge_size": 2, "patch_size": 14, "temporal_patch_size": 2,
+        "min_pixels": 784, "max_pixels": 12_544,
+    }  # fmt: skip
 
 
 LORA = "base_model.model."
@@ -274,14 +282,15 @@ def test_weights_are_found_whatever_stands_before_their_names(tmp_path: Path) ->
         _named(("head",), expected, tmp_path)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_parts_of_ranks_may_hold_weights_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
 ) -> None:
     parts, made = tmp_path / "parts", folder_of(tmp_path / "made", dtype="float16")
     parts.mkdir()
     whole = {"module.a": torch.arange(4.0), "module.b": torch.ones(2, 2)}
-    for rank in range(2):
-        torch.save(whole, parts / f"model_world_size_2_rank_{rank}.pt")
+    for rank in range(ranks):
+        torch.save(whole, parts / f"model_world_size_{ranks}_rank_{rank}.pt")
     expected = {"a": torch.Size([4]), "b": torch.Size([2, 2])}
     monkeypatch.setattr(sharded, "_expected", lambda _: expected)
     sharded.gather(parts, made)
@@ -296,7 +305,7 @@ def test_parts_of_ranks_may_hold_weights_whole(
     sharded.gather(parts, made)
     names = ["model-00001.safetensors", "model-00002.safetensors"]
     assert sorted(path.name for path in made.glob("*.safetensors")) == names
-    torch.save({**whole, "module.b": "text"}, parts / "model_world_size_2_rank_0.pt")
+    torch.save({**whole, "module.b": "text"}, parts / f"model_world_size_{ranks}_rank_0.pt")
     with pytest.raises(UserError) as refused:
         sharded.gather(parts, made)
     assert str(refused.value) == (

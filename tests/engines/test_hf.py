@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.hf import engine as hf_engine
 from rlbhpc.engines.hf import sampler
 from rlbhpc.engines.hf.backend import attend
-from rlbhpc.engines.hf.slots import NARROWEST, STRIDE
+from rlbhpc.engines.hf.slots import NARROWEST, STRIDE, round_up
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -65,6 +67,45 @@ def test_bits_do_not_depend_on_the_number_of_cores(tiny: Path, hf: Engine) -> No
         torch.set_num_threads(cores)
     two = by_tag(hf, asked, sampling)
     assert all(same(one[r.tag], two[r.tag]) for r in asked)
+
+
+@pytest.mark.parametrize(("small", "batches", "rows"), [(10**9, 3, 48), (1, 1, 112)])
+def test_of_a_small_model_each_core_runs_a_batch(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, small: int, batches: int, rows: int
+) -> None:
+    monkeypatch.setattr(hf_engine, "SMALL", small)
+    cores = torch.get_num_threads()
+    threads = set()
+
+    def watched() -> Iterator[Request]:  # each batch pulls its requests in a thread of its own
+        for request in requests(100):
+            threads.add(torch.get_num_threads())
+            yield request
+
+    try:
+        torch.set_num_threads(3)
+        engine: Any = make_engine("hf", tiny, rows=100)
+        assert len(list(engine.generate(watched(), Sampling(1.0, 1.0, 2)))) == 100
+        assert [sampler.rows for sampler in engine._samplers] == [rows] * batches
+        assert threads == {3 // batches} and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(cores)
+
+
+def test_a_batch_shrinks_as_its_rows_end(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = make_engine("hf", tiny, rows=96)
+    engine._samplers = [sampler.Sampler(engine._backend, 96, engine.max_length)]
+    head, sizes = engine._backend.head, []
+    monkeypatch.setattr(
+        engine._backend, "head", lambda hidden: sizes.append(len(hidden)) or head(hidden)
+    )
+    done = by_tag(engine, requests(96), Sampling(1.0, 1.0, 400))
+    lengths = np.array([len(completion.token_ids) for completion in done.values()])
+    running = [int((lengths > step).sum()) for step in range(lengths.max())]
+    assert sizes[0] == 96 and len(sizes) == len(running)
+    for size, n in zip(sizes[1:], running[1:], strict=True):
+        assert n <= size and size // 2 < round_up(n), "half of it stands empty"
+    engine.close()
 
 
 def test_prompts_longer_than_those_before_make_the_slots_grow(tiny: Path, hf: Engine) -> None:
@@ -168,4 +209,24 @@ def test_prompts_that_were_run_are_kept_up_to_a_bound(
     monkeypatch.setattr(sampler, "KEPT_TOKENS", 0)
     assert all(same(done, plain[tag]) for tag, done in by_tag(engine, asked, sampling).items())
     assert not engine._samplers[0]._kept
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "passes"),
+    [(2048, [(1, 32), (1, 48), (3, 16)]), (40, [(1, 16), (1, 32), (1, 48), (2, 16)])],
+)
+def test_prompts_of_like_length_are_run_together_up_to_a_bound(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, tokens: int, passes: list[tuple[int, int]]
+) -> None:
+    engine: Any = make_engine("hf", tiny, rows=16)
+    engine._samplers = engine._samplers[:1]
+    prefill, shapes = engine._backend.prefill, []
+    monkeypatch.setattr(
+        engine._backend, "prefill", lambda ids: shapes.append(tuple(ids.shape)) or prefill(ids)
+    )
+    monkeypatch.setattr(sampler, "PREFILL_TOKENS", tokens)
+    asked = [Request(i, (i,) * n, i) for i, n in enumerate((3, 20, 16, 40, 5))]
+    by_tag(engine, asked, Sampling(1.0, 1.0, 2))
+    assert sorted(shapes) == passes
     engine.close()

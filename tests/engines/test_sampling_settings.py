@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chisquare
 
 from rlbhpc.engines.completion import Finish, Request
@@ -116,6 +117,16 @@ def test_rows_that_move_keep_what_they_have_written(hf: Engine) -> None:
     for request in requests(200)[::40]:
         (alone,) = hf.generate([request], sampling)
         assert alone.token_ids.tobytes() == together[request.tag].token_ids.tobytes()
+
+
+def test_what_a_cut_leaves_may_be_as_good_as_impossible(vllm: Engine) -> None:
+    from rlbhpc.engines.vllm.worker import _log_weights
+
+    scaled = torch.tensor([[0.0, -200.0]])
+    weights, tokens = torch.softmax(scaled, -1), torch.tensor([[1]])
+    assert _log_weights(weights, scaled, tokens, drawn=False).tolist() == [[-200.0]]
+    likely = torch.tensor([[0]])
+    assert _log_weights(weights, scaled, likely, drawn=True).tolist() == [[0.0]]
 
 
 def test_a_stop_token_ends_a_response_and_leaves_no_text(engine: Engine) -> None:

@@ -106,15 +106,19 @@ def test_only_copies_that_nobody_uses_make_room(
     kept, gone = Path(line(in_use)), Path(line(killed))
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
+    without_lock, enough_by_then = stage / "0", stage / "x"
+    without_lock.mkdir()
+    enough_by_then.mkdir()
 
     def usage(_: Path) -> SimpleNamespace:
         copies = sum(1 for path in stage.iterdir() if path.is_dir())
-        return SimpleNamespace(free=staging.SPARE + 1002 if copies < 2 else 0)
+        return SimpleNamespace(free=staging.SPARE + 1002 if copies < 3 else 0)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     found = staged(wanted)
     in_use.communicate("")
-    assert found.parent == stage and kept.is_dir() and not gone.exists()
+    assert found.parent == stage and kept.is_dir() and enough_by_then.is_dir()
+    assert not gone.exists() and not without_lock.exists()
 
 
 def test_without_room_the_model_is_read_where_it_lies_and_that_is_said(

@@ -66,8 +66,11 @@ def test_a_response_ends_at_its_first_stop(
 
 @pytest.mark.parametrize(
     ("text", "reached"),
-    [("so", False), ("so STO", False), ("so STOP", True), ("so STOP" + "." * 30, False)],
-)
+    [
+        ("so", False), ("so STO", False), ("so STOP", True), ("STOP", True),
+        ("so STOP" + "." * 30, False),
+    ],
+)  # fmt: skip
 def test_a_stop_string_is_looked_for_at_the_end(tokens: Tokens, text: str, reached: bool) -> None:
     row = np.array([*tokens.encode(text), *[9] * 20], np.int32)
     length = len(tokens.encode(text))

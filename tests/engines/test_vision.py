@@ -17,6 +17,7 @@ from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.hf import sight
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 from tests.engines.support import by_tag, requests, same
 
@@ -137,6 +138,8 @@ def test_images_are_kept_while_they_are_few(seeing: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sight, "KEPT", 1)
     eyes.pixels((FIGURES[1],))
     assert set(eyes._kept) == {FIGURES[1]} and eyes._bytes == sizes[1]
+    with pytest.raises(UserError, match=r"^the prompt marks 2 images and has 1$"):
+        eyes.expand((eyes.mark, eyes.mark), tuple(FIGURES[:1]))
 
 
 def test_a_model_without_eyes_says_so(tiny: Path) -> None:
