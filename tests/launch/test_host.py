@@ -271,15 +271,20 @@ def test_a_node_on_which_it_failed_is_left_for_others(
         f'[ "$3" = job ] && if [ -e "$0.once" ]; then echo "{waits}"; else echo "{runs}"; fi\n'
         '[ "$1" = requeue ] && touch "$0.once" && kill -TERM $PPID; exit 0',
     )
-    run.call("exit 1", SLURMD_NODENAME="n7", SLURM_JOB_PARTITION="gpu")
+    _, text = run.call("exit 1", SLURMD_NODENAME="n7", SLURM_JOB_PARTITION="gpu")
+    assert ("parent: it keeps off n[1-2],n7" in text) == bool(excluded)
     updates = [words[1:] for words in run.stubs.calls("scontrol") if words[0] == "update"]
     assert updates == ([["JobId=7_2", f"ExcNodeList={excluded}"]] if excluded else [])
 
 
 @pytest.mark.parametrize("refusal", ["{} for job 7_2", "7_2: {}"])
 @pytest.mark.parametrize(
-    "reason", ["Requested operation is presently disabled", "Access/permission denied"]
-)
+    "reason",
+    [
+        "Requested operation is presently disabled", "Access/permission denied",
+        "Invalid job id specified",
+    ],
+)  # fmt: skip
 def test_where_no_job_may_requeue_itself_the_task_is_submitted_anew(
     run: Run, refusal: str, reason: str
 ) -> None:
@@ -300,7 +305,8 @@ def test_where_no_job_may_requeue_itself_the_task_is_submitted_anew(
     (run.folder / "launch.json").write_text(json.dumps({"jobs": jobs}))
     (run.folder / "submitted").write_text("sample ?\nsample 7\ncompact ?\ncompact 8\n")
     _, text = run.call("exit 1", SLURM_JOB_NAME="tiny-0a1b2c-0001-sample", SLURM_CONF="/etc/x")
-    assert "it goes on as job 41_2" in text
+    assert "it goes on as job 41_2" in text and "job 8 waits for 41 as well" in text
+    assert requeues(run) == 1, "another try is of no use"
     assert run.stubs.calls("sbatch") == [["--parsable", "--array=2", "sample.sbatch"]]
     assert (run.folder / "slurm_variables").read_text() == "1\n", "only where Slurm is"
     assert (run.folder / "submitted").read_text().endswith("compact 8\nsample 41 2\n")
@@ -356,10 +362,11 @@ def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
         assert run.call("touch made", *words)[0] == 0
         # The array before it has the devices that a throttle leaves.
         assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency=afterany:30"]
-    both = shown(JobState="PENDING", Dependency="afterany:9:9")
-    run.stubs.add("scontrol", f'[ "$3" != job ] || echo "{both}"')
-    assert run.call("touch made", *words)[0] == 0
-    assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency="]
+    for before, after in (("afterany:9:9", ""), ("singleton,afterany:9", "singleton")):
+        text = shown(JobState="PENDING", Dependency=before)
+        run.stubs.add("scontrol", f'[ "$3" != job ] || echo "{text}"')
+        assert "made is there; job 33 may start" in run.call("touch made", *words)[1]
+        assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", f"Dependency={after}"]
     run.stubs.add("scontrol", '[ "$3" != job ] || exit 1')
     assert run.call("touch made", *words)[0] == 0
     assert run.stubs.calls("scontrol")[-1][-1] == "33", "what it waits for is not known"
