@@ -41,6 +41,39 @@ def test_what_is_done_tells_how_long_it_took(monkeypatch: pytest.MonkeyPatch) ->
     assert shown == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problem solved"
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+HALF = "2/4 samples (50%) · 1 tokens/s · 30 s to go · 1 problem solved"
+WHOLE = "4/4 samples (100%) · 1 tokens/s · in 1 min · 1 problem solved"
+
+
+@pytest.mark.parametrize(
+    ("stream", "times", "text"),
+    [
+        (io.StringIO(), (29, 30, 59, 60), f"{HALF}\n{WHOLE}\n{WHOLE}\n"),
+        (
+            Terminal(),
+            (0.1, 30, 30.1, 60),
+            "".join(f"\r\x1b[2K{x}" for x in (HALF, WHOLE, WHOLE)) + "\n",
+        ),
+    ],
+)
+def test_a_log_gets_few_lines_and_a_terminal_one_that_changes(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, times: tuple[float, ...], text: str
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(progress, "time", clock)
+    counted = Progress(4, stream)
+    for now in times:
+        clock.monotonic = lambda now=now: now
+        counted.add("base", 0, "p", 20, right=True)
+    counted.finish()
+    assert stream.getvalue() == text
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(59, "59 s"), (60, "1 min"), (3540, "59 min"), (3600, "1.0 h"), (90_000, "25.0 h")],
