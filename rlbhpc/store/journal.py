@@ -302,9 +302,8 @@ def _last_index(source: _JournalFile) -> int:
     reach = size  # a journal that was closed ends with its last index block
     while stop > frames.FILE_HEADER_SIZE:
         start = max(frames.FILE_HEADER_SIZE, stop - reach)
+        window = source.read(start, reach + size, reach + size)
         reach = _WINDOW
-        length = min(stop + size, source.size) - start
-        window = source.read(start, length, length)
         position = window.rfind(mark)
         while position >= 0:
             offset = frames.read_trailer(window[position : position + size], source.salt)
@@ -343,8 +342,8 @@ def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, bytes]]:
 def _next_frame(source: _JournalFile, start: int) -> int:
     """Offset of the next intact frame header; the file's size if there is none."""
     mark = source.salt.to_bytes(4, "little")
-    while start < source.size:
-        window = source.read(start, min(_WINDOW, source.size - start))
+    while start + frames.HEADER_SIZE < source.size:
+        window = source.read(start, _WINDOW)
         position = window.find(mark)
         while position >= 0:
             try:
@@ -352,7 +351,8 @@ def _next_frame(source: _JournalFile, start: int) -> int:
                 return start + position
             except DamagedError:
                 position = window.find(mark, position + 1)
-        start += max(1, len(window) - len(mark) + 1)
+        # A header may begin in this window and end in the next.
+        start += len(window) - frames.HEADER_SIZE
     return source.size
 
 

@@ -262,6 +262,21 @@ def test_a_header_is_read_by_the_copies_that_agree(tmp_path: Path) -> None:
     ]
 
 
+def test_the_next_frame_is_found_wherever_a_window_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = short(tmp_path, close=False)
+    first, second = journal.index(path).records["offset"][:2].tolist()
+    data = bytearray(path.read_bytes())
+    data[first] ^= 1
+    path.write_bytes(data)
+    for window in range(frames.HEADER_SIZE + 1, second, 3):
+        monkeypatch.setattr(journal, "_WINDOW", window)
+        found = journal.index(path)
+        assert found.records["sample"].tolist() == [*range(1, 16)], window
+        assert [(s.start, s.stop) for s in found.skipped] == [(first, second)], window
+
+
 def test_zeroed_blocks_of_a_lost_node_are_skipped(tmp_path: Path, small_blocks: None) -> None:
     path = written(tmp_path)
     data = bytearray(path.read_bytes())
