@@ -118,7 +118,7 @@ def _write_answers(
     texts: list[str] = encoded.dictionary.to_pylist()
     id_of = np.array([cube_schema.answer_id(t) if t else -1 for t in texts], np.int64)
     codes = np.asarray(encoded.indices).astype(np.int64)
-    ids.reshape(-1)[cell] = id_of[codes]
+    ids.ravel()[cell] = id_of[codes]
 
     n = ids.shape[1]
     place = (cell // n) * words.shape[1] + (cell % n) // block
@@ -128,7 +128,7 @@ def _write_answers(
         position, code = divmod(pair, len(texts))
         if texts[code]:
             answers_at.setdefault(position, {})[int(id_of[code])] = texts[code]
-    flat = words.reshape(-1)
+    flat = words.ravel()
     for position, answers in answers_at.items():
         texts_shown = {str(i): cube_schema.shown(answers[i]) for i in sorted(answers)}
         flat[position] = json.dumps(texts_shown, ensure_ascii=False, separators=(",", ":"))

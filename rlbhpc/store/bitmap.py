@@ -183,7 +183,7 @@ class Bitmap:
             lost = lost.where(~self.has(lost.rows, lost.samples))
             self.failed.update(lost.pairs())
             places, masks = self._place(lost.rows, lost.samples)
-            np.bitwise_or.at(self.bits.reshape(-1), places, masks)
+            np.bitwise_or.at(self.bits.ravel(), places, masks)
             entries = entries.where(~failed)
         if self.failed:
             self._forget_failures(entries)
@@ -197,7 +197,7 @@ class Bitmap:
         touched = slice(first, int(entries.rows.max()) + 1)
         before = self.bits[touched].copy()
         places, masks = self._place(entries.rows, entries.samples)
-        np.add.at(self.bits.reshape(-1), places, masks)
+        np.add.at(self.bits.ravel(), places, masks)
         if _ones(self.bits[touched]) - _ones(before) < len(entries.rows):
             # A carry: one of them is there twice. Counting bits is cheaper than sorting keys, and
             # most files have no sample twice.
@@ -206,7 +206,7 @@ class Bitmap:
             self._enter_fresh(entries.where(np.unique(keys, return_index=True)[1]))
             return
         right = entries.verdicts == _RIGHT
-        np.add.at(self.right_bits.reshape(-1), places[right], masks[right])
+        np.add.at(self.right_bits.ravel(), places[right], masks[right])
         self.cells["tokens"][touched] += np.bincount(entries.rows - first, entries.tokens)
 
     def _forget_failures(self, entries: _Entries) -> None:
@@ -216,12 +216,12 @@ class Bitmap:
         replaced = entries.where(mended)
         self.failed.difference_update(replaced.pairs())
         places, masks = self._place(replaced.rows, replaced.samples)
-        np.bitwise_and.at(self.bits.reshape(-1), places, ~masks)
+        np.bitwise_and.at(self.bits.ravel(), places, ~masks)
 
     def has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether samples of some rows are there."""
         places, masks = self._place(rows, samples)
-        is_set: NDArray[np.bool_] = self.bits.reshape(-1)[places] & masks != 0
+        is_set: NDArray[np.bool_] = self.bits.ravel()[places] & masks != 0
         return is_set
 
     def _place(
@@ -289,7 +289,7 @@ class Bitmap:
             sink.write(head)
             sink.write(cells)
             sink.write(struct.pack("<I", zlib.crc32(cells)))
-            sink.write(rows.reshape(-1).data)
+            sink.write(rows.ravel().data)
 
     @classmethod
     def load(cls, path: Path, wanted: Callable[[int, str], bool] | None = None) -> Bitmap:
@@ -325,7 +325,7 @@ def _read(fd: int, wanted: Callable[[int, str], bool] | None) -> Bitmap:
     both = np.empty((len(chosen), 2 * width), np.uint8)
     for first, stop in _runs(chosen):
         data = files.read_at(fd, (stop - first) * 2 * width, start + int(chosen[first]) * 2 * width)
-        both[first:stop] = np.frombuffer(data, np.uint8).reshape(-1, 2 * width)
+        both[first:stop] = np.frombuffer(data, np.uint8).reshape(stop - first, 2 * width)
     checks = zip(both, cells["check"][chosen].tolist(), strict=True)
     if any(zlib.crc32(row) != check for row, check in checks):
         raise ValueError("its rows fail their checksum")
@@ -350,7 +350,7 @@ def _read(fd: int, wanted: Callable[[int, str], bool] | None) -> Bitmap:
 
 
 def _ones(bits: NDArray[np.uint8]) -> int:
-    return int(np.bitwise_count(bits.reshape(-1).view(np.uint64)).sum())
+    return int(np.bitwise_count(bits.ravel().view(np.uint64)).sum())
 
 
 def _runs(rows: NDArray[np.int64]) -> Iterable[tuple[int, int]]:

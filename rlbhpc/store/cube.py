@@ -61,13 +61,14 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     group = create_group(root, f"{arm}/{problem_set}", "samples", provenance)
     variables = (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES)
     _create_axes(group, arm, problem_set, grid, variables)
-    more: list[tuple[Variable, Any]] = [
+    more: list[tuple[Variable, Any]] = []
+    if stop_after := grid.provenance.get(cube_schema.STOP_AFTER.name):
+        more.append((cube_schema.STOP_AFTER, stop_after))
+    more += [
         (stratum, [words.get(problem, "") for problem in grid.problems])
         for stratum in cube_schema.STRATA
         if (words := strata.get(stratum.name))
     ]
-    if stop_after := grid.provenance.get(cube_schema.STOP_AFTER.name):
-        more.insert(0, (cube_schema.STOP_AFTER, stop_after))
     for variable, values in more:
         sizes = {"problem": len(grid.problems)}
         create_arrays(group, [variable], sizes, {"problem": grid.chunk.problems})

@@ -125,7 +125,7 @@ def datasets(root: zarr.Group) -> dict[str, xr.Dataset]:
     """Datasets of a cube's groups by path; coordinates are read, all else when it is asked for."""
     groups = {"/": xr.Dataset(attrs=plain_attributes(root.attrs))}
     for name, node in root.members(max_depth=None):
-        if isinstance(node, zarr.Group) and "kind" in node.attrs:
+        if isinstance(node, zarr.Group):
             groups[f"/{name}"] = _dataset(node)
     return groups
 

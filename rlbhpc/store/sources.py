@@ -6,7 +6,7 @@ A list is a snapshot. Parts never change; a journal grows, and its size says how
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -128,7 +128,7 @@ class Sources:
     layout: Layout
     groups: tuple[Group, ...]
     inputs: Mapping[str, Any]
-    rows: Mapping[Group, Rows] = field(repr=False)
+    rows: Mapping[Group, Rows]
 
     @classmethod
     def survey(cls, layout: Layout) -> Self:

@@ -276,8 +276,8 @@ def _ordered(table: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
         failed = np.isin(table["verdict"].to_numpy()[rows], FAILED)
         digest, file = table["digest"].to_numpy()[rows], table["file"].to_numpy()[rows]
         order[among] = rows[np.lexsort((file, digest, failed, key[among]))]
-    starts = np.flatnonzero(np.diff(key, prepend=-1, append=-1))
-    return table.take(order), starts
+    _, starts = np.unique(key, return_index=True)
+    return table.take(order), np.append(starts, len(key))
 
 
 def _key(table: pa.Table) -> NDArray[np.int64]:
