@@ -230,10 +230,13 @@ def test_only_bands_with_something_new_are_derived(layout: Layout) -> None:
     journal(layout, samples(range(4), 6, (2,)), "b")
     done = compact(layout)
     assert (done.bands, done.linked) == (1, 2)
+    plan(layout, range(4), 6, (0, 1, 2, 3))
+    done = compact(layout)
+    assert (done.bands, done.linked) == (1, 3)
     sources = layout.cube.resolve().with_name(versions.SOURCES)
     checked.write(sources, checked.read(sources) | {"schema_version": 1})
     done = compact(layout)
-    assert (done.new, done.bands, done.linked) == (True, 3, 0)
+    assert (done.new, done.bands, done.linked) == (True, 4, 0)
 
 
 def test_unequal_n_leaves_the_rest_missing(layout: Layout) -> None:
@@ -245,6 +248,9 @@ def test_unequal_n_leaves_the_rest_missing(layout: Layout) -> None:
     assert (cube.verdict[1] >= 0).all()
     assert cube.vocabulary.shape == (3, 3, 1)
     assert validate_cube(layout.root) == []
+    journal(layout, [sample(1, 0, 5)], "b")
+    compact(layout)
+    assert values(layout).fingerprint.values.tolist() == [[7, -1], [7, 7], [7, -1]]
 
 
 def test_samples_of_an_older_request_no_longer_count(layout: Layout) -> None:

@@ -93,7 +93,9 @@ def test_small_files_are_text_with_a_checksum(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="its checksum does not match"):
             checked.read(tmp_path / "b.json")
     marks.mark(tmp_path / "j", [7, 5])
+    written = (tmp_path / "j.damaged").stat().st_ino
     marks.mark(tmp_path / "j", [5])
+    assert (tmp_path / "j.damaged").stat().st_ino == written
     assert checked.read(tmp_path / "j.damaged") == {"places": [5, 7]}
 
 

@@ -193,6 +193,7 @@ def test_any_flipped_bit_of_the_merge_is_noticed(layout: Layout) -> None:
     journal(layout, [anything(lot) for _ in range(100)], "a")
     agrees(layout)
     path = layout.bitmap(ARM, SET)
+    assert Bitmap.load(path).sources
     whole = path.read_bytes()
     for _ in range(200):
         data = bytearray(whole)

@@ -119,10 +119,10 @@ def test_twins_are_reported(here: Layout, there: Layout) -> None:
     short = [long(1, i, "a short response", 31) for i in range(2)]
     made.journal(here, [long(0, 0, "the same response"), right(0, 3), *short], "one")
     twin = long(0, 1, "the same response")
-    cousin = dataclasses.replace(right(0, 2), seed=right(0, 3).seed)
+    cousin = dataclasses.replace(right(1, 2), seed=right(0, 3).seed)
     made.journal(there, [twin, cousin], "two")
     assert list(merge.merge(here, there).twins) == [
-        "math/0 no. 2 and 3 (arm base, step 0): the second (math/0, step 0) has the seed of the "
+        "math/0 no. 3 and 2 (arm base, step 0): the second (math/1, step 0) has the seed of the "
         "first",
         "math/0 no. 0 and 1 (arm base, step 0): 2 responses agree token by token",
     ]

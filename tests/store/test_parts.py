@@ -228,7 +228,7 @@ def test_token_policies(tables: list[pa.Table]) -> None:
     [
         (b"PAR1 of somebody else", "a Parquet file without a list of samples"),
         (
-            b'..{"rlbhpc part": {"schema_version": 999}}..',
+            b'{"rlbhpc part": {"schema_version": 999}}..',
             rf"written with schema version 999, this program knows {listing.SCHEMA_VERSION}",
         ),
     ],

@@ -60,8 +60,8 @@ def test_answer_ids_are_exact_in_json_and_floats() -> None:
 @pytest.fixture(scope="module")
 def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layout = Layout(tmp_path_factory.mktemp("compacted"))
-    Grid("toy").grown(cells(range(4), 6, (0, 1))).save(layout.grid(ARM, SET))
-    journal(layout, samples(range(3), 6, (0, 1)), "a")
+    Grid("toy").grown(cells(range(4), 3, (0, 1))).save(layout.grid(ARM, SET))
+    journal(layout, samples(range(3), 3, (0, 1)), "a")
     compact(layout)
     return layout.cube
 
@@ -110,7 +110,7 @@ _NO_VERDICT = [
         ("answer", (0, 0, 0), 12345, ["step 0, problems from 0: answer: ids of problem 0, block 0 "
                                       "and its vocabulary differ"]),
         ("n_tokens", (3, 0, 0), 4, [f"step 0, problems from 0: n_tokens: {_NO_SAMPLE}"]),
-        ("logprob_sum", (3, 5, 1), 0.5, [f"step 1, problems from 0: logprob_sum: {_NO_SAMPLE}"]),
+        ("logprob_sum", (3, 2, 1), 0.5, [f"step 1, problems from 0: logprob_sum: {_NO_SAMPLE}"]),
         ("problem", 1, "math/0", ["problem: the same label twice"]),
         ("step", 1, 0, ["step: the same label twice"]),
     ],
@@ -196,9 +196,14 @@ def test_what_stands_on_disk_is_what_the_page_says(store: Path) -> None:
     nodes = top["consolidated_metadata"].pop("metadata")
     assert top["consolidated_metadata"] == {"kind": "inline", "must_understand": False}
     verdict, words = (nodes[f"{ARM}/{SET}/{name}"] for name in ("verdict", "vocabulary"))
-    assert verdict["chunk_grid"]["configuration"] == {"chunk_shape": [4, 6, 1]}
+    assert verdict["chunk_grid"]["configuration"] == {"chunk_shape": [4, 3, 1]}
     assert words["chunk_grid"]["configuration"] == {"chunk_shape": [4, 1, 1]}
     assert verdict["fill_value"] == -1
+    assert nodes[f"{ARM}/{SET}/guessable"]["attributes"] == {
+        "long_name": "answered now and then without reasoning",
+        "flag_values": [-1, 0, 1],
+        "flag_meanings": "unknown no yes",
+    }
     configured = [(codec["name"], codec.get("configuration", {})) for codec in verdict["codecs"]]
     assert configured[1][1].items() >= {"cname": "zstd", "clevel": 3}.items()
     assert [name for name, _ in configured] == ["bytes", "blosc", "crc32c"]

@@ -78,6 +78,11 @@ def test_the_same_again_changes_nothing(layout: Layout) -> None:
     assert not compact(layout).new
     compact(layout, rebuild=True)
     assert contents(layout.cube) == before
+    # What the cube was made from is not read again to look at it.
+    for path in layout.tables(tables.SCORES).rglob("*.parquet"):
+        path.write_bytes(b"damaged")
+    scored = rlbhpc.open_cube(layout.root)["scores/rl/math/base"]
+    assert int(scored.logprob_sum.notnull().sum()) == 2
 
 
 def test_a_grown_curve_replaces_the_one_before(layout: Layout) -> None:
