@@ -25,7 +25,7 @@ from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Batch, Lesson, Rounds, Store
+from rlbhpc.train.algorithms.algorithm import Batch, Rounds, Store
 from rlbhpc.train.batch import Response, Shown
 from rlbhpc.train.dynamics import describe
 from rlbhpc.train.learner import Scorer, padded
@@ -203,10 +203,7 @@ def _played(
         try:
             round_ = rounds.send(rollouts)
         except StopIteration as ended:
-            lessons: list[Lesson] = ended.value
-            return [
-                replace(x.rollout, reward=x.reward, part=x.part, problem=x.label) for x in lessons
-            ], cursor
+            return ended.value, cursor
 
 
 def _sample(

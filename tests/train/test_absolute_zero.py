@@ -14,7 +14,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import load_set
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.algorithms.algorithm import Algorithm, Lesson, Signals
+from rlbhpc.train.algorithms.algorithm import Algorithm, Signals
 from rlbhpc.train.batch import Response
 from rlbhpc.train.rollout import Rollout
 from rlbhpc.train.settings import Settings
@@ -52,7 +52,7 @@ def begun(azr: Algorithm) -> dict[str, Any]:
 
 def play(
     azr: Algorithm, store: dict[str, Any], proposals: list[Rollout], tries: list[float]
-) -> tuple[list[Lesson], list[Problem], list[Problem]]:
+) -> tuple[list[Rollout], list[Problem], list[Problem]]:
     """One step of a proposal and a solution of each type; all solutions are right."""
     rounds = azr.rounds(1, 0, 6, store)
     assert rounds is not None

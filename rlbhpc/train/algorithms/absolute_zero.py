@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,7 +17,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.programs import KINDS, VERIFIER, Kind, Triplet, proposing, solving
 from rlbhpc.study.fields import Count
 from rlbhpc.study.options import Weight, Whole
-from rlbhpc.train.algorithms.algorithm import Batch, Lesson, Round, Rounds, Signals, Store, whiten
+from rlbhpc.train.algorithms.algorithm import Batch, Round, Rounds, Signals, Store, whiten
 from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
 from rlbhpc.verify.verdict import Status
 
@@ -155,9 +155,10 @@ class AbsoluteZero(ReinforcePP):
         return 1 - mean if 0 < mean < 1 else self.trivial + 0 * mean
 
 
-def _lesson(rollout: Rollout, reward: float, role: str, kind: Kind) -> Lesson:
+def _lesson(rollout: Rollout, reward: float, role: str, kind: Kind) -> Rollout:
+    """A rollout to learn from, called by its type: tasks come once, and their number is endless."""
     part = KINDS.index(kind) + (len(KINDS) if role == "solve" else 0)
-    return Lesson(rollout, reward, part, f"{SET}/{role}/{kind}")
+    return replace(rollout, reward=reward, part=part, problem=f"{SET}/{role}/{kind}")
 
 
 def _penalty(status: Status) -> float:
@@ -198,11 +199,11 @@ def _newest_first(
 
 
 def _metrics(
-    lessons: Sequence[Lesson], news: dict[Kind, list[Triplet]], means: list[float], store: Store
+    lessons: Sequence[Rollout], news: dict[Kind, list[Triplet]], means: list[float], store: Store
 ) -> dict[str, float]:
     out: dict[str, float] = {}
     for part, kind in enumerate(KINDS):
-        solved = [lesson.rollout.correct for lesson in lessons if lesson.part == len(KINDS) + part]
+        solved = [lesson.correct for lesson in lessons if lesson.part == len(KINDS) + part]
         out[f"azr/valid/{kind}"] = len(news[kind]) / len(solved)
         out[f"azr/solved/{kind}"] = sum(solved) / len(solved)
         out[f"azr/buffer/{kind}"] = float(len(store[kind]))

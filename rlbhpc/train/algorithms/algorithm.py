@@ -105,20 +105,7 @@ class Round:
     samples: int = 1
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """A rollout to learn from: its reward, and the part of the batch that it belongs to.
-
-    ``label`` stands for the problem in logs and cube: tasks come once, and their number is endless.
-    """
-
-    rollout: Rollout
-    reward: float
-    part: int
-    label: str
-
-
-Rounds = Generator[Round, "list[Rollout]", "list[Lesson]"]
+Rounds = Generator[Round, "list[Rollout]", "list[Rollout]"]
 
 
 @dataclass(frozen=True)
@@ -196,7 +183,8 @@ class Algorithm:
     def rounds(self, step: int, seed: int, count: int, store: Store) -> Rounds | None:
         """Rounds of tasks of its own making in place of ``count`` drawn problems; None for those.
 
-        A generator: it is sent what became of each round, and returns what to learn from.
+        A generator: it is sent what became of each round, and returns what to learn from, with
+        the rewards and parts of that.
         """
         return None
 
