@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,20 +75,6 @@ class StepLog:
         self._file.close()
 
 
-class Clock:
-    """Seconds of the parts of one step, in the order in which they end."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def lap(self, part: str) -> None:
-        """Close a part."""
-        now = time.monotonic()
-        self.seconds[part] = now - self._last
-        self._last = now
-
-
 class Logs:
     """The files that a run leaves beside its training state; rank 0 alone writes them.
 
@@ -147,11 +133,16 @@ class Logs:
             })  # fmt: skip
             seen[rollout.problem] += 1
 
-    def times(self, step: int, clock: Clock, rollouts: Sequence[Rollout]) -> None:
-        """How long the step took: per part, and tokens (prompts included) per second in all."""
+    def times(self, step: int, ends: Mapping[str, float], rollouts: Sequence[Rollout]) -> None:
+        """How long the step took: per part, and tokens (prompts included) per second in all.
+
+        ``ends`` are the moments at which the step began and each of its parts ended.
+        """
         tokens = sum(len(r.response.prompt_ids) + len(r.response.token_ids) for r in rollouts)
-        row = {f"timing_s/{part}": seconds for part, seconds in clock.seconds.items()}
-        total = sum(clock.seconds.values())
+        row = {
+            f"timing_s/{part}": end - begin for (_, begin), (part, end) in pairwise(ends.items())
+        }
+        total = sum(row.values())
         row |= {"timing_s/step": total, "perf/throughput": tokens / total}
         self._files["timings"].append(step, row)
 

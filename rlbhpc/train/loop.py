@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Store
-from rlbhpc.train.dynamics import Clock, Logs
+from rlbhpc.train.dynamics import Logs
 from rlbhpc.train.learner import Learner, Scorer, Update
 from rlbhpc.train.losses import explained_variance
 from rlbhpc.train.rollout import Judge, Prompt, batch_of, blank_of, collect
@@ -99,7 +100,7 @@ def train(
             engine.load_weights(learner.named_weights())
             checkpoint.export_model(learner, run.base, run.exports.get(step))
         while step < run.settings.steps:
-            clock = Clock()
+            ends = {"begin": time.monotonic()}
             draft = deepcopy(store)
             try:
                 collected = collect(run, engine, scorer, step + 1, cursor, draft, drain)
@@ -110,7 +111,7 @@ def train(
             rollouts, cursor, store = collected.chosen, collected.cursor, draft
             engine.rest()
             step += 1
-            clock.lap("gen")
+            ends["gen"] = time.monotonic()
             batch = batch_of(rollouts, run.settings.max_tokens, scorer)
             truncated = torch.tensor([r.truncated for r in rollouts])
             learnt, advantages = _learn(run, learner, batch, truncated, step)
@@ -118,9 +119,9 @@ def train(
             run.algorithm.after_step(step, batch, store)
             if learner.reference is not None and run.algorithm.renews_reference(step):
                 learner.renew_reference()
-            clock.lap("update")
+            ends["update"] = time.monotonic()
             engine.load_weights(learner.named_weights())
-            clock.lap("sync")
+            ends["sync"] = time.monotonic()
             if logs is not None:
                 logs.results(step, metrics, rollouts)
                 logs.sampled(step, collected.sampled, rollouts, advantages)
@@ -128,9 +129,9 @@ def train(
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
                 _save(learner, run, logs, step, cursor, store)
             checkpoint.export_model(learner, run.base, run.exports.get(step))
-            clock.lap("save")
+            ends["save"] = time.monotonic()
             if logs is not None:
-                logs.times(step, clock, collected.sampled)
+                logs.times(step, ends, collected.sampled)
             progress(step, metrics)
             if stopping and step < run.settings.steps:
                 return TRY_AGAIN

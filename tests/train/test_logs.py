@@ -15,7 +15,7 @@ from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.step_log import lines
 from rlbhpc.train import progress
 from rlbhpc.train.batch import Response
-from rlbhpc.train.dynamics import Clock, Logs, StepLog, describe
+from rlbhpc.train.dynamics import Logs, StepLog, describe
 from rlbhpc.train.progress import TrainingLine
 from rlbhpc.train.rollout import Rollout
 from rlbhpc.verify.verdict import Status, Verdict
@@ -72,9 +72,7 @@ def test_files_of_a_step(tmp_path: Path) -> None:
     # The first is learnt from with another reward, the last one not at all.
     shaped = Rollout(**{**vars(STEP[0]), "reward": 0.75})
     logs.sampled(1, [STEP[0], STEP[1], STEP[2]], [shaped, STEP[1]], [1.5, -1.5])
-    clock = Clock()
-    clock.seconds = {"gen": 3.0, "update": 1.0}
-    logs.times(1, clock, STEP[:2])
+    logs.times(1, {"begin": 5.0, "gen": 8.0, "update": 9.0}, STEP[:2])
     assert not store.parts(tmp_path / "rollouts"), "held until a state is saved"
     logs.flush()
     logs.flush()
@@ -126,15 +124,6 @@ def test_a_run_that_goes_on_writes_the_later_lines_again(tmp_path: Path) -> None
     StepLog(path, 2).close()
     assert lines(path) == [{"step": 1, "x": 1}, {"step": 2, "x": 2}]
     assert [left.name for left in path.parent.iterdir()] == ["dynamics.jsonl"]
-
-
-def test_parts_of_a_step_are_timed_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter([10.0, 12.0, 17.0])
-    monkeypatch.setattr("time.monotonic", lambda: next(moments))
-    clock = Clock()
-    clock.lap("gen")
-    clock.lap("update")
-    assert clock.seconds == {"gen": 2.0, "update": 5.0}
 
 
 class Terminal(io.StringIO):
