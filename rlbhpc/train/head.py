@@ -8,7 +8,6 @@ output layer's work more, a third of its whole.
 
 from __future__ import annotations
 
-from types import MethodType
 from typing import Any, Final
 
 import torch
@@ -27,16 +26,7 @@ def score_in_chunks(head: nn.Module) -> None:
 
     The module stays, since ZeRO-3 gathers its weights once for each of its calls.
     """
-    head.forward = MethodType(_scores, head)
-
-
-def _scores(
-    self: nn.Linear, hidden: Tensor, targets: Tensor, temperature: float, entropies: bool
-) -> tuple[Tensor, Tensor]:
-    scores: tuple[Tensor, Tensor] = TokenScores.apply(
-        hidden, self.weight, self.bias, targets, temperature, entropies
-    )
-    return scores
+    head.forward = lambda hidden, *rest: TokenScores.apply(hidden, head.weight, head.bias, *rest)
 
 
 def chunk_rows(vocabulary: int) -> int:
