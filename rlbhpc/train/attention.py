@@ -108,10 +108,8 @@ def _window(width: int, window: int | None, device: torch.device) -> Tensor | No
     """Mask of a sliding window that is narrower than the rows; None where causal is all."""
     if window is None or window >= width:
         return None
-    positions = torch.arange(width, device=device)
-    return ((positions[:, None] >= positions) & (positions[:, None] < positions + window))[
-        None, None
-    ]
+    square = torch.ones(width, width, dtype=torch.bool, device=device)
+    return square.tril().triu(1 - window)[None, None]
 
 
 AttentionInterface.register(NAME, attention)
