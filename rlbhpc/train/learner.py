@@ -184,7 +184,13 @@ class Learner:
 
     def _update_policy(self, update: Update, step: int) -> dict[str, float]:
         """Update the policy; what is reported of tokens is over the responses that were run."""
-        weights = self._row_weights(update)
+        weights = update.kept * row_weights(
+            update.lengths,
+            self.algorithm.aggregation,
+            total_tokens=int(update.lengths[update.kept].sum()),
+            total_rows=len(update.lengths),
+            max_length=self.settings.max_tokens,
+        )
         update = replace(update, marked=self._marks(update, step))
         if update.reference is None and not self.settings.entropy_bonus:
             # A response without an advantage or a mark adds exactly 0 to the loss and its gradient.
@@ -279,16 +285,6 @@ class Learner:
         logp = update.sampler if update.old is None else update.old
         mask = (torch.arange(logp.shape[1]) < update.lengths[:, None]) & update.kept[:, None]
         return self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)
-
-    def _row_weights(self, update: Update) -> Tensor:
-        weights = row_weights(
-            update.lengths,
-            self.algorithm.aggregation,
-            total_tokens=int(update.lengths[update.kept].sum()),
-            total_rows=len(update.lengths),
-            max_length=self.settings.max_tokens,
-        )
-        return weights * update.kept
 
     def _update_critic(self, update: Update, step: int) -> dict[str, float]:
         tokens = int(update.lengths.sum())
