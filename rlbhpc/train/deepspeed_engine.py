@@ -115,22 +115,16 @@ def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     engine, *_ = deepspeed.initialize(model=module, model_parameters=trained, config=config)
 
-    def clip(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def clip(optimizer: Any, args: Any, kwargs: Any) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        engine.own_norm = nn.utils.clip_grad_norm_(parameters, settings.grad_clip)
+        optimizer._global_grad_norm = nn.utils.clip_grad_norm_(parameters, settings.grad_clip)
 
     # DeepSpeed's own optimisers (ZeRO's, and that of bfloat16) clip and keep the norm. Around a
     # plain one DeepSpeed throws it away, so there the clipping is done here, after the ranks'
-    # gradients are reduced and before the optimiser reads them.
-    engine.own_norm = None
-    if isinstance(engine.optimizer, torch.optim.Optimizer):
+    # gradients are reduced and before the optimiser reads them; the norm is kept as theirs is.
+    if plain:
         engine.optimizer.register_step_pre_hook(clip)
     return engine
-
-
-def grad_norm(engine: Any) -> float:
-    """Gradient norm of the last step before clipping, whatever the ZeRO stage."""
-    return float(engine.get_global_grad_norm() if engine.own_norm is None else engine.own_norm)
 
 
 def backward(engine: Any, loss: Tensor) -> None:

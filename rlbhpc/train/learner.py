@@ -231,7 +231,7 @@ class Learner:
 
     def _policy_metrics(self, step: int) -> dict[str, float]:
         rate = self.settings.learning_rate_at(step, self.settings.learning_rate)
-        return {"actor/grad_norm": ds.grad_norm(self.policy), "actor/lr": rate}
+        return {"actor/grad_norm": float(self.policy.get_global_grad_norm()), "actor/lr": rate}
 
     def _policy_loss(
         self, batch: MicroBatch, update: Update, weights: Tensor
@@ -301,7 +301,7 @@ class Learner:
             return loss, {"critic/vf_loss": loss}
 
         metrics = self._take_step(self.critic, update.responses, loss_of, step)
-        return metrics | {"critic/grad_norm": ds.grad_norm(self.critic)}
+        return metrics | {"critic/grad_norm": float(self.critic.get_global_grad_norm())}
 
     def imitate(self, responses: Sequence[Response], step: int) -> dict[str, float]:
         """Take one optimiser step on the mean negative log-likelihood of the response tokens."""
