@@ -92,14 +92,8 @@ class TokenScores(torch.autograd.Function):
                 of_weight = of_weight.add_(product) if several else product
             if of_bias is not None:
                 of_bias.add_(narrow.sum(0))
-        return (
-            of_hidden,
-            None if of_weight is None else of_weight.to(weight.dtype),
-            None if of_bias is None else of_bias.to(bias.dtype),
-            None,
-            None,
-            None,
-        )
+        # autograd itself rounds a gradient to the type of what it is of.
+        return of_hidden, of_weight, of_bias, None, None, None
 
 
 def _entropy(scaled: Tensor, norm: Tensor) -> Tensor:
