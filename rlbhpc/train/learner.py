@@ -253,17 +253,12 @@ class Learner:
         if s.sampler_cap:
             mismatch = log_ratios(old, sampler, mask, a.ratio)
             policy_loss = policy_loss * off_policy_weights(mismatch, s.sampler_cap)
-        total = policy_loss
-        penalty = torch.zeros_like(logp)
-        far = torch.zeros_like(mask, dtype=torch.bool)
-        if update.reference is not None:
-            reference = cells(update.reference)
-            penalty = reference_penalty(logp, reference, s.kl_kind) * mask
-            far = (logp - reference).abs() > MAX_LOG_RATIO
-            total = total + s.kl_loss * penalty
-        if s.entropy_bonus:
-            total = total - s.entropy_bonus * batch.by_response(scored.entropies)
+        reference = logp.detach() if update.reference is None else cells(update.reference)
+        penalty = reference_penalty(logp, reference, s.kl_kind) * mask
+        bonus = s.entropy_bonus * batch.by_response(scored.entropies)
+        total = policy_loss + s.kl_loss * penalty - bonus
         with torch.no_grad():
+            far = (logp - reference).abs() > MAX_LOG_RATIO
             ratio = log_ratio.exp()
             outside = (ratio > 1 + a.clip_high) & (advantages > 0)
             outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
