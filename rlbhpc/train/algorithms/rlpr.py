@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -154,11 +155,9 @@ PROBABILITIES: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _ids_up_to(scorer: Scorer, ids: Sequence[int], text: str) -> list[int]:
     """Tokens of a response's beginning: its own as far as they spell ``text``, then new ones."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if text.startswith(scorer.decode(ids[:middle])):
-            low = middle
-        else:
-            high = middle - 1
-    return [*ids[:low], *scorer.encode(text[len(scorer.decode(ids[:low])) :])]
+
+    def spells(dropped: int) -> bool:
+        return text.startswith(scorer.decode(ids[: len(ids) - dropped]))
+
+    own = ids[: len(ids) - bisect_left(range(len(ids)), True, key=spells)]
+    return [*own, *scorer.encode(text[len(scorer.decode(own)) :])]
