@@ -64,15 +64,12 @@ class StepLog:
     def __init__(self, path: Path, resumed_at: int) -> None:
         rows = [row for row in lines(path) if row["step"] <= resumed_at]
         files.put(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        self._file = path.open("a", buffering=1)
+        self._path = path
 
     def append(self, step: int, row: Mapping[str, Any]) -> None:
         """Add one line."""
-        self._file.write(json.dumps({"step": step, **dict(sorted(row.items()))}) + "\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": step, **dict(sorted(row.items()))}) + "\n")
 
 
 class Logs:
@@ -155,8 +152,3 @@ class Logs:
     def settle(self, step: int) -> None:
         """Drop parts of rows that the saved ones contain."""
         store.settle(self._cube, step)
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()

@@ -137,8 +137,6 @@ def train(
                 return TRY_AGAIN
     finally:
         engine.close()
-        if logs is not None:
-            logs.close()
     return DONE
 
 

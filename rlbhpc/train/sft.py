@@ -86,24 +86,20 @@ def fine_tune(
     dynamics = StepLog(run.folder / "dynamics.jsonl", step) if dist.get_rank() == 0 else None
     per_step = s.prompts_per_step * s.samples_per_prompt
     checkpoint.export_model(learner, run.base, run.exports.get(step))
-    try:
-        while step < s.steps:
-            drawn = draw_order(s.seed, len(run.pairs), step * per_step, per_step)
-            step += 1
-            metrics = learner.imitate([run.pairs[i] for i in drawn], step)
-            if dynamics is not None:
-                dynamics.append(step, metrics)
-            stopping = ds.any_rank(drain.requested)
-            if step % s.save_every == 0 or step == s.steps or stopping:
-                state = {"identity": run.identity}
-                checkpoint.save_state(learner, run.folder / "state", step, state)
-            checkpoint.export_model(learner, run.base, run.exports.get(step))
-            progress(step, metrics)
-            if stopping and step < s.steps:
-                return TRY_AGAIN
-    finally:
+    while step < s.steps:
+        drawn = draw_order(s.seed, len(run.pairs), step * per_step, per_step)
+        step += 1
+        metrics = learner.imitate([run.pairs[i] for i in drawn], step)
         if dynamics is not None:
-            dynamics.close()
+            dynamics.append(step, metrics)
+        stopping = ds.any_rank(drain.requested)
+        if step % s.save_every == 0 or step == s.steps or stopping:
+            state = {"identity": run.identity}
+            checkpoint.save_state(learner, run.folder / "state", step, state)
+        checkpoint.export_model(learner, run.base, run.exports.get(step))
+        progress(step, metrics)
+        if stopping and step < s.steps:
+            return TRY_AGAIN
     return DONE
 
 

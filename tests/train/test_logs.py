@@ -76,7 +76,6 @@ def test_files_of_a_step(tmp_path: Path) -> None:
     assert not store.parts(tmp_path / "rollouts"), "held until a state is saved"
     logs.flush()
     logs.flush()
-    logs.close()
     assert (tmp_path / "dynamics.jsonl").read_text() == '{"step": 1, "a": 1.0, "b": 2.0}\n'
     text = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
     common = {"step": 1, "text": "so 4", "correct": False}
@@ -120,8 +119,7 @@ def test_a_run_that_goes_on_writes_the_later_lines_again(tmp_path: Path) -> None
     for step in (1, 2, 3):
         log.append(step, {"x": step})
         assert len(lines(path)) == step, "a kill takes no line along"
-    log.close()
-    StepLog(path, 2).close()
+    StepLog(path, 2)
     assert lines(path) == [{"step": 1, "x": 1}, {"step": 2, "x": 2}]
     assert [left.name for left in path.parent.iterdir()] == ["dynamics.jsonl"]
 
