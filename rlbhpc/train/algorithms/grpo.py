@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, zeros_like
 
@@ -38,7 +37,7 @@ class GRPO(Algorithm):
     scale: Literal["group", "batch", "none"] = "group"
 
     PENALISES_REWARD: ClassVar[bool] = False
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar = {
         "verl": {"ddof": 1, "eps": 1e-6, "dual_clip": 3.0},
         "trl": {"ddof": 1, "eps": 1e-4},
         "oat": {"ddof": 1, "eps": 1e-8},

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,7 +31,7 @@ class PPO(Algorithm):
     value_clip: Weight = 0.5
     critic_warmup: Whole = 0
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar = {
         "verl": {"dual_clip": 3.0, "value_clip": 0.5},
         "openrlhf": {"ddof": 0, "value_clip": 0.5},
         "oat": {"whiten_advantages": False, "value_clip": 0.2},

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -35,7 +34,7 @@ class ReinforcePP(Algorithm):
     eps: Weight = 1e-8
     floor: bool = False
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar = {
         "verl": {"dual_clip": 3.0},
         "openrlhf": {"ddof": 0, "floor": True},
     }

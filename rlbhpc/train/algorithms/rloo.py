@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -24,7 +23,7 @@ class RLOO(Algorithm):
 
     kl_placement: Literal["before", "after"] = "before"
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar = {
         "verl": {"dual_clip": 3.0},
         "trl": {"ratio": "sequence", "aggregation": "sequence", "kl_beta": 0.05},
         "openrlhf": {"kl_placement": "after"},
