@@ -6,7 +6,6 @@ import importlib.util
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any, Final
 
-from rlbhpc import plugins
 from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
 from rlbhpc.study.options import from_options
@@ -43,10 +42,7 @@ def check_recipes(study: Study) -> None:
             continue
         recipe = study.file.recipes[entry.train.recipe]
         try:
-            if recipe.is_supervised:
-                plugins.reject_taken("algorithms", recipe.algorithm)
-            else:
-                check_algorithm(recipe.algorithm)
+            check_algorithm(recipe.algorithm)
             _refuse_images(study, model, recipe)
             check_material(recipe)
             _check_architecture(recipe)
