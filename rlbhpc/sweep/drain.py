@@ -16,6 +16,7 @@ T = TypeVar("T")
 # Slurm's time limit and preemption (TERM), submitit (USR2), Lightning and hand-written
 # `--signal=B:USR1@…` scripts (USR1).
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+NEVER = float("inf")
 
 
 class Interrupted(BaseException):
@@ -36,9 +37,8 @@ class Drain:
 
     def __init__(self, grace: float = 60.0, limit: float | None = None) -> None:
         self.grace = grace
-        self._start = time.monotonic()
-        self._limit = limit
-        self._warned: float | None = None
+        self._deadline = NEVER if limit is None else time.monotonic() + limit
+        self._warned = NEVER
         self._previous: dict[signal.Signals, object] = {}
         self.abandoned = False
         self._raises = False
@@ -62,21 +62,18 @@ class Drain:
 
     def request(self) -> None:
         """Ask for the stop. Asking again does not prolong the grace period."""
-        if self._warned is None:
-            self._warned = time.monotonic()
+        self._warned = min(self._warned, time.monotonic())
 
     @property
     def requested(self) -> bool:
         """Whether the work should come to its end."""
-        if self._limit is not None and time.monotonic() - self._start >= self._limit:
+        if time.monotonic() >= self._deadline:
             self.request()
-        return self._warned is not None
+        return self._warned < NEVER
 
     def time_left(self) -> float:
         """Seconds until the end of the grace period; infinite without a request."""
-        if not self.requested or self._warned is None:
-            return float("inf")
-        return self._warned + self.grace - time.monotonic()
+        return self._warned + self.grace - time.monotonic() if self.requested else NEVER
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -86,8 +83,8 @@ class Drain:
         as a rollout: its longest response could outlast any grace period.
         """
         clock: threading.Timer | None = None
-        if self._limit is not None and self._previous:
-            seconds = self._start + self._limit - time.monotonic()
+        if self._deadline < NEVER and self._previous:
+            seconds = self._deadline - time.monotonic()
             # A true signal to the main thread, so that a wait of its ends, too.
             main = threading.main_thread().ident
             clock = threading.Timer(max(seconds, 0.0), signal.pthread_kill, (main, signal.SIGUSR2))

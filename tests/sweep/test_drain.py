@@ -6,10 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 
+from rlbhpc.sweep import drain as drain_module
 from rlbhpc.sweep.drain import SIGNALS, Drain, Interrupted
 
 
@@ -25,17 +27,19 @@ def test_a_signal_asks_and_the_old_handler_comes_back(number: signal.Signals) ->
     assert signal.getsignal(number) is before
 
 
-def test_a_second_signal_does_not_prolong_the_grace_period() -> None:
-    drain = Drain(grace=100)
+def test_a_deadline_asks_by_itself_and_a_second_warning_prolongs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 5.0)
+    monkeypatch.setattr(drain_module, "time", clock)
+    drain = Drain(grace=100, limit=10)
+    clock.monotonic = lambda: 14.5
+    assert not drain.requested and drain.time_left() == float("inf")
+    clock.monotonic = lambda: 15.0
+    assert drain.time_left() == 100 and drain.requested
+    clock.monotonic = lambda: 25.0
     drain.request()
-    first = drain.time_left()
-    drain.request()
-    assert drain.time_left() <= first
-
-
-def test_a_deadline_asks_by_itself() -> None:
-    assert Drain(limit=0).requested
-    assert not Drain(limit=1000).requested
+    assert drain.time_left() == 90
 
 
 def test_a_stream_without_a_stop_is_passed_through_whole() -> None:
