@@ -342,8 +342,8 @@ def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, bytes]]:
 def _next_frame(source: _JournalFile, start: int) -> int:
     """Offset of the next intact frame header; the file's size if there is none."""
     mark = source.salt.to_bytes(4, "little")
-    while start + frames.HEADER_SIZE < source.size:
-        window = source.read(start, _WINDOW)
+    # A file may end before its size, on a file system that shows sizes before data.
+    while len(window := source.read(start, _WINDOW)) > frames.HEADER_SIZE:
         position = window.find(mark)
         while position >= 0:
             try:

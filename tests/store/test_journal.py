@@ -277,6 +277,15 @@ def test_the_next_frame_is_found_wherever_a_window_ends(
         assert [(s.start, s.stop) for s in found.skipped] == [(first, second)], window
 
 
+def test_no_frame_is_sought_beyond_what_a_file_gives(tmp_path: Path) -> None:
+    """Its size may be known before its data, as on NFS."""
+    path = written(tmp_path)
+    with path.open("r+b") as file:
+        source = journal._JournalFile(file.fileno(), path, salt=1)
+        file.truncate(100)
+        assert journal._next_frame(source, 50) == source.size
+
+
 def test_zeroed_blocks_of_a_lost_node_are_skipped(tmp_path: Path, small_blocks: None) -> None:
     path = written(tmp_path)
     data = bytearray(path.read_bytes())
