@@ -23,7 +23,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score
 from rlbhpc.sweep.again import Stored
 from rlbhpc.sweep.audit import Side, audit_run
-from rlbhpc.sweep.conditions import Condition, conditions, texts
+from rlbhpc.sweep.conditions import Condition, _print, conditions, texts
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_engines, check_verifiers, refuse_unseen
 from rlbhpc.sweep.remember import remember
@@ -206,6 +206,12 @@ def test_each_text_has_its_sums_under_each_model_once(
     # With nothing missing no model is loaded.
     score.score_all(study, score.state(study, names), Drain(), said.append)
     assert len(loaded) == 3 and len(said) == 6
+
+
+def test_what_tells_whether_a_score_is_todays_stays_what_it_is() -> None:
+    """It is stored with each score: another number would have all of them made again."""
+    assert _print("digest", "scorer") == 3456242418264357938
+    assert _print(7, "scorer") == 4095050930488373089
 
 
 @pytest.mark.parametrize(("longest", "too_long"), [(12, 0), (11, 1), (2, 3)])
