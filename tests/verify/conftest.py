@@ -24,6 +24,8 @@ TIERS = {
     "T3": Tier(landlock=landlock.version(), namespaces=True),
     "T3 without Landlock": Tier(namespaces=True),
 }
+# Its parent is the supervisor, where programs live in no namespace.
+PARENT = "import os\nprint(os.getppid())"
 
 
 class RecordingSandbox(Sandbox):

@@ -219,7 +219,7 @@ print(sum(box.x for box in copy.deepcopy(boxes)))
     "looks at its own source": """
 import inspect
 def f(): return 1
-assert "return 1" in inspect.getsource(f)
+assert "return 1\\n" in inspect.getsource(f)
 input(); print(sum(map(int, input().split())))
 """,
     "catches its own errors": """

@@ -11,26 +11,25 @@ import json
 import marshal
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.verify.sandbox import scratch
-from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Outcome
+from rlbhpc.verify.sandbox.job import CHUNK, Cause, Job, Limits, Mode, Outcome
 from rlbhpc.verify.sandbox.pump import Pump, input_pipe
 from rlbhpc.verify.sandbox.syscalls import memory_file
 from rlbhpc.verify.sandbox.tier import Tier
 from rlbhpc.verify.sandbox.zygote import LEAN_MODULES
 
-# Seconds for a supervisor to load NumPy from a cold shared file system.
-_START: Final = 120
-# Seconds past a run's own limit after which the supervisor itself counts as stuck.
-_GRACE: Final = 20
+# Seconds for a supervisor to load NumPy from a cold shared file system, and past a run's own limit
+# after which it counts as stuck.
+_PATIENCE: Final = 120
 _FROM: Final = re.compile(r"\bfrom\s+([\w.]+)\s+import\b")
 _IMPORT: Final = re.compile(r"\bimport\s+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)")
 # Imports by a computed name, and `import a as b, c`, of which the pattern above reads half.
@@ -54,7 +53,7 @@ def _needs_all(program: str) -> bool:
     names = _FROM.findall(program)
     for imported in _IMPORT.findall(_FROM.sub("", program)):
         names += [name.strip() for name in imported.split(",")]
-    return not set(names) <= set(LEAN_MODULES)
+    return not set(LEAN_MODULES).issuperset(names)
 
 
 class Supervisor:
@@ -78,7 +77,7 @@ class Supervisor:
                 cwd="/",
                 pass_fds=(inner.fileno(),),
             )
-        self._runs = 0
+        self._runs = count()
         self._group = self._scratch = ""
         numpy = importlib.util.find_spec("numpy")
         folders = [str(Path(numpy.origin).parent)] if numpy and numpy.origin else []
@@ -89,17 +88,17 @@ class Supervisor:
             "path": [entry for entry in sys.path if entry] if preload else [],
             "local": [os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm"],
             "seccomp": tier.seccomp,
-            "landlock": tier.landlock > 0,
+            "landlock": bool(tier.landlock),
             "namespaces": tier.namespaces,
             "cgroup": tier.cgroup,
         }
-        self._channel.settimeout(_START)
+        self._channel.settimeout(_PATIENCE)
         hello = self._ask(json.dumps(settings).encode())
         if "failed" in hello:
             self.close()
             raise SandboxError(hello["failed"])
         self._group = hello["group"]
-        self._scratch = "" if tier.namespaces or not tier.landlock else hello["scratch"]
+        self._scratch = hello["scratch"]
 
     @property
     def in_group(self) -> bool:
@@ -110,7 +109,7 @@ class Supervisor:
         answer = b""
         with suppress(OSError):
             self._channel.send(message)
-            answer = self._channel.recv(1 << 16)
+            answer = self._channel.recv(CHUNK)
         if not answer:
             raise SandboxError(f"the supervisor ended: {self._last_words()}")
         parsed: dict[str, Any] = json.loads(answer)
@@ -118,20 +117,20 @@ class Supervisor:
 
     def run(self, job: Job, stdin: bytes, limits: Limits) -> Outcome:
         """Run one job to its end."""
-        self._runs += 1
+        run = next(self._runs)
         takes_result = job.mode is not Mode.MAIN
         pipe = input_pipe(stdin) if _WAITS.search(job.program) else None
         source = memory_file([stdin]) if pipe is None else pipe
         with Pump(memory_file([job.encode()]), source, limits, takes_result) as pump:
             request = {
-                "run": self._runs, "cpu": limits.cpu, "wall": limits.wall,
+                "run": run, "cpu": limits.cpu, "wall": limits.wall,
                 "longest_wall": limits.longest_wall, "memory": limits.memory,
                 "threads": limits.threads,
             }  # fmt: skip
             try:
                 socket.send_fds(self._channel, [marshal.dumps(request)], pump.child_ends)
                 pump.close_child_ends()
-                report = pump.collect(self._channel, self._runs, limits.longest_wall + _GRACE)
+                report = pump.collect(self._channel, run, limits.longest_wall + _PATIENCE)
             except OSError as error:
                 self.close()
                 raise SandboxError(f"supervisor: {error}") from None
@@ -149,7 +148,7 @@ class Supervisor:
         """End it, and read what it had to complain of."""
         self._process.kill()
         assert self._process.stderr is not None
-        text = self._process.stderr.read(1 << 16).decode("utf-8", "replace")
+        text = self._process.stderr.read().decode("utf-8", "replace")
         self.close()
         return text.strip().rpartition("\n")[2] or f"exit {self._process.returncode}"
 
@@ -158,9 +157,8 @@ class Supervisor:
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.5)
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
         assert self._process.stderr is not None
         self._process.stderr.close()
         with suppress(OSError):
@@ -242,8 +240,7 @@ class Sandbox:
     @property
     def in_group(self) -> bool:
         """Whether the supervisors that have started run in control groups."""
-        started = self._supervisors.values()
-        return bool(started) and all(supervisor.in_group for supervisor in started)
+        return all(supervisor.in_group for supervisor in self._supervisors.values())
 
     def _discard(self, wide: bool) -> None:
         supervisor = self._supervisors.pop(wide, None)

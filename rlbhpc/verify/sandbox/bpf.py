@@ -23,9 +23,9 @@ class Instruction(NamedTuple):
     """One ``struct sock_filter``."""
 
     code: int
-    jump_true: int
-    jump_false: int
     constant: int
+    jump_true: int = 0
+    jump_false: int = 0
 
 
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
@@ -39,45 +39,47 @@ Code = list[Instruction]
 
 
 #: Load the number of the call, or the architecture it was made for.
-LOAD_NUMBER: Final = [Instruction(_LOAD, 0, 0, 0)]
-LOAD_ARCHITECTURE: Final = [Instruction(_LOAD, 0, 0, 4)]
+LOAD_NUMBER: Final = [Instruction(_LOAD, 0)]
+LOAD_ARCHITECTURE: Final = [Instruction(_LOAD, 4)]
 
 
 def load_argument(index: int, high: bool = False) -> Code:
     """Load the lower (or upper) half of an argument; both architectures are little-endian."""
-    return [Instruction(_LOAD, 0, 0, 16 + 8 * index + (4 if high else 0))]
+    return [Instruction(_LOAD, 16 + 8 * index + (4 if high else 0))]
 
 
 def keep_bits(mask: int) -> Code:
     """Clear all loaded bits outside of ``mask``."""
-    return [Instruction(_AND, 0, 0, mask)]
+    return [Instruction(_AND, mask)]
 
 
 def give(verdict: int) -> Code:
     """Return ``verdict`` for the call."""
-    return [Instruction(_RETURN, 0, 0, verdict)]
+    return [Instruction(_RETURN, verdict)]
 
 
 def when_equal(constant: int, then: Code) -> Code:
     """Run ``then`` if what is loaded equals ``constant``, else skip it."""
-    return [Instruction(_EQUAL, 0, len(then), constant), *then]
+    return [Instruction(_EQUAL, constant, jump_false=len(then)), *then]
 
 
 def when_at_least(constant: int, then: Code) -> Code:
     """Run ``then`` if what is loaded is at least ``constant``, unsigned, else skip it."""
-    return [Instruction(_AT_LEAST, 0, len(then), constant), *then]
+    return [Instruction(_AT_LEAST, constant, jump_false=len(then)), *then]
 
 
 def when_any_bit(mask: int, then: Code) -> Code:
     """Run ``then`` if what is loaded has a bit of ``mask``, else skip it."""
-    return [Instruction(_ANY_BIT, 0, len(then), mask), *then]
+    return [Instruction(_ANY_BIT, mask, jump_false=len(then)), *then]
 
 
 def when_no_bit(mask: int, then: Code) -> Code:
     """Run ``then`` if what is loaded has no bit of ``mask``, else skip it."""
-    return [Instruction(_ANY_BIT, len(then), 0, mask), *then]
+    return [Instruction(_ANY_BIT, mask, jump_true=len(then)), *then]
 
 
 def assemble(code: Code) -> bytes:
     """Lay a program out as the kernel reads it."""
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+    return b"".join(
+        struct.pack("=HBBI", one.code, one.jump_true, one.jump_false, one.constant) for one in code
+    )

@@ -14,12 +14,13 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from rlbhpc.verify.sandbox import wire
+from rlbhpc.verify.sandbox.library import code_of
 from rlbhpc.verify.sandbox.preamble import contest_names
 from rlbhpc.verify.sandbox.prune import pruned
 
 _MODULE: Final = "solution"
 # A response that goes on after its program is cut back line by line, at most so often.
-_MOST_CUTS: Final = 200
+_MOST_CUTS: Final = 199
 
 
 class TimeoutException(Exception):  # noqa: N818  the name that official harnesses give it
@@ -40,10 +41,10 @@ def run_calls(head: dict[str, Any], calls: list[bytes], descriptor: int) -> None
         sys.set_int_max_str_digits(0)
     if head["contest"]:
         names.update(contest_names(head["program"]))
-    exec(compile(head["before"], "before.py", "exec", dont_inherit=True), names)  # noqa: S102
+    exec(code_of(head["before"], "before.py"), names)  # noqa: S102
     before = names.get(head["entry"])
     try:
-        exec(_compiled(head), names)  # noqa: S102  this process exists for it
+        exec(_compiled(head["program"], head, _MOST_CUTS if head["forgiving"] else 0), names)  # noqa: S102  this process exists for it
     except BaseException:
         # Example uses below the function may fail; the function is what was asked for.
         if not head["forgiving"] or names.get(head["entry"]) in (None, before):
@@ -53,20 +54,18 @@ def run_calls(head: dict[str, Any], calls: list[bytes], descriptor: int) -> None
         _write(descriptor, _called(function, wire.loads(line, len(line)), head))
 
 
-def _compiled(head: dict[str, Any]) -> CodeType:
-    """Compile the program; if it is forgiving, its longest beginning that is a program."""
-    lines = head["program"].split("\n")
-    for _ in range(_MOST_CUTS if head["forgiving"] else 1):
-        try:
-            text = "\n".join(lines)
-            tree = pruned(text, head["entry"]) if head["prune"] else text
-            return compile(tree, f"{_MODULE}.py", "exec", dont_inherit=True)
-        except SyntaxError as error:
-            if not head["forgiving"] or len(lines) < 2:
-                raise
-            # What is broken stands at the line named or above it.
-            del lines[max(1, min(len(lines) - 1, (error.lineno or 1) - 1)) :]
-    raise SyntaxError("no beginning of this is a program")
+def _compiled(text: str, head: dict[str, Any], cuts: int) -> CodeType:
+    """Compile a program, or its longest beginning that is one after at most so many cuts."""
+    try:
+        tree = pruned(text, head["entry"]) if head["prune"] else text
+        return code_of(tree, f"{_MODULE}.py")
+    except SyntaxError as error:
+        lines = text.split("\n")
+        if not cuts or len(lines) < 2:
+            raise
+        # What is broken stands at the line named or above it.
+        sound = max(1, min(len(lines), error.lineno or 1) - 1)
+    return _compiled("\n".join(lines[:sound]), head, cuts - 1)
 
 
 def _entry(names: dict[str, Any], path: str) -> Any:

@@ -13,33 +13,27 @@ from pathlib import Path
 _ROOT = Path("/sys/fs/cgroup")
 
 
-def _own_folder() -> Path | None:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        if line.startswith("0::/"):
-            return _ROOT / line.removeprefix("0::/")
-    return None
+def join_new() -> Path | None:
+    """Move the calling process into a new group with limits; the group, or ``None``.
 
-
-def join_new(memory: int, processes: int) -> Path | None:
-    """Move the calling process into a new group with these limits; the group, or ``None``.
-
-    ``memory``: bytes for all processes together, files in memory and kernel memory included.
-    ``processes``: most processes and threads.
+    The memory is that of all processes together, files in memory and kernel memory included.
     """
-    group = None
     try:
-        own = _own_folder()
-        needed = {"memory", "pids"}
-        if own is None or not needed <= set((own / "cgroup.subtree_control").read_text().split()):
+        own = Path("/proc/self/cgroup").read_text().partition("0::/")[2].partition("\n")[0]
+        parent = _ROOT / own
+        lent = (parent / "cgroup.subtree_control").read_text().split()
+        if not {"memory", "pids"}.issubset(lent):
             return None
-        group = own / f"rlbhpc-{os.getpid()}"
+        group = parent / f"rlbhpc-{os.getpid()}"
         group.mkdir()
-        (group / "memory.max").write_text(str(memory))
-        (group / "pids.max").write_text(str(processes))
+    except OSError:
+        return None
+    try:
+        (group / "memory.max").write_text("5G")
+        (group / "pids.max").write_text("512")
         (group / "cgroup.procs").write_text(str(os.getpid()))
     except OSError:
-        if group is not None:
-            with suppress(OSError):
-                group.rmdir()
+        with suppress(OSError):
+            group.rmdir()
         return None
     return group

@@ -42,23 +42,29 @@ def version() -> int:
         return 0
 
 
+def handled(abi: int) -> list[int]:
+    """Fields of ``struct landlock_ruleset_attr`` that a version of the interface knows."""
+    fields = [(1 << _FILE_RIGHTS.get(abi, _NEWEST_FILE_RIGHTS)) - 1]
+    if abi >= 4:
+        fields.append(_TCP)
+    if abi >= 6:
+        fields.append(_SCOPES)
+    return fields
+
+
 def ruleset(allowed: Mapping[Path, int]) -> int:
     """Make a rule set that refuses every file but the allowed ones.
 
     ``allowed``: rights by path; those on a folder hold for all below it. Paths that don't exist are
     left out. Gives the descriptor of the rule set, for :func:`restrict`.
     """
-    abi = version()
-    handled = (1 << _FILE_RIGHTS.get(abi, _NEWEST_FILE_RIGHTS)) - 1
-    attributes = struct.pack(
-        "=QQQ"[: 2 if abi < 4 else 3 if abi < 6 else 4],
-        *(handled, _TCP, _SCOPES)[: 1 if abi < 4 else 2 if abi < 6 else 3],
-    )
+    fields = handled(version())
+    attributes = struct.pack(f"={len(fields)}Q", *fields)
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     rules = syscall("landlock_create_ruleset", buffer, len(attributes), 0)
     for path, rights in allowed.items():
         if path.exists():
-            _allow(rules, path, rights & handled)
+            _allow(rules, path, rights & fields[0])
     return rules
 
 

@@ -8,6 +8,7 @@ program can't change what the next one imports.
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import importlib
 import importlib.machinery
@@ -30,6 +31,12 @@ _LEFT_OUT: Final = {
 }  # fmt: skip
 # Extension modules that are for tests, terminals or the network alone.
 _NOT_PRELOADED: Final = ("_test", "_xx", "xx", "_tkinter", "_curses", "readline", "_ssl", "_dbm")
+
+
+def code_of(source: str | bytes | ast.Module, file: str) -> CodeType:
+    """Compile a module as it stands: nothing that this package imports from the future is in it."""
+    code: CodeType = compile(source, file, "exec", dont_inherit=True)
+    return code
 
 
 class _Entry(NamedTuple):
@@ -112,7 +119,7 @@ class Library:
         if entry.compiled:
             code: CodeType = marshal.loads(content)
             return code
-        return compile(content, entry.file, "exec", dont_inherit=True)
+        return code_of(content, entry.file)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         """Leave the making of modules to the import system."""

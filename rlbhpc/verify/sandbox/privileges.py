@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import signal
 import struct
 from collections.abc import Mapping
 from typing import Final
@@ -16,6 +17,8 @@ MIB: Final = 1 << 20
 # Ids above every directory service's range: nobody owns files or runs jobs as these.
 _SPARE_IDS: Final = 0x70000000
 _NOBODY: Final = 65534
+# Descriptors of a process.
+MOST_OPEN: Final = 256
 
 
 def drop_root() -> bool:
@@ -29,7 +32,7 @@ def drop_root() -> bool:
         return False
     with contextlib.suppress(PermissionError):
         os.setgroups([])
-    for identity in (_SPARE_IDS + os.getpid() % 2**24, _NOBODY):
+    for identity in (_SPARE_IDS + os.getpid(), _NOBODY):
         with contextlib.suppress(OSError):
             os.setresgid(identity, identity, identity)
             os.setresuid(identity, identity, identity)
@@ -57,10 +60,10 @@ def set_traceable(traceable: bool) -> None:
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when ``parent`` ends, however it ends."""
-    set_death_signal, kill = 1, 9
-    _prctl(set_death_signal, kill)
+    set_death_signal = 1
+    _prctl(set_death_signal, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def set_limits(limits: Mapping[int, int]) -> None:
@@ -82,7 +85,7 @@ def program_limits(cpu: float, memory: int, threads: int | None) -> dict[int, in
         resource.RLIMIT_CPU: int(cpu) + 2,
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_FSIZE: 16 * MIB,
-        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_NOFILE: MOST_OPEN,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,

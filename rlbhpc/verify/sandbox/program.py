@@ -28,8 +28,14 @@ from typing import Any, Final, NoReturn
 
 from rlbhpc.verify.sandbox import landlock, seccomp
 from rlbhpc.verify.sandbox.calls import run_calls
+from rlbhpc.verify.sandbox.library import code_of
 from rlbhpc.verify.sandbox.preamble import contest_names
-from rlbhpc.verify.sandbox.privileges import die_with_parent, program_limits, set_limits
+from rlbhpc.verify.sandbox.privileges import (
+    MOST_OPEN,
+    die_with_parent,
+    program_limits,
+    set_limits,
+)
 from rlbhpc.verify.sandbox.syscalls import memory_file
 
 FILE_NAME: Final = "main.py"
@@ -82,10 +88,10 @@ def enter(
 def _place(wanted: list[int]) -> int:
     """Put descriptors where a program expects them, close all others, and give the last one's."""
     # First out of each other's way: a source may stand where another one belongs.
-    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 32) for descriptor in wanted]
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(wanted)) for descriptor in wanted]
     for target, source in enumerate(high):
-        os.dup2(source, target, inheritable=True)
-    os.closerange(len(wanted), 256)
+        os.dup2(source, target)
+    os.closerange(len(wanted), MOST_OPEN)
     return len(wanted) - 1
 
 
@@ -97,7 +103,7 @@ def prepare_streams() -> None:
     """
     source = memory_file([])
     reader, writer = os.pipe()
-    saved = [os.dup(number) for number in range(3)]
+    saved = [os.dup(number) for number in (_STDIN, _STDOUT, _STDERR)]
     for number, end in enumerate((source, writer, writer)):
         os.dup2(end, number)
     streams = {
@@ -135,7 +141,7 @@ def _run_main(head: dict[str, Any], calls: list[bytes]) -> None:
     sys.modules["__main__"] = module
     lines = program.splitlines(keepends=True)
     linecache.cache[FILE_NAME] = (len(program), None, lines, FILE_NAME)
-    exec(compile(program, FILE_NAME, "exec", dont_inherit=True), names)  # noqa: S102
+    exec(code_of(program, FILE_NAME), names)  # noqa: S102
 
 
 def guarded(run: Callable[[], object]) -> int:

@@ -37,11 +37,9 @@ def pruned(text: str, entry: str) -> ast.Module:
     """Parse a program and keep the imports and what ``entry`` needs; a name's first definition."""
     tree = ast.parse(text)
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    definitions: dict[str, ast.stmt] = {}
+    definitions: dict[str | None, ast.stmt] = {}
     for statement in tree.body:
-        name = _name(statement)
-        if name is not None:
-            definitions.setdefault(name, statement)
+        definitions.setdefault(_name(statement), statement)
     needed: set[str] = set()
     open_names = [entry]
     while open_names:

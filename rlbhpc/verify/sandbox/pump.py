@@ -14,12 +14,9 @@ import select
 import socket
 import time
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from rlbhpc.verify.sandbox.job import STDERR_TAIL, Cause, Limits
-
-_CHUNK: Final = 1 << 16
-_SET_PIPE_SIZE: Final = 1031  # F_SETPIPE_SZ
+from rlbhpc.verify.sandbox.job import CHUNK, STDERR_TAIL, Cause, Limits
 
 
 class Pump:
@@ -38,29 +35,24 @@ class Pump:
             (self._err, limits.output),
             (self._result, limits.result if takes_result else 0),
         ):
-            os.set_blocking(descriptor, False)
             self._caps[descriptor] = cap
             self._buffers[descriptor] = bytearray()
         self._open = {self._out, self._err, self._result}
+        self._over = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *details: object) -> None:
         self.close_child_ends()
-        for descriptor in tuple(self._open):
-            self._close(descriptor)
+        for descriptor in self._open:
+            os.close(descriptor)
 
     def close_child_ends(self) -> None:
         """Close what the child has received, so that its end is seen."""
         for descriptor in self.child_ends:
             os.close(descriptor)
         self.child_ends = []
-
-    def _close(self, descriptor: int) -> None:
-        if descriptor in self._open:
-            self._open.discard(descriptor)
-            os.close(descriptor)
 
     @property
     def collected(self) -> tuple[bytes, bytes, bytes]:
@@ -73,46 +65,37 @@ class Pump:
 
         A run that writes past a cap is ended; ``OSError`` when the supervisor itself falls silent.
         """
-        stop: Cause | None = None
+        stopped = False
         deadline = time.monotonic() + patience
         while True:
             ready = _ready([channel.fileno(), *self._open], deadline - time.monotonic())
             if not ready:
                 raise TimeoutError("silent for longer than any run may take")
-            over = sum(self._read(d) for d in ready if d != channel.fileno()) > 0
-            if over and stop is None:
-                stop = Cause.OUTPUT
-                channel.send(marshal.dumps({"run": run, "stop": stop.value}))
+            for descriptor in self._open.intersection(ready):
+                self._read(descriptor)
+            if self._over and not stopped:
+                stopped = True
+                channel.send(marshal.dumps({"run": run, "stop": Cause.OUTPUT.value}))
             if channel.fileno() in ready:
                 report = _report(channel)
                 # The child is gone, and with it every other holder of the pipes.
-                over = sum(self._drain(d) for d in tuple(self._open)) > 0
-                if (over or stop) and "cause" in report:
+                while rest := _ready([*self._open], 0.0):
+                    for descriptor in rest:
+                        self._read(descriptor)
+                if self._over:
                     report["cause"] = Cause.OUTPUT
                 return report
 
-    def _read(self, descriptor: int) -> bool:
-        """Take one chunk; whether the cap is passed."""
-        try:
-            chunk = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return False
+    def _read(self, descriptor: int) -> None:
+        """Take one chunk, of which what is past the cap is dropped."""
+        chunk = os.read(descriptor, CHUNK)
         if not chunk:
-            self._close(descriptor)
-            return False
+            self._open.remove(descriptor)
+            os.close(descriptor)
         buffer = self._buffers[descriptor]
         room = self._caps[descriptor] - len(buffer)
-        buffer += chunk[: max(0, room)]
-        return len(chunk) > room
-
-    def _drain(self, descriptor: int) -> bool:
-        over = False
-        while descriptor in self._open and not over:
-            before = len(self._buffers[descriptor])
-            over = self._read(descriptor)
-            if descriptor in self._open and len(self._buffers[descriptor]) == before:
-                break
-        return over
+        buffer += chunk[:room]
+        self._over |= len(chunk) > room
 
 
 def input_pipe(content: bytes) -> int | None:
@@ -123,7 +106,7 @@ def input_pipe(content: bytes) -> int | None:
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(writer, False)
     with suppress(OSError):
-        fcntl.fcntl(writer, _SET_PIPE_SIZE, max(len(content), _CHUNK))
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, max(len(content), CHUNK))
     written = os.write(writer, content)
     os.close(writer)
     if written == len(content):
@@ -141,7 +124,7 @@ def _ready(descriptors: list[int], timeout: float) -> list[int]:
 
 
 def _report(channel: socket.socket) -> dict[str, Any]:
-    message = channel.recv(1 << 16)
+    message = channel.recv(CHUNK)
     if not message:
         raise ConnectionError("the supervisor ended")
     report: dict[str, Any] = json.loads(message)

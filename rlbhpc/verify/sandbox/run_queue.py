@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from rlbhpc.verify.sandbox.job import CHUNK
+
 
 class Waiting:
     """What the threads of one process have waited, those that ended between two looks among them.
@@ -52,6 +54,6 @@ def _delays(process: int | str, proc: int | None) -> dict[str, int]:
 def _delay(folder: int, thread: str) -> int:
     descriptor = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=folder)
     try:
-        return int(os.read(descriptor, 200).split()[1])
+        return int(os.read(descriptor, CHUNK).split()[1])
     finally:
         os.close(descriptor)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
@@ -21,22 +23,24 @@ _ON_A_NETWORK: Final = {
 
 def _on_a_network(folder: str) -> bool:
     """Whether a folder is on a shared file system, where a million small writes hurt others."""
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None)
     buffer = ctypes.create_string_buffer(512)
-    if libc.statfs(os.fsencode(folder), buffer) != 0:
+    if libc.statfs(os.fsencode(folder), buffer):
         return True
-    return int.from_bytes(buffer.raw[:4], "little") in _ON_A_NETWORK
+    return ctypes.c_uint32.from_buffer(buffer).value in _ON_A_NETWORK
 
 
 def make(candidates: Sequence[str]) -> str:
     """Make a new folder below the first candidate that is local and can be written to."""
     for candidate in candidates:
         with suppress(OSError):
-            if candidate and not _on_a_network(candidate):
+            if not _on_a_network(candidate):
                 folder = Path(candidate, f"rlbhpc-run-{os.urandom(8).hex()}")
-                folder.mkdir(mode=0o700)
+                folder.mkdir(mode=stat.S_IRWXU)
                 return str(folder)
-    raise OSError(30, f"no local folder to write to among {', '.join(filter(None, candidates))}")
+    raise OSError(
+        errno.EROFS, f"no local folder to write to among {', '.join(filter(None, candidates))}"
+    )
 
 
 def fits(folder: str) -> bool:
@@ -69,10 +73,10 @@ def empty(folder: str) -> None:
             if not entry.is_dir(follow_symlinks=False):
                 Path(entry.path).unlink()
                 continue
-            Path(entry.path).chmod(0o700)
+            Path(entry.path).chmod(stat.S_IRWXU)
             for inner in list(os.scandir(entry.path)):
                 if inner.is_dir(follow_symlinks=False):
-                    Path(inner.path).chmod(0o700)
+                    Path(inner.path).chmod(stat.S_IRWXU)
                     Path(inner.path).rename(Path(folder, f"\r{next(numbers)}"))
                 else:
                     Path(inner.path).unlink()

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
+import socket
 from collections.abc import Iterable
 from typing import Final
 
@@ -64,7 +66,6 @@ _ABSENT: Final = ("clone3", "openat2")
 # Calls newer than this table: unknown to the filter, so unknown to the program.
 _NEWER: Final = 442
 
-_O_ACCMODE, _O_TRUNC = 0o3, 0o1000
 _CLONE_THREAD = 0x10000
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _CLONE_NAMESPACES = 0x7E020000
@@ -76,7 +77,7 @@ _IOCTL: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_GET_PDEATHSIG, GET_DUMPABLE, SET_NAME, GET_NAME, GET_SECCOMP, CAPBSET_READ, GET_TIMERSLACK,
 # GET_NO_NEW_PRIVS, SET_VMA (names a mapping; newer allocators do it)
 _PRCTL: Final = (2, 3, 15, 16, 21, 23, 30, 39, 0x53564D41)
-_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
+_SOCK_TYPE_MASK: Final = 0xF
 
 _PERMIT: Final = bpf.give(bpf.ALLOW)
 _FORBID: Final = bpf.give(bpf.refuse(errno.EPERM))
@@ -99,8 +100,8 @@ def _open(flags: int) -> bpf.Code:
     """
     return (
         bpf.load_argument(flags)
-        + bpf.when_no_bit(_O_TRUNC, _PERMIT)
-        + bpf.when_any_bit(_O_ACCMODE, _PERMIT)
+        + bpf.when_no_bit(os.O_TRUNC, _PERMIT)
+        + bpf.when_any_bit(os.O_ACCMODE, _PERMIT)
         + _FORBID
     )
 
@@ -125,10 +126,10 @@ def _rules(files: bool) -> dict[str, bpf.Code]:
         # A stream pair has no way out; a datagram socket can be sent to any address.
         "socketpair": bpf.load_argument(0)
         + bpf.when_equal(
-            _AF_UNIX,
+            socket.AF_UNIX,
             bpf.load_argument(1)
             + bpf.keep_bits(_SOCK_TYPE_MASK)
-            + bpf.when_equal(_SOCK_STREAM, _PERMIT),
+            + bpf.when_equal(socket.SOCK_STREAM, _PERMIT),
         )
         + _FORBID,
         # send() is sendto() without an address.

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import mock_open, patch
 
+from rlbhpc.verify.sandbox.library import code_of
 from rlbhpc.verify.sandbox.preamble import SOURCE
 
 _FUNCTION: Final = "wrapped_function"
@@ -103,7 +104,7 @@ def run_shim(program: str, stdin: int, descriptor: int) -> None:
         sys.modules[name] = None  # type: ignore[assignment]
     sys.set_int_max_str_digits(_DIGITS)
     module = ModuleType("tmp_sol")
-    exec(compile(_wrapped(program), "tmp_sol", "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    exec(code_of(_wrapped(program), "tmp_sol"), module.__dict__)  # noqa: S102
     function = getattr(module, _FUNCTION)
     captured = StringIO()
     with (

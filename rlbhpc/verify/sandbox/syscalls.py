@@ -7,6 +7,7 @@ one that aarch64 uses (``include/uapi/asm-generic/unistd.h``).
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -91,7 +92,7 @@ def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | N
     """
     call = number(name) if MACHINE in _COLUMN else None
     if call is None:
-        raise OSError(38, f"no system call {name} on {MACHINE}")
+        raise OSError(errno.ENOSYS, f"no system call {name} on {MACHINE}")
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result = int(_libc.syscall(ctypes.c_long(call), *words))
     if result < 0:

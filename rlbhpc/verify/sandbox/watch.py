@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 from rlbhpc.verify.sandbox import scratch
-from rlbhpc.verify.sandbox.job import Cause
+from rlbhpc.verify.sandbox.job import CHUNK, Cause
 from rlbhpc.verify.sandbox.program import Confinement, enter
 from rlbhpc.verify.sandbox.run_queue import Waiting
 
 # Seconds between looks at a running program: often enough for a budget to be kept to a few
 # hundredths, seldom enough to cost nothing.
-_SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 0.05
+_LOOK: Final = 0.02
 
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
 
@@ -54,7 +54,7 @@ class Watch:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # Without a handler of its own a signal wakes nobody.
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wake_writer)
 
     def run(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run one program and report why it ended and what it used."""
@@ -67,7 +67,7 @@ class Watch:
             os.close(descriptor)
         try:
             # Waits until the child is confined, or dead.
-            self._name = os.read(ready, 20).decode()
+            self._name = os.read(ready, CHUNK).decode()
             self._waiting = Waiting(self._name, self._confinement.proc)
             cause, status, usage = self._supervise(child, request, start)
             if not self._name:
@@ -91,14 +91,13 @@ class Watch:
             random.seed()
             enter(self._confinement, descriptors, ready, request)
         finally:
-            os._exit(125)
+            os._exit(os.EX_OSERR)
 
     def _supervise(
         self, child: int, request: dict[str, Any], start: float
     ) -> tuple[Cause, int, Any]:
         """Wait for the child's end, and bring it about when a limit is passed."""
         killed: Cause | None = None
-        look = _SHORTEST_LOOK
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(self._control, select.POLLIN)
@@ -106,16 +105,15 @@ class Watch:
             pid, status, usage = os.wait4(child, os.WNOHANG)
             if pid:
                 return self._ending(killed, status, usage, request)
-            events = dict(poll.poll(look * 1000))
+            events = dict(poll.poll(_LOOK * 1000))
             if self._wake in events:
                 with suppress(BlockingIOError):
-                    os.read(self._wake, 4096)
+                    os.read(self._wake, CHUNK)
                 continue
             if self._control.fileno() in events:
                 reason = self._told_to_stop(request["run"])
             else:
                 reason = self._over_limit(child, request, start)
-                look = min(2 * look, _LONGEST_LOOK)
             if reason is not None and killed is None:
                 killed = reason
                 os.kill(child, signal.SIGKILL)
@@ -136,7 +134,7 @@ class Watch:
 
     def _told_to_stop(self, run: int) -> Cause | None:
         """Read an order of the verifier; its silence for good means that it has gone."""
-        message = self._control.recv(1 << 16)
+        message = self._control.recv(CHUNK)
         if not message:
             return Cause.WALL
         order = marshal.loads(message)
@@ -153,7 +151,7 @@ class Watch:
             # The clock of another process; see clock_getcpuclockid(3).
             if time.clock_gettime((~child << 3) | 2) > request["cpu"]:
                 return Cause.CPU
-        if not self._confinement.counted_threads and self._threads() > request["threads"]:
+        if self._threads() > request["threads"]:
             return Cause.THREADS
         if self._confinement.scratch != "/" and not scratch.fits(self._confinement.scratch):
             return Cause.SCRATCH

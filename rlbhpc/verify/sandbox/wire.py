@@ -104,7 +104,7 @@ _ENCODERS: Final[tuple[tuple[type, Callable[[Any, int], Any]], ...]] = (
     (set, _items("s", set.__iter__)),
     (frozenset, _items("z", frozenset.__iter__)),
     (deque, _items("e", deque.__iter__)),
-    (complex, lambda value, depth: {"c": [_float(value.real, 0), _float(value.imag, 0)]}),
+    (complex, lambda value, depth: {"c": [_float(value.real, depth), _float(value.imag, depth)]}),
     (bytes, lambda value, depth: {"b": bytes.hex(value)}),
     (Fraction, _rational),
     (Decimal, _rational),
@@ -128,7 +128,7 @@ def loads(data: bytes, most_hashed: int = MAX_HASHED) -> Any:
     except WireError:
         raise
     except (ValueError, TypeError, LookupError, RecursionError, ArithmeticError) as error:
-        raise WireError(f"{type(error).__name__}: {error}"[:200]) from None
+        raise WireError(type(error).__name__) from None
 
 
 def _single_pair(pairs: list[tuple[str, Any]]) -> tuple[str, Any]:

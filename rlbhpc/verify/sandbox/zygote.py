@@ -14,6 +14,7 @@ import importlib
 import json
 import marshal
 import os
+import re
 import resource
 import site
 import socket
@@ -31,6 +32,7 @@ from rlbhpc.verify.sandbox import (
     scratch,
 )
 from rlbhpc.verify.sandbox import seccomp as seccomp_filter
+from rlbhpc.verify.sandbox.job import CHUNK
 from rlbhpc.verify.sandbox.library import Library, join_mappings, preload_extensions, serve_only
 from rlbhpc.verify.sandbox.program import Confinement, name_descriptors, prepare_streams
 from rlbhpc.verify.sandbox.watch import Watch
@@ -46,9 +48,6 @@ LEAN_MODULES: Final = (
 _NUMPY_MODULES: Final = ("numpy", "numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial",
                          "numpy.random")  # fmt: skip
 _COMMON_MODULES: Final = ("asyncio", "concurrent.futures", "hashlib", "tempfile", "uuid")
-_GROUP_MEMORY, _GROUP_PROCESSES = 5120 * privileges.MIB, 512
-# Where the kernel counts RLIMIT_NPROC within a user namespace.
-_COUNTS_BY_NAMESPACE: Final = (5, 14)
 
 
 def _load(wide: bool, packages: list[Path], preload: str, path: list[str]) -> None:
@@ -88,11 +87,12 @@ def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
     """Enter the tier; the confinement of programs."""
     # Outlives the change of root, for this process alone: each child closes it.
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    group = control_group.join_new(_GROUP_MEMORY, _GROUP_PROCESSES) if settings["cgroup"] else None
+    group = control_group.join_new() if settings["cgroup"] else None
     with suppress(OSError):
         # When memory runs out the kernel should take a program, not the job around it.
         Path("/proc/self/oom_score_adj").write_text("1000")
     alone = privileges.drop_root()
+    made = ""
     if settings["namespaces"]:
         # Another user's process may not be looked into, not even by itself, unless told.
         privileges.set_traceable(True)
@@ -101,18 +101,18 @@ def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
         _become_first_process(control)
         folder = str(namespaces.SCRATCH)
     else:
-        folder = scratch.make(settings["local"]) if settings["landlock"] else "/"
+        made = scratch.make(settings["local"]) if settings["landlock"] else ""
+        folder = made or "/"
     privileges.set_traceable(False)
     privileges.gain_nothing()
     rules = None
     if settings["landlock"]:
         allowed = dict.fromkeys(namespaces.DEVICES, landlock.READ_FILE)
-        allowed[namespaces.DEVICES[0]] = landlock.READ_WRITE_FILE
+        allowed[Path(os.devnull)] = landlock.READ_WRITE_FILE
         allowed[Path(folder)] = landlock.WHOLE_FOLDER
         rules = landlock.ruleset(allowed)
     files = settings["namespaces"] or settings["landlock"]
-    kernel = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-    counted = alone or (settings["namespaces"] and kernel >= _COUNTS_BY_NAMESPACE)
+    counted = alone or (settings["namespaces"] and counts_threads(os.uname().release))
     confinement = Confinement(
         filter=seccomp_filter.program_filter(files) if settings["seccomp"] else None,
         rules=rules,
@@ -124,27 +124,32 @@ def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
     )
     if settings["seccomp"]:
         seccomp_filter.install(seccomp_filter.supervisor_filter(), os.getpid())
-    hello = {"group": str(group) if group else "", "scratch": folder}
+    hello = {"group": str(group) if group else "", "scratch": made}
     control.send(json.dumps(hello).encode())
     return confinement
 
 
+def counts_threads(release: str) -> bool:
+    """Whether a kernel counts RLIMIT_NPROC within a user namespace, as Linux 5.14 and later do."""
+    major, minor = re.findall(r"\d+", release)[:2]
+    return (int(major), int(minor)) >= (5, 14)
+
+
 def _become_first_process(control: socket.socket) -> None:
     """Fork: the child goes on as process 1 of its namespace, the parent waits for its end."""
-    parent = os.getpid()
     child = os.fork()
     if child:
         control.close()
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0x7F)
     # Seen from inside, the parent has no number.
-    privileges.die_with_parent(0 if os.getpid() == 1 else parent)
+    privileges.die_with_parent(0)
 
 
 def _serve(control: socket.socket, watch: Watch) -> None:
     """Serve runs until the verifier goes away."""
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 5)
+        message, descriptors, _, _ = socket.recv_fds(control, CHUNK, 5)
         if not message:
             return
         request = marshal.loads(message)
@@ -156,16 +161,16 @@ def _serve(control: socket.socket, watch: Watch) -> None:
 def main(channel: int) -> NoReturn:
     """Run the supervisor on an inherited socket."""
     control = socket.socket(fileno=channel)
-    settings = json.loads(control.recv(1 << 16))
+    settings = json.loads(control.recv(CHUNK))
     os.setsid()
-    privileges.set_limits({resource.RLIMIT_NOFILE: 256, resource.RLIMIT_CORE: 0})
+    privileges.set_limits({resource.RLIMIT_NOFILE: privileges.MOST_OPEN, resource.RLIMIT_CORE: 0})
     try:
         folders = [Path(folder) for folder in settings["packages"]]
         _load(settings["wide"], folders, settings["preload"], settings["path"])
         confinement = _confine(settings, control)
     except OSError as error:
         control.send(json.dumps({"failed": str(error)}).encode())
-        sys.exit(1)
+        sys.exit()
     for name in ("HOME", "TMPDIR"):
         os.environ[name] = confinement.scratch
     os.environ.pop("LD_LIBRARY_PATH", None)
@@ -175,6 +180,6 @@ def main(channel: int) -> NoReturn:
     try:
         _serve(control, Watch(control, confinement))
     finally:
-        if settings["landlock"] and not settings["namespaces"]:
+        with suppress(OSError):  # any other is a root or the place of a mount
             Path(confinement.scratch).rmdir()
-    sys.exit(0)
+    sys.exit()

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import termios
 from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify.sandbox import landlock, namespaces, scratch, seccomp, syscalls
+from rlbhpc.verify.sandbox import (
+    control_group,
+    landlock,
+    namespaces,
+    scratch,
+    seccomp,
+    syscalls,
+    zygote,
+)
 
 INCLUDE = Path("/usr/include")
 TABLES = {
@@ -56,6 +65,56 @@ def test_rights_of_landlock() -> None:
     assert landlock.WHOLE_FOLDER >> 13 == 0b11  # REFER, TRUNCATE
 
 
+@pytest.mark.parametrize(
+    ("abi", "fields"),
+    [
+        (1, [0x1FFF]), (2, [0x3FFF]), (3, [0x7FFF]), (4, [0x7FFF, 3]), (5, [0xFFFF, 3]),
+        (6, [0xFFFF, 3, 3]), (7, [0xFFFF, 3, 3]),
+    ],
+)  # fmt: skip
+def test_fields_of_landlock_by_version(abi: int, fields: list[int]) -> None:
+    """As its documentation lists them: REFER, TRUNCATE, TCP, IOCTL_DEV, scopes."""
+    assert landlock.handled(abi) == fields
+
+
+@pytest.mark.parametrize(
+    ("release", "counts"),
+    [
+        ("4.18.0-553.el8_10.x86_64", False), ("5.4.0-150-generic", False), ("5.13.19", False),
+        ("5.14.0-427.el9.x86_64", True), ("6.1.0", True),
+    ],
+)  # fmt: skip
+def test_kernels_that_count_threads_by_namespace(release: str, counts: bool) -> None:
+    assert zygote.counts_threads(release) is counts
+
+
+def test_a_call_that_fails_says_which() -> None:
+    with pytest.raises(OSError, match="capset: Bad address"):
+        syscalls.syscall("capset", None, None)
+
+
+def test_a_file_in_memory_is_sealed() -> None:
+    file = syscalls.memory_file([b"ab", b"c"])
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    assert (os.read(file, 9), fcntl.fcntl(file, fcntl.F_GET_SEALS)) == (b"abc", seals)
+    os.close(file)
+
+
+def test_a_control_group_where_one_is_lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_group, "_ROOT", tmp_path)
+    (own,) = re.findall("^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.M) or [""]
+    assert control_group.join_new() is None
+    (tmp_path / own).mkdir(parents=True, exist_ok=True)
+    lent = tmp_path / own / "cgroup.subtree_control"
+    lent.write_text("cpu memory\n")
+    assert control_group.join_new() is None
+    lent.write_text("cpu memory pids\n")
+    group = control_group.join_new()
+    assert group == tmp_path / own / f"rlbhpc-{os.getpid()}"
+    files = {file.name: file.read_text() for file in group.iterdir()}
+    assert files == {"memory.max": "5G", "pids.max": "512", "cgroup.procs": str(os.getpid())}
+
+
 def test_arguments_of_calls_that_are_allowed() -> None:
     commands = (
         "DUPFD GETFD SETFD GETFL SETFL GETLK SETLK SETLKW OFD_GETLK OFD_SETLK OFD_SETLKW "
@@ -81,6 +140,8 @@ def test_flags_of_namespaces_and_mounts() -> None:
     assert namespaces._ALL | clone["NEWCGROUP"] == seccomp._CLONE_NAMESPACES
     assert clone["THREAD"] == seccomp._CLONE_THREAD
     mount = defined(INCLUDE / "linux/mount.h", r"MS_(\w+)\s+(\d+)")
+    bits = defined(INCLUDE / "linux/mount.h", r"MS_(\w+)\s+\(1<<(\d+)\)")
+    assert 1 << bits["PRIVATE"] == namespaces._PRIVATE
     flags = {
         "RDONLY": namespaces._READ_ONLY, "NOSUID": namespaces._NO_SUID,
         "NODEV": namespaces._NO_DEV, "NOEXEC": namespaces._NO_EXEC,

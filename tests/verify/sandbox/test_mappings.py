@@ -13,9 +13,15 @@ from rlbhpc.verify.sandbox.library import join_mappings
 def count():
     return sum("numpy" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
-before = count()
+def written():
+    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "numpy" in line]
+    spans = [line.split()[0].split("-") for line in lines if " rw-p " in line]
+    return sum(int(end, 16) - int(start, 16) for start, end in spans)
+
+before, data = count(), written()
 join_mappings()
 assert numpy.linalg.det(numpy.eye(3)) == 1
+assert written() > data, "what is relocated lies beside variables"
 print(before, count())
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 from rlbhpc.verify.sandbox import scratch
 from rlbhpc.verify.sandbox.job import Job
-from rlbhpc.verify.sandbox.library import _content
+from rlbhpc.verify.sandbox.library import Library, _content
 from tests.verify.conftest import RecordingSandbox
 
 
@@ -24,8 +24,9 @@ def test_a_scratch_folder_is_made_in_the_first_place_that_takes_it(tmp_path: Pat
 
 
 def test_a_scratch_folder_has_a_most(tmp_path: Path) -> None:
-    for number in range(scratch.MOST_FILES - 2):
+    for number in range(997):
         (tmp_path / str(number)).touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "last").touch()
     assert scratch.fits(str(tmp_path))
@@ -34,27 +35,58 @@ def test_a_scratch_folder_has_a_most(tmp_path: Path) -> None:
 
 
 def test_what_is_written_has_a_most(tmp_path: Path) -> None:
-    with (tmp_path / "large").open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, scratch.MOST_BYTES - (1 << 20))
-        assert scratch.fits(str(tmp_path))
-        os.posix_fallocate(file.fileno(), 0, scratch.MOST_BYTES + (1 << 20))
-        assert not scratch.fits(str(tmp_path))
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    with (folder / "large").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 64 << 20)
+        most = os.fstat(file.fileno()).st_blocks * 512 == 64 << 20
+        assert scratch.fits(str(folder)) == most
+        os.posix_fallocate(file.fileno(), 0, 65 << 20)
+        assert not scratch.fits(str(folder))
+    (folder / "large").rename(tmp_path / "outside")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    assert scratch.fits(str(folder))
 
 
 def test_a_scratch_folder_is_emptied_whatever_it_holds(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    outside.mkdir()
+    outside.mkdir(mode=0o755)
     (outside / "kept").touch()
     folder = tmp_path / "scratch"
     (folder / "a" / "b" / "c").mkdir(parents=True)
     (folder / "a" / "b" / "file").touch()
     (folder / "a" / "link").symlink_to(outside)
+    (folder / "a" / "dangling").symlink_to("nowhere")
     (folder / "link").symlink_to(outside)
     (folder / "a" / "b").chmod(0)
     (folder / "a").chmod(0)
     scratch.empty(str(folder))
     assert list(folder.iterdir()) == []
     assert list(outside.iterdir()) == [outside / "kept"]
+    assert outside.stat().st_mode & 0o777 == 0o755
+
+
+def test_modules_are_served_from_memory(tmp_path: Path) -> None:
+    package = tmp_path / "served"
+    for name in ("__init__.py", "plain.py", "data.txt", "sub/__init__.py", "sub/deep.py",
+                 "bare/lost.py", "tests/__init__.py", "compiled.py"):  # fmt: skip
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(f"name = {name!r}\ndef f(x: int): return x\n")
+    py_compile.compile(str(package / "compiled.py"))
+    library = Library([package])
+    names = [name for name in library._entries if name.partition(".")[0] == "served"]
+    assert names == [
+        "served", "served.compiled", "served.plain", "served.sub", "served.sub.deep",
+    ]  # fmt: skip
+    for name in names:
+        spec = library.find_spec(name, None)
+        assert spec is not None
+        assert (spec.submodule_search_locations is not None) == (name in ("served", "served.sub"))
+        module = importlib.util.module_from_spec(spec)
+        library.exec_module(module)
+        assert module.__file__ == str(package / module.name)
+        assert module.f.__annotations__ == {"x": int}
+    assert library.find_spec("served.bare", None) is None
 
 
 def test_a_cache_of_another_interpreter_is_not_loaded(tmp_path: Path) -> None:

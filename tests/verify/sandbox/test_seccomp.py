@@ -166,9 +166,17 @@ def test_paths_are_opened_only_where_something_judges_them(machine: str) -> None
     # Emptying a file that is opened for reading.
     assert judged(machine, True, "openat", 0, 0, empty) == errno.EPERM
     assert judged(machine, False, "openat", 0, 0, read) == errno.EACCES
+    if machine == "x86_64":
+        assert judged(machine, True, "open", 0, empty, write) == errno.EPERM
     for name in ("mkdirat", "unlinkat", "renameat2", "symlinkat"):
         assert judged(machine, True, name) == ALLOW
         assert judged(machine, False, name) == errno.EPERM
+
+
+def test_calls_that_are_newer_than_the_table_are_absent(machine: str) -> None:
+    process_madvise, mount_setattr = 440, 442
+    assert judged(machine, True, process_madvise) == errno.EPERM
+    assert judged(machine, True, mount_setattr) == errno.ENOSYS
 
 
 def test_jumps_fit_their_byte() -> None:

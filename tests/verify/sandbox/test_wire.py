@@ -76,12 +76,28 @@ class Liar(list):  # type: ignore[type-arg]
         (np.int64(7), np.int64(7)),
         (np.float64(0.1), np.float64(0.1)),
         (np.bool_(True), np.bool_(True)),
+        (np.float32(0.5), np.float32(0.5)),
+        (np.int32(5), np.int64(5)),
+        (np.int64(-(2**63)), np.int64(-(2**63))),
+        (np.uint64(2**63), 2**63),
+        (np.str_("a"), "a"),
     ],
 )
 def test_a_subclass_is_what_its_base_holds(value: Any, expected: Any) -> None:
     back = wire.loads(wire.dumps(value))
     assert back == expected
     assert type(back) is type(expected)
+
+
+def test_what_is_written() -> None:
+    most = 2**53
+    data = wire.dumps([most - 1, 1 - most, most, -most])
+    assert data == (
+        b'[9007199254740991,-9007199254740991,{"i":"20000000000000"},{"i":"-20000000000000"}]'
+    )
+    assert wire.loads(data) == [most - 1, 1 - most, most, -most]
+    assert wire.dumps(type("x" * 150, (), {})()) == b'{"o":"' + b"x" * 100 + b'"}'
+    assert wire.loads(b'{"o":"' + b"x" * 150 + b'"}').kind == "x" * 100
 
 
 @pytest.mark.parametrize(
@@ -107,11 +123,23 @@ def test_arrays_come_back_as_arrays(array: Any) -> None:
     assert np.array_equal(back, array)
 
 
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth - 1):
+def within(value: Any, lists: int) -> Any:
+    """A value within so many lists."""
+    for _ in range(lists):
         value = [value]
     return value
+
+
+@pytest.mark.parametrize(
+    ("value", "deepest"),
+    [
+        ((), 99), ((1,), 98), ([1], 98), ({1: 2}, 98), ({1}, 98), (Fraction(1, 2), 99),
+        (np.int64(3), 98), (np.array([]), 98),
+    ],
+)  # fmt: skip
+def test_depth_is_that_of_what_is_written(value: Any, deepest: int) -> None:
+    assert b"too deep" not in wire.dumps(within(value, deepest))
+    assert b"too deep" in wire.dumps(within(value, deepest + 1))
 
 
 @pytest.mark.parametrize(
@@ -124,17 +152,12 @@ def test_the_longest_numbers_travel(data: bytes) -> None:
 
 
 def test_depth_is_bounded_on_both_sides() -> None:
-    deepest = nested(wire.MAX_DEPTH)
+    deepest = within([], wire.MAX_DEPTH - 1)
     assert wire.loads(wire.dumps(deepest)) == deepest
-    assert b"too deep" not in wire.dumps(deepest)
-    assert b"too deep" in wire.dumps(nested(wire.MAX_DEPTH + 1))
     assert wire.loads(b"[" * 101 + b"]" * 101)
     with pytest.raises(wire.WireError, match="deeper than 100"):
         wire.loads(b"[" * 102 + b"]" * 102)
-    deep: list[Any] = []
-    for _ in range(5000):
-        deep = [deep]
-    assert len(wire.dumps(deep)) < 1000
+    assert len(wire.dumps(within([], 5000))) < 1000
     with pytest.raises(wire.WireError):
         wire.loads(b"[" * 5000 + b"]" * 5000)
 
@@ -171,6 +194,14 @@ def test_colliding_keys_are_not_hashed() -> None:
         wire.loads(json.dumps({"s": keys}).encode())
     # Hashing them all takes minutes.
     assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize("kind", [set, frozenset, dict.fromkeys])
+def test_a_table_has_a_most(kind: Any) -> None:
+    assert len(wire.loads(wire.dumps(kind(range(4096))))) == 4096
+    with pytest.raises(wire.WireError, match="more than 4096 members"):
+        wire.loads(wire.dumps(kind(range(4097))))
+    assert len(wire.loads(wire.dumps(tuple(range(4097))))) == 4097
 
 
 def test_a_larger_table_is_taken_where_one_is_expected() -> None:
