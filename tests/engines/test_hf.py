@@ -195,38 +195,17 @@ def test_only_wide_numbers_on_a_processor_are_the_same_in_any_batch(tiny: Path) 
     half.close()
 
 
-def test_prompts_that_were_run_are_kept_up_to_a_bound(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_that_were_run_are_kept_up_to_a_bound(tiny: Path) -> None:
     engine: Any = make_engine("hf", tiny, rows=16)
     engine._samplers = engine._samplers[:1]
+    kept = engine._samplers[0]._prefill
     sampling, asked = Sampling(1.0, 1.0, 4), requests(10)
     plain = by_tag(engine, asked, sampling)
-    lengths = [len(request.prompt_ids) for request in asked]
-    monkeypatch.setattr(sampler, "KEPT_TOKENS", sum(lengths) - 1)
-    by_tag(engine, asked, sampling)
-    assert len(engine._samplers[0]._kept) == 9
-    monkeypatch.setattr(sampler, "KEPT_TOKENS", 0)
-    assert all(same(done, plain[tag]) for tag, done in by_tag(engine, asked, sampling).items())
-    assert not engine._samplers[0]._kept
-    engine.close()
-
-
-@pytest.mark.parametrize(
-    ("tokens", "passes"),
-    [(2048, [(1, 32), (1, 48), (3, 16)]), (40, [(1, 16), (1, 32), (1, 48), (2, 16)])],
-)
-def test_prompts_of_like_length_are_run_together_up_to_a_bound(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, tokens: int, passes: list[tuple[int, int]]
-) -> None:
-    engine: Any = make_engine("hf", tiny, rows=16)
-    engine._samplers = engine._samplers[:1]
-    prefill, shapes = engine._backend.prefill, []
-    monkeypatch.setattr(
-        engine._backend, "prefill", lambda ids: shapes.append(tuple(ids.shape)) or prefill(ids)
-    )
-    monkeypatch.setattr(sampler, "PREFILL_TOKENS", tokens)
-    asked = [Request(i, (i,) * n, i) for i, n in enumerate((3, 20, 16, 40, 5))]
-    by_tag(engine, asked, Sampling(1.0, 1.0, 2))
-    assert sorted(shapes) == passes
+    assert kept.cache_info().currsize == 16 // sampler.KEPT < 10
+    last = requests(10)[9:] * 3
+    hits = kept.cache_info().hits
+    assert all(same(done, plain[9]) for done in engine.generate(last, sampling))
+    assert kept.cache_info().hits > hits
+    engine.rest()
+    assert kept.cache_info().currsize == 0
     engine.close()

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
@@ -136,6 +136,14 @@ def copy_weights(module: Any, weights: Path | Iterable[tuple[str, torch.Tensor]]
         raise UserError(f"weights: {len(missing)} are missing, among them {min(missing)}")
 
 
+class Prefix(NamedTuple):
+    """A prompt that has been run: the hidden states of its tokens, its cache and its shift."""
+
+    hidden: torch.Tensor
+    layers: Layers
+    shift: int
+
+
 class Backend:
     """Any causal model through its transformers module.
 
@@ -165,33 +173,31 @@ class Backend:
             )
         return request
 
-    def prefill_shown(
-        self, ids: tuple[int, ...], images: tuple[bytes, ...]
-    ) -> tuple[torch.Tensor, Layers, int]:
-        """Run one expanded prompt with its images: hidden states, cache and shift."""
-        assert self.sight is not None
-        pixels, grids = self.sight.pixels(images)
+    def prefill(self, ids: tuple[int, ...], images: tuple[bytes, ...] = ()) -> Prefix:
+        """Run one expanded prompt, padded on its right to whole strides."""
         padded = torch.zeros((1, round_up(len(ids))), dtype=torch.long, device=self.device)
         padded[0, : len(ids)] = torch.tensor(ids)
-        kinds = (padded == self.sight.mark).int()
-        positions, deltas = self.module.base_model.get_rope_index(
-            padded, mm_token_type_ids=kinds, image_grid_thw=grids
-        )
-        hidden, layers = self.prefill(
-            padded,
-            position_ids=positions,
-            pixel_values=pixels.to(self.device, self.dtype),
-            image_grid_thw=grids.to(self.device),
-        )
-        return hidden, layers, int(deltas[0])
-
-    def prefill(self, ids: torch.Tensor, **shown: torch.Tensor) -> tuple[torch.Tensor, Layers]:
-        """Run right-padded prompts ``[n, length]``: hidden states ``[n, length, d]`` and cache."""
+        shown: dict[str, torch.Tensor] = {}
+        shift = 0
+        if images:
+            assert self.sight is not None
+            pixels, grids = self.sight.pixels(images)
+            kinds = (padded == self.sight.mark).int()
+            positions, deltas = self.module.base_model.get_rope_index(
+                padded, mm_token_type_ids=kinds, image_grid_thw=grids
+            )
+            shift = int(deltas[0])
+            shown = {
+                "position_ids": positions,
+                "pixel_values": pixels.to(self.device, self.dtype),
+                "image_grid_thw": grids.to(self.device),
+            }
         cache = DynamicCache()
         hidden = self.module.base_model(
-            input_ids=ids, past_key_values=cache, use_cache=True, **shown
+            input_ids=padded, past_key_values=cache, use_cache=True, **shown
         ).last_hidden_state
-        return hidden, [(layer.keys, layer.values) for layer in cache.layers]
+        layers = [(layer.keys, layer.values) for layer in cache.layers]
+        return Prefix(hidden[0, : len(ids)], layers, shift)
 
     def step(self, tokens: torch.Tensor, window: Window) -> torch.Tensor:
         """Feed one token per row at the window's positions; the hidden states ``[rows, d]``."""

@@ -89,10 +89,7 @@ class HfEngine:
         length = len(prompt) + len(response)
         if length > self.max_length:
             raise UserError(f"score: {length} tokens exceed the {self.max_length} of the model")
-        ids = torch.zeros((1, round_up(length)), dtype=torch.long)
-        ids[0, :length] = torch.tensor(prompt + response)
-        hidden = self._backend.prefill(ids.to(self._backend.device))[0][0]
-        hidden = hidden[len(prompt) - 1 : length - 1]
+        hidden = self._backend.prefill(prompt + response).hidden[len(prompt) - 1 : -1]
         logprobs, entropies = [], []
         given = torch.tensor(response, device=hidden.device)
         for start in range(0, len(response), SCORED):

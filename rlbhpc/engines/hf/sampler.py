@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
 
 import torch
 
@@ -14,26 +13,16 @@ from rlbhpc.engines.engine import failed, too_long
 from rlbhpc.engines.hf.backend import Backend
 from rlbhpc.engines.hf.draw import draw
 from rlbhpc.engines.hf.rows import Finished, Rows
-from rlbhpc.engines.hf.slots import Layers, Slots, Window, round_up, width_for
+from rlbhpc.engines.hf.slots import Slots, Window, round_up, width_for
 from rlbhpc.engines.stop import StopText
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
 
-# Prompt tokens that one prefill pass runs together, those of prompts whose cache is kept for their
-# next sample, and the share of slots that must be free before new rows are admitted: a prefill
-# costs about as much as a step whatever its size, so rows are let in by the handful.
-PREFILL_TOKENS = 2048
-KEPT_TOKENS = 2**15
+# The share of slots that must be free before new rows are admitted: a prefill costs about as much
+# as a step whatever its size, so rows are let in by the handful.
 HANDFUL = 16
-
-
-class Prefix(NamedTuple):
-    """A prompt that has been run: row ``row`` of states and a cache that it may share."""
-
-    ends: torch.Tensor
-    layers: Layers
-    row: int
-    shift: int
+# The share of prompts whose cache is kept for their next sample, of as many as there are slots.
+KEPT = 4
 
 
 class Sampler:
@@ -43,11 +32,11 @@ class Sampler:
         self.backend = backend
         self.rows = rows
         self.max_length = max_length
-        self._kept: OrderedDict[Prompt, Prefix] = OrderedDict()
+        self._prefill = lru_cache(rows // KEPT)(backend.prefill)
 
     def forget(self) -> None:
         """Drop what was computed with the old weights."""
-        self._kept.clear()
+        self._prefill.cache_clear()
 
     @torch.inference_mode()
     def run(
@@ -107,53 +96,15 @@ class Sampler:
                 yield failed(request, why)
             else:
                 fits.append(expanded)
-        prefixes = self._prefixes({request.prompt for request in fits})
-        together: dict[int, list[tuple[int, Request]]] = {}
+        slots_of: dict[Prompt, list[tuple[int, Request]]] = {}
         for slot, request in zip(rows.free(), fits, strict=False):
-            group = together.setdefault(id(prefixes[request.prompt].layers), [])
-            group.append((slot, request))
-        for group in together.values():
+            slots_of.setdefault(request.prompt, []).append((slot, request))
+        for prompt, group in slots_of.items():
             chosen, admitted = (list(x) for x in zip(*group, strict=True))
-            hidden, layers, _, shift = prefixes[admitted[0].prompt]
-            which = rows.on_device([prefixes[request.prompt].row for request in admitted])
-            longest = max(len(request.prompt_ids) for request in admitted)
-            slots.reserve(longest + sampling.max_tokens, layers)
-            slots.place(rows.on_device(chosen), layers, which)
-            rows.admit(chosen, admitted, hidden[which], shift)
-
-    def _prefixes(self, prompts: set[Prompt]) -> dict[Prompt, Prefix]:
-        """Look up or compute the final state and cache of each prompt."""
-        out = {prompt: self._kept[prompt] for prompt in prompts if prompt in self._kept}
-        by_length: dict[int, list[tuple[int, ...]]] = {}
-        for prompt in sorted(prompts - set(out)):
-            ids, images = prompt
-            if images:
-                hidden, layers, shift = self.backend.prefill_shown(ids, images)
-                out[prompt] = Prefix(hidden[:, len(ids) - 1].clone(), layers, 0, shift)
-            else:
-                by_length.setdefault(round_up(len(ids)), []).append(ids)
-        for length, group in by_length.items():
-            size = PREFILL_TOKENS // length or 1
-            for start in range(0, len(group), size):
-                out.update(self._prefill(group[start : start + size], length))
-        for prompt, prefix in out.items():
-            self._kept[prompt] = prefix
-            self._kept.move_to_end(prompt)
-        tokens = sum(len(ids) for ids, _ in self._kept)
-        while tokens > KEPT_TOKENS:
-            (ids, _), _ = self._kept.popitem(last=False)
-            tokens -= len(ids)
-        return out
-
-    def _prefill(
-        self, prompts: list[tuple[int, ...]], length: int
-    ) -> Iterator[tuple[Prompt, Prefix]]:
-        ids = torch.zeros((len(prompts), length), dtype=torch.long)
-        for i, prompt in enumerate(prompts):
-            ids[i, : len(prompt)] = torch.tensor(prompt)
-        hidden, layers = self.backend.prefill(ids.to(self.backend.device))
-        ends = hidden[list(range(len(prompts))), [len(prompt) - 1 for prompt in prompts]]
-        return (((prompt, ()), Prefix(ends, layers, i, 0)) for i, prompt in enumerate(prompts))
+            hidden, layers, shift = self._prefill(*prompt)
+            slots.reserve(len(hidden) + sampling.max_tokens, layers)
+            slots.place(rows.on_device(chosen), layers)
+            rows.admit(chosen, admitted, hidden[-1], shift)
 
 
 def _close_ranks(rows: Rows, slots: Slots) -> None:

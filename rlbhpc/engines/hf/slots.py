@@ -53,11 +53,11 @@ class Slots:
             self.layers[i] = pad(key, (0, 0, 0, more)), pad(value, (0, 0, 0, more))
         self.width += more
 
-    def place(self, slots: torch.Tensor, prefix: Layers, which: torch.Tensor) -> None:
-        """Copy row ``which[i]`` of a prefilled prefix into slot ``slots[i]``."""
+    def place(self, slots: torch.Tensor, prefix: Layers) -> None:
+        """Copy a prefilled prompt into each of the slots."""
         for mine, theirs in zip(self.layers, prefix, strict=True):
             for t, p in zip(mine, theirs, strict=True):
-                t[slots, :, : p.shape[2]] = p[which]
+                t[slots, :, : p.shape[2]] = p
 
     def move(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
         """Copy rows to other slots."""
