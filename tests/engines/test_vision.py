@@ -127,19 +127,23 @@ def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:
     engine.close()
 
 
-def test_images_are_kept_while_they_are_few(seeing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pixels_of_few_prompts_are_kept(seeing: Path) -> None:
     eyes = sight.Sight(seeing)
-    sizes = [eyes.pixels((figure,))[0].nbytes for figure in FIGURES]
-    monkeypatch.setattr(sight, "KEPT", sizes[0] + sizes[3])
-    eyes.pixels((FIGURES[0],))  # what was shown last stays
-    eyes.pixels((png(4, 28, 28),))
-    assert eyes._bytes == sum(pixels.nbytes for pixels, _ in eyes._kept.values())
-    assert set(eyes._kept) == {FIGURES[0], png(4, 28, 28)}
-    monkeypatch.setattr(sight, "KEPT", 1)
-    eyes.pixels((FIGURES[1],))
-    assert set(eyes._kept) == {FIGURES[1]} and eyes._bytes == sizes[1]
+    first = eyes.pixels(tuple(FIGURES[:1]))
+    assert eyes.pixels(tuple(FIGURES[:1])) is first
+    for seed in range(2 * sight.KEPT):
+        eyes.pixels((png(seed, 28, 28),))
+    assert eyes.pixels.cache_info().currsize == sight.KEPT
     with pytest.raises(UserError, match=r"^the prompt marks 2 images and has 1$"):
         eyes.expand((eyes.mark, eyes.mark), tuple(FIGURES[:1]))
+
+
+def test_images_may_stand_side_by_side(seeing: Path) -> None:
+    engine = make_engine("hf", seeing, rows=16)
+    ids = engine.tokens.encode(TEXT.replace("<|image_pad|>", "<|image_pad|>" * 2))
+    (done,) = engine.generate([Request(0, ids, 0, tuple(FIGURES[:2]))], GREEDY)
+    assert done.finish is not Finish.ERROR and done.token_ids.size
+    engine.close()
 
 
 def test_a_model_without_eyes_says_so(tiny: Path) -> None:

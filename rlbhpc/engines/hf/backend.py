@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import linear, pad, scaled_dot_product_attention
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -182,13 +182,10 @@ class Backend:
         if images:
             assert self.sight is not None
             pixels, grids = self.sight.pixels(images)
-            kinds = (padded == self.sight.mark).int()
-            positions, deltas = self.module.base_model.get_rope_index(
-                padded, mm_token_type_ids=kinds, image_grid_thw=grids
-            )
-            shift = int(deltas[0])
+            positions = torch.from_numpy(self.sight.positions(ids, images))[:, None]
+            shift = int(positions.max()) + 1 - len(ids)
             shown = {
-                "position_ids": positions,
+                "position_ids": pad(positions, (0, padded.shape[1] - len(ids))).to(self.device),
                 "pixel_values": pixels.to(self.device, self.dtype),
                 "image_grid_thw": grids.to(self.device),
             }

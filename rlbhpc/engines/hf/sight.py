@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +14,8 @@ from transformers import AutoConfig, AutoImageProcessor
 from rlbhpc.engines.pictures import opened
 from rlbhpc.errors import UserError
 
-# Bytes of pixels that are kept for an image's next samples; a large image takes some tens of them.
-KEPT = 256 * 2**20
+# Prompts whose pixels are kept for their next samples; a large image takes some tens of MiB.
+KEPT = 4
 
 #: Pixels as the vision tower takes them, and each image's patches in time, height and width.
 Pixels = tuple[torch.Tensor, torch.Tensor]
@@ -34,16 +32,17 @@ class Sight:
         # Pillow's resizing everywhere: torchvision's differs by a few bits where it is installed.
         self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
         self.mark: int = AutoConfig.from_pretrained(folder).image_token_id
-        self._kept: OrderedDict[bytes, Pixels] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()  # batches that run side by side share this
+        self.pixels = lru_cache(KEPT)(self._pixels)
 
     def expand(self, prompt_ids: Sequence[int], images: tuple[bytes, ...]) -> tuple[int, ...]:
         """Give each image of a prompt as many tokens as the model sees of it."""
         marks = prompt_ids.count(self.mark)
         if marks != len(images):
             raise UserError(f"the prompt marks {marks} images and has {len(images)}")
-        sizes = iter([height * width for height, width in self._merged(images)])
+        if not images:
+            return tuple(prompt_ids)
+        patches = self.pixels(images)[1].prod(dim=1)
+        sizes = iter((patches // self._processor.merge_size**2).tolist())
         ids: list[int] = []
         for token in prompt_ids:
             ids += [token] * (next(sizes) if token == self.mark else 1)
@@ -57,7 +56,7 @@ class Sight:
         arXiv 2409.12191, section 2.1).
         """
         parts: list[NDArray[np.int64]] = []
-        sizes = iter(self._merged(images))
+        sizes = iter((self.pixels(images)[1][:, 1:] // self._processor.merge_size).tolist())
         index, start = 0, 0
         while index < len(expanded):
             if expanded[index] == self.mark:
@@ -70,29 +69,10 @@ class Sight:
                 index, start = index + 1, start + 1
         return np.concatenate(parts, axis=1)
 
-    def pixels(self, images: tuple[bytes, ...]) -> Pixels:
+    def _pixels(self, images: tuple[bytes, ...]) -> Pixels:
         """Images as the vision tower takes them, one after the other."""
-        with self._lock:
-            every = [self._one(*given) for given in zip(images, opened(images), strict=True)]
-        values, grids = zip(*every, strict=True)
-        return torch.cat(values), torch.cat(grids)
-
-    def _one(self, image: bytes, picture: Any) -> Pixels:
-        if image not in self._kept:
-            try:
-                inputs = self._processor(images=[picture], return_tensors="pt")
-            except ValueError as error:  # such as one that is 300 times as wide as high
-                raise UserError(f"an image that the model cannot be shown: {error}") from None
-            self._kept[image] = inputs["pixel_values"], inputs["image_grid_thw"]
-            self._bytes += self._kept[image][0].nbytes
-            while self._bytes > KEPT and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1][0].nbytes
-        self._kept.move_to_end(image)
-        return self._kept[image]
-
-    def _merged(self, images: tuple[bytes, ...]) -> list[tuple[int, int]]:
-        """Height and width of each image in tokens."""
-        if not images:
-            return []
-        side = self._processor.merge_size
-        return [(int(h) // side, int(w) // side) for _, h, w in self.pixels(images)[1]]
+        try:
+            inputs = self._processor(images=list(opened(images)), return_tensors="pt")
+        except ValueError as error:  # such as one that is 300 times as wide as high
+            raise UserError(f"an image that the model cannot be shown: {error}") from None
+        return inputs["pixel_values"], inputs["image_grid_thw"]
