@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.functional import linear, pad, scaled_dot_product_attention
+from torch.nn.functional import linear, pad
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     DynamicCache,
 )
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -59,20 +60,11 @@ def _attention(
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers calls it: ours for a decoding step, PyTorch's for a prefill."""
+    if attention_mask is None or attention_mask.dtype == torch.bool:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if query.shape[2] == 1:  # a prompt is padded to more
-        assert attention_mask is not None
-        mask = attention_mask[:, 0].repeat_interleave(key.shape[1], 0)
-        out = attend(query[:, :, 0], key, value, mask, scale)
-        return out[:, None], None
-    out = scaled_dot_product_attention(
-        query, key, value,
-        attn_mask=attention_mask,
-        is_causal=attention_mask is None,
-        scale=scale,
-        enable_gqa=key.shape[1] != query.shape[1],
-    )  # fmt: skip
-    return out.transpose(1, 2).contiguous(), None
+    mask = attention_mask[:, 0].repeat_interleave(key.shape[1], 0)
+    return attend(query[:, :, 0], key, value, mask, scale)[:, None], None
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attention)
