@@ -65,13 +65,12 @@ def forecast_of(study: Study, model: str, settings: Settings, ranks: int) -> For
     algorithm = algorithm_of(recipe)
     policy = without_data(_config(study, model), settings)
     parameters = plain_size(policy)
-    work = work_of(settings, algorithm)
     beside = algorithm is not None and settings.rollouts == "vllm"
     largest = max(p.numel() for p in policy.parameters())
     return Forecast(
-        model, recipe.algorithm, parameters, ranks, work,
+        model, recipe.algorithm, parameters, ranks, work_of(settings, algorithm),
         memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
-        flop_of((parameters, trained_size(policy)), work, settings, algorithm),
+        flop_of(parameters, trained_size(policy), settings, algorithm),
         share=1 - settings.rollout_memory if beside else 1.0,
         handed=parameters * BYTES[settings.dtype] if beside else 0,
         largest=largest * BYTES[settings.dtype] if beside else 0,

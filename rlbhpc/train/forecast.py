@@ -127,18 +127,15 @@ def work_of(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
 
 
 def flop_of(
-    parameters: tuple[int, int],
-    work: Mapping[str, int],
-    settings: Settings,
-    algorithm: Algorithm | None,
+    every: int, learning: int, settings: Settings, algorithm: Algorithm | None
 ) -> float | None:
-    """Operations of a run over ``parameters``: all of them, and those that learn."""
+    """Operations of a run over ``every`` parameter, of which so many are ``learning``."""
     if algorithm is None:
         return None
-    every, learning = parameters
-    tokens = work["responses"] * settings.max_tokens
+    work = work_of(settings, algorithm)
+    tokens = work["response tokens at most"]
     # Old log-probs are read again where an update is not exactly on-policy.
-    read = settings.epochs * work["steps"] < work["updates"] or settings.epochs > 1
+    read = work["updates"] > work["steps"]
     reference = bool(settings.kl_loss or algorithm.kl_beta)
     trained = settings.epochs * (2 if algorithm.NEEDS_CRITIC else 1)
     once = every * (2.0 + 2 * read + 2 * reference + 4 * trained)

@@ -66,9 +66,9 @@ def test_operations_are_those_of_reading_and_learning(
 ) -> None:
     beta = {"kl_beta": changes.pop("kl_beta")} if "kl_beta" in changes else {}
     chosen, given = make_algorithm(algorithm, **beta), settings(**changes)
-    flop = flop_of((1000, 100), work_of(given, chosen), given, chosen)
+    flop = flop_of(1000, 100, given, chosen)
     assert flop == pytest.approx(per_token * 1000 * 120 * 16)
-    assert flop_of((1000, 100), work_of(given, None), given, None) is None
+    assert flop_of(1000, 100, given, None) is None
 
 
 def held(algorithm: str | None, ranks: int = 1, rows: int = 256, **changes: Any) -> dict[str, int]:
