@@ -8,7 +8,7 @@ know which tokens make a response, so it alone is given rows (:mod:`rlbhpc.train
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -82,13 +82,6 @@ class MicroBatch:
     seen: Tensor
     images: tuple[bytes, ...] = ()
 
-    def to(self, device: torch.device) -> MicroBatch:
-        """The same micro-batch on another device."""
-        rows = tuple(row.to(device) for row in self.rows)
-        names = [f.name for f in fields(self) if f.name not in ("rows", "images")]
-        rest = {name: getattr(self, name).to(device) for name in names}
-        return MicroBatch(**rest, rows=rows, images=self.images)
-
     def by_response(self, flat: Tensor) -> Tensor:
         """Spread values of response tokens into a (b, longest response) array, 0 elsewhere."""
         width = int(self.lengths.max())
@@ -126,7 +119,10 @@ def split(
 
 
 def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBatch:
-    """Lay the responses ``index`` out in one line, a prompt before the first of its responses."""
+    """Lay the responses ``index`` out in one line, a prompt before the first of its responses.
+
+    The line stands on the device that is the current one.
+    """
     chosen = [responses[i] for i in index]
     line: list[NDArray[np.int64]] = []
     positions: list[NDArray[np.int64]] = []
@@ -161,15 +157,15 @@ def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBa
     home = np.unique(np.concatenate([row.ravel() for row in rows]), return_index=True)[1]
     every = np.concatenate(positions, axis=1)
     return MicroBatch(
-        index=torch.from_numpy(index),
-        input_ids=torch.from_numpy(np.concatenate(line)[None]),
-        positions=torch.from_numpy(every[:, None] if images else every[:1]),
-        cells=torch.from_numpy(cells),
-        targets=torch.from_numpy(targets),
-        lengths=torch.from_numpy(lengths),
-        rows=tuple(map(torch.from_numpy, rows)),
-        home=torch.from_numpy(home),
-        seen=torch.from_numpy(np.concatenate(seen)),
+        index=torch.as_tensor(index),
+        input_ids=torch.as_tensor(np.concatenate(line)[None]),
+        positions=torch.as_tensor(every[:, None] if images else every[:1]),
+        cells=torch.as_tensor(cells),
+        targets=torch.as_tensor(targets),
+        lengths=torch.as_tensor(lengths),
+        rows=tuple(map(torch.as_tensor, rows)),
+        home=torch.as_tensor(home),
+        seen=torch.as_tensor(np.concatenate(seen)),
         images=tuple(images),
     )
 

@@ -163,7 +163,9 @@ class Learner:
         for index in parts[dist.get_rank()]:
             live = len(index) > 0
             chosen = index if live else np.zeros(1, np.int64)
-            yield assemble(responses, chosen).to(self.device), live
+            with self.device:
+                batch = assemble(responses, chosen)
+            yield batch, live
 
     # ---- learning ------------------------------------------------------------------------------
 

@@ -116,6 +116,7 @@ def test_a_model_of_other_layers_is_refused(family: str, sizes: dict[str, Any]) 
     config = AutoConfig.for_model(family, **common, **sizes)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-        batch = assemble([Response((1, 2), np.array([3, 4], np.int32))], np.arange(1))
+        with torch.device("meta"):
+            batch = assemble([Response((1, 2), np.array([3, 4], np.int32))], np.arange(1))
         with pytest.raises(UserError, match="cannot be trained here"):
-            Policy(model)(batch.to(torch.device("meta")), 1.0)
+            Policy(model)(batch, 1.0)
