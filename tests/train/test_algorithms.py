@@ -290,7 +290,9 @@ def test_overlong_shaping(
 ) -> None:
     limit, buffer, factor = size
     dapo = DAPO(overlong_buffer=buffer, overlong_factor=factor)
-    assert dapo.overlong_penalty(torch.tensor(lengths), limit).tolist() == expected
+    none, sizes = torch.zeros(len(lengths), dtype=torch.float64), torch.tensor(lengths)
+    batch = Batch(none, none, sizes, correct=none > 0, answers=[], max_tokens=limit)
+    assert dapo.reward(batch, {}).tolist() == expected
 
 
 def test_dapo_keeps_mixed_groups_only() -> None:

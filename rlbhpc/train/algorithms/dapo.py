@@ -41,11 +41,8 @@ class DAPO(GRPO):
         return scored_where(batch, lambda right, groups: group_std(right, groups, ddof=0) > 0)
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
-        """Add the overlong penalty."""
-        return batch.rewards + self.overlong_penalty(batch.lengths, batch.max_tokens)
-
-    def overlong_penalty(self, lengths: Tensor, max_length: int) -> Tensor:
-        """What is added to the reward for coming near the limit: 0 … −factor."""
+        """Take off 0 … ``overlong_factor`` for coming near the limit."""
+        tokens_over = batch.lengths - (batch.max_tokens - self.overlong_buffer)
         # Without a buffer no length is over the limit.
-        over = (lengths - (max_length - self.overlong_buffer)) / max(self.overlong_buffer, 1)
-        return -self.overlong_factor * over.clamp(0, 1)
+        share = (tokens_over / max(self.overlong_buffer, 1)).clamp(0, 1)
+        return batch.rewards - self.overlong_factor * share
