@@ -93,10 +93,13 @@ class AbsoluteZero(ReinforcePP):
             self._proposal(kind, rng, store, number) for kind in KINDS for number in range(share)
         ]
         proposals = yield Round(asked)
-        fresh = [_triplet(rollout) for rollout in proposals]
-        valid = [i for i, triplet in enumerate(fresh) if triplet is not None]
+        valid: dict[int, Triplet] = {
+            i: json.loads(rollout.verdict.canonical)
+            for i, rollout in enumerate(proposals)
+            if rollout.correct
+        }
         kinds = [kind for kind in KINDS for _ in range(share)]
-        tasks = [solving(SET, kinds[i], fresh[i] or {}) for i in valid]
+        tasks = [solving(SET, kinds[i], triplet) for i, triplet in valid.items()]
         tries = (yield Round(tasks, self.tries)) if tasks else []
         scores = np.array([rollout.reward for rollout in tries]).reshape(-1, self.tries)
         means = dict(zip(valid, _means(scores), strict=True))
@@ -105,7 +108,7 @@ class AbsoluteZero(ReinforcePP):
             for i, rollout in enumerate(proposals)
         ]
         news: dict[Kind, list[Triplet]] = {
-            kind: [fresh[i] or {} for i in valid if kinds[i] == kind and not isnan(means[i])]
+            kind: [t for i, t in valid.items() if kinds[i] == kind and not isnan(means[i])]
             for kind in KINDS
         }
         solved = yield Round([
@@ -171,12 +174,6 @@ def _solver_reward(rollout: Rollout) -> float:
     if isnan(rollout.reward) or rollout.reward > 0:
         return rollout.reward
     return _penalty(rollout.verdict.status)
-
-
-def _triplet(rollout: Rollout) -> Triplet | None:
-    right = rollout.verdict.status is Status.RIGHT
-    triplet: Triplet | None = json.loads(rollout.verdict.canonical) if right else None
-    return triplet
 
 
 def _key(triplet: Triplet) -> str:
