@@ -60,10 +60,7 @@ class Signals:
         Made from lengths alone: a mask made by comparing token ids with the pad token would drop
         the end-of-text token wherever the two share an id.
         """
-        return (
-            torch.arange(int(self.lengths.max()), device=self.lengths.device)
-            < self.lengths[:, None]
-        )
+        return torch.arange(int(self.lengths.max())) < self.lengths[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,11 +200,11 @@ class Algorithm:
     def token_rewards(self, signals: Signals) -> Tensor:
         """Outcome reward on the last token, minus β·k1 on every token (B, T)."""
         mask = signals.mask
-        rewards = torch.zeros(mask.shape, dtype=signals.rewards.dtype, device=mask.device)
+        rewards = torch.zeros(mask.shape, dtype=signals.rewards.dtype)
         if self.kl_beta:
             assert signals.kl is not None
             rewards = rewards - self.kl_beta * signals.kl * mask
-        rows = torch.arange(len(rewards), device=mask.device)
+        rows = torch.arange(len(rewards))
         rewards[rows, signals.lengths - 1] += signals.rewards
         return rewards
 
@@ -256,7 +253,7 @@ class Algorithm:
 def group_mean(x: Tensor, groups: Tensor) -> Tensor:
     """Mean of each element's group, shape as ``x``."""
     index, counts = _index(groups)
-    sums = torch.zeros(len(counts), dtype=x.dtype, device=x.device).index_add_(0, index, x)
+    sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, index, x)
     return (sums / counts)[index]
 
 
@@ -264,7 +261,7 @@ def group_std(x: Tensor, groups: Tensor, ddof: int) -> Tensor:
     """Standard deviation of each element's group; 0 where a group is too small to have one."""
     index, counts = _index(groups)
     square = (x - group_mean(x, groups)) ** 2
-    sums = torch.zeros(len(counts), dtype=x.dtype, device=x.device).index_add_(0, index, square)
+    sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, index, square)
     return (sums / (counts - ddof).clamp(min=1)).sqrt()[index]
 
 
