@@ -32,6 +32,7 @@ from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Store
 from rlbhpc.train.dynamics import Logs
 from rlbhpc.train.learner import Learner, Scorer, Update
 from rlbhpc.train.losses import explained_variance
+from rlbhpc.train.progress import Progress
 from rlbhpc.train.rollout import Judge, Prompt, batch_of, blank_of, collect
 from rlbhpc.train.settings import Settings
 
@@ -73,12 +74,7 @@ class Run:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def train(
-    run: Run,
-    make_engine: Callable[[], Engine],
-    drain: Drain,
-    progress: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
-) -> int:
+def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: Progress) -> int:
     """Train to the last step, or until drained. Returns an exit code; again goes on from there."""
     ds.init_ranks()
     refuse_a_mixture(run)

@@ -6,11 +6,15 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from rlbhpc.sweep.progress import LINE_SECONDS, duration
 
 log = logging.getLogger(__name__)
+
+# What is called with each finished step and its metrics.
+Progress = Callable[[int, dict[str, float]], None]
 
 # What the line shows of a step, with the words it uses.
 SHOWN = {

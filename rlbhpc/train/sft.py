@@ -6,7 +6,7 @@ It learns from pairs in a file, a teacher's responses, or worked traces.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,7 @@ from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import Response
 from rlbhpc.train.dynamics import StepLog
 from rlbhpc.train.learner import Learner
+from rlbhpc.train.progress import Progress
 from rlbhpc.train.rollout import draw_order
 from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.verify.verdict import Status
@@ -73,11 +74,7 @@ class Distillation:
         return digest.hexdigest()[:16]
 
 
-def fine_tune(
-    run: Distillation,
-    drain: Drain,
-    progress: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
-) -> int:
+def fine_tune(run: Distillation, drain: Drain, progress: Progress) -> int:
     """Train to the last step, or until drained. Returns an exit code; again goes on from there."""
     s = run.settings
     learner = Learner(run.base, s, Algorithm())

@@ -21,6 +21,10 @@ ROOT = Path(__file__).parents[2]
 SEARCHED = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
+def quiet(step: int, metrics: dict[str, float]) -> None:
+    """Say nothing of a step."""
+
+
 def run_case(ranks: int, case: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a program of this folder on so many ranks to its end."""
     together = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]

@@ -27,7 +27,7 @@ from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
-from tests.train.support import endless, start_ranks, train_until_warned
+from tests.train.support import endless, quiet, start_ranks, train_until_warned
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -65,7 +65,7 @@ def run_in(folder: Path, model: Path) -> Run:
 
 def ended(run: Run, make: Callable[[], Any]) -> int:
     with Drain() as drain:
-        return train(run, make, drain)
+        return train(run, make, drain, quiet)
 
 
 def learnt(run: Run) -> dict[str, torch.Tensor]:

@@ -18,6 +18,7 @@ from rlbhpc.train.loop import Judge, Prompt, Run, train
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
+from tests.train.support import quiet
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -36,7 +37,7 @@ def first_step(folder: Path, model: Path, algorithm: Algorithm) -> dict[str, Any
     judge = Judge(verdict, make_reward(settings.rewards))
     run = Run("m", model, folder, {}, settings, algorithm, prompts, judge)
     with Drain() as drain:
-        train(run, lambda: make_engine("hf", model, rows=8), drain)
+        train(run, lambda: make_engine("hf", model, rows=8), drain, quiet)
     return lines(folder / "dynamics.jsonl")[0]
 
 

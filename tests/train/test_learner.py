@@ -31,6 +31,7 @@ from rlbhpc.train.settings import Settings
 from rlbhpc.train.sft import Distillation, fine_tune
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.train.step_case import learner, update, weights
+from tests.train.support import quiet
 
 pytestmark = pytest.mark.engine
 
@@ -172,7 +173,7 @@ def curves(model: Path, folder: Path, algorithm: str = "grpo", **changes: Any) -
     judge = Judge(lambda *_: Verdict(Status.WRONG), make_reward({"random": 1.0}))
     run = Run("m", model, folder, {}, Settings(**given), make_algorithm(algorithm), prompts, judge)
     with Drain() as drain:
-        assert train(run, lambda: make_engine("hf", model, rows=16), drain) == DONE
+        assert train(run, lambda: make_engine("hf", model, rows=16), drain, quiet) == DONE
     return lines(folder / "dynamics.jsonl")[0]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlbhpc.engines.tiny import make_tiny_model
-from tests.train.support import run_steps
+from tests.train.support import quiet, run_steps
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -238,5 +238,5 @@ def test_a_prompt_of_tokens_that_nothing_has_trained_is_told(
         raise InterruptedError
 
     with pytest.raises(InterruptedError), Drain() as drain:
-        train(run, no_engine, drain)  # type: ignore[arg-type]
+        train(run, no_engine, drain, quiet)  # type: ignore[arg-type]
     assert "never to have been trained on (ids 5)" in capsys.readouterr().err

@@ -35,6 +35,7 @@ from rlbhpc.train.policy import sight_of
 from rlbhpc.train.rollout import Judge, Prompt, rollout_engine
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
+from tests.train.support import quiet
 
 PATHS = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -97,7 +98,7 @@ def a_run(
 def trained(model: Path, folder: Path, algorithm: str = "grpo", **changes: Any) -> None:
     run = a_run(model, folder, settings(**changes), algorithm)
     with Drain() as drain:
-        assert train(run, lambda: rollout_engine(run, 8), drain) == DONE
+        assert train(run, lambda: rollout_engine(run, 8), drain, quiet) == DONE
 
 
 def make_tokens(model: Path) -> Any:
@@ -182,7 +183,7 @@ def test_another_figure_is_another_prompt(model: Path) -> None:
 def test_a_model_that_sees_learns_from_text_as_well(model: Path, tmp_path: Path) -> None:
     run = a_run(model, tmp_path, settings(prompts_per_step=4), plain=True)
     with Drain() as drain:
-        assert train(run, lambda: make_engine("hf", model, rows=8), drain) == DONE
+        assert train(run, lambda: make_engine("hf", model, rows=8), drain, quiet) == DONE
     assert all(row["rollout_corr/kl"] < 1e-8 for row in rows(tmp_path))
 
 
@@ -240,4 +241,4 @@ def test_problems_with_and_without_figures_are_for_one_rank(
 def test_a_model_without_eyes_is_not_trained_on_figures(model: Path, tmp_path: Path) -> None:
     blind = replace(a_run(model, tmp_path, settings()), sight=None)
     with Drain() as drain, pytest.raises(UserError, match=r"toy/\d has images, which this"):
-        train(blind, lambda: make_engine("hf", model, rows=8), drain)
+        train(blind, lambda: make_engine("hf", model, rows=8), drain, quiet)
