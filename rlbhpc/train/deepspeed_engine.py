@@ -127,15 +127,6 @@ def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
     return engine
 
 
-def backward(engine: Any, loss: Tensor) -> None:
-    """Add the gradient of this rank's share of the loss.
-
-    The shares of all ranks add up to the loss. DeepSpeed averages gradients over ranks, hence the
-    factor.
-    """
-    engine.backward(loss * dist.get_world_size(), scale_wrt_gas=False)
-
-
 def gathered(engine: Any, parameters: list[nn.Parameter]) -> Any:
     """Context in which ZeRO-3's shards of ``parameters`` are whole; every rank must enter it."""
     sharded = engine.zero_optimization_stage() == 3

@@ -226,7 +226,8 @@ class Learner:
         total = torch.zeros((), dtype=torch.float64)
         for batch, live in self._micro_batches(responses):
             loss, sums = loss_of(batch, live)
-            ds.backward(engine, loss)
+            # The ranks' shares add up to the loss, and DeepSpeed averages gradients over ranks.
+            engine.backward(loss * dist.get_world_size(), scale_wrt_gas=False)
             total = total + torch.stack([*sums.values()]).detach().double().cpu()
         engine.step()
         return dict(zip(sums, ds.all_sum(total.to(self.device)).tolist(), strict=True))
