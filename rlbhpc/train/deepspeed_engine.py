@@ -27,8 +27,6 @@ from rlbhpc.train.settings import Settings
 # Elements of the buffer in which ZeRO reduces gradients: DeepSpeed's own choice, 2 GB in 32 bits. A
 # smaller model takes no more than it has.
 BUCKET: Final = 500_000_000
-# Elements that ZeRO-3 steps at a time: DeepSpeed's own choice.
-GROUP: int = 1_000_000_000
 
 
 def init_ranks() -> None:
@@ -89,7 +87,6 @@ def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
     zero: dict[str, Any] = {
         "stage": settings.zero_stage,
         "reduce_bucket_size": min(BUCKET, sum(p.numel() for p in trained)),
-        "sub_group_size": GROUP,
     }
     if settings.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
