@@ -188,7 +188,7 @@ def open_checked(store: Path) -> zarr.Group:
     import zarr
 
     read_checked(store)
-    return zarr.open_group(store, mode="r", use_consolidated=True)
+    return zarr.open_group(store, mode="r")
 
 
 def read_checked(store: Path) -> tuple[dict[str, Any], dict[str, Any]]:

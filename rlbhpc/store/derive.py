@@ -272,7 +272,7 @@ def _refuse_purged(base: Base, sources: Sources, derivations: Mapping[Group, Der
     lost: dict[str, int] = {}
     gone: list[str] = []
     for name, files in base.sources["inputs"]["groups"].items():
-        group = Group(*name.split("/", 1))
+        group = Group(*name.split("/"))
         if group in derivations:
             lost |= {f"{group.arm}: {p}": n for p, n in derivations[group].lost.items()}
             gone += derivations[group].gone if derivations[group].lost else []

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 from zarr.core.buffer import Buffer, cpu
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import MemoryStore
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import chunks, cube
@@ -37,17 +37,9 @@ class _Overlay(MemoryStore):
         super().__init__(above, read_only=True)
         self._above = above
         self._below = below
-        self._disk = LocalStore(below, read_only=True) if below else None
 
     def __str__(self) -> str:
         return str(self._below)
-
-    async def get(self, key: str, *args: Any, **kwargs: Any) -> Buffer | None:
-        """Read metadata from memory, else from the disk."""
-        value = await super().get(key, *args, **kwargs)
-        if value is None and self._disk is not None:
-            value = await self._disk.get(key, *args, **kwargs)
-        return value
 
     def bytes_of(self, key: str) -> bytes:
         """Read a chunk from memory, else from the disk."""

@@ -6,9 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import xarray as xr
+from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from rlbhpc.errors import TRY_AGAIN, UserError
@@ -18,9 +19,6 @@ from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
 from rlbhpc.study.layout import Layout
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
 
 # How often a version may be swept away between being found and being opened.
 _TRIES: Final = 3
@@ -136,7 +134,7 @@ def purged(sources: Sources) -> list[Note]:
     base = Base.of(version)
     if base is None:
         return []
-    groups = (Group(*name.split("/", 1)) for name in base.sources["inputs"]["groups"])
+    groups = (Group(*name.split("/")) for name in base.sources["inputs"]["groups"])
     if not any(_lost_files(sources, group, base) for group in groups):
         return []
     return [note for note in _view(sources, version)[1] if note.kind == left_out.PURGED]
