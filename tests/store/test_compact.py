@@ -156,6 +156,7 @@ def test_nothing_new_changes_nothing(layout: Layout) -> None:
     first = compact(layout)
     again = compact(layout)
     assert first.bands == 1
+    assert checked.read(first.store.with_name(versions.SOURCES))["left_out"] == {f"{ARM}/{SET}": {}}
     assert (again.store, again.bands, again.linked) == (first.store, 0, 0)
 
 

@@ -125,6 +125,7 @@ def test_what_nobody_planned_stands_behind_in_natural_order() -> None:
     assert grid.problems == ("set/5", "set/6", "set/9", "set/10")
     assert grid.steps == (0, 3)
     assert grid.n == 7
+    assert Grid("m").covering({}) == Grid("m", n=0)
     # Samples of an older request neither count nor stretch the axes.
     assert planned.covering(cells([5], 500, fingerprint=99)) == planned
 

@@ -64,10 +64,13 @@ def test_the_view_is_what_compaction_will_make_of_it(layout: Layout, planned: bo
     assert validate_cube(layout.root) == []
 
 
-def test_opening_a_run_imports_no_dask(layout: Layout) -> None:
+def test_what_is_not_needed_is_not_imported(layout: Layout) -> None:
     pytest.importorskip("dask")
     journal(layout, samples(range(3), 4), "a")
-    code = "import sys, rlbhpc; rlbhpc.open_cube(sys.argv[1]); assert 'dask' not in sys.modules"
+    code = (
+        "import sys, rlbhpc.store.compact; assert 'zarr' not in sys.modules; "
+        "rlbhpc.open_cube(sys.argv[1]); assert 'dask' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code, str(layout.root)], check=True)
 
 

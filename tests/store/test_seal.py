@@ -9,6 +9,7 @@ import pytest
 
 from rlbhpc.store import gc, journal, schema, seal
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.verify.verdict import Status
@@ -122,6 +123,8 @@ def test_samples_that_nobody_planned_are_sealed_as_they_are(layout: Layout) -> N
     unplanned = Grid("model").covering(made.cells((0, 1), 2))
     assert run(layout, unplanned).sealed == 1
     assert reading.rows(layout, ARM, SET).table.num_rows == 6
+    (layout.journals(ARM, SET) / "imported.journal").unlink()
+    assert open_cube(layout.root)[f"{ARM}/{SET}"].sizes["sample"] == 3
 
 
 def test_a_damaged_sample_keeps_its_unit_open_until_it_is_drawn_again(

@@ -25,7 +25,7 @@ def layout(tmp_path: Path) -> Layout:
 def scores(rows: list[tuple[str, int, int, int, float]]) -> pa.Table:
     names = ("problem", "sample", "step", "scorer_step", "logprob_sum")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-    more = {"n_tokens": [7] * len(rows), "entropy_sum": [1.5] * len(rows)}
+    more = {"n_tokens": [7] * len(rows), "entropy_sum": [np.nan] * len(rows)}
     more["request"] = [row[3] for row in rows]
     return pa.table({n: pa.array(v) for n, v in (columns | more).items()}).select(
         tables.SCORE_ROWS.names

@@ -167,6 +167,13 @@ def test_a_compacted_cube_goes_on_telling(
     assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N
 
 
+def test_damage_that_came_after_the_cube_is_no_purge(layout: Layout) -> None:
+    compact(layout)
+    damage_journal(layout)
+    with pytest.warns(LeftOutWarning, match=r"left out \(1 damaged\)"):
+        rlbhpc.open_cube(compact(layout, rebuild=True).store)
+
+
 def test_what_a_kill_leaves_is_told_and_is_no_failure(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
