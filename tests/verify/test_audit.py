@@ -134,3 +134,23 @@ def test_the_audit_gives_math_verify_the_studys_time_and_counts_a_timeout_as_not
         StyleJudge(seconds=seconds).judge([record], audit)
         right[seconds] = audit.right["ours, math-verify"]["made/1"]
     assert right == {0.1: 0, 30.0: 1}
+
+
+def test_an_arms_audit_as_a_whole():
+    problem = Problem("made/1", {"question": "?"}, "5", "math")
+    responses = [r"\boxed{5}", r"\boxed{5}, and 3 cases", r"\boxed{5}. And 4 cases.", "It is 6."]
+    audit = ArmAudit(listed=1)
+    judge = StyleJudge()
+    for response in responses:
+        judge.judge([Record(problem, response, Verdict(Status.MISSING))], audit)
+    assert (audit.responses, audit.n["made/1"]) == (4, 4)
+    assert {judging: right["made/1"] for judging, right in audit.right.items()} == {
+        "ours, ours": 3, "ours, math-verify": 3, "last box, ours": 3, "last box, math-verify": 3,
+        "last value, ours": 1, "last value, math-verify": 1,
+    }  # fmt: skip
+    assert audit.differing == {"last value, ours": 2, "last value, math-verify": 2}
+    assert [tuple(one) for one in audit.differences] == [
+        (f"last value, {grader}", "made/1", "5", "3", False, responses[1])
+        for grader in ("ours", "math-verify")
+    ]
+    assert audit.witnesses == {("made/1", "5"): ('"5"', "equal text")}

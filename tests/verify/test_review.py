@@ -244,6 +244,35 @@ def test_counts_for_cot_pass_at_k(sheet):
     assert values.tolist() == [[1.0], [1.0]]
 
 
+def test_a_sheet_is_the_same_wherever_it_is_made():
+    """Judgements name sheets and chains by these."""
+    many = make_sheet(samples("many", 1000, chains(9)), per_problem=4)
+    assert many.id == "ae9fedf46f30014f"
+    assert [(chain.id, chain.text) for chain in many.chains] == [
+        ("11406bc8eb1da341", "chain 0"),
+        ("80ef148a8ce33044", "chain 1"),
+        ("e4863683c2b73d4a", "chain 2"),
+        ("a93baba0954de8b4", "chain 5"),
+    ]
+
+
+def test_what_is_unread_or_unclear_leaves_a_problem_open(sheet):
+    unclear = judged(sheet, ["unclear", "invalid", "invalid", "valid", None])
+    a, b = chain_counts(sheet, [unclear])
+    assert (a.solved, a.valid_among_right) == (None, 0)
+    # One of two that were read, so of three two.
+    assert (b.read, b.valid, b.valid_among_right) == (2, 1, 2)
+    assert [one.valid_among_right for one in chain_counts(sheet, [])] == [0, 0]
+
+
+def test_chains_are_numbered_and_say_what_is_right(page):
+    text = page(chains(2))
+    assert "<p>2 right of 1000 samples</p>" in text
+    assert "<p>Gold answer: <code>5</code></p>" in text
+    for number in (1, 2):
+        assert f"<h3>Chain {number} of 2, answer <code>5</code></h3>" in text
+
+
 def test_a_problem_is_unsolved_only_if_every_chain_was_read_and_none_is_valid(sheet):
     bad = ["invalid"] * 5
     assert [one.solved for one in chain_counts(sheet, [judged(sheet, bad)])] == [False, False]

@@ -56,6 +56,31 @@ from tests.verify.test_math import boxed, rows_of, table
         ("$x = $x @ $y=1", UNKNOWN),
         ("(fact 1000000000) = 1", UNKNOWN),
         ("1 2 = 1 2", UNKNOWN),
+        # Margins and rounding from either side.
+        ("1 ~ 3/2 +- 1/2", HOLDS),
+        ("1 ~ 1.5000004 +- 1/2", HOLDS),
+        ("1 ~ 1.500001 +- 1/2", FAILS),
+        (f"1 = 1.{'0' * 25}1", HOLDS),
+        (f"1 = 1.{'0' * 24}2", FAILS),
+        (f"10 = 10.{'0' * 24}5", HOLDS),
+        # Each operation, at a value that is known.
+        ("(add 1 2 3) = 6; (div 7 2) = 3.5; (neg 2) = -2; (abs -3) = 3", HOLDS),
+        ("(pow 2 10) = 1024; (pow 0 2) = 0; (root 2 0) = 0; (root 2 9) = 3", HOLDS),
+        ("(root 2 -4) = (mul 2 i); (root 5 -32) = -2; (pow -8 2) = 64", HOLDS),
+        ("(binom 5 2) = 10; (perm 5 2) = 20; (fact 5) = 120", HOLDS),
+        ("(gcd 12 18) = 6; (lcm 4 6) = 12; (max 1 3) = 3; (min 1 3) = 1", HOLDS),
+        ("(ln e) = 1; (log e) = 1; (log 8 2) = 3; (lg 1000) = 3; (lg 8 2) = 3", HOLDS),
+        ("(deg 180) = pi; (sin (deg 30)) = 1/2; (cis pi) = -1; (sgn -3) = -1", HOLDS),
+        ("(floor 7/2) = 3; (ceil 7/2) = 4; (Re (add 1 i)) = 1; (arccot 1) = (deg 45)", HOLDS),
+        ("(fact 10000) = (mul 10000 (fact 9999))", HOLDS),
+        ("(fact 10001) = (fact 10001)", UNKNOWN),
+        ("(pow 0 0) = 1", UNKNOWN),
+        ("(pow 0 -1) = 1", UNKNOWN),
+        ("(app:f 1 2) = (app:f 2 1)", FAILS),
+        # Beside a real point, one where a root is complex says nothing.
+        ("(root 2 $x) = 5 @ $x=-1 | $x=25", HOLDS),
+        ("(root 2 $x) = 5 @ $x=-1", UNKNOWN),
+        ("(mul i (root 2 $x)) = (mul 5 i) @ $x=25 | $x=-1", FAILS),
     ],
 )
 def test_replay(witness: str, result: str) -> None:

@@ -136,6 +136,20 @@ def test_oracles(
     assert oracles.is_right(dataset, entry, arguments, expected, value, tolerance) is right
 
 
+def test_names_of_what_was_raised_are_short() -> None:
+    for length, raised in ((198, ["x" * 198]), (199, [])):
+        line = b'{"raised":"' + b"x" * length + b'","cpu":0.5}\n'
+        assert [one.raised for one in parse(line, [1])] == raised
+
+
+@pytest.mark.parametrize(
+    ("value", "floats"),
+    [(0.5, True), ([0.5, 1.0], True), ((), True), ([0.5, 1], False), (1, False), ("x", False)],
+)
+def test_floats_get_a_tolerance(value: Any, floats: bool) -> None:
+    assert oracles.is_floats(value) is floats
+
+
 @pytest.mark.parametrize(
     ("task", "arguments", "expected"),
     [

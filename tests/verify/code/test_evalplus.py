@@ -81,8 +81,9 @@ def test_inputs_are_copies(best: RecordingSandbox) -> None:
 
 def test_special_rules_of_mbpp(best: RecordingSandbox) -> None:
     diff = task(
-        "    return tuple(x)\n", [[[1, 2]]], [[[3]]], entry_point="Diff", id="mbpp+/Mbpp/10001"
-    )
+        "    assert isinstance(x, tuple)\n    return x\n", [[[1, 2]]], [[[3]]],
+        entry_point="Diff", id="mbpp+/Mbpp/2",
+    )  # fmt: skip
     assert (
         judged("def Diff(x):\n    return [2, 1, 1] if len(x) > 1 else {3}", diff, best)
         == [RIGHT] * 2

@@ -69,6 +69,32 @@ def test_calls(
     assert sum(result.cpu for result in returned) < outcome.cpu
 
 
+GUARD = "if __name__ == '__main__':\n    print(2, input())"
+
+
+@pytest.mark.parametrize(
+    ("program", "stdin", "printed"),
+    [
+        (f"print(math.floor(1.5))\nimport math\n{GUARD}", "a\nb", "1\n2 a\n"),
+        (f"{GUARD}\nprint(3)", "", "3\n"),
+        ("print(1)\nif 1:\n    print(2)", "", "1\n2\n"),
+        ("import sys\nread = sys.stdin.buffer.readline\nprint(read(), read())", "a\nb",
+         "b'a\\n' b'a\\n'\n"),
+        ("import sys\ns = sys.stdin\nprint(s.readline(), s.readline(), s.read())", "a\nb",
+         "a b a\nb\n"),
+        ("import sys\nprint(3)\nsys.exit(1)", "", "3\n"),
+        ("print(len(str(10**49_999)))", "", "50000\n"),
+        ("print(len(str(10**50_000)))", "", None),
+        ("print(1)\n1/0", "", None),
+    ],
+)  # fmt: skip
+def test_programs_as_the_official_harness_runs_them(
+    best: RecordingSandbox, program: str, stdin: str, printed: str | None
+) -> None:
+    outcome = best.run(Job(program, Mode.SHIM), stdin.encode())
+    assert (outcome.status, outcome.result.decode()) == (int(printed is None), printed or "")
+
+
 LIMITS = {
     "CPU": 5, "AS": 512 * MIB, "FSIZE": 16 * MIB, "NOFILE": 256, "CORE": 0, "MEMLOCK": 0,
     "MSGQUEUE": 0, "NICE": 0, "RTPRIO": 0, "SIGPENDING": 1024, "STACK": 128 * MIB,

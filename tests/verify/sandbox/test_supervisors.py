@@ -93,6 +93,7 @@ with Sandbox(eval(sys.argv[1])) as sandbox:
 """
 
 
+@pytest.mark.slow
 def test_programs_end_with_the_verifier() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
@@ -124,6 +125,7 @@ def test_a_supervisor_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch
         sandbox.run(Job("print(1)"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
