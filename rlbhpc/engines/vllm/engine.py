@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     import torch
     from vllm import SamplingParams
     from vllm.outputs import RequestOutput
+
+T = TypeVar("T")
+# A text to score: its place, prompt and response.
+NumberedText = tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]
 
 # How far admission runs ahead of the free rows.
 QUEUED = 1.25
@@ -137,64 +141,48 @@ class VllmEngine:
 
             torch.cuda.set_device(self._device)
         params = self._params(sampling)
-        by_id: dict[str, Request] = {}
-        refused: list[Completion] = []
 
-        def feed() -> Iterator[tuple[str, Any, SamplingParams]]:
-            for request in requests:
-                try:
-                    prompt = _prompt(request)
-                except UserError as error:
-                    refused.append(failed(request, str(error)))
-                    continue
-                why = too_long(len(request.prompt_ids), sampling, self.max_length)
-                if why:
-                    refused.append(failed(request, why))
-                else:
-                    name = str(next(self._count))
-                    by_id[name] = request
-                    yield name, prompt, _seeded(params, request.seed)
+        def read(request: Request) -> tuple[Any, SamplingParams]:
+            prompt = _prompt(request)
+            why = too_long(len(request.prompt_ids), sampling, self.max_length)
+            if why:
+                raise UserError(why)
+            return prompt, _seeded(params, request.seed)
 
-        def refuse(name: str, why: str) -> None:
-            refused.append(failed(by_id.pop(name), why))
-
-        for output in self._run(feed(), refuse):
-            yield from refused
-            refused.clear()
-            request = by_id.pop(output.request_id)
+        for request, output in self._run(requests, read):
+            if isinstance(output, str):
+                yield failed(request, output)
+                continue
             # Only vLLM knows how many tokens an image is, and it cuts responses short for them.
             why = too_long(len(output.prompt_token_ids or ()), sampling, self.max_length)
             yield failed(request, why) if why else (request, output)
-        yield from refused
 
     def _run(
-        self,
-        feed: Iterator[tuple[str, Any, SamplingParams]],
-        refuse: Callable[[str, str], None],
-    ) -> Iterator[RequestOutput]:
-        """Keep the engine full from ``feed`` and hand out what has finished."""
+        self, texts: Iterator[T], read: Callable[[T], tuple[Any, SamplingParams]]
+    ) -> Iterator[tuple[T, RequestOutput | str]]:
+        """Keep the engine full; hand out what has finished, or why it was refused.
+
+        ``read`` gives what vLLM reads of a text, and the settings.
+        """
         if self._resting:
             raise RuntimeError("the engine rests: it has no weights before load_weights")
         engine = self._engine
-        running: set[str] = set()
+        running: dict[str, T] = {}
         room = int(self._rows * QUEUED)
-        more = True
         try:
-            while more or running:
-                while more and len(running) < room:
-                    entry = next(feed, None)
-                    if entry is None:
-                        more = False
-                        break
+            while True:
+                while len(running) < room and (text := next(texts, None)) is not None:
+                    name = str(next(self._count))
                     try:
-                        self._keep(engine, engine.add_request(*entry))
-                    except ValueError as error:  # an image, or too many tokens with it
-                        refuse(entry[0], str(error))
+                        self._keep(engine, engine.add_request(name, *read(text)))
+                    except (UserError, ValueError) as error:  # such as too many tokens of an image
+                        yield text, str(error)
                     else:
-                        running.add(entry[0])
-                for output in engine.step() if running else ():
-                    running.discard(output.request_id)
-                    yield output
+                        running[name] = text
+                if not running:
+                    return
+                for output in engine.step():
+                    yield running.pop(output.request_id), output
         finally:
             engine.abort_request(list(running))
 
@@ -218,33 +206,28 @@ class VllmEngine:
         """Score responses given their prompts; see :class:`Engine`."""
         self._engine.collective_rpc("set_score_temperature", args=(temperature,))
         params = _measuring(temperature=0, max_tokens=1, prompt_logprobs=1)
-        responses: dict[str, int] = {}
 
-        def feed() -> Iterator[tuple[str, Any, SamplingParams]]:
-            for prompt, response in texts:
-                length = len(prompt) + len(response)
-                if length >= self.max_length:
-                    raise UserError(
-                        f"score: {length} tokens, but this engine scores fewer than "
-                        f"{self.max_length}; raise its max_length or use the hf engine"
-                    )
-                name = str(next(self._count))
-                responses[name] = len(response)
-                yield name, {"prompt_token_ids": [*prompt, *response]}, params
+        def read(text: NumberedText) -> tuple[Any, SamplingParams]:
+            prompt, response = text[1]
+            length = len(prompt) + len(response)
+            if length >= self.max_length:
+                raise UserError(
+                    f"{length} tokens, but this engine scores fewer than {self.max_length}; raise "
+                    "its max_length or use the hf engine"
+                )
+            return {"prompt_token_ids": [*prompt, *response]}, params
 
-        ready: dict[str, Score] = {}
-
-        def refuse(_: str, why: str) -> None:
-            raise UserError(f"score: {why}")
-
-        for output in self._run(feed(), refuse):
-            n = responses[output.request_id]
+        ready: dict[int, Score] = {}
+        following = 0
+        for (number, (_, response)), output in self._run(enumerate(texts), read):
+            if isinstance(output, str):
+                raise UserError(f"score: {output}")
             # The first prompt token has no entry; every other has two numbers.
-            measured = np.asarray(output.prompt_logprobs.logprobs, np.float32).reshape(-1, 2)[-n:]
-            ready[output.request_id] = Score(*measured.T.copy())
-            while responses and (first := next(iter(responses))) in ready:
-                del responses[first]
-                yield ready.pop(first)
+            measured = np.asarray(output.prompt_logprobs.logprobs, np.float32).reshape(-1, 2)
+            ready[number] = Score(*measured[-len(response) :].T.copy())
+            while following in ready:
+                yield ready.pop(following)
+                following += 1
 
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
