@@ -150,7 +150,7 @@ def simulate(
     busy, waited = np.zeros(shards), np.zeros(shards)
     attempts = np.zeros(shards, np.int64)
     # What a drain saves of the half-made responses, and the time that it takes.
-    saved = min(1.0, site.drain / site.response) if site.response > 0 else 1.0
+    saved = min(1.0, site.drain / site.response) if site.response else 1.0
     lost = (1.0 - saved) * site.in_flight / rates.tokens
     usable = site.limit - site.drain
     open_ = np.arange(shards)
@@ -158,7 +158,7 @@ def simulate(
         if not len(open_):
             break
         until = np.full(len(open_), usable)
-        if site.preemptions > 0:
+        if site.preemptions:
             preempted = rng.exponential(3600.0 / site.preemptions, len(open_))
             until = np.minimum(preempted, usable)
         wanted = rates.start + need[open_]

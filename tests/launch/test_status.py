@@ -169,6 +169,7 @@ def test_what_workers_without_a_gpu_did_is_not_told_in_device_hours() -> None:
         "1 min of workers without a GPU, 100 useful tokens per second, 50% of the time on loading, "
         "17% on loading again"
     )
+    assert str(efficiency([{**failed, "ended": 3.6e6}])).startswith("1000.0 h of workers")
     short = {**whole, "devices": ["0"], "started": 0.0, "shard": 1}
     assert str(efficiency([short])).startswith("1 min of device time, 100 useful tokens per device")
 
@@ -266,10 +267,11 @@ def test_somebody_else_helps_with_what_no_job_has_begun(run: Run, stubs: Stubs) 
 
 
 def test_a_model_is_trained_by_one_launch(tmp_path: Path, stubs: Stubs) -> None:
-    path, _ = study_in(tmp_path / "s", TRAINED)
+    path, study = study_in(tmp_path / "s", TRAINED)
     assert call("launch", path, "--submit")[0] == DONE
     stubs.add("squeue", "echo '1|RUNNING|None|ann'")
-    with pytest.raises(UserError, match=r"launch 0001 of ann .*job 1 trains rl\. Wait for it"):
+    told = r"launch 0001 of ann .*job 1 trains rl\. Wait for it, or end it: rlbhpc cancel "
+    with pytest.raises(UserError, match=rf"{told}{study.layout.root}$"):
         call("launch", path)
 
 

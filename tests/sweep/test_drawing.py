@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import is_dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rlbhpc import sweep as room
 from rlbhpc.store.bitmap import Holding
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Block, SampleKey
@@ -174,3 +178,10 @@ def test_a_problem_ends_at_its_last_needed_right_sample() -> None:
         mean = np.average(np.minimum(needed / rates, left), weights=weights)
         assert expected[problem] == pytest.approx(mean, rel=0.01)
     assert _expected_samples(whole) is None
+
+
+def test_what_a_sweep_hands_on_cannot_be_changed() -> None:
+    modules = [import_module(f"{room.__name__}.{m.name}") for m in iter_modules(room.__path__)]
+    found = {c for m in modules for c in vars(m).values() if isinstance(c, type)}
+    own = [c for c in found if is_dataclass(c) and c.__module__.startswith(room.__name__)]
+    assert {c.__name__ for c in own if not c.__dataclass_params__.frozen} == {"Line", "Wave"}
