@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
 from rlbhpc.engines import sharded
 from rlbhpc.engines.ahead import Ahead
@@ -305,12 +306,16 @@ def test_parts_of_ranks_may_hold_weights_whole(
     sharded.gather(parts, made)
     names = ["model-00001.safetensors", "model-00002.safetensors"]
     assert sorted(path.name for path in made.glob("*.safetensors")) == names
-    torch.save({**whole, "module.b": "text"}, parts / f"model_world_size_{ranks}_rank_0.pt")
-    with pytest.raises(UserError) as refused:
-        sharded.gather(parts, made)
-    assert str(refused.value) == (
-        f"{parts}: b is a str, which is not read; merge it with the program that wrote it"
-    )
+    mesh = DeviceMesh("cpu", [[0]], _init_backend=False, _rank=0)
+    cut = DTensor.from_local(torch.ones(2, 2), mesh, [Shard(0), Replicate()], run_check=False)
+    several = "cut over several dimensions of ranks"
+    for other, what in (("text", "a str"), (cut, several)):
+        torch.save({**whole, "module.b": other}, parts / f"model_world_size_{ranks}_rank_0.pt")
+        with pytest.raises(UserError) as refused:
+            sharded.gather(parts, made)
+        assert str(refused.value) == (
+            f"{parts}: b is {what}, which is not read; merge it with the program that wrote it"
+        )
 
 
 def test_a_reader_that_has_enough_stops_the_sources() -> None:

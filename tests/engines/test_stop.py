@@ -14,6 +14,7 @@ from rlbhpc.engines.stop import StopText, before_stop
 from rlbhpc.engines.tiny import SPECIAL, byte_tokenizer
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
+from rlbhpc.problems.prompts import Prompt
 from rlbhpc.study.arm import Sampling
 
 pytestmark = pytest.mark.engine
@@ -132,6 +133,7 @@ def test_a_second_beginning_of_text_is_dropped(tmp_path: Path) -> None:
     a = tokens.tokenizer("a", add_special_tokens=False)["input_ids"]
     assert tokens.encode_all(["a", f"{SPECIAL[1]}a"]) == [(begin, *a)] * 2
     assert tokens.encode("") == (begin,)
+    tokens.check_prompt(Prompt("chat", SPECIAL[2], "0" * 16), "a")
     assert tokens.decode([begin, *a, END]) == "a"
     spaced = "it 's , no ."
     assert tokens.decode(tokens.encode(spaced)) == spaced
