@@ -45,12 +45,6 @@ class StopText:
         text = self.tokens.decode(ids[max(0, length - self.tail) : length].tolist())
         return any(s in text for s in self.stop)
 
-    def cut(self, ids: Sequence[int]) -> tuple[str, bool]:
-        """Text of a finished response up to its first stop string, and whether there was one."""
-        is_stopped = ids[-1] in self.ends - self.tokens.eos
-        text = self.tokens.decode(ids[:-1] if is_stopped else ids)
-        return before_stop(text, self.stop)
-
     def complete(
         self,
         request: Request,
@@ -59,11 +53,13 @@ class StopText:
         entropies: NDArray[np.float32],
     ) -> Completion:
         """Make a finished response of what was sampled: its text, and why it ended."""
-        text, cut = self.cut(token_ids.tolist())
-        if cut:
+        ids = token_ids.tolist()
+        is_stopped = ids[-1] in self.ends - self.tokens.eos
+        text, is_cut = before_stop(self.tokens.decode(ids[:-1] if is_stopped else ids), self.stop)
+        if is_cut:
             finish = Finish.STOP_STRING
         else:
-            finish = Finish.EOS if int(token_ids[-1]) in self.ends else Finish.LENGTH
+            finish = Finish.EOS if ids[-1] in self.ends else Finish.LENGTH
         return Completion(request.tag, token_ids, logprobs, entropies, text, finish)
 
 
