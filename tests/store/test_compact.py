@@ -250,7 +250,8 @@ def test_unequal_n_leaves_the_rest_missing(layout: Layout) -> None:
     assert cube.vocabulary.shape == (3, 3, 1)
     assert validate_cube(layout.root) == []
     journal(layout, [sample(1, 0, 5)], "b")
-    compact(layout)
+    done = compact(layout)
+    assert (done.bands, done.linked) == (1, 1)
     assert values(layout).fingerprint.values.tolist() == [[7, -1], [7, 7], [7, -1]]
 
 
