@@ -191,3 +191,15 @@ def test_records_are_read_up_to_the_first_that_is_none() -> None:
     ):
         assert len(parse(good + broken + good, [9, 9, 9])) == 1
     assert parse(b"", [9]) == []
+
+
+# All that evalplus v0.2.0 lists in data/mbpp.py.
+CONVERTED = """2 63 64 70 75 94 106 115 116 120 124 132 143 222 237 250 252 259 261 272 273 278 299
+307 394 399 400 401 405 409 413 417 421 424 429 438 444 445 446 470 473 560 579 580 596 614 615 616
+617 630 720 722 726 740 744 750 753 763 780 791 808 809"""
+
+
+def test_tasks_whose_inputs_are_converted() -> None:
+    no_input: list[list[Any]] = []
+    tasks = [n for n in range(1000) if python_inputs(f"Mbpp/{n}", no_input) is not no_input]
+    assert tasks == [int(task) for task in CONVERTED.split()]
