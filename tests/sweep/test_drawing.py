@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -17,7 +17,7 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Block, SampleKey
 from rlbhpc.sweep import presence as presence_module
 from rlbhpc.sweep.drawing import Drawing, Line
-from rlbhpc.sweep.plan import Span, _expected_samples
+from rlbhpc.sweep.plan import Span, _expected_samples, _pieces
 from rlbhpc.sweep.presence import Presence, _compare
 from rlbhpc.verify.verdict import Status
 
@@ -178,6 +178,15 @@ def test_a_problem_ends_at_its_last_needed_right_sample() -> None:
         mean = np.average(np.minimum(needed / rates, left), weights=weights)
         assert expected[problem] == pytest.approx(mean, rel=0.01)
     assert _expected_samples(whole) is None
+    # A problem that stops stays with one worker, at 5 tokens for each sample that is expected.
+    there[2, 1:3] = False, True
+    holed = replace(
+        held, bits=np.packbits(np.pad(there, ((0, 0), (0, 6))), axis=1, bitorder="little")
+    )
+    pieces = _pieces(holed, 64, 8)
+    places = [[(span.problem, span.start, span.stop) for span in spans] for spans, _ in pieces]
+    assert places == [[("a", 1, 2)], [("c", 1, 2), ("c", 3, 12)], [("d", 0, 12)]]
+    assert [cost for _, cost in pieces] == pytest.approx(5 * expected[[0, 2, 3]])
 
 
 def test_what_a_sweep_hands_on_cannot_be_changed() -> None:
