@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
@@ -31,7 +32,7 @@ _SIZES = {"learning_rate", "prompts_per_step", "samples_per_prompt", "seed"}
 
 @click.command(epilog="Example: rlbhpc check math.yaml --set sampling.n=64")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
+@shared.overrides
 @click.option("--json", "as_json", is_flag=True, help="Print the expansion as JSON.")
 def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check a study file and show what it expands to, or check a cube.

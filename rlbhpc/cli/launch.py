@@ -28,7 +28,7 @@ from rlbhpc.launch.send import start_estimates
 )
 @click.argument("study", type=click.Path(path_type=Path))
 @click.argument("sbatch", metavar="[SBATCH OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
+@shared.overrides
 @click.option(
     "--cluster", metavar="NAME|FILE",
     help="Default: the study's, or by the host's name. 'local' is this machine, 'debug' this "

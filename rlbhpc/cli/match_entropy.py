@@ -18,7 +18,7 @@ from rlbhpc.sweep.match import match
 
 @click.command(epilog="Example: rlbhpc match-entropy math.yaml --match rl-matched")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
+@shared.overrides
 @click.option("--match", "chosen", multiple=True, help="Only this match; may be given again.")
 @shared.as_json
 def match_entropy(

@@ -48,7 +48,7 @@ _ENOUGH: Final = 8
 
 @click.command(epilog="Example: rlbhpc plan math.yaml --shard-tokens 20000000")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
+@shared.overrides
 @click.option(
     "--shard-tokens", type=click.IntRange(min=1), default=SHARD_TOKENS, show_default=True,
     help="Expected response tokens of one shard.",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.debug_log import keep
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.local import run_here
@@ -15,19 +16,16 @@ from rlbhpc.sweep.remember import recall
 @click.command(epilog="Example: rlbhpc run runs/math/plans/0a1b2c3d4e5f.json --shards 3,4")
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--shards", help="Numbers of shards, such as 3,4. Default: all.")
-@click.option("--minutes", type=click.FloatRange(min=0), help="Stop by itself after so long.")
-@click.option(
-    "--grace", type=click.FloatRange(min=0), default=60.0, show_default=True,
-    help="Seconds for what is in flight once it has to stop.",
-)  # fmt: skip
-def run(plan: Path, shards: str | None, minutes: float | None, grace: float) -> int:
+@shared.minutes
+@shared.grace
+def run(plan: Path, shards: str | None, limit: float | None, grace: float) -> int:
     """Work shards of PLAN, a file that `rlbhpc sample` or `rlbhpc launch` wrote.
 
     Samples that somebody has made in the meantime are not made again.
     """
     study, loaded = recall(plan, None if shards is None else _numbers(shards))
     keep(study.layout.logs, "run")
-    with Drain(grace, None if minutes is None else minutes * 60) as drain:
+    with Drain(grace, limit) as drain:
         return run_here(study, loaded, loaded.shards, drain)
 
 

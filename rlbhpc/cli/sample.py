@@ -24,7 +24,7 @@ from rlbhpc.sweep.sealing import seal_and_clean
 
 @click.command(epilog="Example: rlbhpc sample math.yaml --arm base --set sampling.n=64")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
+@shared.overrides
 @click.option("--arm", "arms", multiple=True, help="Only this arm; may be given again.")
 @click.option(
     "--shard-tokens", type=click.IntRange(min=1), default=SHARD_TOKENS, show_default=True,
@@ -32,14 +32,11 @@ from rlbhpc.sweep.sealing import seal_and_clean
 )  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Try again what is stored as failed.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes. Default: one per GPU.")
-@click.option("--minutes", type=click.FloatRange(min=0), help="Stop by itself after so long.")
-@click.option(
-    "--grace", type=click.FloatRange(min=0), default=60.0, show_default=True,
-    help="Seconds for what is in flight once it has to stop.",
-)  # fmt: skip
+@shared.minutes
+@shared.grace
 def sample(
     study: Path, overrides: tuple[str, ...], arms: tuple[str, ...], shard_tokens: int,
-    retry_failed: bool, workers: int | None, minutes: float | None, grace: float,
+    retry_failed: bool, workers: int | None, limit: float | None, grace: float,
 ) -> int:  # fmt: skip
     """Make all samples of STUDY that are missing, on this machine.
 
@@ -61,7 +58,7 @@ def sample(
         return NOTHING_TO_DO
     path = plan.save(resolved.layout.plans)
     count = workers or max(1, len(devices()) // resolved.file.engine.tensor_parallel)
-    with Drain(grace, None if minutes is None else minutes * 60) as drain:
+    with Drain(grace, limit) as drain:
         if count == 1:
             code = run_here(resolved, plan, plan.shards, drain)
         else:

@@ -21,15 +21,15 @@ from rlbhpc.sweep.score import State, score_all, state
 
 @click.command(epilog="Example: rlbhpc score math.yaml --score rl-under-base")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
+@shared.overrides
 @click.option("--score", "chosen", multiple=True, help="Only this score; may be given again.")
-@click.option("--minutes", type=click.FloatRange(min=0), help="Stop by itself after so long.")
+@shared.minutes
 @shared.as_json
 def score(
     study: Path,
     overrides: tuple[str, ...],
     chosen: tuple[str, ...],
-    minutes: float | None,
+    limit: float | None,
     as_json: bool,
 ) -> int:
     """Score the texts that STUDY names under `scores`, which perplexity is made of.
@@ -49,7 +49,7 @@ def score(
     reject_strangers(resolved, answering | {request.model for request in requests})
     remember(resolved)
     before = state(resolved, chosen or names)
-    with Drain(limit=None if minutes is None else minutes * 60) as drain:
+    with Drain(limit=limit) as drain:
         too_long = score_all(resolved, before, drain, lambda text: click.echo(text, err=True))
         stopped = drain.requested
     after = state(resolved, chosen or names)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from rlbhpc import plugins
+from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
@@ -25,8 +26,8 @@ from rlbhpc.sweep.drain import Drain
 )
 @click.argument("study", type=click.Path(path_type=Path))
 @click.argument("models", nargs=-1)
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override one key.")
-@click.option("--minutes", type=click.FloatRange(min=0), help="Stop by itself after so long.")
+@shared.overrides
+@shared.minutes
 @click.option("--dry-run", is_flag=True, help="Say what would be done and held; write nothing.")
 @click.option(
     "--ranks",
@@ -49,7 +50,7 @@ def train(
     study: Path,
     models: tuple[str, ...],
     overrides: tuple[str, ...],
-    minutes: float | None,
+    limit: float | None,
     dry_run: bool,
     ranks: int,
     memory: float | None,
@@ -78,7 +79,7 @@ def train(
         return _forecast(resolved, waiting, ranks, memory, as_json)
     keep(resolved.layout.logs, "train")
     _choose_accelerator()
-    with Drain(limit=None if minutes is None else minutes * 60) as drain:
+    with Drain(limit=limit) as drain:
         for name in waiting:
             code = _train_one(resolved, name, drain)
             if code != DONE:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli import shared
 from rlbhpc.cli.main import VERBS, cli
 
 EXPECTED = Path(__file__).with_name("options.txt")
@@ -42,3 +43,9 @@ def test_options_of_every_verb() -> None:
         assert command is not None
         lines += described(name, command)
     assert "\n".join(lines) + "\n" == EXPECTED.read_text()
+
+
+def test_minutes_are_a_limit_in_seconds() -> None:
+    verb = shared.minutes(click.Command("work", callback=lambda limit: limit))
+    assert verb.main(["--minutes", "0.5"], standalone_mode=False) == 30
+    assert verb.main([], standalone_mode=False) is None
