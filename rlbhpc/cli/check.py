@@ -59,15 +59,12 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         print_expansion(resolved)
         if resolved.plugins:
             click.echo()
-        _print_rows(
-            "Plugins",
-            [
-                {"plugin": identity.partition("@")[0], "digest": identity.partition("@")[2],
-                 "holds": ", ".join(looked_at[place(reference)])}
-                for reference, identity in resolved.plugins.items()
-            ],
-            "plugin digest holds",
-        )  # fmt: skip
+        rows = []
+        for reference, identity in resolved.plugins.items():
+            name, _, digest = identity.rpartition("@")
+            holds = ", ".join(looked_at[place(reference)])
+            rows.append({"plugin": name, "digest": digest, "holds": holds})
+        _print_rows("Plugins", rows, "plugin digest holds")
         print_difference(changed)
     return DONE
 

@@ -121,7 +121,9 @@ def test_what_a_study_expands_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     study = load_study(file)
     study.layout.root.mkdir(parents=True)
     study.layout.study.write_text(study.to_json())
-    for change in ("seed=7", "arms.rl.temperature=0.9", "problem_sets.math500.verifier=math-paper"):
+    (tmp_path / "me@home.py").write_text("def verify(gold, response, problem):\n    return True\n")
+    graders = [f"problem_sets.math500.verifier={name}" for name in ("math-paper", "./me@home.py")]
+    for change in ("seed=7", "arms.rl.temperature=0.9", *graders):
         texts.append(say(tmp_path, "check", file, "--set", change).partition("in all\n")[2])
     assert "".join(texts) == expected("checked")
 
