@@ -11,9 +11,9 @@ import click
 
 from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_rows, print_table, visible
+from rlbhpc.cli.verify import paired_curves
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
-from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Stored
 from rlbhpc.verify.audit.chain_judge import judge_sheet, parse_judge, without_verdict
@@ -182,14 +182,9 @@ def _result(page: Kept) -> dict[str, Any]:
 
 def _curves(counts: list[ChainCounts]) -> list[dict[str, float]]:
     """Mean pass@k over the problems that were read, by right answers and by valid chains."""
-    if not counts:
-        return []
-    n, right = [count.n for count in counts], [count.right for count in counts]
-    valid = [count.valid_among_right for count in counts]
-    k = [1 << power for power in range(min(n).bit_length())]
-    every = cot_pass_at_k(n, right, right, k).mean(axis=0)
-    sound = cot_pass_at_k(n, right, valid, k).mean(axis=0)
-    return [
-        {"k": size, "right": round(float(a), 6), "valid": round(float(b), 6)}
-        for size, a, b in zip(k, every, sound, strict=True)
-    ]
+    curves = paired_curves(
+        [count.n for count in counts],
+        [count.right for count in counts],
+        [count.valid_among_right for count in counts],
+    )
+    return [{"k": k, "right": right, "valid": valid} for k, right, valid in curves]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -163,8 +163,9 @@ def _kind(grader: str | None, verification: Verification, problem: Problem) -> s
     """The grader that was asked for, on problems of its kind; on others that of the study."""
     own = kind_of(problem, verification)
     # `math-paper` reads what `math` reads, and nothing of a program.
-    same = grader is not None and grader.partition("-")[0] == own.partition("-")[0]
-    return grader if grader is not None and same else own
+    if grader and grader.split("-")[0] == own.split("-")[0]:
+        return grader
+    return own
 
 
 def _compare(stored: Stored, first: str, second: str, workers: int, as_json: bool) -> int:
@@ -201,7 +202,7 @@ def _print(comparisons: dict[str, Comparison], before: str, after: str, as_json:
         print_table(
             f"{name}: pass@k",
             ["k", before, after],
-            [[k, *pair] for k, *pair in _curves(comparison)],
+            paired_curves(*comparison.counts()),
         )
         print_table(
             f"{name}: answers on which they differ",
@@ -214,28 +215,26 @@ def _print(comparisons: dict[str, Comparison], before: str, after: str, as_json:
 
 
 def _record(comparison: Comparison) -> dict[str, Any]:
+    curves = paired_curves(*comparison.counts())
     return {
         "verdicts": [
             {"before": was.name.lower(), "after": now.name.lower(), "samples": count}
             for (was, now), count in sorted(comparison.table.items())
         ],
-        "pass_at_k": [{"k": k, "before": a, "after": b} for k, a, b in _curves(comparison)],
+        "pass_at_k": [{"k": k, "before": a, "after": b} for k, a, b in curves],
         "problems": [vars(item) for item in comparison.changed],
         "answers": [item._asdict() for item in comparison.disagreements],
     }
 
 
-def _curves(comparison: Comparison) -> Iterator[tuple[int, float, float]]:
-    """Mean pass@k under both graders at powers of two, up to the fewest samples of a problem."""
-    n, before, after = comparison.counts()
-    k = 1
-    while n and k <= min(n):
-        yield (
-            k,
-            round(float(pass_at_k(n, before, k).mean()), 6),
-            round(float(pass_at_k(n, after, k).mean()), 6),
-        )
-        k *= 2
+def paired_curves(
+    n: Sequence[int], before: Sequence[int], after: Sequence[int]
+) -> Iterator[tuple[int, float, float]]:
+    """Mean pass@k by two counts at powers of two, up to the fewest samples of a problem."""
+    for power in range(min(n, default=0).bit_length()):
+        k = 1 << power
+        first, second = (round(float(pass_at_k(n, c, k).mean()), 6) for c in (before, after))
+        yield k, first, second
 
 
 def _short(value: Any) -> Any:
