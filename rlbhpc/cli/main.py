@@ -151,9 +151,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Print the verb table without importing any verb."""
-        if VERBS:
-            with formatter.section("Verbs"):
-                formatter.write_dl(list(VERBS.items()))
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
 
 
 @click.group(

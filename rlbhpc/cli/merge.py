@@ -40,10 +40,9 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
         print_json({"added": done.added} | lists)
     else:
         click.echo(f"{done.added:,} new samples, {len(done.copied):,} files copied to {run}.")
-        for note in done.twins:
-            click.echo(str(note), err=True)
-        for path in done.left_out:
-            click.echo(f"{path} is damaged and was left out", err=True)
+        damaged = [f"{path} is damaged and was left out" for path in done.left_out]
+        for note in (*done.twins, *damaged):
+            click.echo(note, err=True)
     if done.left_out:
         return INCOMPLETE
     return DONE if done.copied else NOTHING_TO_DO

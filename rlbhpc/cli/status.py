@@ -43,8 +43,9 @@ def status(run: Path, watch: int | None, as_json: bool) -> int:
             print_json(as_record(study_status))
         else:
             show(study_status)
-        if watch is None or not (study_status.missing or study_status.behind):
-            return INCOMPLETE if study_status.missing or study_status.behind else DONE
+        unfinished = study_status.missing or study_status.behind
+        if watch is None or not unfinished:
+            return INCOMPLETE if unfinished else DONE
         time.sleep(watch)
 
 

@@ -44,7 +44,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     table = Table(box=None, pad_edge=False, header_style="bold")
     body = [list(row) for row in rows]
     for index, name in enumerate(columns):
-        numeric = bool(body) and all(isinstance(row[index], int | float) for row in body)
+        numeric = all(isinstance(row[index], int | float) for row in body)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in body:
         # Text, not markup: a name from a file must not be read as a colour.

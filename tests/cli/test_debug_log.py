@@ -9,11 +9,13 @@ import os
 import threading
 from pathlib import Path
 
+import click
 import pytest
 
-from rlbhpc.cli.main import VERBOSE, main
+from rlbhpc.cli.main import VERBOSE, cli, main
 from rlbhpc.debug_log import MOST_BYTES, DebugLog, keep
 from rlbhpc.engines.endpoint.client import Client, RefusedError
+from rlbhpc.errors import UserError
 from rlbhpc.study.layout import Layout
 from tests.launch.made import study_in
 from tests.store import made
@@ -131,17 +133,27 @@ def test_where_no_log_can_be_kept_the_work_goes_on(layout: Layout) -> None:
     assert layout.logs.read_text() == "in the way"
 
 
-def test_the_traceback_of_a_refusal_is_kept(tmp_path: Path) -> None:
-    with DebugLog() as log:
+@pytest.mark.parametrize(
+    ("error", "ends_with"),
+    [
+        (UserError("no such arm"), SystemExit),
+        (OSError(errno.ENOSPC, "No space left on device"), SystemExit),
+        (ModuleNotFoundError("no torch here", name="torch"), SystemExit),
+        (ZeroDivisionError("by zero"), ZeroDivisionError),
+    ],
+)
+def test_the_traceback_of_what_ended_a_call_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, ends_with: type
+) -> None:
+    def work() -> None:
         keep(tmp_path / "logs", "verb")
-        try:
-            _ = 1 / 0
-        except ZeroDivisionError:
-            logging.getLogger("rlbhpc.cli.main").debug("refused", exc_info=True)
+        raise error
+
+    monkeypatch.setattr(cli, "get_command", lambda ctx, name: click.Command("x", callback=work))
+    with pytest.raises(ends_with):
+        main(["x"])
     (path,) = (tmp_path / "logs").iterdir()
-    assert "ZeroDivisionError" in path.read_text()
-    log.drop()
-    assert not path.exists()
+    assert f"{type(error).__name__}: {error}\n" in path.read_text()
 
 
 def test_a_log_has_an_end(tmp_path: Path) -> None:

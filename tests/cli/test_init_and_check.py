@@ -49,6 +49,7 @@ def test_json_says_the_same_and_more(study_file: Path) -> None:
     assert shown["comparisons"][0] == {"base": "base", "trained": "rl"}
     assert shown["since_last_run"] is None
     assert shown["resolved"]["arms"]["rl"]["stop"] == ["</answer>"]
+    assert shown["resolved"]["models"]["rl"]["train"]["from"] == "base"
 
 
 def test_what_an_engine_does_not_know_is_refused_before_its_job(study_file: Path) -> None:

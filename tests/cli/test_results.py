@@ -79,7 +79,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     rows = samples(range(4), 12, (0, 5))
-    evil = Sample(**{**rows[0].__dict__, "text": EVIL, "answer": "\x1b[2J"})
+    evil = Sample(**{**rows[0].__dict__, "text": EVIL, "answer": "\x1b[2J\n"})
     journal(Layout(folder), [evil, *rows[1:]], "first")
     return folder
 
@@ -108,7 +108,7 @@ def test_show_a_response(run: Path) -> None:
         f"seed:         {meant.seed}",
         f"n tokens:     {meant.n_tokens}",
         "origin:       journals/base/math/first.journal",
-        "answer:       ␛[2J",
+        "answer:       ␛[2J␊\n",
         "␛[31mred",
     ):
         assert expected in result.output
@@ -161,6 +161,7 @@ def test_show_prints_tables_and_all_that_is_stored_of_a_response(tmp_path: Path)
     of_one = ("show", tmp_path, "--problem", 1, "--step", 5)
     assert printed(call(*of_one)) == SAMPLES
     assert printed(call(*of_one, "--sample", 1)) == RESPONSE
+    assert "\nfinish:       eos\n" in printed(call(*of_one, "--sample", 0))
 
 
 def test_compact_twice(run: Path) -> None:

@@ -84,7 +84,9 @@ def test_merge(layout: Layout, tmp_path: Path) -> None:
     damage_part(next(stick.parts(ARM, SET).iterdir()))
     code, result = call("merge", layout.root, stick.root, "--json")
     assert code == INCOMPLETE
-    assert len(json.loads(result.stdout)["left_out"]) == 1
+    (damaged,) = json.loads(result.stdout)["left_out"]
+    code, result = call("merge", layout.root, stick.root)
+    assert f"{damaged} is damaged and was left out\n" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("seal",), ("gc",), ("merge", "other")])

@@ -169,7 +169,8 @@ def test_what_looks_after_files(tmp_path: Path) -> None:
         say(tmp_path, "export", layout.root, tmp_path / "out.parquet"),
         say(tmp_path, "export", other.root, tmp_path / "other.parquet"),
     ]
-    made.journal(other, [right(1, i) for i in range(4)], "two")
+    twin = replace(right(1, 0), seed=right(0, 0).seed)
+    made.journal(other, [twin, *(right(1, i) for i in range(1, 4))], "two")
     texts += [
         say(tmp_path, "gc", layout.root),
         say(tmp_path, "merge", layout.root, other.root),
@@ -180,7 +181,7 @@ def test_what_looks_after_files(tmp_path: Path) -> None:
         say(tmp_path, "gc", layout.root, "--json"),
         say(tmp_path, "gc", layout.root),
     ]
-    changed = replace(right(1, 0), verdict=Status.WRONG)
+    changed = replace(twin, verdict=Status.WRONG)
     made.journal(other, [changed], "three")
     texts += [say(tmp_path, "merge", layout.root, other.root)]
     assert "".join(texts) == expected("files")
@@ -219,6 +220,7 @@ def test_labelled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
+        ("run plan.json --shards 1,x", "--shards: found '1,x'; allowed: numbers such as 3,4"),
         ("stage", "name a set: "),
         ("stage --check", "data: nothing staged in it"),
         ("stage aime24 math500 --revision x", "--revision goes with one set to fetch"),

@@ -23,13 +23,16 @@ def say(folder: Path, *words: object, typed: str | None = None) -> str:
         raise error
     end = f"refused: {error}" if error else f"exit code {result.return_value}"
     beside = [f"stderr: {line}" for line in result.stderr.splitlines() if line]
-    # Columns are as wide as the folder's name is long.
-    printed = re.sub(r"(?<=\S) {2,}", "  ", result.stdout)
-    lines = [line.rstrip() for line in printed.splitlines()]
-    text = "\n".join([f"$ {' '.join(texts)}", *filter(None, lines), *beside, end]) + "\n"
+    text = "\n".join([f"$ {' '.join(texts)}", *narrowed(result.stdout), *beside, end]) + "\n"
     digest = r"(?<!\.)\b(?=[a-f]*[0-9])[0-9a-f]{8,64}\b"
     text = re.sub(digest, "DIGEST", text.replace(str(folder), "FOLDER"))
     return re.sub(r"[0-9]{8}T[0-9]{6}-\S+-DIGEST", "ATTEMPT", text)
+
+
+def narrowed(printed: str) -> list[str]:
+    """Lines that hold something, without padding: columns are as wide as a folder's name."""
+    lines = [line.rstrip() for line in re.sub(r"(?<=\S) {2,}", "  ", printed).splitlines()]
+    return list(filter(None, lines))
 
 
 def expected(name: str) -> str:
