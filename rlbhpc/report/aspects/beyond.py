@@ -154,7 +154,7 @@ def extrapolation_chart(arms: Sequence[Beyond], colours: Colours) -> Chart:
             ends = 100 * predicted.lower, 100 * predicted.upper
             name = f"{arm.of.arm}, predicted for n"
             panel.points(place, 100 * predicted.estimate, colour, *ends, name=name, hollow=True)
-        panel.end(100 * float(band.estimate[-1]), arm.of.arm, colour)
+        panel.end(100 * band.estimate, arm.of.arm, colour)
     first = min(int(arm.of.curve.k[-1]) for arm in arms if arm.of.curve)
     panel.label(first, 100, "beyond n: models only", rise=-3)
     return Chart([panel], frame)

@@ -171,7 +171,7 @@ def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
         panel.curve(curve.spent, curve.interval, colour, name, dash=colours.dash(name))
         values = curve.interval.estimate[~np.isnan(curve.interval.estimate)]
         if len(values):
-            panel.end(100 * float(values[-1]), name, colour)
+            panel.end(100 * values, name, colour)
     return Chart([panel], lambda: budget_frame(curves))
 
 

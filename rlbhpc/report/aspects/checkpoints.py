@@ -126,11 +126,11 @@ def checkpoints_chart(line: Line, colours: Colours) -> Chart:
             value, name = 100 * arm.curve.interval.estimate, f"step {arm.step:,}"
             curves.line(arm.curve.k, value, _SHADES[place], name=name, width=1.3)
             if number in {0, len(checkpoints) - 1}:
-                curves.end(float(value[-1]), name, _SHADES[place])
+                curves.end(value, name, _SHADES[place])
     if base.curve is not None:
         value = 100 * base.curve.interval.estimate
         curves.line(base.curve.k, value, BASE_COLOUR, name=base.arm, dash=DASHED)
-        curves.end(float(value[-1]), base.arm, BASE_COLOUR)
+        curves.end(value, base.arm, BASE_COLOUR)
     reach = min(int(arm.curve.k[-1]) for arm in drawn if arm.curve)
     steps = [0 if arm is base and base.arm != checkpoints[-1].arm else arm.step for arm in drawn]
     over = Panel(step_axis(steps, "training step (0: the base)"), percent_axis())
@@ -140,7 +140,7 @@ def checkpoints_chart(line: Line, colours: Colours) -> Chart:
         middle, low, high = 100 * np.array([(v.estimate, v.lower, v.upper) for v in values]).T
         over.line(steps, middle, colour, width=1.2)
         over.points(steps, middle, colour, low, high, name=f"pass@{k:,}", hollow=k == 1)
-        over.end(float(middle[-1]), f"pass@{k:,}", colour)
+        over.end(middle, f"pass@{k:,}", colour)
     legend = (Key(base.arm, BASE_COLOUR, DASHED), Key(checkpoints[-1].arm, colour))
     return Chart([curves, over], lambda: curves_frame(drawn), legend)
 
@@ -160,7 +160,7 @@ def _steps_panel(line_up: Sequence[Comparison], colours: Colours) -> Panel:
         panel.points(
             part["step"], middle, colour, low, high, name=str(name), hollow=name == "pass@1"
         )
-        panel.end(float(middle[-1]), str(name), colour)
+        panel.end(middle, str(name), colour)
     return panel
 
 

@@ -125,7 +125,7 @@ def cover_chart(arms: Sequence[Covered], colours: Colours) -> Chart:
         name, colour = arm.of.arm, colours[arm.of.arm]
         value = 100 * arm.cover.estimate
         curves.line(LEVELS, value, colour, name=name, dash=colours.dash(name))
-        curves.end(float(value[-1]), name, colour)
+        curves.end(value, name, colour)
         if arm.cover_difference is not None:
             differences.curve(LEVELS, arm.cover_difference, colour, name, opacity=0.1)
     panels = [curves, differences] if apart else [curves]

@@ -87,7 +87,7 @@ def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     for pair in pairs:
         name, colour = pair.trained.label, colours[pair.trained.arm]
         panel.curve(pair.curve.k, pair.curve.pointwise, colour, name, opacity=0.12)
-        panel.end(100 * float(pair.net.estimate), name, colour)
+        panel.end(100 * pair.net.estimate, name, colour)
     return Chart([panel], lambda: difference_frame(pairs))
 
 

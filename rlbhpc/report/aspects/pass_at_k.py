@@ -62,7 +62,7 @@ def _panel(set_name: str, arms: Sequence[Measured], reach: int, colours: Colours
         name, colour = arm.arm, colours[arm.arm]
         k, values = arm.curve.k, 100 * arm.curve.interval.estimate
         panel.curve(k, arm.curve.interval, colour, name, dash=colours.dash(name), opacity=0.12)
-        panel.end(float(values[-1]), name, colour)
+        panel.end(values, name, colour)
         if 4 < k[-1] < reach:
             quarter = k[-1] / 4
             panel.points(quarter, np.interp(quarter, k, values), colour, name=f"{name}, n/4")

@@ -144,7 +144,7 @@ def positions_chart(arms: Sequence[Positions], colours: Colours) -> Chart:
         name, colour = arm.of.arm, colours[arm.of.arm]
         panel.line(place, middle, colour, dash=colours.dash(name), width=1.2)
         panel.points(place, middle, colour, low, high, name=name)
-        panel.end(middle[-1], name, colour)
+        panel.end(middle, name, colour)
     legend = colours.legend(arm.of.arm for arm in arms)
     return Chart([panel], lambda: positions_frame(arms), legend)
 

@@ -139,7 +139,7 @@ def prompts_chart(models: Sequence[Prompts], colours: Colours) -> Chart:
         for arm, name, values in lines:
             colour, dash = colours[arm.arm], colours.dash(arm.arm)
             panel.line(model.spread.k, 100 * values, colour, name=name, dash=dash)
-            panel.end(100 * float(values[-1]), name, colour)
+            panel.end(100 * values, name, colour)
         panels.append(panel)
     return Chart(panels, lambda: prompts_frame(models))
 

@@ -175,9 +175,9 @@ def regraded_chart(arms: Sequence[Regraded], colours: Colours) -> Chart:
         name, colour, (own, other) = arm.of.arm, colours[arm.of.arm], arm.rates
         curves.line(arm.k, 100 * own, colour, name=name)
         curves.line(arm.k, 100 * other, colour, name=f"{name}, other grader", dash=DOTTED)
-        curves.end(100 * float(own[-1]), name, colour)
+        curves.end(100 * own, name, colour)
         difference.curve(arm.k, arm.difference, colour, name)
-        difference.end(100 * float(arm.difference.estimate[-1]), name, colour)
+        difference.end(100 * arm.difference.estimate, name, colour)
     return Chart([curves, difference], lambda: regraded_frame(arms))
 
 

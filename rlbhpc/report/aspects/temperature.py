@@ -206,7 +206,7 @@ def temperature_chart(comparison: Temperatures, colours: Colours) -> Chart:
                 thin = f"{name}, T = {temperature:g}"
                 curves.line(arm.curve.k[inside], value, ink, name=thin, dash=dash, width=0.7)
         curves.curve(best.k, best.interval, ink, f"{name}, best temperature", dash=dash)
-        curves.end(100 * float(best.interval.estimate[-1]), name, ink)
+        curves.end(100 * best.interval.estimate, name, ink)
     low, high = 100 * comparison.difference.lower, 100 * comparison.difference.upper
     y = points_axis([comparison.difference], "best trained − best base, points")
     difference = Panel(k_axis(reach), y)

@@ -141,8 +141,8 @@ def majority_chart(arms: Sequence[Votes], colours: Colours) -> Chart:
         panel.line(arm.k, 100 * majority.estimate, colour, dash=dash)
         panel.points(arm.k, 100 * majority.estimate, colour, name=f"{name}, vote", size=5)
         panel.line(arm.k, 100 * arm.any_right.estimate, colour, dash=dash, width=0.8)
-        panel.end(100 * float(majority.estimate[-1]), f"{name}, vote", colour)
-        panel.end(100 * float(arm.any_right.estimate[-1]), name, colour)
+        panel.end(100 * majority.estimate, f"{name}, vote", colour)
+        panel.end(100 * arm.any_right.estimate, name, colour)
     return Chart([panel], lambda: majority_frame(arms))
 
 

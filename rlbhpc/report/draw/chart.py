@@ -189,10 +189,11 @@ class Panel:
         """Write a text that begins at a point, ``rise`` pixels below it."""
         self.marks.append(Label(x, y, text, rise))
 
-    def end(self, y: float, name: str, colour: str) -> None:
-        """Write the name of a curve where it ends."""
-        if np.isfinite(y):
-            self.ends.append(End(y, name, colour))
+    def end(self, y: ArrayLike, name: str, colour: str) -> None:
+        """Write the name of a curve of these heights where it ends."""
+        last = float(_floats(y)[-1])
+        if np.isfinite(last):
+            self.ends.append(End(last, name, colour))
 
     def row(self, number: int, text: str) -> float:
         """Write the head of a row of a chart of rows; the height for its marks."""
