@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.accuracy import histogram_chart
+from rlbhpc.report.aspects.accuracy import bars_panel, histogram_chart
+from rlbhpc.report.aspects.checkpoints import checkpoints_chart
 from rlbhpc.report.aspects.coverage import coverage_chart
 from rlbhpc.report.aspects.difference import difference_chart
 from rlbhpc.report.aspects.gap import delta_se_chart
@@ -32,7 +33,8 @@ from rlbhpc.report.draw.chart import (
 )
 from rlbhpc.report.draw.paper import paper, save
 from rlbhpc.report.draw.svg import figure
-from tests.report.made import SET
+from rlbhpc.report.gather import gather
+from tests.report.made import SET, make_study, put_counts
 
 
 def marks(panel: Panel, kind: type) -> list:
@@ -96,10 +98,20 @@ def test_histogram_and_coverage_count_every_problem(report: Report) -> None:
     assert histogram.frame.groupby("side")["problems"].sum().unique().tolist() == [38]
     heights = [bar.high[0] for bar in marks(histogram.panels[0], Area)]
     assert heights == [count for count in histogram.frame["problems"].tolist() if count]
+    assert bars_panel(histogram.frame.assign(problems=5), "", "").y.low == 0
     coverage = coverage_chart([pair], report.colours)
     assert sorted(coverage.frame["problem"]) == sorted(pair.problems)
     widths = [bar.x[1] - bar.x[0] for bar in marks(coverage.panels[0], Area)]
     assert np.isclose(sum(widths), 100)
+
+
+def test_a_base_of_the_same_line_stands_at_its_own_step(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 4, 4, steps=(50, 100, 150))
+    for step in (50, 100, 150):
+        put_counts(study, "rl", [0, 1, 2, 3], 4, step)
+    report = gather(tmp_path, [("rl", "rl")])
+    _, over = checkpoints_chart(report.lines[0], report.colours).panels
+    assert marks(over, Dots)[0].x.tolist() == [50, 100, 150]
 
 
 def test_gap_draws_its_interval(report: Report) -> None:
@@ -122,7 +134,7 @@ def test_a_figure_is_written_with_its_numbers_and_how_it_was_made(
     report: Report, tmp_path: Path
 ) -> None:
     chart = difference_chart(report.final[0], report.colours)
-    paths = save(chart, tmp_path, "difference", {"seed": 5})
+    paths = save(chart, tmp_path / "deep" / "out", "difference", {"seed": 5})
     assert [path.suffix for path in paths] == [".pdf", ".png", ".csv", ".json"]
     assert paths[0].read_bytes().startswith(b"%PDF") and paths[1].read_bytes()[1:4] == b"PNG"
     assert int.from_bytes(paths[1].read_bytes()[16:20]) == 1400, "7 inches at 200 dots"

@@ -117,14 +117,14 @@ def test_rarest_evidence_comes_first(parsed: Page) -> None:
 
 
 def test_files_beside_the_page(run: Path, report: Report, tmp_path: Path) -> None:
-    paths = write_report(report, tmp_path / "out")
+    paths = write_report(report, tmp_path / "deep" / "out")
     assert paths[0].name == "report.html"
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {p.name for p in paths}
-    difference = pd.read_csv(tmp_path / "out" / "difference.csv")
+    assert {p.name for p in (tmp_path / "deep" / "out").iterdir()} == {p.name for p in paths}
+    difference = pd.read_csv(tmp_path / "deep" / "out" / "difference.csv")
     np.testing.assert_allclose(
         difference["difference"], report.final[0].curve.pointwise.estimate, atol=1e-15
     )
-    coverage = pd.read_csv(tmp_path / "out" / "coverage.csv")
+    coverage = pd.read_csv(tmp_path / "deep" / "out" / "coverage.csv")
     assert report.final[0].solved is not None
     assert coverage.groupby("cell").size().to_dict() == {
         name: count for name, count in report.final[0].solved.counts.items() if count
@@ -135,7 +135,7 @@ def test_files_beside_the_page(run: Path, report: Report, tmp_path: Path) -> Non
             read = pd.read_csv(path.with_suffix(".csv"))
             assert list(stored.columns) == list(read.columns) and len(stored) == len(read)
             assert pq.read_schema(path).names == list(read.columns), "nothing beside the columns"
-    again = write_report(report, tmp_path / "out")
+    again = write_report(report, tmp_path / "deep" / "out")
     assert again == paths
 
 

@@ -16,17 +16,22 @@ from rich.console import Console
 
 from rlbhpc import report as room
 from rlbhpc.errors import UserError
+from rlbhpc.report.apart import prediction
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.audit import read_audit
+from rlbhpc.report.aspects.checkpoints import chosen
 from rlbhpc.report.aspects.own import own_frame
 from rlbhpc.report.aspects.perplexity import scored
+from rlbhpc.report.aspects.prompts import prompts
 from rlbhpc.report.aspects.regraded import lay_beside
+from rlbhpc.report.aspects.sharpening import sharpenings
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
-from rlbhpc.report.stored import some_problems
+from rlbhpc.report.stored import problems_of, some_problems
 from rlbhpc.report.terminal import Printer
+from rlbhpc.stats import Counts
 from rlbhpc.store import checked, tables
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
@@ -176,3 +181,36 @@ def test_rows_are_found_by_name_and_missing_ones_are_empty(report: Report) -> No
 def test_a_thing_is_found_once(report: Report) -> None:
     again = replace(report)
     assert not again.memo and again.fitted == report.fitted
+
+
+@pytest.mark.parametrize(("problems", "n"), [(2, 2), (2, 1), (1, 2)])
+def test_two_samples_of_two_problems_choose_a_checkpoint(
+    tmp_path: Path, problems: int, n: int
+) -> None:
+    """Nothing is made of log-probabilities that are not there, nor of a set of no study."""
+    study = make_study(tmp_path, problems, n, steps=(50, 100))
+    for arm, step in (("base", 0), ("rl", 50), ("rl", 100)):
+        right = np.ones((problems, n), bool)
+        put_samples(study, arm, right, step, logprob_sum=lambda problem, sample: np.nan)
+    tables.put_counts(study.layout, "base", "other", "base", {(0, "other/1"): (4, 1)})
+    report = gather(tmp_path)
+    assert bool(chosen(report)) == (problems == n == 2)
+    assert sharpenings(report) == []
+    assert problems_of(report) == {SET: [], "other": []}
+    base = next(arm for arm in report.measured if arm.group == f"base/{SET}")
+    plain = report.arms["base"]
+    arms = {"base": plain, "twin": replace(plain, prompt="boxed")}
+    two = replace(report, measured=[base, replace(base, arm="twin")], arms=arms)
+    assert bool(prompts(two)) == (problems == 2)
+
+
+@pytest.mark.parametrize(
+    ("problems", "n", "parts"),
+    [(1, 4, 0), (2, 3, 0), (2, 4, 1), (30, 19, 1), (30, 20, 2)],
+)
+def test_few_samples_predict_nothing_or_unchecked(
+    report: Report, problems: int, n: int, parts: int
+) -> None:
+    counts = Counts.of(np.full(problems, n), 1 + np.arange(problems) % 3)
+    predicted = prediction(counts, report.settings) or (None, None)
+    assert sum(part is not None for part in predicted) == parts

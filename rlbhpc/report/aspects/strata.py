@@ -104,9 +104,11 @@ def _stratum(
     which: NDArray[np.bool_],
     sides: tuple[Counts, Counts],
 ) -> Iterator[Stratum]:
+    if which.sum() < _LEAST:
+        return
     base, trained = (side[which] for side in sides)
-    reach = min(base.reach, trained.reach) if which.any() else 0
-    if which.sum() < _LEAST or not reach:
+    reach = min(base.reach, trained.reach)
+    if not reach:
         return
     # The intervals need no replicates.
     weights = ProblemWeights.draw(len(base), np.random.default_rng(0), 1)
