@@ -226,7 +226,7 @@ def test_labelled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("stage aime24 math500 --revision x", "--revision goes with one set to fetch"),
         ("stage aime24 --check --revision x", "--revision goes with one set to fetch"),
         ("report run --json --regraded other", "--regraded has nothing to add to --json; leave"),
-        ("doctor . --write here", "/proc/none/here.yaml: No such file or directory; name a folder"),
+        ("doctor . --write here", "/proc/none: No such file or directory; name a folder"),
     ],
 )
 def test_words_that_do_not_go_together(
