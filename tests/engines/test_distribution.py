@@ -153,7 +153,9 @@ def test_slots_keep_what_was_written_as_they_grow() -> None:
     prefix = [(torch.arange(1.0, 13).view(2, 1, 3, 2), torch.arange(1.0, 13).view(2, 2, 3, 1))]
     slots.reserve(33, prefix)
     assert slots.width == 48
-    slots.place(torch.tensor([2, 0]), prefix, torch.tensor([0, 1]))
+    for slot, row in ((2, 0), (0, 1)):
+        (pair,) = prefix
+        slots.place(torch.tensor([slot]), [(pair[0][row : row + 1], pair[1][row : row + 1])])
     before = slots.layers[0]
     slots.reserve(48, prefix)
     assert slots.width == 48 and slots.layers[0] is before
