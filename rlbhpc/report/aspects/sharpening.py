@@ -51,12 +51,11 @@ def sharpenings(report: Report) -> list[Sharpening]:
     reweighted = {}
     for arm, (logprob,) in cells(report, list(bases.values()), ("logprob_sum",)):
         right, judged = arm.right, arm.judged
-        if np.isfinite(logprob[judged]).any():
-            # All samples, even ones and odd ones.
-            reweighted[id(arm)] = [
-                sharpened(right[:, part], logprob[:, part], judged[:, part], POWERS)
-                for part in (slice(None), slice(0, None, 2), slice(1, None, 2))
-            ]
+        # All samples, even ones and odd ones.
+        reweighted[id(arm)] = [
+            sharpened(right[:, part], logprob[:, part], judged[:, part], POWERS)
+            for part in (slice(None), slice(0, None, 2), slice(1, None, 2))
+        ]
     return [
         sharpening
         for pair in report.final
