@@ -137,7 +137,7 @@ class Checkout:
         self.root = root
 
     def failures(self, mutants: Iterable[Mutant], command: list[str]) -> list[str]:
-        """The tests that fail with some mutants put in, at most one of each file."""
+        """The test of each case that fails with some mutants put in, at most one of each file."""
         changed = {self.root / mutant.path: mutant.source for mutant in mutants}
         originals = {path: path.read_text() for path in changed}
         for path, source in changed.items():
@@ -166,7 +166,7 @@ class Checkout:
         if run.returncode in (0, 5):
             return []
         tests = re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+)", run.stdout, re.M)
-        return list(dict.fromkeys(tests)) or [f"exit {run.returncode}"]
+        return tests or [f"exit {run.returncode}"]
 
     def noticed(self, mutant: Mutant, command: list[str]) -> str:
         """The first test that fails with a mutant and passes without; empty if there is none."""
@@ -208,7 +208,8 @@ class Checkout:
             tests: list[str] = []
             while not tests or len(tests) >= MOST:
                 tests = [test for test in self.failures(batch, part) if "::" in test]
-                alone = {m: self.noticed(m, [*PYTEST, EVERY, *tests]) for m in batch if tests}
+                command = [*PYTEST, EVERY, *dict.fromkeys(tests)]
+                alone = {m: self.noticed(m, command) for m in batch if tests}
                 noticed |= {mutant: test for mutant, test in alone.items() if test}
                 batch = [mutant for mutant in batch if not alone.get(mutant)]
                 if not any(alone.values()):
