@@ -22,7 +22,7 @@ def opened(images: tuple[bytes, ...]) -> tuple[Image, ...]:
 
 
 def _opened(number: int, data: bytes) -> Image:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         read = Image.open(io.BytesIO(data))
@@ -34,6 +34,9 @@ def _opened(number: int, data: bytes) -> Image:
             raise ValueError("its pixels are numbers without a scale")
         picture = read.convert("RGBA")
     except Exception as error:  # a decoder on bytes from anywhere may raise anything
-        raise UserError(f"image {number} of the problem cannot be read: {error}") from None
+        # Pillow's own words hold an address, and what is stored must be the same in every run.
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "it has no format that Pillow reads" if unknown else error
+        raise UserError(f"image {number} of the problem cannot be read: {reason}") from None
     paper = Image.new("RGBA", picture.size, "white")
     return Image.alpha_composite(paper, picture).convert("RGB")
