@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -116,6 +117,15 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
     right = _taught(study, Teacher(arm="base", per_problem=4))
     expected = [r["text"] for r in rows if r["verdict"] == Status.RIGHT]
     assert [lesson.response for lesson in right] == expected
+    pictured = SimpleNamespace(
+        prompts=study.prompts,
+        arms=study.arms,
+        sets=study.sets,
+        layout=study.layout,
+        problems=lambda name: [replace(p, images=(b"x",)) for p in study.problems(name)],
+    )
+    with pytest.raises(UserError, match=r"^teacher base: \S+ has images, and sft shows none$"):
+        next(_taught(cast(Study, pictured), Teacher(arm="base")))
 
 
 def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(study: Study) -> None:

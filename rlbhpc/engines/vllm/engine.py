@@ -33,6 +33,8 @@ NumberedText = tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]
 
 # How far admission runs ahead of the free rows.
 QUEUED = 1.25
+# Setting this device does nothing.
+NO_GPU = -1
 # An engine argument that older versions of vLLM do not have.
 NORMALISE = "mm_device_do_normalize"
 NO_KERNELS = "engine vllm: its compiled part is not loaded ({error})"
@@ -121,7 +123,7 @@ class VllmEngine:
                 raise
             raise UserError(NO_KERNELS.format(error=error) + NO_LIBNUMA * cpu) from error
         self._engine.collective_rpc("measure")
-        self._device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        self._device = torch.cuda.current_device() if torch.cuda.is_available() else NO_GPU
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
@@ -136,10 +138,10 @@ class VllmEngine:
     def _generate(
         self, requests: Iterator[Request], sampling: Sampling
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
-        if self._device is not None:  # a thread of its own begins with the first GPU
-            import torch
+        import torch
 
-            torch.cuda.set_device(self._device)
+        # A thread of its own begins with the first GPU.
+        torch.cuda.set_device(self._device)
         params = self._params(sampling)
 
         def read(request: Request) -> tuple[Any, SamplingParams]:
