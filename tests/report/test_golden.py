@@ -46,8 +46,9 @@ def figures(report: Report) -> Iterator[str]:
         for name in ("charts", "step_charts", "ablations"):
             for figure, chart in getattr(module, name, lambda _: ())(report):
                 titles = [(panel.title, len(panel.marks), panel.height) for panel in chart.panels]
+                ends = [f"{end.y:.1f} {end.name}" for panel in chart.panels for end in panel.ends]
                 keys = [(key.name, key.colour, key.dash) for key in chart.legend]
-                yield f"{figure} {titles} {keys} {len(chart.frame)} {list(chart.frame)}"
+                yield f"{figure} {titles} {keys} {ends} {len(chart.frame)} {list(chart.frame)}"
 
 
 def test_what_people_trainers_and_studies_add(tmp_path: Path) -> None:
