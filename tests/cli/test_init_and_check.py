@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,8 @@ def test_the_tables_show_the_expansion(study_file: Path) -> None:
         assert words in text
     assert text.rstrip().endswith("128 samples in all")
     assert "\x1b" not in text, "no colours in a pipe"
+    without = run("check", str(study_file), "--set", "question=null").output
+    assert re.match(r"Study small, hash \w+, seed 7\nResults in ", without)
 
 
 def test_json_says_the_same_and_more(study_file: Path) -> None:
