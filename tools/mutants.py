@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -54,14 +55,20 @@ class Mutant:
 
     path: Path
     line: int
+    start: int
+    stop: int
     before: str
     after: str
-    source: str
 
     @property
     def words(self) -> str:
         """Where it is, and what changed."""
-        return f"{self.path}:{self.line}\t{self.before}  →  {self.after}"
+        before, after = (text.splitlines()[0] for text in (self.before, self.after))
+        return f"{self.path}:{self.line}\t{before}  →  {after}"
+
+    def overlaps(self, other: Mutant) -> bool:
+        """Whether two cannot be put in together."""
+        return self.path == other.path and self.start < other.stop and other.start < self.stop
 
 
 def mutations(node: ast.AST) -> Iterator[ast.AST]:
@@ -95,23 +102,28 @@ def mutants_of(path: Path, checkout: Path) -> Iterator[Mutant]:
     for node in ast.walk(tree):
         for changed in mutations(node):
             if isinstance(node, ast.expr | ast.stmt):
-                yield applied(path.relative_to(checkout), source, node, changed)
+                yield made(path.relative_to(checkout), source, node, changed)
 
 
-def applied(path: Path, source: str, node: ast.expr | ast.stmt, changed: ast.AST) -> Mutant:
-    """The source with one node replaced; all other text stays as it was written."""
+def made(path: Path, source: str, node: ast.expr | ast.stmt, changed: ast.AST) -> Mutant:
+    """One node replaced; all other text stays as it was written."""
     lines = source.encode().splitlines(keepends=True)
-    last = node.end_lineno or node.lineno
-    head = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
-    tail = lines[last - 1][node.end_col_offset :] + b"".join(lines[last:])
+    offsets = [0, *accumulate(map(len, lines))]
+    start = offsets[node.lineno - 1] + node.col_offset
+    stop = offsets[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
     text = ast.unparse(ast.fix_missing_locations(changed))
     if isinstance(node, ast.stmt):
         text = text.replace("\n", "\n" + " " * node.col_offset)
     else:
         text = f"({text})"
-    before = ast.unparse(node).splitlines()[0]
-    mutated = (head + text.encode() + tail).decode()
-    return Mutant(path, node.lineno, before, text.splitlines()[0], mutated)
+    return Mutant(path, node.lineno, start, stop, ast.unparse(node), text)
+
+
+def with_faults(source: bytes, mutants: Iterable[Mutant]) -> bytes:
+    """The source of one file with some mutants put in, of which no two overlap."""
+    for mutant in sorted(mutants, key=lambda one: one.start, reverse=True):
+        source = source[: mutant.start] + mutant.after.encode() + source[mutant.stop :]
+    return source
 
 
 def drawn(checkout: Path, count: int, seed: int) -> list[Mutant]:
@@ -137,16 +149,18 @@ class Checkout:
         self.root = root
 
     def failures(self, mutants: Iterable[Mutant], command: list[str]) -> list[str]:
-        """The test of each case that fails with some mutants put in, at most one of each file."""
-        changed = {self.root / mutant.path: mutant.source for mutant in mutants}
-        originals = {path: path.read_text() for path in changed}
-        for path, source in changed.items():
-            path.write_text(source)
+        """The test of each case that fails with some mutants put in."""
+        by_file: dict[Path, list[Mutant]] = {}
+        for mutant in mutants:
+            by_file.setdefault(self.root / mutant.path, []).append(mutant)
+        originals = {path: path.read_bytes() for path in by_file}
+        for path, of_file in by_file.items():
+            path.write_bytes(with_faults(originals[path], of_file))
         try:
             return self._failures(command)
         finally:
             for path, source in originals.items():
-                path.write_text(source)
+                path.write_bytes(source)
 
     def _failures(self, command: list[str]) -> list[str]:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -200,10 +214,11 @@ class Checkout:
 
     def by_every_test(self, mutants: list[Mutant]) -> dict[Mutant, str]:
         """Which of some mutants the tests of all rooms notice, and by which test."""
-        together = {mutant.path: mutant for mutant in mutants}
-        rest = [mutant for mutant in mutants if together[mutant.path] is not mutant]
+        batch: list[Mutant] = []
+        rest: list[Mutant] = []
+        for mutant in mutants:
+            (rest if any(map(mutant.overlaps, batch)) else batch).append(mutant)
         noticed = self.by_every_test(rest) if rest else {}
-        batch = list(together.values())
         for part in PARTS:
             tests: list[str] = []
             while not tests or len(tests) >= MOST:
