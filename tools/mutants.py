@@ -121,7 +121,7 @@ def made(path: Path, source: str, node: ast.expr | ast.stmt, changed: ast.AST) -
 
 def with_faults(source: bytes, mutants: Iterable[Mutant]) -> bytes:
     """The source of one file with some mutants put in, of which no two overlap."""
-    for mutant in sorted(mutants, key=lambda one: one.start, reverse=True):
+    for mutant in sorted(mutants, key=lambda mutant: mutant.start, reverse=True):
         source = source[: mutant.start] + mutant.after.encode() + source[mutant.stop :]
     return source
 

@@ -145,8 +145,8 @@ class _Sealer:
         count = self._grid.counts.get((cell.step, cell.problem))
         if count is None:
             return rows
-        asked = rows[self._samples[rows] < count]
-        return asked if len(asked) == count else None
+        requested = rows[self._samples[rows] < count]
+        return requested if len(requested) == count else None
 
     def _tables(
         self, cells: list[NDArray[np.intp]], solved: list[tuple[int, int]]

@@ -198,14 +198,14 @@ def test_only_wide_numbers_on_a_processor_are_the_same_in_any_batch(tiny: Path) 
 def test_prompts_that_were_run_are_kept_up_to_a_bound(tiny: Path) -> None:
     engine: Any = make_engine("hf", tiny, rows=16)
     engine._samplers = engine._samplers[:1]
-    kept = engine._samplers[0]._prefill
+    prefixes = engine._samplers[0]._prefill
     sampling, asked = Sampling(1.0, 1.0, 4), requests(10)
     plain = by_tag(engine, asked, sampling)
-    assert kept.cache_info().currsize == 16 // sampler.KEPT < 10
+    assert prefixes.cache_info().currsize == 16 // sampler.KEPT < 10
     last = requests(10)[9:] * 3
-    hits = kept.cache_info().hits
+    hits = prefixes.cache_info().hits
     assert all(same(done, plain[9]) for done in engine.generate(last, sampling))
-    assert kept.cache_info().hits > hits
+    assert prefixes.cache_info().hits > hits
     engine.rest()
-    assert kept.cache_info().currsize == 0
+    assert prefixes.cache_info().currsize == 0
     engine.close()

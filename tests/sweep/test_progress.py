@@ -40,8 +40,8 @@ def test_a_slow_sweep_tells_after_a_minute_how_long_it_will_take(clock: Any) -> 
 
 
 def test_what_is_done_tells_how_long_it_took(clock: Any) -> None:
-    shown = line(clock, 1000, 30, 120)
-    assert shown == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problem solved"
+    text = line(clock, 1000, 30, 120)
+    assert text == "1,000/1,000 samples (100%) · 167 tokens/s · in 2 min · 1 problem solved"
 
 
 class Terminal(io.StringIO):

@@ -169,21 +169,21 @@ class Backend:
         """Run one expanded prompt, padded on its right to whole strides."""
         padded = torch.zeros((1, round_up(len(ids))), dtype=torch.long, device=self.device)
         padded[0, : len(ids)] = torch.tensor(ids)
-        shown: dict[str, torch.Tensor] = {}
+        pictures: dict[str, torch.Tensor] = {}
         shift = 0
         if images:
             assert self.sight is not None
             pixels, grids = self.sight.pixels(images)
             positions = torch.from_numpy(self.sight.positions(ids, images))[:, None]
             shift = int(positions.max()) + 1 - len(ids)
-            shown = {
+            pictures = {
                 "position_ids": pad(positions, (0, padded.shape[1] - len(ids))).to(self.device),
                 "pixel_values": pixels.to(self.device, self.dtype),
                 "image_grid_thw": grids.to(self.device),
             }
         cache = DynamicCache()
         hidden = self.module.base_model(
-            input_ids=padded, past_key_values=cache, use_cache=True, **shown
+            input_ids=padded, past_key_values=cache, use_cache=True, **pictures
         ).last_hidden_state
         layers = [(layer.keys, layer.values) for layer in cache.layers]
         return Prefix(hidden[0, : len(ids)], layers, shift)

@@ -81,5 +81,6 @@ def when_no_bit(mask: int, then: Code) -> Code:
 def assemble(code: Code) -> bytes:
     """Lay a program out as the kernel reads it."""
     return b"".join(
-        struct.pack("=HBBI", one.code, one.jump_true, one.jump_false, one.constant) for one in code
+        struct.pack("=HBBI", step.code, step.jump_true, step.jump_false, step.constant)
+        for step in code
     )

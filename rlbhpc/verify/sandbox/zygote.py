@@ -92,7 +92,7 @@ def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
         # When memory runs out the kernel should take a program, not the job around it.
         Path("/proc/self/oom_score_adj").write_text("1000")
     alone = privileges.drop_root()
-    made = ""
+    own_folder = ""
     if settings["namespaces"]:
         # Another user's process may not be looked into, not even by itself, unless told.
         privileges.set_traceable(True)
@@ -101,8 +101,8 @@ def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
         _become_first_process(control)
         folder = str(namespaces.SCRATCH)
     else:
-        made = scratch.make(settings["local"]) if settings["landlock"] else ""
-        folder = made or "/"
+        own_folder = scratch.make(settings["local"]) if settings["landlock"] else ""
+        folder = own_folder or "/"
     privileges.set_traceable(False)
     privileges.gain_nothing()
     rules = None
@@ -124,7 +124,7 @@ def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
     )
     if settings["seccomp"]:
         seccomp_filter.install(seccomp_filter.supervisor_filter(), os.getpid())
-    hello = {"group": str(group) if group else "", "scratch": made}
+    hello = {"group": str(group) if group else "", "scratch": own_folder}
     control.send(json.dumps(hello).encode())
     return confinement
 

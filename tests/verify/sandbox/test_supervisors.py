@@ -168,10 +168,10 @@ def test_a_fork_of_the_verifier_has_supervisors_of_its_own(own: Sandbox) -> None
         os.write(writer, own.run(Job("print('child')")).stdout)
         own.close()
         os._exit(0)
-    mine = [own.run(Job(f"print({n})")).stdout for n in range(20)]
+    outputs = [own.run(Job(f"print({n})")).stdout for n in range(20)]
     os.waitpid(child, 0)
     assert os.read(reader, 100) == b"child\n"
-    assert mine == [b"%d\n" % n for n in range(20)]
+    assert outputs == [b"%d\n" % n for n in range(20)]
     assert own.run(Job(PARENT)).stdout == supervisor
 
 
