@@ -152,14 +152,14 @@ def sweep(layout: Layout, keep: Version) -> None:
     The one before goes. All others lost a race or were never finished; they go when they are
     a day old. What may not be removed stays.
     """
-    kept = {keep.folder.name, keep.sources.get("base")}
+    staying = {keep.folder.name, keep.sources.get("base")}
     if now := current(layout):
-        kept.add(now.folder.name)
+        staying.add(now.folder.name)
     older = keep.sources.get("before_base")
     for name in files.names(layout.cubes, ""):
         folder = layout.cubes / name
         with suppress(OSError):
-            if name not in kept and (name == older or _abandoned(folder)):
+            if name not in staying and (name == older or _abandoned(folder)):
                 # Renamed first: a folder that is half removed must not look like a version.
                 doomed = files.partial(layout.cubes)
                 folder.rename(doomed)
