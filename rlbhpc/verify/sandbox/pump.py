@@ -78,13 +78,17 @@ class Pump:
                 channel.send(marshal.dumps({"run": run, "stop": Cause.OUTPUT.value}))
             if channel.fileno() in ready:
                 report = _report(channel)
-                # The child is gone, and with it every other holder of the pipes.
-                while rest := _ready([*self._open], 0.0):
+                # The child is gone; what outlives it and writes on fills each pipe's cap at most.
+                while rest := _ready(self._unfilled(), 0.0):
                     for descriptor in rest:
                         self._read(descriptor)
                 if self._over:
                     report["cause"] = Cause.OUTPUT
                 return report
+
+    def _unfilled(self) -> list[int]:
+        """Pipes of which more may be read: all, until one passes its cap."""
+        return [d for d in self._open if not self._over or len(self._buffers[d]) < self._caps[d]]
 
     def _read(self, descriptor: int) -> None:
         """Take one chunk, of which what is past the cap is dropped."""

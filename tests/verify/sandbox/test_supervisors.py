@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +20,9 @@ import pytest
 
 from rlbhpc.verify.sandbox import box
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
-from rlbhpc.verify.sandbox.job import Cause, Job, Limits
+from rlbhpc.verify.sandbox.job import CHUNK, Cause, Job, Limits
+from rlbhpc.verify.sandbox.pump import Pump
+from rlbhpc.verify.sandbox.syscalls import memory_file
 from rlbhpc.verify.sandbox.tier import Tier
 from tests.verify.conftest import PARENT, TIERS
 
@@ -27,6 +32,23 @@ def own() -> Iterator[Sandbox]:
     """A sandbox at the floor, for tests that break it."""
     with Sandbox(Tier()) as sandbox:
         yield sandbox
+
+
+def test_what_is_written_past_a_cap_is_not_waited_for() -> None:
+    """Whoever outlives its program and writes for ever would hold the verifier."""
+    ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with (
+        ours,
+        supervisor,
+        Pump(memory_file([]), memory_file([]), Limits(output=1000), True) as pump,
+    ):
+        out = pump.child_ends[2]
+        fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 16 * CHUNK)
+        os.write(out, b"y" * 16 * CHUNK)
+        supervisor.send(json.dumps({"cause": Cause.EXIT}).encode())
+        assert pump.collect(ours, 1, 30)["cause"] == Cause.OUTPUT
+        assert pump.collected == (b"y" * 1000, b"", b"")
+        assert len(os.read(pump._out, 16 * CHUNK)) == 15 * CHUNK
 
 
 def test_a_dead_supervisor_is_replaced(own: Sandbox) -> None:
@@ -86,6 +108,8 @@ def test_a_supervisor_gives_up_root(own: Sandbox) -> None:
 VERIFIER = f"""
 import sys
 from rlbhpc.verify.sandbox.box import Job, Sandbox
+from rlbhpc.verify.sandbox.pump import Pump
+from rlbhpc.verify.sandbox.syscalls import memory_file
 from rlbhpc.verify.sandbox.tier import Tier
 with Sandbox(eval(sys.argv[1])) as sandbox:
     print(sandbox.run(Job({PARENT!r})).stdout.decode(), flush=True)
