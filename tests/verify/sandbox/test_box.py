@@ -139,14 +139,15 @@ def test_waiting_for_a_busy_processor_is_no_time_of_the_program(name: str, progr
 
 @pytest.mark.slow
 def test_a_hopelessly_busy_node_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Limits, "longest_wall", 1.0)
     sandbox = open_sandbox("T1")
     supervisor = sandbox.run(Job(PARENT)).stdout
     busy = pytest.raises(SandboxError, match=r"the node is too busy: 0\.\d s of processor time")
     with sandbox:
-        with one_processor(), busy_processes(40), busy:
+        with monkeypatch.context() as patch, one_processor(), busy_processes(40), busy:
+            patch.setattr(Limits, "longest_wall", 1.0)
             os.sched_setaffinity(int(supervisor), os.sched_getaffinity(0))
             sandbox.run(Job(ONE_THREAD), limits=Limits(cpu=0.2))
+        os.sched_setaffinity(int(supervisor), os.sched_getaffinity(0))
         # It is no fault of the supervisor, and once the neighbours have gone, the run ends well.
         assert sandbox.run(Job(PARENT)).stdout == supervisor
         assert sandbox.run(Job(ONE_THREAD), limits=Limits(cpu=0.2)).stdout == b"done\n"
