@@ -7,6 +7,7 @@ a day (a killed attempt closes nothing; the longest job decides how long a write
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -62,7 +63,10 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     derived = layout.bitmap(arm, set_name)
     for path in (derived, *(path for path, _ in old)):
         try:
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
             marks.clear(path)
         except OSError as error:
             raise files.explain(error, path) from error
@@ -94,7 +98,7 @@ def _reason(journal: Index, needed: set[Path], oldest: float) -> str:
 
 
 def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[tuple[Path, int]]:
-    """Find the files that a killed process was about to publish, with their sizes."""
+    """Find what a killed process was about to publish, with the sizes."""
     folders = (
         layout.parts(arm, set_name),
         layout.journals(arm, set_name),
@@ -104,6 +108,7 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
         layout.root,
         layout.contents("").parent,
         *layout.root.glob("training/*/"),
+        *layout.root.glob("models/*/step-*[0-9]/"),
     )
     for folder in folders:
         for name in files.names(folder, files.PARTIAL):
@@ -112,3 +117,10 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
                 # Folders in the making, such as a base model's, belong to whoever makes them.
                 if status.st_mtime <= oldest and not S_ISDIR(status.st_mode):
                     yield folder / name, status.st_size
+    # Checkpoints in the making have names that whoever trains on takes again.
+    for pattern in ("models/*/*.partial/", "training/*/state/*.partial/"):
+        for draft in layout.root.glob(pattern):
+            with suppress(FileNotFoundError):
+                statuses = [path.stat() for path in (draft, *draft.rglob("*"))]
+                if max(status.st_mtime for status in statuses) <= oldest:
+                    yield draft, sum(status.st_size for status in statuses[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -174,4 +175,30 @@ def test_what_killed_processes_left_goes_when_it_is_old(layout: Layout) -> None:
     assert {*remnants} <= {*clean(layout, idle_hours=0).removed}
     assert not any(remnant.exists() for remnant in remnants)
     assert (layout.training("rl") / "base.partial").is_dir()
+    assert part.exists()
+
+
+def test_a_checkpoint_that_was_never_whole_goes_when_nothing_in_it_is_new(layout: Layout) -> None:
+    part = sealed(layout)
+    drafts = [
+        layout.checkpoint("rl", 8).with_name("step-8.partial"),
+        layout.states("rl") / "step-00000008.partial",
+    ]
+    remnants = [draft / "model.safetensors" for draft in drafts]
+    remnants.append(layout.checkpoint("rl", 4) / "0123.partial")
+    for remnant in remnants:
+        remnant.parent.mkdir(parents=True)
+        remnant.write_bytes(b"half a file")
+    changed = time.time() - gc.IDLE_HOURS * 3600 - 60
+    for draft in drafts:
+        os.utime(draft, (changed, changed))
+    clean(layout)
+    assert all(remnant.exists() for remnant in remnants)
+    for remnant in remnants:
+        os.utime(remnant, (changed, changed))
+    done = clean(layout)
+    assert {*done.removed} == {*drafts, remnants[-1]}
+    assert done.freed == 3 * len(b"half a file")
+    assert not any(draft.exists() for draft in drafts)
+    assert [*layout.checkpoint("rl", 4).iterdir()] == []
     assert part.exists()
