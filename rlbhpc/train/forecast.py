@@ -133,13 +133,16 @@ def flop_of(
     if algorithm is None:
         return None
     work = work_of(settings, algorithm)
-    tokens = work["response tokens at most"]
+    # Tries of tasks and greedy responses are sampled, and not learnt from.
+    lessons = settings.prompts_per_step * settings.samples_per_prompt
+    lesson_tokens = settings.steps * lessons * settings.max_tokens
     # Old log-probs are read again where an update is not exactly on-policy.
     read = work["updates"] > work["steps"]
     reference = bool(settings.kl_loss or algorithm.kl_beta)
     trained = settings.epochs * (2 if algorithm.NEEDS_CRITIC else 1)
-    once = every * (2.0 + 2 * read + 2 * reference + 4 * trained)
-    return tokens * (once + 2.0 * learning * trained)
+    once = every * (2.0 * read + 2 * reference + 4 * trained)
+    sampling = 2.0 * every * work["response tokens at most"]
+    return sampling + lesson_tokens * (once + 2.0 * learning * trained)
 
 
 def memory_of(

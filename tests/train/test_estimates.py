@@ -71,6 +71,21 @@ def test_operations_are_those_of_reading_and_learning(
     assert flop_of(1000, 100, given, None) is None
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "samples", "sampled"),
+    [
+        ("remax", 4, 4 + 1),  # a greedy response each
+        ("absolute-zero", 1, 1 + 8 / 2),  # eight tries of each proposal, which are half
+    ],
+)
+def test_what_is_sampled_and_not_learnt_from_counts_as_sampled_alone(
+    algorithm: str, samples: int, sampled: float
+) -> None:
+    given = settings(samples_per_prompt=samples)
+    flop = flop_of(1000, 100, given, make_algorithm(algorithm))
+    assert flop == pytest.approx((2 * sampled + 4.2 * samples) * 1000 * 30 * 16)
+
+
 def held(algorithm: str | None, ranks: int = 1, rows: int = 256, **changes: Any) -> dict[str, int]:
     given = settings(**changes)
     policy = without_data(tiny_config("qwen2"), given)
