@@ -108,6 +108,7 @@ def collect(
     chosen: list[Rollout] = []
     rewards: list[Tensor] = []
     missing, rounds = s.prompts_per_step, 0
+    shortened = 0
     own = algorithm.rounds(step, s.seed, s.prompts_per_step, store)
     while True:
         if own is None:
@@ -115,7 +116,7 @@ def collect(
             fresh = _sample(run, engine, step, cursor, drawn, s.samples_per_prompt, drain)
             cursor += missing
         else:
-            fresh, cursor = _played(run, engine, step, cursor, own, drain)
+            fresh, cursor, shortened = _played(run, engine, step, cursor, own, drain)
         batch = batch_of(fresh, s.max_tokens, scorer)
         rewards.append(algorithm.reward(batch, store))
         chosen += _selected(run, fresh, replace(batch, rewards=rewards[-1]), store)
@@ -138,6 +139,8 @@ def collect(
         metrics |= {f"kept/{name}": value for name, value in describe(chosen).items()}
     if algorithm.refills:
         metrics |= {"rollout/refills": float(rounds), "rollout/prompts": float(groups)}
+    if shortened:
+        metrics["rollout/shortened"] = float(shortened)
     return Collected(sampled, chosen, cursor, metrics)
 
 
@@ -188,12 +191,19 @@ def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> 
 
 def _played(
     run: Run, engine: Engine, step: int, cursor: int, rounds: Rounds, drain: Drain
-) -> tuple[list[Rollout], int]:
-    """Sample the rounds that an algorithm makes itself; its lessons, and the cursor after them."""
-    assert run.ask is not None
+) -> tuple[list[Rollout], int, int]:
+    """Sample the rounds that an algorithm makes itself.
+
+    Gives its lessons, the cursor after them, and how many prompts were shortened to fit the model.
+    """
     round_ = next(rounds)
+    shortened = 0
     while True:
-        prompts = [run.ask(problem) for problem in round_.problems]
+        prompts = []
+        for number, problem in enumerate(round_.problems):
+            wordings = (problem, *(round_.shorter[number] if round_.shorter else ()))
+            prompts.append(_prompt_that_fits(run, engine, wordings))
+            shortened += prompts[-1].problem is not problem
         rollouts = _sample(run, engine, step, cursor, prompts, round_.samples, drain)
         cursor += len(prompts)
         unfit = [r for r in rollouts if r.verdict.status is Status.ERROR and not r.text]
@@ -203,7 +213,17 @@ def _played(
         try:
             round_ = rounds.send(rollouts)
         except StopIteration as ended:
-            return ended.value, cursor
+            return ended.value, cursor, shortened
+
+
+def _prompt_that_fits(run: Run, engine: Engine, wordings: Sequence[Problem]) -> Prompt:
+    """The first wording of a task that the model can hold beside its response, or the last one."""
+    assert run.ask is not None
+    for problem in wordings:
+        prompt = run.ask(problem)
+        if len(prompt.ids) + run.settings.max_tokens <= engine.max_length:
+            break
+    return prompt
 
 
 def _sample(

@@ -34,6 +34,8 @@ pytestmark = pytest.mark.engine
 class Odd:
     """An engine whose text does not lead back to its tokens, and that keeps what it was asked."""
 
+    max_length = 64
+
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
@@ -78,6 +80,8 @@ def test_no_two_responses_share_a_seed() -> None:
 class Full:
     """An engine that can hold no prompt."""
 
+    max_length = 0
+
     def generate(self, requests: Iterable[Request], _: Sampling) -> Iterator[Completion]:
         for request in requests:
             none = np.zeros(0, np.float32)
@@ -101,7 +105,33 @@ def test_a_step_of_which_no_task_can_be_asked_is_refused() -> None:
     with Drain() as drain:
         engine = cast(Engine, Odd())
         run = replace(run, judge=Judge(lambda *_: Verdict(Status.ERROR), lambda judged: math.nan))
-        assert _played(run, engine, 5, 7, rounds(), drain) == ([], 9)
+        assert _played(run, engine, 5, 7, rounds(), drain) == ([], 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("room", "length", "shortened"), [(8, 8, 0), (7, 6, 1), (5, 4, 1), (3, 4, 1)]
+)
+def test_a_task_is_asked_in_the_longest_way_that_the_model_can_hold(
+    room: int, length: int, shortened: int
+) -> None:
+    """``room`` tokens are left to prompts; a task without another way is asked as it is."""
+    ways = [Problem(f"toy/{n}", {"question": "?" * n}, "4", "math") for n in (8, 6, 4)]
+    judge = Judge(lambda *_: Verdict(Status.RIGHT), lambda judged: 1.0)
+    run = replace(
+        run_of(judge, "absolute-zero"),
+        ask=lambda problem: Prompt(problem, (3,) * len(problem.fields["question"])),
+    )
+    engine = Odd()
+    engine.max_length = room + run.settings.max_tokens
+    init_ranks()
+
+    def rounds() -> Rounds:
+        return (yield Round([ways[0], ways[0]], shorter=[ways[1:], []]))
+
+    with Drain() as drain:
+        lessons, _, count = _played(run, cast(Engine, engine), 5, 0, rounds(), drain)
+    assert [len(lesson.response.prompt_ids) for lesson in lessons] == [length, 8]
+    assert count == shortened
 
 
 def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it() -> None:

@@ -38,9 +38,10 @@ class AbsoluteZero(ReinforcePP):
     Zhao et al. 2025 (arXiv 2505.03335). A step has as many proposals as solutions of each of
     three types, a sixth of ``prompts_per_step`` each, one response a prompt. A proposal is a
     program with an input (deduction, abduction), or inputs with a message for a known program
-    (induction), shown ``references`` of what is in the buffer. The mean reward of ``tries``
-    solutions is how hard it is. Without its form a response gets −1; a proposal that is not
-    valid and a wrong solution get −.5. A valid task that always or never is solved gets
+    (induction), shown ``references`` of what is in the buffer, or as many as the model can hold
+    beside a response; ``rollout/shortened`` counts proposals that were shown fewer. The mean reward
+    of ``tries`` solutions is how hard it is. Without its form a response gets −1; a proposal that
+    is not valid and a wrong solution get −.5. A valid task that always or never is solved gets
     ``trivial``: 0 as the paper says, −.5 in its code.
 
     Buffers begin with the recipe's problems. Valid triplets enter, whatever they are worth, if a
@@ -89,10 +90,12 @@ class AbsoluteZero(ReinforcePP):
         """Propose, try what was proposed, solve."""
         share = count // (2 * len(KINDS))
         rng = np.random.Generator(np.random.Philox(key=[seed, step]))
-        asked = [
+        wordings = [
             self._proposal(kind, rng, store, number) for kind in KINDS for number in range(share)
         ]
-        proposals = yield Round(asked)
+        proposals = yield Round(
+            [longest for longest, *_ in wordings], shorter=[shorter for _, *shorter in wordings]
+        )
         valid: dict[int, Triplet] = {
             i: json.loads(rollout.verdict.canonical)
             for i, rollout in enumerate(proposals)
@@ -142,14 +145,17 @@ class AbsoluteZero(ReinforcePP):
         metrics: dict[str, float] = store.pop("metrics")
         return metrics
 
-    def _proposal(self, kind: Kind, rng: np.random.Generator, store: Store, number: int) -> Problem:
-        """Ask for a triplet; for induction, about a program of the other buffers."""
+    def _proposal(
+        self, kind: Kind, rng: np.random.Generator, store: Store, number: int
+    ) -> list[Problem]:
+        """Ask for a triplet, with ever fewer references; for induction, about one program."""
         if kind == "induction":
             pool = store["deduction"] + store["abduction"]
-            return proposing(SET, kind, [pool[int(rng.integers(len(pool)))]], number)
+            return [proposing(SET, kind, [pool[int(rng.integers(len(pool)))]], number)]
         size = min(self.references, len(store[kind]))
         chosen = rng.choice(len(store[kind]), size, replace=False).tolist()
-        return proposing(SET, kind, [store[kind][i] for i in chosen], number)
+        references = [store[kind][i] for i in chosen]
+        return [proposing(SET, kind, references[:count], number) for count in range(size, -1, -1)]
 
     def _worth(self, rollout: Rollout, mean: float) -> float:
         """Reward of a proposal; ``mean`` is that of its tries, NaN where it has none."""

@@ -96,10 +96,15 @@ class Batch(Signals):
 
 @dataclass(frozen=True)
 class Round:
-    """Tasks to sample, each so many times."""
+    """Tasks to sample, each so many times.
+
+    ``shorter`` has, if anything, for each of them the ways to ask it with less shown, the longest
+    first: the first that the model can hold is asked.
+    """
 
     problems: Sequence[Problem]
     samples: int = 1
+    shorter: Sequence[Sequence[Problem]] = ()
 
 
 Rounds = Generator[Round, "list[Rollout]", "list[Rollout]"]
