@@ -13,10 +13,17 @@ _BOUNDS: Final = (
 )  # fmt: skip
 # Before a box these deny it, bound it, or make it a part of something larger.
 _DENY: Final = (
-    " not", "n't", "n’t", " never", " than", "not equal to", "not be", "\\ne", "\\neq",
+    " than", "instead of", "\\ne", "\\neq", "\\not=", "\\not\\equiv", "≠", "不是", "不等于",
     "\\sqrt{", "\\sqrt", "frac{", "^{", "_{", "\\cdot", " \\times", " /", " +",
     " wrong answer", " incorrect answer", " naive answer",
 )  # fmt: skip
+# "It is **not** $\\boxed{5}$", "\\text{ is not } \\boxed{5}"; "Prime or not: \\boxed{No}" asks.
+_NOT: Final = re.compile(
+    r"(?:n['’]t|(?<![a-z])(?:not|never|neither|nor|cannot))"
+    r"(?:\s+(?:be|equal\s+to|the|exactly|necessarily|actually))?"
+    r"(?:[\s*_$\[({}\\]|(?<=answer is not):|\\text[a-z]*)*$",
+    re.IGNORECASE,
+)
 # These do on the line of the box: the line before may end with "C++" or "$\\mathbb{F}_7^*$".
 _DENY_ON_LINE: Final = ("^", "\\times", "/", "+")
 _OPEN: Final = re.compile(
@@ -74,6 +81,8 @@ def _lead(before: str) -> str:
     words = before.rstrip(" $\\([*\n")
     if words.endswith(_BOUNDS):
         return "bound" if point is None else "denied"
+    if _NOT.search(before) is not None:
+        return "denied"
     part = words.endswith("}{") and _DENOMINATOR.search(words) is not None
     on_line = before.rstrip(" $\\([*").endswith(_DENY_ON_LINE)
     if part or on_line or words.endswith(_DENY if point is None else (*_DENY, *_OF_POINT)):
