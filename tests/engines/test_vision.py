@@ -127,13 +127,22 @@ def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:
     engine.close()
 
 
-def test_pixels_of_few_prompts_are_kept(seeing: Path) -> None:
+def test_pixels_are_kept_up_to_a_number_of_bytes(
+    seeing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for six patches of 1,176 values: two small images of four are too many."""
+    monkeypatch.setattr(sight, "KEPT", 6 * 1176 * 4)
     eyes = sight.Sight(seeing)
     first = eyes.pixels(tuple(FIGURES[:1]))
-    assert eyes.pixels(tuple(FIGURES[:1])) is first
-    for seed in range(2 * sight.KEPT):
-        eyes.pixels((png(seed, 28, 28),))
-    assert eyes.pixels.cache_info().currsize == sight.KEPT
+    assert first[0].nbytes > sight.KEPT
+    assert eyes.pixels(tuple(FIGURES[:1])) is first, "the last one stays, however large"
+    for seed in range(3):
+        images = (png(seed, 28, 28),)
+        assert eyes.pixels(images) is eyes.pixels(images)
+        assert [*eyes._kept] == [images]
+    monkeypatch.setattr(sight, "KEPT", 8 * 1176 * 4)
+    eyes.pixels((png(3, 28, 28),))
+    assert [*eyes._kept] == [(png(seed, 28, 28),) for seed in (2, 3)]
     with pytest.raises(UserError, match=r"^the prompt marks 2 images and has 1$"):
         eyes.expand((eyes.mark, eyes.mark), tuple(FIGURES[:1]))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from transformers import AutoConfig, AutoImageProcessor
 from rlbhpc.engines.pictures import opened
 from rlbhpc.errors import UserError
 
-# Prompts whose pixels are kept for their next samples; a large image takes some tens of MiB.
-KEPT = 4
+# Bytes of pixels that are kept for the next samples of their prompts, beside those of the last one:
+# a large image takes 25 MB and .2 s, the largest that these models are shown 300 MB.
+KEPT = 128 * 2**20
 
 #: Pixels as the vision tower takes them, and each image's patches in time, height and width.
 Pixels = tuple[torch.Tensor, torch.Tensor]
@@ -32,7 +33,8 @@ class Sight:
         # Pillow's resizing everywhere: torchvision's differs by a few bits where it is installed.
         self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
         self.mark: int = AutoConfig.from_pretrained(folder).image_token_id
-        self.pixels = lru_cache(KEPT)(self._pixels)
+        self._kept: dict[tuple[bytes, ...], Pixels] = {}
+        self._lock = Lock()  # batches that run side by side share one pair of eyes
 
     def expand(self, prompt_ids: Sequence[int], images: tuple[bytes, ...]) -> tuple[int, ...]:
         """Give each image of a prompt as many tokens as the model sees of it."""
@@ -69,8 +71,18 @@ class Sight:
                 index, start = index + 1, start + 1
         return np.concatenate(parts, axis=1)
 
-    def _pixels(self, images: tuple[bytes, ...]) -> Pixels:
+    def pixels(self, images: tuple[bytes, ...]) -> Pixels:
         """Images as the vision tower takes them, one after the other."""
+        with self._lock:
+            if images not in self._kept:
+                fresh = self._processed(images)
+                room = KEPT - fresh[0].nbytes
+                while self._kept and sum(kept[0].nbytes for kept in self._kept.values()) > room:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[images] = fresh
+            return self._kept[images]
+
+    def _processed(self, images: tuple[bytes, ...]) -> Pixels:
         try:
             inputs = self._processor(images=list(opened(images)), return_tensors="pt")
         except ValueError as error:  # such as one that is 300 times as wide as high
