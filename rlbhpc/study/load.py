@@ -18,7 +18,7 @@ from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt, get_prompt, prompt_names
 from rlbhpc.problems.registry import SETS, is_set, set_names
-from rlbhpc.study.complaints import nearest, unknown_name, validated
+from rlbhpc.study.complaints import listed, nearest, unknown_name, validated
 from rlbhpc.study.content import file_digest, longest_sequence, model_config
 from rlbhpc.study.digests import Digests
 from rlbhpc.study.expand import MAX_CHAIN, expand
@@ -72,6 +72,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     tree = expand(load_tree(path, overrides))
     file = validated(tree, StudyFile)
     _check_references(tree)
+    _check_reported(tree)
     _check_training(tree, file)
     _check_cycles(tree, file)
     _check_matches(tree)
@@ -132,6 +133,17 @@ def _check_references(tree: Node) -> None:
                 f" which one it is: {', '.join(set_names())}{nearest(name, set_names())}; or, for"
                 " records of your own, with `fields:` what is called what in them"
             )
+
+
+def _check_reported(tree: Node) -> None:
+    """Refuse a statistic or figure that nobody brings before samples are drawn for it."""
+    analysis = tree.entries.get("analysis", tree).entries
+    for kind in ("statistics", "aspects"):
+        for node in analysis[kind].items if kind in analysis else ():
+            name = str(node.value)
+            if not plugins.is_file(name) and name not in plugins.installed(kind):
+                options = listed((*plugins.installed(kind), "a file such as ./mine.py"))
+                node.fail(f"found {shown(name)}; allowed: {options}")
 
 
 def _check_cycles(tree: Node, file: StudyFile) -> None:
