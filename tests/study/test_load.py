@@ -161,7 +161,7 @@ def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
         ("scores.outside.responses=rl", "give either `responses` or `texts`"),
         ("match_entropy.base={arm: rl, to: base}", "match_entropy.base: base is an arm already"),
         ("analysis.compare=[{base: base, trained: hot}, {base: x, trained: rl}]", "arm 'x'; allo"),
-        ("analysis.statistics=[pass^k]", "statistics[0]: found 'pass^k'; allowed: a file such as"),
+        ("analysis.statistics=[avg]", "statistics[0]: found 'avg'; allowed: a file such as"),
         ("analysis.aspects=[mine]", "aspects[0]: found 'mine'; allowed: a file such as ./mine.py"),
         ("analysis.confidence=95", "found 95; allowed: a number above 0 and below 1"),
         ("arms.base.stop=x", "allowed: a list, of which each item is text that is not empty"),
