@@ -27,6 +27,9 @@ from rlbhpc.train.settings import Settings
 # Elements of the buffer in which ZeRO reduces gradients: DeepSpeed's own choice, 2 GB in 32 bits. A
 # smaller model takes no more than it has.
 BUCKET: Final = 500_000_000
+# How long ranks wait for each other: the longest response of a rollout, or one rank that puts a
+# state together, takes longer than DeepSpeed's 10 minutes. A rank that ends takes the others along.
+PATIENCE: Final = timedelta(hours=12)
 
 
 def init_ranks() -> None:
@@ -44,7 +47,7 @@ def init_ranks() -> None:
     # A faster all-reduce between ranks of one CPU host, which DeepSpeed would compile at first use:
     # over a minute, and a compiler on every node, for what only tests and toys run on.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed(dist_backend=backend, verbose=False)
+    deepspeed.init_distributed(dist_backend=backend, verbose=False, timeout=PATIENCE)
     if backend == "gloo":
         # A rank that ends while gloo's threads run is aborted now and then, its work done. NCCL
         # bears it, and would make a rank that failed wait for those that did not.
@@ -141,12 +144,10 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
     if saved_ranks == dist.get_world_size() or engine.zero_optimization_stage() == 0:
         engine.load_checkpoint(str(folder), tag=tag)
         return
-    # The others wait for as long as it takes, which for a large state is longer than for a step.
-    patient = dist.new_group(backend="gloo", timeout=timedelta(hours=12))
     if dist.get_rank() == 0:
         click.echo(f"{folder}: putting the parts of {saved_ranks} ranks together", err=True)
         _put_together(folder / tag, whole, saved_ranks)
-    dist.barrier(patient)
+    dist.barrier()
     engine._config.load_universal_checkpoint = True
     engine.load_checkpoint(str(folder), tag=whole.name)
     engine._config.load_universal_checkpoint = False
@@ -155,7 +156,6 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
         # optimiser wants it on the device, and would count it up once per group.
         state["step"] = state["step"].to(parameter.device, copy=True)
     dist.barrier()
-    dist.destroy_process_group(patient)
     _remove(whole)
 
 

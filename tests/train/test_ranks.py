@@ -90,17 +90,20 @@ def test_a_world_of_one_outlives_the_environment_that_it_began_in() -> None:
 
 A_RANK_OF_A_LAUNCHER = """
 import os
+import torch
+import torch.distributed as dist
 from rlbhpc.train.deepspeed_engine import init_ranks
 
 launched = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "3", "MASTER_ADDR": "127.0.0.1"}
 os.environ.update(launched, MASTER_PORT="0")
 init_ranks()
 print({name: os.environ[name] for name in launched} == launched)
+print(dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout)
 """
 
 
-def test_what_a_launcher_says_of_a_rank_stays() -> None:
-    assert printed_by(A_RANK_OF_A_LAUNCHER) == "True\n"
+def test_a_rank_of_a_launcher_stays_what_it_is_and_waits_for_the_longest_rollout() -> None:
+    assert printed_by(A_RANK_OF_A_LAUNCHER) == "True\n12:00:00\n"
 
 
 @pytest.mark.timeout(900)
