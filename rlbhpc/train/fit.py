@@ -151,7 +151,11 @@ def settings_here(study: Study, model: str) -> Settings:
 
 def device_memory() -> int:
     """Bytes of this process's GPU; 0 where there is none."""
-    return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 0
+    if not torch.cuda.is_available():
+        return 0
+    # Asked of the first GPU, every rank of a node would hold a part of it from here on.
+    own = int(os.environ.get("LOCAL_RANK", "0"))
+    return int(torch.cuda.mem_get_info(own)[1])
 
 
 def _recipe(study: Study, model: str) -> Recipe:

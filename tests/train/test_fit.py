@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from click.testing import CliRunner, Result
 
 from rlbhpc.cli.check import check
 from rlbhpc.cli.train import train
 from rlbhpc.errors import UserError
+from rlbhpc.train.fit import device_memory
 from tests.cli.test_store_verbs import printed
 from tests.sweep.study_folder import CONFIGS, study_folder
 from tools.step_cost import SHAPES, memory_rows, seconds_rows
@@ -170,3 +172,12 @@ def test_check_and_a_start_refuse_it_too(
     started = CliRunner().invoke(train, [str(shipped["algorithms"]), "grpo"], standalone_mode=False)
     assert isinstance(started.exception, UserError)
     assert "model grpo: " in str(started.exception) and "fits: " in str(started.exception)
+
+
+def test_a_rank_asks_its_own_gpu_how_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks the first one keeps some hundred MiB of it, on a node of eight ranks each."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (0, f"{device}0"))
+    assert device_memory() == 0
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert device_memory() == 30
