@@ -223,8 +223,8 @@ def _bare(model: str, n: int, side: str) -> Callable[[], int]:
 
     _environment(DTYPE)
     seeded = side != "bare without seeds"
-    if not seeded:  # vLLM as it comes: ours takes another of its model runners
-        del os.environ["VLLM_USE_V2_MODEL_RUNNER"]
+    if not seeded:  # vLLM as it comes: ours takes another of its model runners and no sampler
+        del os.environ["VLLM_USE_V2_MODEL_RUNNER"], os.environ["VLLM_USE_FLASHINFER_SAMPLER"]
     from vllm import LLM, SamplingParams
 
     llm = LLM(

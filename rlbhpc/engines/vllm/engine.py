@@ -235,7 +235,7 @@ class VllmEngine:
         """Swap the weights in place; see :class:`Engine`."""
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.
-            self._engine.wake_up(["weights"])
+            self._wake("weights")
         names: set[str] = set()
 
         def noted(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, Any]]:
@@ -256,8 +256,15 @@ class VllmEngine:
         # The worker forgets its images with the old weights, the scheduler only if told.
         self._engine.reset_encoder_cache()
         if self._resting:
-            self._engine.wake_up(["kv_cache"])
+            self._wake("kv_cache")
             self._resting = False
+
+    def _wake(self, part: str) -> None:
+        """Take memory again, of which torch keeps what the learner has let go of."""
+        import torch
+
+        torch.cuda.empty_cache()
+        self._engine.wake_up([part])
 
     def rest(self) -> None:
         """Drop weights and cache (vLLM's sleep at level 2) where the engine was made for it."""
@@ -301,6 +308,8 @@ def _environment(dtype: str) -> None:
         "ENABLE_V1_MULTIPROCESSING": "0",
         # The measuring sampler replaces the sampler of this model runner.
         "USE_V2_MODEL_RUNNER": "0",
+        # And FlashInfer's, which would be compiled at each start for a trial run alone.
+        "USE_FLASHINFER_SAMPLER": "0",
         # Usage statistics have no place on a compute node, nor have its warnings between the lines
         # of progress: they are of settings made here, and say that what is asked may crash.
         "NO_USAGE_STATS": "1",
