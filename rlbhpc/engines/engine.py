@@ -130,7 +130,7 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
 
 
 def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
-    """Refuse an unknown engine, a setting that it does not have, and a count of less than one."""
+    """Refuse an unknown engine, a setting that it does not have, and a value that cannot be."""
     if kind in ENGINES:
         plugins.reject_taken("engines", kind)
         allowed = ENGINES[kind].settings
@@ -143,6 +143,12 @@ def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
             raise UserError(
                 f"engine {kind}: {setting} is {value!r:.60}; allowed: a whole number, at least 1"
             )
+    if kind == "vllm" and (settings.get("data_parallel") or 1) > 1:
+        # vLLM would wait for the processes of the other copies, which nobody starts.
+        raise UserError(
+            "engine vllm: data_parallel: a process holds one copy of the model; leave it out, and "
+            "`rlbhpc sample` and `rlbhpc launch` start a process for each copy that fits the GPUs"
+        )
 
 
 def _brought(kind: str) -> Callable[..., Any]:

@@ -90,6 +90,7 @@ def test_to_know_of_engines_takes_nothing_of_what_they_run_on() -> None:
             ("hf", {"rows": rows}, f"engine hf: rows is {rows!r}; allowed: a whole number, at .* 1")
             for rows in (0, -1, 1.0, True, "4")
         ),
+        ("vllm", {"data_parallel": 2}, "engine vllm: data_parallel: .* one copy .*"),
         ("vllm", {"max_length": "x" * 99}, f"engine vllm: max_length is '{'x' * 59}; allowed: .*"),
     ],
 )

@@ -50,8 +50,9 @@ class VllmEngine:
     ``rows`` responses run side by side (``max_num_seqs``). ``dtype`` ``auto`` is the checkpoint's
     own on a GPU and float32 on the CPU. ``max_length`` is room for prompt and response together;
     less than the model's own leaves memory for more rows. ``tensor_parallel`` devices hold one
-    copy of the model; ``data_parallel`` are the copies. ``memory`` is the share of the device's
-    memory that vLLM may take, ``options`` are further engine arguments by vLLM's own names.
+    copy of the model, and a process one: ``data_parallel`` is 1. ``memory`` is the share of the
+    device's memory that vLLM may take, ``options`` are further engine arguments by vLLM's own
+    names.
     """
 
     # The same kernels on other shapes round differently, so a sample depends on its batch.
