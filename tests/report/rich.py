@@ -38,19 +38,19 @@ SPEEDS = {"start": 400.0, "grpo-run": 200.0, "ppo-run": 200.0}
 _SAMPLING = {"top_p": 0.95, "max_tokens": 64}
 
 
-def make_regraded(folder: Path, run: Path) -> Path:
+def make_regraded(folder: Path, run: Path, problems: int = PROBLEMS) -> Path:
     """The same run as a lenient grader sees it, as ``rlbhpc verify --again --into`` writes it."""
-    make_rich(folder, lenient=True)
+    make_rich(folder, problems, lenient=True)
     layout = Layout(folder)
     layout.study.write_text(Layout(run).study.read_text())
     layout.regraded.write_text(json.dumps({"from": str(run), "done": True}))
     return folder
 
 
-def make_rich(folder: Path, *, lenient: bool = False) -> Study:
+def make_rich(folder: Path, problems: int = PROBLEMS, *, lenient: bool = False) -> Study:
     """Two algorithms, three checkpoints, two temperatures and prompts, curves and scores.
 
-    A ``lenient`` grader accepts one wrong answer of the base to each of five problems.
+    A ``lenient`` grader accepts one wrong answer of the base to each of a sixth of the problems.
     """
     trained = {"steps": list(STEPS), "base": "start"}
     file = StudyFile.model_validate(
@@ -74,35 +74,38 @@ def make_rich(folder: Path, *, lenient: bool = False) -> Study:
             },
         }
     )  # fmt: skip
-    ids = {f"{SET}/{i}": f"hash{i}" for i in range(PROBLEMS)}
+    ids = {f"{SET}/{i}": f"hash{i}" for i in range(problems)}
     digests = {"start": {0: "d0"}}
     digests |= {m: {s: f"{m}{s}" for s in (0, *STEPS)} for m in ("grpo-run", "ppo-run")}
     prompts = {name: Prompt(name, "{question}", name) for name in ("plain", "no-think", "boxed")}
     study = Study(file, digests, prompts, {SET: ids}, {})
     folder.mkdir(parents=True, exist_ok=True)
     study.layout.study.write_text(study.to_json())
-    put_everything(study, lenient=lenient)
+    put_everything(study, problems, lenient=lenient)
     return study
 
 
-def put_everything(study: Study, *, lenient: bool) -> None:
+def put_everything(study: Study, problems: int, *, lenient: bool) -> None:
     """Samples that are sharper with every step and lose the hardest problems."""
     rng = np.random.default_rng(7)
-    rates = np.sort(rng.beta(0.4, 1.2, PROBLEMS))
+    a_sixth = -(-problems // 6)
+    rates = np.sort(rng.beta(0.4, 1.2, problems))
     for arm, (model, temperature, steps) in ARMS.items():
         for step in steps:
             sharper = rates ** (1 - step / 300) * (1.15 - 0.25 * temperature)
-            sharper[: step // 30] = 0
+            sharper[: step * problems // 900] = 0
             if arm == "no-think":
-                sharper = np.where(np.arange(PROBLEMS) % 5 == 0, 0.04, 0)
-            right = rng.random((PROBLEMS, N)) < np.minimum(sharper, 1)[:, None]
+                sharper = np.where(np.arange(problems) % 5 == 0, 0.04, 0)
+            right = rng.random((problems, N)) < np.minimum(sharper, 1)[:, None]
             if arm in PROMPTS:
-                right[:10, : N // 2] &= arm == "grpo-boxed"  # the base minds the other prompt
+                # The base minds the other prompt.
+                right[: problems // 3, : N // 2] &= arm == "grpo-boxed"
             if lenient and arm == "base":
-                right[np.arange(5), right[:5].argmin(axis=1)] = True
+                right[np.arange(a_sixth), right[:a_sixth].argmin(axis=1)] = True
             entropy = temperature - step / 400 + rng.uniform(0, 0.02)
-            # The base writes its responses to problem 20 twice, as if seeds had been used twice.
-            texts = {(20, j): f"Try {j % (N // 2)}" for j in range(N) if arm == "base"}
+            # The base writes its responses to one problem twice, as if seeds had been used twice.
+            twice = 2 * problems // 3
+            texts = {(twice, j): f"Try {j % (N // 2)}" for j in range(N) if arm == "base"}
             put_samples(
                 study,
                 arm,
@@ -127,7 +130,7 @@ def put_everything(study: Study, *, lenient: bool) -> None:
             "actor/grad_norm": 0.3 + abs(noise) * 5,
         }
         put_training(layout, model, t, metrics)
-    put_scores(layout, rng)
+    put_scores(layout, min(problems, 10), rng)
 
 
 def _tokens(step: int, problem: int, sample: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -156,7 +159,7 @@ def put_attempts(study: Study) -> None:
         checked.write(study.layout.attempts / f"{shard.number}.json", record)
 
 
-def put_scores(layout: Layout, rng: np.random.Generator) -> None:
+def put_scores(layout: Layout, problems: int, rng: np.random.Generator) -> None:
     """Log-probabilities of base, trained and reference texts under base and trained models."""
     level = {"base": 0.14, "grpo": 0.08, "reference": 0.35}
     for source, steps in (("base", (0,)), ("grpo", STEPS), ("reference", (0,))):
@@ -165,7 +168,7 @@ def put_scores(layout: Layout, rng: np.random.Generator) -> None:
                 continue
             rows = [
                 (f"{SET}/{p}", s, step, at, 80, -80 * x, 20.0, 0)
-                for step in steps for at in scorer_steps for p in range(10) for s in range(8)
+                for step in steps for at in scorer_steps for p in range(problems) for s in range(8)
                 for x in [level[source] * (1 + at / 400) * rng.lognormal(0, 0.3)]
                 if scorer == "start" or source != "grpo" or step == at
             ]  # fmt: skip

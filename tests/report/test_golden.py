@@ -21,22 +21,25 @@ from rlbhpc.report.write import as_records
 from tests.report.extra import make_extra, make_probe
 from tests.report.golden import agree, frame_lines, page_lines, printed, short_lines
 from tests.report.made import frames_of, make_study, put_samples
-from tests.report.rich import make_regraded
+from tests.report.rich import make_regraded, make_rich
 
 
-@pytest.fixture(scope="module")
-def rich(rich_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """A run with nearly all that a report can show, and its samples under another grader."""
-    report = gather(rich_run)
-    lay_beside(report, make_regraded(tmp_path_factory.mktemp("golden") / "other", rich_run))
-    return report
-
-
-def test_a_run_with_everything(rich: Report) -> None:
+def test_a_run_with_everything(rich_run: Path, tmp_path: Path) -> None:
+    """Nearly all that a report can show, and its samples under another grader."""
+    rich = gather(rich_run)
+    lay_beside(rich, make_regraded(tmp_path / "other", rich_run))
     agree("rich_page", short_lines(page_lines("".join(pages(rich).values()))))
     agree("rich_tables", frame_lines(frames_of(rich)))
     agree("rich_terminal", printed(rich, 120))
     agree("rich_figures", figures(rich))
+
+
+@pytest.mark.parametrize("problems", [1, 2])
+def test_everything_of_few_problems(tmp_path: Path, problems: int) -> None:
+    run = make_rich(tmp_path / "run", problems).layout.root
+    few = gather(run)
+    lay_beside(few, make_regraded(tmp_path / "other", run, problems))
+    agree(f"few_{problems}", short_lines(page_lines("".join(pages(few).values()))))
 
 
 def figures(report: Report) -> Iterator[str]:

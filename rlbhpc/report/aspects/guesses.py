@@ -22,7 +22,8 @@ from rlbhpc.verify.audit.guess import guessable
 class Unguessed:
     """Arms of one problem set on the problems that are not guessable.
 
-    ``arms`` are those of the last comparisons, with curves anew; ``guessed`` the ids left out.
+    ``arms`` are those of the last comparisons that have other problems, with curves anew;
+    ``guessed`` the ids left out.
     """
 
     problem_set: str
@@ -41,44 +42,42 @@ def unguessed(report: Report) -> Iterator[Unguessed]:
         marked = guessable(*guesser.counts.places)
         guessed = tuple(guesser.problems[i] for i in np.flatnonzero(marked))
         arms = tuple(
-            _without(report, other, set(guessed))
+            without
             for other in report.compared
             if other.problem_set == guesser.problem_set and other.arm != guesser.arm
+            for without in _without(report, other, set(guessed))
         )
         if guessed and arms:
             yield Unguessed(guesser.problem_set, guesser.arm, arms, guessed)
 
 
-def _without(report: Report, arm: Measured, guessed: set[str]) -> Measured:
-    """Draw the curve of an arm anew on the problems that remain."""
+def _without(report: Report, arm: Measured, guessed: set[str]) -> Iterator[Measured]:
+    """Draw the curve of an arm anew on the problems that remain, if any do."""
     remains = np.array([problem not in guessed for problem in arm.problems])
     rows = np.flatnonzero(arm.sampled & remains)
-    if not len(rows):
-        return replace(arm, curve=None)
-    counts = arm.counts[rows]
-    weights = report.weights(tuple(arm.problems[i] for i in rows))
-    curve = pass_curve(counts, weights, k_grid(counts.reach), report.settings.prob)
-    return replace(arm, curve=curve)
+    if len(rows):
+        counts = arm.counts[rows]
+        weights = report.weights(tuple(arm.problems[i] for i in rows))
+        curve = pass_curve(counts, weights, k_grid(counts.reach), report.settings.prob)
+        yield replace(arm, curve=curve)
 
 
 def section(report: Report) -> Iterator[Node]:
     """Curves without the problems that are answered now and then without reasoning."""
     for filtered in unguessed(report):
-        arms = [arm for arm in filtered.arms if arm.curve]
         yield el("h3", f"{filtered.problem_set}: without guessable problems")
-        if arms:
-            caption = (
-                f"pass@k without the {several(len(filtered.guessed), 'problem')} that "
-                f"{filtered.by} answers at a rate above 0 and below 5 % without reasoning: at "
-                "large k these are guessed."
-            )
-            words = f"pass@k on {filtered.problem_set} without guessable problems, percent"
-            yield figure(caption, set_chart(arms, report.colours))
-            yield pass_at_k_table(report, words, arms)
+        caption = (
+            f"pass@k without the {several(len(filtered.guessed), 'problem')} that "
+            f"{filtered.by} answers at a rate above 0 and below 5 % without reasoning: at "
+            "large k these are guessed."
+        )
+        words = f"pass@k on {filtered.problem_set} without guessable problems, percent"
+        yield figure(caption, set_chart(filtered.arms, report.colours))
+        yield pass_at_k_table(report, words, filtered.arms)
 
 
 def _arms(report: Report) -> list[Measured]:
-    return [arm for filtered in unguessed(report) for arm in filtered.arms if arm.curve]
+    return [arm for filtered in unguessed(report) for arm in filtered.arms]
 
 
 charts = charts_by_set("guess_filtered", _arms, set_chart)
