@@ -82,7 +82,7 @@ class Learner:
         self.settings = settings
         self.algorithm = algorithm
         policy = Policy.load(model, DTYPES[settings.dtype])
-        policy.entropy_gradient = settings.entropy_bonus > 0
+        policy.entropy_gradient = settings.entropy_bonus != 0
         self.policy = self._trained(policy, policy.model, settings.learning_rate)
         self.critic: Any = None
         if algorithm.NEEDS_CRITIC:

@@ -100,8 +100,9 @@ def test_a_penalty_and_a_bonus_pull_without_an_advantage(
     assert torch.equal(weights(trained), before) == (not pull)
 
 
-def test_a_bonus_for_entropy_raises_it(model: Path) -> None:
-    trained = learner(model, 0, 200, entropy_bonus=0.1)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_bonus_for_entropy_raises_it_and_a_price_lowers_it(model: Path, sign: int) -> None:
+    trained = learner(model, 0, 200, entropy_bonus=0.1 * sign)
     zeros = torch.zeros_like(update().advantages)
     given = replace(apart(trained), advantages=zeros, reference=None)
 
@@ -111,7 +112,7 @@ def test_a_bonus_for_entropy_raises_it(model: Path) -> None:
 
     before = total()
     trained.update(given, 1)
-    assert total() > before > 0
+    assert sign * (total() - before) > 0 and before > 0
 
 
 def test_marks_are_of_tokens_that_are_learnt_from(model: Path) -> None:
