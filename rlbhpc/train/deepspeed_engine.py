@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import shutil
 import time
@@ -79,21 +80,22 @@ def _gloo_sleeps() -> bool:
     return True
 
 
-def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
-    """Give a module to DeepSpeed with AdamW.
+def wrap(module: nn.Module, settings: Settings) -> Any:
+    """Give a module to DeepSpeed with AdamW; its rate is set at every step.
 
     Accumulation is unmanaged: any number of ``backward`` calls, then one ``step``. The losses carry
     the one global constant themselves (see ``losses.row_weights``), so DeepSpeed may not divide by
     an accumulation count of its own.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
+    stage = settings.running_stage
     zero: dict[str, Any] = {
-        "stage": settings.zero_stage,
+        "stage": stage,
         "reduce_bucket_size": min(BUCKET, sum(p.numel() for p in trained)),
     }
     if settings.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
-    plain = settings.zero_stage == 0 and settings.dtype == "float32"
+    plain = stage == 0 and settings.dtype == "float32"
     config: dict[str, Any] = {
         # DeepSpeed asks for it at start and uses none of it in unmanaged accumulation.
         "train_micro_batch_size_per_gpu": 1,
@@ -105,25 +107,33 @@ def wrap(module: nn.Module, settings: Settings, lr: float) -> Any:
         "optimizer": {
             "type": "AdamW",
             "params": {
-                "lr": lr, "weight_decay": settings.weight_decay, "torch_adam": True, "fused": True,
+                "lr": 0.0, "weight_decay": settings.weight_decay, "torch_adam": True, "fused": True,
             },
         },
         "steps_per_print": 10**9,
     }  # fmt: skip
-    if settings.zero_stage >= 1:
+    if stage >= 1:
         # Gradients would accumulate in the model's dtype: the stages would disagree in bfloat16.
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     engine, *_ = deepspeed.initialize(model=module, model_parameters=trained, config=config)
 
     def clip(optimizer: Any, args: Any, kwargs: Any) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        optimizer._global_grad_norm = nn.utils.clip_grad_norm_(parameters, settings.grad_clip)
+        most = settings.grad_clip or math.inf
+        optimizer._global_grad_norm = nn.utils.clip_grad_norm_(parameters, most)
 
     # DeepSpeed's own optimisers (ZeRO's, and that of bfloat16) clip and keep the norm. Around a
     # plain one DeepSpeed throws it away, so there the clipping is done here, after the ranks'
     # gradients are reduced and before the optimiser reads them; the norm is kept as theirs is.
     if plain:
         engine.optimizer.register_step_pre_hook(clip)
+    elif stage == 0:
+        # DeepSpeed would add these up in 16 bits, where a long sum no longer grows, and has counted
+        # a step of its own, which made room for Adam's moments.
+        for parameter in trained:
+            parameter.grad_dtype = torch.float32
+        for state in engine.optimizer.optimizer.state.values():
+            state["step"].zero_()
     return engine
 
 

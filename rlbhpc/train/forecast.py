@@ -180,7 +180,7 @@ def _states(
     DeepSpeed keeps 32-bit master weights beside 16-bit ones, and gradients are added up in 32 bits
     wherever a ZeRO stage or 16-bit weights ask for it (Rajbhandari et al. 2020, arXiv 1910.02054).
     """
-    stage, size = settings.zero_stage, BYTES[settings.dtype]
+    stage, size = settings.running_stage, BYTES[settings.dtype]
 
     def share(count: int, byte: int, from_stage: int) -> int:
         return count * byte // (ranks if stage >= from_stage else 1)

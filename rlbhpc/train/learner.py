@@ -83,22 +83,22 @@ class Learner:
         self.algorithm = algorithm
         policy = Policy.load(model, DTYPES[settings.dtype])
         policy.entropy_gradient = settings.entropy_bonus != 0
-        self.policy = self._trained(policy, policy.model, settings.learning_rate)
+        self.policy = self._trained(policy, policy.model)
         self.critic: Any = None
         if algorithm.NEEDS_CRITIC:
             critic = Critic.load(model, DTYPES[settings.dtype])
-            self.critic = self._trained(critic, critic.body, settings.critic_learning_rate)
+            self.critic = self._trained(critic, critic.body)
         self.reference: Policy | None = None
         self.renewed = False
         self.device = next(self.policy.parameters()).device
 
-    def _trained(self, module: torch.nn.Module, body: Any, rate: float) -> Any:
+    def _trained(self, module: torch.nn.Module, body: Any) -> Any:
         """Give a module to DeepSpeed; of its transformer layers are recomputed and adapted."""
         if self.settings.recompute:
             recompute_layers(body)
         if self.settings.lora_rank:
             adapt(body, self.settings.lora_rank, self.settings.seed)
-        return ds.wrap(module, self.settings, rate)
+        return ds.wrap(module, self.settings)
 
     def load_reference(self, model: Path) -> None:
         """Load the frozen policy that a penalty is measured against."""

@@ -55,8 +55,9 @@ class Settings:
     for models of more than some millions of parameters and takes ``rollout_memory`` of a GPU beside
     the learner. ``kl_loss`` weighs a reference penalty in the loss (the penalty in the reward
     belongs to the algorithm), ``entropy_bonus`` the mean token entropy. ``sampler_cap`` bounds the
-    importance weight that corrects the sampler's numbers towards the trainer's; 0 switches it off.
-    ``mask_truncated`` leaves responses that hit ``max_tokens`` out of the loss.
+    importance weight that corrects the sampler's numbers towards the trainer's; 0 switches it off,
+    as it does ``grad_clip``. ``mask_truncated`` leaves responses that hit ``max_tokens`` out of the
+    loss.
 
     ``micro_tokens``, a prompt counted with each of its responses, is the memory knob, and
     ``recompute`` computes layers again when their gradient is due: a quarter more work, a small
@@ -113,6 +114,11 @@ class Settings:
     def responses_per_update(self) -> int:
         """Responses in one optimiser step."""
         return self.mini_batch or self.prompts_per_step * self.samples_per_prompt
+
+    @property
+    def running_stage(self) -> int:
+        """The ZeRO stage that is run: without one DeepSpeed offloads nothing."""
+        return self.zero_stage or 2 * self.offload
 
     def responses_per_rank(self, ranks: int) -> int:
         """Most responses that one rank samples in a step: prompts are dealt out whole."""

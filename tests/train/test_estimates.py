@@ -109,6 +109,7 @@ SIZE = BODY + HEAD
         (1, "float32", False, (4, 4, 3, 4)),
         (2, "bfloat16", False, (2, 1, 3, 2)),
         (2, "bfloat16", True, (2, 1, 0, 2)),
+        (0, "bfloat16", True, (2, 1, 0, 2)),
         (3, "bfloat16", False, (0.5, 1, 3, 2)),
     ],
 )

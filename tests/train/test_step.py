@@ -90,12 +90,33 @@ def test_the_cap_on_off_policy_weights_holds_for_every_ratio(model: Path) -> Non
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_bfloat16_gradients_are_clipped_at_every_stage(model: Path, zero_stage: int) -> None:
-    from tests.train.step_case import gradient, learner, update
+    """A first step of Adam is as long as the rate, whatever the gradient's length is."""
+    from tests.train.step_case import gradient, learner, update, weights
 
     trained = learner(model, zero_stage, 100_000, "sequence-sum", dtype="bfloat16")
+    before = weights(trained)
     norm = trained.update(update(signal=100.0), 1)["actor/grad_norm"]
     assert norm > 10
     assert float(gradient(trained).norm()) == pytest.approx(1.0, rel=0.02)
+    moves = (weights(trained) - before).abs()
+    assert float(moves[moves > 0].float().mean()) == pytest.approx(1e-2, rel=0.02)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_a_clip_of_0_clips_nothing(model: Path, zero_stage: int) -> None:
+    from tests.train.step_case import gradient, learner, update
+
+    trained = learner(model, zero_stage, 100_000, "sequence-sum", grad_clip=0.0)
+    norm = trained.update(update(signal=100.0), 1)["actor/grad_norm"]
+    assert float(gradient(trained).norm()) == pytest.approx(norm, rel=1e-4) and norm > 10
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_offloaded_is_held_by_zero(model: Path, dtype: str) -> None:
+    """Without a stage DeepSpeed would leave the optimiser where the weights are."""
+    from tests.train.step_case import learner
+
+    assert learner(model, 0, 200, dtype=dtype, offload=True).policy.optimizer.cpu_offload
 
 
 def test_a_batch_without_a_signal_leaves_the_weights_alone(model: Path) -> None:
@@ -195,7 +216,7 @@ def test_a_world_of_one_is_not_handed_on_to_children(model: Path) -> None:
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
 
 
-@pytest.mark.parametrize("zero_stage", [1, 2])
+@pytest.mark.parametrize("zero_stage", [0, 1, 2])
 def test_bfloat16_gradients_add_up_in_float32(model: Path, zero_stage: int) -> None:
     """The mean of equal terms is each of them; in bfloat16 a sum no longer grows after 256."""
     from rlbhpc.train.learner import Update
