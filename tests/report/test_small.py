@@ -95,6 +95,11 @@ def test_a_statistic_that_is_none_is_refused(tmp_path: Path, text: str, message:
     assert "analysis.statistics: " in str(caught.value) and message in str(caught.value)
 
 
+def test_a_statistic_goes_from_0_to_1(tmp_path: Path) -> None:
+    frame = own_frame(brought(tmp_path, "def statistic(n, c): return c / n", "statistics"))
+    assert frame["value"].tolist() == [0.5], "of 0, 2 and 4 right samples of 4"
+
+
 def test_an_aspect_that_is_none_is_refused(tmp_path: Path) -> None:
     report = brought(tmp_path, "ASPECT = 3", "aspects")
     with pytest.raises(UserError, match=r"own.py: found 3; allowed: a file with an ASPECT"):
