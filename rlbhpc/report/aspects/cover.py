@@ -23,7 +23,7 @@ from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.priors import LEAST, posterior_above
 
 #: Thresholds of the curve, and those that the table shows.
-LEVELS: Final = np.round(np.linspace(0.05, 0.95, 19), 2)
+LEVELS: Final = np.arange(1, 20) / 20
 _COLUMNS: Final = (0.1, 0.5, 0.9)
 
 
