@@ -10,7 +10,7 @@ import click
 from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.cli.init import pair_options
 from rlbhpc.cli.report import exit_code
-from rlbhpc.cli.table import screen
+from rlbhpc.cli.table import screen, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.launch.ask import draft, fetch, make_results
 from rlbhpc.report.gather import gather
@@ -33,7 +33,7 @@ def ask(base: str, trained: str, sets: str | None, cluster: str | None, output: 
     begun = time.monotonic()
 
     def say(line: str) -> None:
-        click.echo(f"[{time.monotonic() - begun:5.0f} s] {line}", err=True)
+        tell(f"[{time.monotonic() - begun:5.0f} s] {line}")
 
     pair = draft(base, trained, sets, cluster)
     fetch(pair, say)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlbhpc.cli.table import tell
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.launch.launches import cancel as end_all
 from rlbhpc.launch.launches import layout_of
@@ -24,7 +25,7 @@ def cancel(run: Path) -> int:
         click.echo("Slurm does not answer: marked as cancelled, so that no job comes back.")
         return TRY_AGAIN
     if done.complaint:
-        click.echo(done.complaint, err=True)
+        tell(done.complaint)
         return TRY_AGAIN
     if done.at_work:
         click.echo(

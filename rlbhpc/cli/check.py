@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -267,14 +267,13 @@ def print_difference(changed: Difference | None) -> None:
     click.echo("What becomes of the stored samples:")
     for block in changed.blocks:
         click.echo(f"  {block}")
-    tell_of_old_verdicts(changed.judged)
+    tell_of_old_verdicts(changed.judged, click.echo)
 
 
-def tell_of_old_verdicts(sets: Sequence[str], err: bool = False) -> None:
+def tell_of_old_verdicts(sets: Sequence[str], say: Callable[[str], None]) -> None:
     """Say that stored samples keep the verdicts of the verifier before."""
     if sets:
-        click.echo(
+        say(
             f"Stored samples of {', '.join(sets)} keep the verdicts of the verifier before; after "
-            "`rlbhpc sample`, `rlbhpc verify RUN --again --into NEW` judges them with today's.",
-            err=err,
+            "`rlbhpc sample`, `rlbhpc verify RUN --again --into NEW` judges them with today's."
         )

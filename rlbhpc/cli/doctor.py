@@ -9,7 +9,7 @@ import click
 
 from rlbhpc.cli import shared
 from rlbhpc.cli.status import few
-from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.table import print_json, print_table, tell
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose, folders
 from rlbhpc.launch.doctor import examine, write_entry
@@ -65,7 +65,7 @@ def doctor(
                 raise UserError(f"{path} exists; choose another name or remove it") from None
             advice = "name a folder in RLBHPC_CLUSTERS"
             raise UserError(f"{error.filename}: {error.strerror}; {advice}") from None
-        click.echo(f"{path} written; read it and fill in what is missing", err=True)
+        tell(f"{path} written; read it and fill in what is missing")
     return INCOMPLETE if any(check.verdict == "bad" for check in checks) else DONE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json
+from rlbhpc.cli.table import print_json, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.store import left_out
@@ -51,5 +51,5 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     else:
         click.echo(f"{len(removed):,} files removed, {freed / 1e6:,.1f} MB freed.")
         for line in map(str, kept):
-            click.echo(line, err=True)
+            tell(line)
     return DONE if removed else NOTHING_TO_DO

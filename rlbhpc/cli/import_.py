@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json
+from rlbhpc.cli.table import print_json, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.exchange.arriving import Target, impossible_checks
@@ -72,21 +72,18 @@ def import_(
         if done.samples:
             click.echo(impossible_checks(done.absent))
     if done.error:
-        click.echo(
+        tell(
             f"Some samples are neither right nor wrong: {judge} failed on them; the last time: "
-            f"{done.error}",
-            err=True,
+            f"{done.error}"
         )
     for line in done.unread:
-        click.echo(
+        tell(
             f"Not read of {line}. Subfolders are not entered, and these files are of no known "
-            "format; name what belongs to this arm.",
-            err=True,
+            "format; name what belongs to this arm."
         )
     for twin in done.twins:
-        click.echo(
+        tell(
             f"{arm} and {twin} hold samples of the same file on {problem_set}: nothing can differ "
-            "between them. Was one of the two files meant to be another?",
-            err=True,
+            "between them. Was one of the two files meant to be another?"
         )
     return DONE if done.samples or done.counts else NOTHING_TO_DO

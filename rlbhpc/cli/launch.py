@@ -10,7 +10,7 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
-from rlbhpc.cli.table import print_json
+from rlbhpc.cli.table import print_json, tell
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.api import written
 from rlbhpc.launch.cluster import HERE
@@ -65,8 +65,8 @@ def launch(
     options = read_options(sbatch)
     prepared = prepare(study, overrides, cluster=cluster, options=options, **more)
     for note in prepared.notes:
-        click.echo(note, err=True)
-    tell_of_old_verdicts(prepared.judged, err=True)
+        tell(note)
+    tell_of_old_verdicts(prepared.judged, tell)
     if not prepared.jobs:
         click.echo(
             "All that is missing is being made." if prepared.notes else "Nothing is missing."
@@ -78,7 +78,7 @@ def launch(
         for name, answer in start_estimates(launched.folder).items():
             click.echo(f"{name}: {answer}")
     if submit:
-        launched.submit(width=more["width"], say=lambda text: click.echo(text, err=as_json))
+        launched.submit(width=more["width"], say=tell if as_json else click.echo)
     if submit and prepared.draft.cluster_name in HERE:
         reject_missing(launch_in(launched.folder))
     return DONE
@@ -88,7 +88,7 @@ def _tell(prepared: Prepared, folder: Path, submit: bool, as_json: bool) -> None
     draft = prepared.draft
     container = draft.cluster.container
     if container is not None and not expanded(container.image).is_file():
-        click.echo(f"There is no {container.image} here; is it on the nodes?", err=True)
+        tell(f"There is no {container.image} here; is it on the nodes?")
     if as_json:
         scripts = [f"{job.name}.sbatch" for job in prepared.jobs]
         record = {"cluster": draft.cluster_name, "plan": prepared.plan.name, "jobs": scripts}

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json
+from rlbhpc.cli.table import print_json, tell
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.match import match
@@ -38,7 +38,7 @@ def match_entropy(
     results: dict[str, Any] = {}
     for name in names:
         entry = resolved.file.match_entropy[name]
-        matched = match(resolved, name, lambda text: click.echo(text, err=True))
+        matched = match(resolved, name, tell)
         arm = line(resolved, name, matched.temperature)
         results[name] = {**asdict(matched), "tolerance": entry.tolerance, "arm": arm}
         if not as_json:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json
+from rlbhpc.cli.table import print_json, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.store import left_out
@@ -42,7 +42,7 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
         click.echo(f"{done.added:,} new samples, {len(done.copied):,} files copied to {run}.")
         damaged = [f"{path} is damaged and was left out" for path in done.left_out]
         for note in (*done.twins, *damaged):
-            click.echo(note, err=True)
+            tell(note)
     if done.left_out:
         return INCOMPLETE
     return DONE if done.copied else NOTHING_TO_DO

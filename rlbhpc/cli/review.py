@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_rows, print_table, visible
+from rlbhpc.cli.table import print_json, print_rows, print_table, tell, visible
 from rlbhpc.cli.verify import paired_curves
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
@@ -138,7 +138,7 @@ def _judge(sheets: list[Kept], judge_at: str, key_env: str | None, as_json: bool
     else:
         print_rows(f"What {model} says", rows)
         for reason, count in reasons.most_common():
-            click.echo(f"{count} without a verdict: {visible(reason, lines=False)}", err=True)
+            tell(f"{count} without a verdict: {visible(reason, lines=False)}")
     return INCOMPLETE if reasons else DONE
 
 

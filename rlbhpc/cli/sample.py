@@ -9,6 +9,7 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
+from rlbhpc.cli.table import tell
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.lineage import reject_strangers
@@ -51,7 +52,7 @@ def sample(
     check_verifiers(resolved)
     blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
     reject_strangers(resolved, {resolved.arms[b.arm].model for b in blocks})
-    tell_of_old_verdicts(remember(resolved), err=True)
+    tell_of_old_verdicts(remember(resolved), tell)
     plan = make_plan(resolved, presence(resolved.layout, blocks), shard_tokens, retry_failed)
     print_summary(plan)
     if not plan.samples:

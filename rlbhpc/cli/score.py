@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_rows
+from rlbhpc.cli.table import print_json, print_rows, tell
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.stats.perplexities import perplexity, spread
 from rlbhpc.store import tables
@@ -48,18 +48,18 @@ def score(
     answering = {resolved.arms[r.responses].model for r in requests if r.responses is not None}
     reject_strangers(resolved, answering | {request.model for request in requests})
     remember(resolved)
-    before = state(resolved, chosen or names)
+    before = state(resolved, names)
     with Drain(limit=limit) as drain:
-        too_long = score_all(resolved, before, drain, lambda text: click.echo(text, err=True))
+        too_long = score_all(resolved, before, drain, tell)
         stopped = drain.requested
-    after = state(resolved, chosen or names)
+    after = state(resolved, names)
     rows = [row(resolved, s) for s in after]
     if as_json:
         print_json(rows)
     else:
         print_rows("Scores", rows)
     if too_long:
-        click.echo(f"{too_long:,} texts are longer than the model holds", err=True)
+        tell(f"{too_long:,} texts are longer than the model holds")
     if stopped and any(s.missing for s in after):
         return TRY_AGAIN
     if any(s.missing or len(s.wanted.requests) < s.wanted.expected for s in after):

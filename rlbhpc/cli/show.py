@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_table, visible
+from rlbhpc.cli.table import print_json, print_table, tell, visible
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.report.browse import Browser, Choice, ProblemRow, SampleRow
@@ -93,7 +93,7 @@ def _show_responses(matches: list[Found], as_json: bool) -> int:
         click.echo(visible(text))
         click.echo()
     if not matches:
-        click.echo("No such sample.", err=True)
+        tell("No such sample.")
     return DONE if matches else NOTHING_TO_DO
 
 

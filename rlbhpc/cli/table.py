@@ -64,6 +64,11 @@ def print_json(value: Any, *, ascii_only: bool = False) -> None:
     click.echo(json.dumps(value, ensure_ascii=ascii_only, indent=2))
 
 
+def tell(text: str) -> None:
+    """Print a line on stderr, where whoever reads the answer from a pipe does not get it."""
+    click.echo(text, err=True)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

@@ -11,7 +11,7 @@ import click
 
 from rlbhpc import plugins
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.table import print_json, print_table, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import is_older, set_aside, training_order, untrained
@@ -97,7 +97,7 @@ def _settle_older(study: Study, models: Sequence[str], retrain: bool) -> None:
             adopt_older(study, name)
     if retrain and os.environ.get("RANK", "0") == "0":
         for folder in set_aside(study, models):
-            click.echo(f"set aside: {folder} (can be deleted)", err=True)
+            tell(f"set aside: {folder} (can be deleted)")
 
 
 def _choose_accelerator() -> None:
