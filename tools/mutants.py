@@ -184,15 +184,19 @@ class Checkout:
 
     def noticed(self, mutant: Mutant, command: list[str]) -> str:
         """The first test that fails with a mutant and passes without; empty if there is none."""
-        for test in self.failures([mutant], command):
-            alone = [*PYTEST, EVERY, test] if "::" in test else command
-            without = self.failures([], alone)
-            if without == ["time limit"]:
-                return ""
-            if without:
-                raise SystemExit(f"{test} fails without a fault; mend it first")
+        failing = self.failures([mutant], command)
+        if not failing:
+            return ""
+        test = failing[0]
+        without = self.failures([], [*PYTEST, EVERY, test] if "::" in test else command)
+        if without == ["time limit"]:
+            return ""
+        if not without:
             return test
-        return ""
+        if "::" not in test:
+            raise SystemExit(f"{test} without a fault; mend it first")
+        print(f"{test} fails without a fault and is left out", file=sys.stderr, flush=True)
+        return self.noticed(mutant, [*command, f"--deselect={test}"])
 
     def by_own_tests(self, mutant: Mutant) -> str:
         """The test that notices a mutant among those of its module and room."""
