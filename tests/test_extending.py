@@ -98,6 +98,27 @@ arms: {base: {model: base}, rl: {model: rl}}
         assert failed.value.returncode == 64
 
 
+@pytest.mark.slow
+def test_sealed_samples_have_the_default_of_a_variable_that_came_later(
+    extended: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rlbhpc").symlink_to(ROOT / "rlbhpc")
+    (tmp_path / "samples.jsonl").write_text('{"problem": "sums/1", "correct": true}\n')
+    arguments = ("import", "before", "samples.jsonl", "--arm", "base", "--set", "sums")
+    run(tmp_path, "-m", "rlbhpc", *arguments)
+    run(tmp_path, "-m", "rlbhpc", "seal", "before")
+    stored = tmp_path / "before"
+    shutil.rmtree(stored / "journals")
+    run(extended, "-m", "rlbhpc", "compact", str(stored))
+    run(extended, "-m", "rlbhpc", "check", str(stored))
+    code = f"""
+import rlbhpc
+samples = rlbhpc.open_cube({str(stored)!r})["base/sums"]
+assert samples["verdict"].item() == 1 and samples["n_words"].item() == -1
+"""
+    run(extended, "-W", "error", "-c", code)
+
+
 def test_the_models_of_the_page_are_valid() -> None:
     from rlbhpc.study.complaints import validated
     from rlbhpc.study.expand import expand

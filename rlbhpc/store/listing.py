@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.store import schema
 from rlbhpc.store.frames import DamagedError
-from rlbhpc.store.sample import SCHEMA_VERSION
+from rlbhpc.store.sample import COLUMNS, OLDEST, SCHEMA_VERSION
 from rlbhpc.study.keys import Cell
 from rlbhpc.verify.verdict import Status
 
@@ -56,13 +56,19 @@ class Listing:
 
     ``tokens``: whose per-token values the part keeps. ``cells, groups``: row group ``i`` has the
     samples ``groups[i].samples`` of ``cells[groups[i].cell]``. ``sums``: checksums by row group and
-    column.
+    column. ``version``: of the schema that the rows were written by.
     """
 
     tokens: TokenPolicy
     cells: list[Cell] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     sums: list[NDArray[np.uint32]] = field(default_factory=list)
+    version: int = SCHEMA_VERSION
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that the rows have on disk, in their order."""
+        return [name for name, column in COLUMNS.items() if column.since <= self.version]
 
     def add(self, table: pa.Table) -> None:
         """Take in the next row group: all columns of one cell's samples."""
@@ -82,7 +88,7 @@ class Listing:
     def metadata(self) -> dict[str, str]:
         """Write it down for the footer."""
         fields = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": self.version,
             "tokens": self.tokens,
             "cells": self.cells,
             "groups": [
@@ -100,8 +106,8 @@ class Listing:
 class Content:
     """What a part's name tells of its rows: keys, digests, token policy, schema version."""
 
-    def __init__(self, tokens: TokenPolicy) -> None:
-        self._hash = hashlib.sha256(f"{tokens} {SCHEMA_VERSION}".encode())
+    def __init__(self, listed: Listing) -> None:
+        self._hash = hashlib.sha256(f"{listed.tokens} {listed.version}".encode())
 
     def add(self, table: pa.Table) -> None:
         """Take in the next row group."""
@@ -131,11 +137,10 @@ def parse(footer: bytes) -> Listing:
     if position < 0:
         raise DamagedError("a Parquet file without a list of samples")
     fields = json.JSONDecoder().raw_decode(footer[position:].decode("latin-1"))[0]["rlbhpc part"]
-    if fields["schema_version"] != SCHEMA_VERSION:
-        raise DamagedError(
-            f"written with schema version {fields['schema_version']}, "
-            f"this program knows {SCHEMA_VERSION}"
-        )
+    version = fields["schema_version"]
+    if not OLDEST <= version <= SCHEMA_VERSION:
+        knows = " to ".join(map(str, sorted({OLDEST, SCHEMA_VERSION})))
+        raise DamagedError(f"written with schema version {version}, this program knows {knows}")
     return Listing(
         fields["tokens"],
         [Cell(*cell) for cell in fields["cells"]],
@@ -143,13 +148,14 @@ def parse(footer: bytes) -> Listing:
             Group(cell, _samples(runs), np.frombuffer(digits.encode(), np.int8) - _ZERO, tokens)
             for cell, runs, digits, tokens in fields["groups"]
         ],
+        version=version,
     )
 
 
-def sums(metadata: dict[bytes, bytes]) -> NDArray[np.uint32]:
+def sums(metadata: dict[bytes, bytes], columns: int) -> NDArray[np.uint32]:
     """Checksums by row group and column, of a Parquet file's metadata."""
     packed = base64.b64decode(metadata[_SUMS.encode()])
-    return np.frombuffer(packed, "<u4").reshape(-1, len(schema.ROWS))
+    return np.frombuffer(packed, "<u4").reshape(-1, columns)
 
 
 def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:

@@ -80,7 +80,8 @@ def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path
 
 
 def _write(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
-    listed, content = Listing(tokens), Content(tokens)
+    listed = Listing(tokens)
+    content = Content(listed)
     with (
         files.Sink(path) as sink,
         pq.ParquetWriter(
@@ -162,7 +163,7 @@ def tables_of(
         with files.retrying(
             lambda: pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=named)
         ) as file:
-            sums = listing.sums(file.metadata.metadata)
+            sums = listing.sums(file.metadata.metadata, len(listed.columns))
             sizes = [file.metadata.row_group(group).total_byte_size for group in groups]
             for part in stretches(sizes, _BATCH_BYTES):
                 batch = [*groups[part]]
@@ -178,7 +179,7 @@ def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
     skipped: list[Skipped] = []
     try:
         listed = contents(path, name=name)
-        content = Content(listed.tokens)
+        content = Content(listed)
         every = range(len(listed.groups))
         for groups, table in tables_of(path, listed, every, schema.ROWS, skipped):
             offset = 0
@@ -216,13 +217,14 @@ def _checked(
     skipped: list[Skipped],
 ) -> Iterator[tuple[list[int], pa.Table]]:
     """Row groups whose values are what was written: together if all are, else one by one."""
-    positions = [schema.ROWS.get_field_index(name) for name in wanted.names]
+    stored = pa.schema([field for field in wanted if field.name in listed.columns])
+    positions = [listed.columns.index(name) for name in stored.names]
     sizes = [len(listed.groups[group].samples) for group in batch]
     try:
-        table = file.read_row_groups(batch, wanted.names).select(wanted.names).cast(wanted)
+        table = file.read_row_groups(batch, stored.names).select(stored.names).cast(stored)
         if (checksums(table, sizes) != sums[batch][:, positions]).any():
             raise DamagedError("values fail their checksum")
-        yield batch, table
+        yield batch, schema.filled(table, wanted, sum(sizes))
     except _UNREADABLE as error:
         if len(batch) == 1:
             reason = f"row group {batch[0]}: {error}"

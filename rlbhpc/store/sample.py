@@ -1,8 +1,8 @@
 """The row that the store keeps: one sample with its completion and verdict.
 
 Each value is declared here once; struct formats, the Arrow schema, the cube's variables, checks
-and the tables of ``docs/`` follow from that. To add one: a line in :class:`Sample` and the next
-:data:`SCHEMA_VERSION`.
+and the tables of ``docs/`` follow from that. To add one: a line in :class:`Sample`, ``since`` the
+next :data:`SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.verify.verdict import Status
 
-#: Raised whenever a column changes its meaning, appears or goes. Kept in every part and cube.
-SCHEMA_VERSION: Final = 2
+#: The oldest version of which parts are read: raised whenever a column changes its meaning or goes.
+OLDEST: Final = 2
 
 NAME: Final = "name"
 TEXT: Final = "text"
@@ -36,13 +36,15 @@ class Column:
     ``kind``: NumPy type of a number, with ``[]`` behind it of a list of numbers; ``text``; or
     ``name``, a text that repeats over thousands of rows and is held once. ``meaning``: what it is,
     for the pages and as ``long_name`` in the cube. ``cube``: NumPy type in the cube; empty where
-    the cube leaves it out. ``attrs``: more attributes in the cube.
+    the cube leaves it out. ``attrs``: more attributes in the cube. ``since``: schema version that
+    it came with; rows of parts before hold its default.
     """
 
     kind: str
     meaning: str
     cube: str = ""
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    since: int = OLDEST
 
     @property
     def is_number(self) -> bool:
@@ -168,3 +170,5 @@ def _columns() -> dict[str, Column]:
 #: sample as it was generated: two rows with one key and one fingerprint are the same sample exactly
 #: when their digests agree, also where a part no longer keeps the per-token values.
 COLUMNS: Final = _columns()
+#: Kept in every part and cube.
+SCHEMA_VERSION: Final = max(column.since for column in COLUMNS.values())

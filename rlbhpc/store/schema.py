@@ -42,6 +42,16 @@ def select(columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema([field for field in ROWS if field.name in columns])
 
 
+def filled(table: pa.Table, wanted: pa.Schema, rows: int) -> pa.Table:
+    """Rows with all columns of a schema; one that an older part has not holds its default."""
+    columns = [
+        table[field.name] if field.name in table.column_names
+        else pa.array([getattr(Sample, field.name, None)] * rows, field.type)
+        for field in wanted
+    ]  # fmt: skip
+    return pa.table(columns, schema=wanted)
+
+
 def to_samples(table: pa.Table) -> Iterator[Sample]:
     """Turn rows with all columns into samples; per-token values that a part left out are empty."""
     for row in table.to_pylist():
