@@ -42,7 +42,8 @@ ACTIONS: Final[Mapping[str, str]] = {
 # found wins, so causes stand before what follows from them.
 SIGNS: Final = (
     (r"CUDA out of memory|OutOfMemoryError", "the GPU's memory is full",
-     "smaller `rows` or `memory` under engine.options, or a shorter max_tokens; then launch again"),
+     "smaller `rows` or `memory` under engine.options, for a training smaller `micro_tokens` under "
+     "the recipe's options, or a shorter max_tokens; then launch again"),
     (r"oom.kill|Out Of Memory|[Ee]xceeded .*memory|memory limit", "the job's memory is full",
      ACTIONS["OUT_OF_MEMORY"]),
     (r"No space left on device|Disk quota exceeded", "the disk or a quota is full",

@@ -30,6 +30,7 @@ __all__ = ["run", "stubs"]
     [
         ("slurmstepd: error: Exceeded job memory limit\nKilled", "the job's memory", "--mem"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried", "the GPU's memory", "rows"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried", "the GPU's memory", "`micro_tokens`"),
         ("x\nOSError: [Errno 28] No space left on device", "the disk or a quota", "--seal"),
         ("rlbhpc: no Python 3.9 or newer at /p on n1; name one", "refused", "what the line says"),
         ("FATAL:   While checking image: could not open image /i.sif", "image", "image verify"),
