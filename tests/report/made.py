@@ -78,19 +78,20 @@ def put_samples(
     verdicts: Mapping[tuple[int, int], Status] = {}, missing: int = 0, model: str = "",
     entropy: float = 0.1, logprobs: Callable[[int, int], Array] | None = None,
     graders: Sequence[str] = (), provenance: Mapping[str, Any] | None = None,
-    answers: Mapping[tuple[int, int], str] = {}, stop_after: int = 0,
+    answers: Mapping[tuple[int, int], str] = {}, stop_after: int = 0, first: int = 0,
     logprob_sum: Callable[[int, int], float] = lambda problem, sample: -3.0,
 ) -> None:  # fmt: skip
     """Journal a matrix ``[problem, sample]`` of right and wrong, the last problems left out.
 
     ``logprobs`` gives the log-probabilities of the tokens of a response by problem and sample,
     ``graders`` the grader of each sample of a problem. A problem ends at the ``stop_after``-th
-    right sample.
+    right sample. The ``first`` row is of this problem.
     """
     layout = study.layout
     matrix = np.asarray(right)
-    prints = {i: study.request_fingerprint(arm, step, f"{SET}/{i}") for i in range(len(matrix))}
-    cells = {Cell(arm, step, f"{SET}/{i}", prints[i]): matrix.shape[1] for i in prints}
+    names = [f"{SET}/{first + i}" for i in range(len(matrix))]
+    prints = [study.request_fingerprint(arm, step, name) for name in names]
+    cells = {Cell(arm, step, *ids): matrix.shape[1] for ids in zip(names, prints, strict=True)}
     grid = Grid(
         model or MODELS[arm], provenance={"engine": "hf", "prompt": "p0", **(provenance or {})}
     )
@@ -100,7 +101,7 @@ def put_samples(
             for j, solved in enumerate(row):
                 if stop_after and row[:j].sum() == stop_after:
                     break
-                key = SampleKey(arm, step, f"{SET}/{i}", j)
+                key = SampleKey(arm, step, names[i], j)
                 status = verdicts.get((i, j), Status.RIGHT if solved else Status.WRONG)
                 long = status is not Status.RIGHT and j % 5 == 0
                 writer.append(

@@ -134,6 +134,7 @@ def test_a_figure_is_written_with_its_numbers_and_how_it_was_made(
     report: Report, tmp_path: Path
 ) -> None:
     chart = difference_chart(report.final[0], report.colours)
+    save(made_up(), tmp_path / "deep" / "out", "other", {})
     paths = save(chart, tmp_path / "deep" / "out", "difference", {"seed": 5})
     assert [path.suffix for path in paths] == [".pdf", ".png", ".csv", ".json"]
     assert paths[0].read_bytes().startswith(b"%PDF") and paths[1].read_bytes()[1:4] == b"PNG"

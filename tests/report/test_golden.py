@@ -42,6 +42,22 @@ def test_everything_of_few_problems(tmp_path: Path, problems: int) -> None:
     agree(f"few_{problems}", short_lines(page_lines("".join(pages(few).values()))))
 
 
+def test_arms_of_no_study_that_share_some_problems(tmp_path: Path) -> None:
+    """Each problem stands at another place in the two; what judged them is known of one."""
+    study = make_study(tmp_path / "run", 9, 16)
+    rng = np.random.default_rng(8)
+    ends = ((-0.1, 0.9), (1, -0.4))
+    base, trained = (rng.random((8, 16)) < np.linspace(*rates, 8)[:, None] for rates in ends)
+    imported = {"a.jsonl": {"sha256": "5f", "judged_by": "a script"}}
+    put_samples(study, "base", base, provenance={"imported": imported})
+    put_samples(study, "rl", trained, 100, provenance={"graders": []}, first=1)
+    study.layout.study.unlink()
+    some = gather(tmp_path / "run", [("base", "rl")])
+    agree("some_page", short_lines(page_lines(page(some))))
+    tables = frames_of(some)
+    agree("some_tables", frame_lines({n: tables[n] for n in ("coverage", "accuracy_histogram")}))
+
+
 def figures(report: Report) -> Iterator[str]:
     """What the scripts of ``analysis/`` draw: names, panels, legends and columns."""
     for aspect in pkgutil.iter_modules(aspects.__path__):
