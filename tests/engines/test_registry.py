@@ -82,9 +82,9 @@ def test_to_know_of_engines_takes_nothing_of_what_they_run_on() -> None:
         (
             "vlm",
             {},
-            "found 'vlm'; nearest: vllm; allowed: hf, vllm, endpoint, or a file such as .*",
+            f"found 'vlm'; nearest: vllm; allowed: {', '.join(ENGINES)}, or a file such as .*",
         ),
-        ("xyz", {}, "found 'xyz'; allowed: hf, vllm, endpoint, or a file such as ./mine.py"),
+        ("xyz", {}, f"found 'xyz'; allowed: {', '.join(ENGINES)}, or a file such as ./mine.py"),
         ("hf", {"row": 1}, "engine hf: no setting 'row'; it has rows, dtype, device"),
         *(
             ("hf", {"rows": rows}, f"engine hf: rows is {rows!r}; allowed: a whole number, at .* 1")

@@ -37,7 +37,7 @@ def test_the_page_has_every_variable_with_its_type_and_meaning() -> None:
         for code in variable.attrs.get("flag_values", [])[1:]:
             assert re.search(rf"\b{code} \w", cells[4]), f"{variable.name}: code {code}"
     assert f"`schema_version` = {cube_schema.SCHEMA_VERSION}" in page
-    assert len(page.splitlines()) <= 90
+    assert len(page.splitlines()) - len(rows) <= 73  # one page, whatever the table holds
 
 
 def test_codes_and_words_of_verdicts() -> None:
