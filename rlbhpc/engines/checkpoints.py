@@ -14,6 +14,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.engines.folder import configuration, follow_umask
@@ -108,7 +109,7 @@ def _convert(folder: Path, tag: str, target: Path) -> None:
 
     try:
         state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag)
-    except (ValueError, FileNotFoundError, KeyError) as error:
+    except (ValueError, OSError, KeyError, EOFError, RuntimeError, UnpicklingError) as error:
         raise UserError(f"{folder}: DeepSpeed cannot gather {tag!r}: {error}") from None
     config = configuration(target)
     name = config.get("dtype") or config.get("torch_dtype") or "float32"

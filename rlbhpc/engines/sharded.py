@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.engines.folder import configuration
@@ -60,14 +61,16 @@ def gather(parts: Path, target: Path) -> None:
     read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
 
     def weights() -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in read(parts, expected):
-            if tensor.shape != expected[name]:
-                shapes = f"{tuple(tensor.shape)}, the model's {tuple(expected[name])}"
+        for name, tensor in _undamaged(read(parts, expected), parts):
+            if tensor.shape != expected[name].shape:
+                shapes = f"{tuple(tensor.shape)}, the model's {tuple(expected[name].shape)}"
                 raise UserError(
                     f"{parts}: {name} is {shapes}; name the model that it belongs to as its "
                     "`base`, or merge it with the program that wrote it"
                 )
-            yield name, tensor.to(dtype)
+            # A buffer has the precision that it needs, whatever the model's is.
+            buffer = not isinstance(expected[name], torch.nn.Parameter)
+            yield name, tensor if buffer else tensor.to(dtype)
 
     written = _save(weights(), target)
     missing = expected.keys() - written
@@ -78,8 +81,21 @@ def gather(parts: Path, target: Path) -> None:
         )
 
 
-def _expected(folder: Path) -> dict[str, torch.Size]:
-    """Weights that the configured model has, with their shapes; tied ones once."""
+def _undamaged(
+    tensors: Iterator[tuple[str, torch.Tensor]], parts: Path
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Hand on what is read, or say that a part of it is cut off or lost."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield from tensors
+    except (OSError, EOFError, RuntimeError, UnpicklingError, CheckpointException) as error:
+        why = (str(error) or repr(error)).strip().splitlines()[-1]
+        raise UserError(f"{parts}: cannot be read ({why}); copy it again") from None
+
+
+def _expected(folder: Path) -> dict[str, torch.Tensor]:
+    """Weights and saved buffers that the configured model has, without data; tied ones once."""
     import torch
     from transformers import AutoConfig
 
@@ -88,7 +104,9 @@ def _expected(folder: Path) -> dict[str, torch.Size]:
     config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
         model = model_kind(config).from_config(config)
-    return {name: parameter.shape for name, parameter in model.named_parameters()}
+    saved = model.state_dict()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in saved}
+    return {**dict(model.named_parameters()), **buffers}
 
 
 def _named(stored: Iterable[str], expected: Mapping[str, object], place: Path) -> dict[str, str]:
@@ -105,7 +123,7 @@ def _named(stored: Iterable[str], expected: Mapping[str, object], place: Path) -
 
 
 def _from_metadata(
-    parts: Path, expected: Mapping[str, torch.Size]
+    parts: Path, expected: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of a distributed checkpoint, put together from their pieces."""
     import torch
@@ -143,7 +161,7 @@ def _rank_files(folder: Path) -> list[Path]:
 
 
 def _from_ranks(
-    parts: Path, expected: Mapping[str, torch.Size]
+    parts: Path, expected: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of verl's files, each cut along one dimension or whole on every rank."""
     import torch

@@ -108,8 +108,9 @@ class Learner:
     def renew_reference(self) -> None:
         """Make the reference what the policy is now, and let the optimiser's moments begin anew."""
         assert self.reference is not None
+        current = self.reference.model.state_dict()
         for name, weight in self.named_weights():
-            self.reference.model.get_parameter(name).data.copy_(weight)
+            current[name].copy_(weight)
         self.renewed = True
         optimizer = self.policy.optimizer
         for state in getattr(optimizer, "optimizer", optimizer).state.values():

@@ -96,8 +96,11 @@ def plain_size(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters()) - extra
 
 
-def whole_weights(module: nn.Module) -> Iterator[tuple[str, list[nn.Parameter], LowRank | None]]:
-    """Weights as they are called without adapters: name, what they are made of, the adapter."""
+def whole_weights(module: nn.Module) -> Iterator[tuple[str, list[Tensor], LowRank | None]]:
+    """Weights as they are called without adapters: name, what they are made of, the adapter.
+
+    Buffers that are saved are weights, too, such as a router's bias.
+    """
     layers = {name: m for name, m in module.named_modules() if isinstance(m, LowRank)}
     for name, parameter in module.named_parameters():
         inner, _, leaf = name.rpartition(".")
@@ -111,3 +114,5 @@ def whole_weights(module: nn.Module) -> Iterator[tuple[str, list[nn.Parameter], 
             yield f"{called}.weight", [*layer.parameters()], layer
         else:
             yield f"{called}.{leaf}", [parameter], None
+    saved = module.state_dict(keep_vars=True)
+    yield from ((name, [buffer], None) for name, buffer in module.named_buffers() if name in saved)

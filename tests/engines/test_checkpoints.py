@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.distributed import checkpoint as dcp
+from transformers import AutoModelForCausalLM
 
 from rlbhpc.engines import checkpoints, sharded
 from rlbhpc.engines.checkpoints import model_folder, needs_base
@@ -210,3 +212,34 @@ def test_what_of_fsdp_cannot_be_gathered_is_refused(fsdp: Path, tmp_path: Path) 
     with pytest.raises(UserError, match="parts of 1 ranks, where the files' names speak of 2"):
         model_folder(parts, fsdp / "base", tmp_path / "made")
     assert not (tmp_path / "made").exists() and not list(tmp_path.glob("*.partial"))
+
+
+def test_a_buffer_that_is_saved_is_a_weight(tmp_path: Path) -> None:
+    """The bias of a router: without it a model chooses other experts, and says nothing."""
+    sizes = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    base = make_tiny_model(tmp_path / "base", "glm4_moe", head_dim=32, n_group=1, topk_group=1,
+                           first_k_dense_replace=1, **sizes)  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(base)
+    bias = "model.layers.1.mlp.gate.e_score_correction_bias"
+    model.get_buffer(bias).copy_(torch.tensor([0.30001, -0.2, 0.1, 0.7]))
+    dcp.save(model.state_dict(), checkpoint_id=tmp_path / "parts", no_dist=True)
+    config = json.loads((base / "config.json").read_text()) | {"dtype": "bfloat16"}
+    (base / "config.json").write_text(json.dumps(config))
+    folder = model_folder(tmp_path / "parts", base, tmp_path / "made")
+    converted = load_file(folder / "model-00001.safetensors")
+    assert torch.equal(converted[bias], model.get_buffer(bias))
+    assert converted["model.norm.weight"].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("damaged", "size"), [(".metadata", 0), (".metadata", 100), ("__0_0.distcp", 100)]
+)
+def test_a_damaged_part_is_told_in_one_line(tmp_path: Path, damaged: str, size: int) -> None:
+    base = make_tiny_model(tmp_path / "base")
+    model = AutoModelForCausalLM.from_pretrained(base)
+    dcp.save(model.state_dict(), checkpoint_id=tmp_path / "parts", no_dist=True)
+    part = tmp_path / "parts" / damaged
+    part.write_bytes(part.read_bytes()[:size])
+    with pytest.raises(UserError, match=r"parts: cannot be read \(.+\); copy it again") as refused:
+        model_folder(tmp_path / "parts", base, tmp_path / "made")
+    assert len(str(refused.value).splitlines()) == 1

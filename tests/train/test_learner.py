@@ -14,6 +14,7 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
@@ -113,6 +114,22 @@ def test_a_bonus_for_entropy_raises_it_and_a_price_lowers_it(model: Path, sign: 
     before = total()
     trained.update(given, 1)
     assert sign * (total() - before) > 0 and before > 0
+
+
+def test_a_saved_buffer_is_handed_on_with_the_weights(tmp_path: Path) -> None:
+    """The bias of a router, to the sampler, a renewed reference and the next model."""
+    sizes = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    base = make_tiny_model(tmp_path / "base", "glm4_moe", head_dim=32, n_group=1, topk_group=1,
+                           first_k_dense_replace=1, **sizes)  # fmt: skip
+    trained = learner(base, 0, 200)
+    bias = "model.layers.1.mlp.gate.e_score_correction_bias"
+    trained.policy.module.model.get_buffer(bias).copy_(torch.arange(4))
+    trained.load_reference(base)
+    trained.renew_reference()
+    assert trained.reference is not None
+    assert torch.equal(trained.reference.model.get_buffer(bias), torch.arange(4.0))
+    checkpoint.export_model(trained, base, checkpoint.Export(tmp_path / "next", "digest", "run"))
+    assert load_file(tmp_path / "next" / "model.safetensors")[bias].tolist() == [0, 1, 2, 3]
 
 
 def test_marks_are_of_tokens_that_are_learnt_from(model: Path) -> None:
