@@ -74,6 +74,7 @@ def row(study: Study, s: State) -> dict[str, Any]:
     mine = [r for r in scores if (r["step"], r["scorer_step"]) == (c.step, c.scorer_step)]
     values = perplexity([r["logprob_sum"] for r in mine], [r["n_tokens"] for r in mine])
     median = spread(values).median
+    scored = len(s.wanted.requests) - len(s.missing)
     return {
         "score": c.score,
         "texts_of": c.source,
@@ -81,7 +82,7 @@ def row(study: Study, s: State) -> dict[str, Any]:
         "step": c.step,
         "scorer": c.model,
         "scorer_step": c.scorer_step,
-        "scored": len(s.wanted.requests) - len(s.missing),
-        "missing": s.wanted.expected - len(s.wanted.requests) + len(s.missing),
+        "scored": scored,
+        "missing": s.wanted.expected - scored,
         "median_perplexity": round(median, 4) if mine else None,
     }
