@@ -78,9 +78,10 @@ def test_a_chain_that_is_not_trained_yet_is_foretold_and_nothing_is_written(
     once = "mini_batch: 24, epochs: 1, zero_stage: 0"
     words = {"algorithm": "remax", "options": once}
     greedy = json.loads(dry_run(tmp_path, "rl", "--json", **words))[-1]
-    # One greedy answer a prompt beside its samples; an update of the whole rollout reads nothing.
+    # One greedy answer a prompt beside its samples, which is not learnt from; an update of the
+    # whole rollout reads nothing.
     assert greedy["work"]["responses"] == 72 + 12
-    assert greedy["flop"] == greedy["parameters"] * 84 * 60 * (2 + 6)
+    assert greedy["flop"] == greedy["parameters"] * 60 * (84 * 2 + 72 * 6)
 
 
 @pytest.mark.engine
