@@ -209,7 +209,7 @@ class MoreSampling(Entry):
     top_k: Annotated[int, Field(ge=0, le=10_000_000), Tag("k")] | None = None
     """Draw from this many of the likeliest tokens; 0 switches it off."""
     min_p: Annotated[float, Field(ge=0, le=1), Tag("minp")] | None = None
-    """Draw from tokens at least this times as likely as the likeliest; 0 switches it off."""
+    """Draw from tokens with at least this share of the likeliest's probability; 0 is off."""
     repetition_penalty: Annotated[float, Field(gt=0, le=10), Tag("rep")] | None = None
     """Divide positive logits of tokens of prompt and response by this, multiply negative ones; 1
     switches it off.
