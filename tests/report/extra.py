@@ -99,7 +99,7 @@ def put_trainings(layout: Layout) -> None:
     put_training(layout, "tuned", steps, {"reward": steps / 40.0, "kl": 1 / steps})
     rollouts.add(layout.rollouts("tuned"), rollout_rows(range(1, 41)))
     written = [
-        {"step": step, "problem": f"{SET}/1", "text": "word " * step * 40, "tokens": 40 * step,
+        {"step": step, "problem": f"{SET}/1", "text": "word " * step * 80, "tokens": 40 * step,
          "correct": step == 3, "reward": step / 4}
         for step in (1, 2, 3)
     ]  # fmt: skip

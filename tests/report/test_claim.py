@@ -16,6 +16,7 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.claim import claim_card, claim_schema
 from rlbhpc.report.gather import gather
 from rlbhpc.study.schema import StudyFile
+from rlbhpc.sweep.remember import PROBE
 from tests.report.made import SET, make_study, put_samples
 
 
@@ -43,6 +44,15 @@ def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, 
     assert trained["missing"] == pair.trained.tally.missing == 64
     assert claim["contamination"] == []
     assert card["notes"] == list(report.notes)
+
+
+def test_probes_of_its_two_models_stand_with_a_claim(report: Report) -> None:
+    group = f"base/{SET}"
+    probe = {group: {**report.provenance[group], PROBE: 0.4}}
+    (claim,) = json.loads(claim_card(replace(report, provenance=report.provenance | probe)))[
+        "claims"
+    ]
+    assert [(p["arm"], p["step"], p["shown"]) for p in claim["contamination"]] == [("base", 0, 0.4)]
 
 
 def test_it_stays_in_its_schema(card: dict[str, Any]) -> None:
