@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def test_a_run_with_everything(rich_run: Path, tmp_path: Path) -> None:
     agree("rich_page", short_lines(page_lines("".join(pages(rich).values()))))
     agree("rich_tables", frame_lines(frames_of(rich)))
     agree("rich_terminal", printed(rich, 120))
+    agree("two_terminal", printed(replace(rich, final=rich.final[:2]), 120))
     agree("rich_figures", figures(rich))
 
 

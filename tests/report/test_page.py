@@ -38,6 +38,7 @@ def test_tables_of_an_earlier_report_do_not_stay(tmp_path: Path) -> None:
     folder = write_report(gather(tmp_path))[0].parent
     assert (folder / "conclusions.csv").is_file()
     (folder / "notes.csv").write_text("mine")
+    (folder / "coverage.csv").unlink()
     study.layout.study.unlink()
     written = write_report(gather(tmp_path))
     assert sorted(folder.iterdir()) == sorted([*written, folder / "notes.csv"])
