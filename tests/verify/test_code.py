@@ -106,6 +106,20 @@ def test_output_may_be_as_long_as_the_expected_one(kind: str) -> None:
     assert verify(kind, "", f"```python\n{right}\n```", task).right
 
 
+@pytest.mark.parametrize("kind", ["code", "code-compat"])
+def test_output_may_be_four_times_the_expected_one(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "output", 10)
+    task = problem([("", "x" * 20)] * 2)
+    rules = [
+        verify(kind, "", f"```python\nprint('x' * 20 + ' ' * {blanks})\n```", task).rule
+        for blanks in (59, 60)
+    ]
+    # How the program ended beside the cap is a race.
+    assert (rules[0], rules[1][:19]) == ("2 tests", "test 1 of 2: output")
+
+
 def test_trailing_blanks_make_no_other_program() -> None:
     one = verify("code", "", FENCED, SQUARES)
     other = verify("code", "", FENCED.replace("2\n", "2\n\n   \n"), SQUARES)

@@ -35,6 +35,10 @@ def test_the_last_line_decides(server: Server) -> None:
     verdict = verify("judge", PROBLEM.gold, r"so \\boxed{it takes  a proton}", PROBLEM)
     assert verdict.right and verdict.canonical == "it takes a proton"
     assert verdict.grader == judge.FINGERPRINT and "toy" in verdict.grader
+    assert server.request | {"messages": []} == {
+        "model": "toy", "messages": [], "max_tokens": 512, "temperature": 0.0, "top_p": 1.0,
+        "seed": 0,
+    }  # fmt: skip
     (prompt,) = server.prompts
     assert (
         "deprotonation" in prompt and "role?" in prompt and "so " not in prompt.split("ANSWER")[1]

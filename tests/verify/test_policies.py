@@ -19,6 +19,9 @@ from rlbhpc.verify.audit.policies import POLICIES
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}", r"\{1, 2\}", "2"),
         # A box that is never closed is none; the one before it counts.
         (r"\boxed{4} and \boxed{5", "4", "4", "5"),
+        # Only the last eight boxes are looked at.
+        (r"\boxed{4}" + r"\boxed{" * 7, "", "4", "4"),
+        (r"\boxed{4}" + r"\boxed{" * 8, "", "", "4"),
         ("It costs $1,234.50 in all", "", "", "1,234.50"),
         ("-3/4 it is, then", "", "", "-3/4"),
         ("nothing", "", "", ""),

@@ -89,6 +89,8 @@ def test_a_valid_proposal_is_a_triplet() -> None:
         ("def f(x):\n    return str(object())\ninput: [1]", "not determined"),
         ("def f(x):\n    while True: pass\ninput: [1]", "time"),
         ("def f(x):\n    return 'a' * 1000\ninput: [1]", "value too long"),
+        ("def f(x):\n    return 'a' * 65000\ninput: [1]", "value too long"),
+        ("def f(x):\n    return 'a' * 66000\ninput: [1]", "ended by output"),
         ("def f(x):\n    return 1j\ninput: [1]", "no JSON"),
         ("def f(x):\n    return x\ninput: [1, 2]", "raised TypeError"),
         ("def f(x):\n    return open('/etc/passwd').read()\ninput: [1]", "raised"),

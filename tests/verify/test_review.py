@@ -118,7 +118,7 @@ def test_model_text_adds_no_tag_and_no_attribute(page):
     shown = "".join(hostile.texts)
     assert "</pre><script>alert(1)</script>" in shown  # the reader sees what the model wrote
     assert "\u202e" not in shown
-    assert "\\u202e" in shown
+    assert "\\u202eright to left\\u0000\\u001b[2J" in shown
 
 
 def test_the_policy_allows_this_files_script_and_style_and_no_request(page):

@@ -79,6 +79,8 @@ OPTIONS = Problem(
         ("B", r"\boxed{A, B}", Status.NO_ANSWER),
         ("B", r"\boxed{A \text{ or } B}", Status.NO_ANSWER),
         ("B", r"\boxed{14}", Status.NO_ANSWER),
+        ("B", r"\boxed{AB}", Status.NO_ANSWER),
+        ("B", r"\boxed{z}", Status.NO_ANSWER),
         ("B", "A careful look shows nothing", Status.NO_ANSWER),
         ("C", r"\boxed{0.5}", Status.RIGHT),
         ("D", r"\boxed{\text{East}}", Status.RIGHT),
