@@ -59,6 +59,8 @@ def test_olympiadbench_fields_are_honoured(gold, extras, answer, expected):
         ("0.36", "0.4", False),
         ("0.5", "0.49", False),
         ("12", "12.3", False),
+        ("12.34", "12.344", True),
+        ("12.34", "12.36", False),
         ("2.2778e3", "2277.8", True),
     ],
 )

@@ -151,8 +151,7 @@ def _prepare(text: str) -> str:
     if "," in text:
         text = _DECIMAL_COMMA.sub(".", text)
         text = _INDIAN.sub(lambda run: run[0].replace(",", ""), text)
-    if text.count(".") + text.count(",") > 1:
-        text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
+    text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
     for pattern, plain in _REWRITTEN:
         text = pattern.sub(plain, text)
     text = _UNIT_TAIL.sub(_as_text, text)

@@ -55,17 +55,11 @@ class Cursor:
 
 def number(text: str) -> Fraction:
     """Read a number token; ``6.02e23`` is exact."""
-    if text.isdecimal() and len(text) <= MAX_DIGITS:
-        return Fraction(int(text))
     text = text.replace(",", "")
     mantissa, _, exponent = text.lower().partition("e")
     if len(mantissa) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_EXPONENT:
         raise Unreadable("number too long")
-    if not exponent:
-        return Fraction(mantissa)
-    power = int(exponent)
-    scale = Fraction(10**power) if power >= 0 else Fraction(1, 10**-power)
-    return Fraction(mantissa) * scale
+    return Fraction(text)
 
 
 def repeating(head: str, period: str) -> Fraction:

@@ -20,8 +20,6 @@ def settle_commas(tokens: Tokens, listed: bool) -> list[Token]:
     Within brackets, and where a list is expected, tight digit groups are a list, unless a group
     begins with a zero, or other separators stand outside of the groups.
     """
-    if not any(kind == "n" and "," in text for kind, text in tokens):
-        return list(tokens)
     depth = 0
     others = any(text in (",", ";", "and", "or") for _, text in tokens)
     out: list[Token] = []

@@ -67,7 +67,7 @@ class _Parts(NamedTuple):
     rest: str
 
 
-def vouched(sentence: str, before: str, *, led: bool = False) -> str | None:
+def vouched(sentence: str, before: str, *, led: bool) -> str | None:
     """Return the value of a last sentence that arithmetic in it or before it gives.
 
     In a sentence that is ``led`` to, by "so" or the like, its only value needs no arithmetic.

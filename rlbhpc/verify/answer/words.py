@@ -154,7 +154,7 @@ def _spelled(words: list[str]) -> Quantity | None:
         name = words[1].replace("fourth", "quarter").replace("halves", "half").removesuffix("s")
         if name in _PARTS:
             return Quantity(num(Fraction(_ONES.index(words[0]), _PARTS.index(name) + 2)))
-    if len(words) > 3 and words[-3:-1] == ["and", "a"] and words[-1] in ("half", "quarter"):
+    if words[-3:-1] == ["and", "a"] and words[-1] in ("half", "quarter"):
         whole = _whole(words[:-3])
         part = Fraction(1, 2 if words[-1] == "half" else 4)
         return None if whole is None else Quantity(num(whole + part))

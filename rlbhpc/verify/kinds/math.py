@@ -124,9 +124,7 @@ _gold_form: Final = lru_cache(maxsize=16384)(canonical)
 def _gold_value(gold: str, listed: bool, kind: str, unit_name: str) -> Value:
     """Read the gold answer, once per problem."""
     value = read(gold, listed or _AND.search(gold) is not None)
-    unit = _unit(unit_name)
-    if unit is not None:
-        value = _with_unit(value, unit)
+    value = _with_unit(value, _unit(unit_name))
     if kind == "Interval" and isinstance(value, Items) and len(value.items) == 2:
         closed = value.kind == "bracket"
         return interval(value.items, closed, closed)
@@ -151,7 +149,7 @@ def _unit(text: str) -> Unit | None:
     return unit if unit is not None and unit.dims else None
 
 
-def _with_unit(value: Value, unit: Unit) -> Value:
+def _with_unit(value: Value, unit: Unit | None) -> Value:
     if isinstance(value, Items):
         return Items(value.kind, tuple(_with_unit(item, unit) for item in value.items))
     if isinstance(value, Quantity) and value.unit is None:
