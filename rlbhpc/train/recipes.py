@@ -124,6 +124,11 @@ def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
     if not recipe.is_supervised:
         own = algorithm_class(recipe.algorithm).__dataclass_fields__
     options = {name: value for name, value in recipe.options.items() if name not in own}
+    if "steps" in options:
+        raise UserError(
+            f"options.steps: found {shown(options['steps'])}; the model's own `steps` say how long "
+            "it is trained"
+        )
     return from_options(Settings, {**given, "steps": steps, **options}, "training")
 
 

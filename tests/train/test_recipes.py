@@ -65,6 +65,7 @@ FROM_NOTHING = {
         ({**SFT, "options": {"traces": {"hits": 1}}}, "traces: unknown setting 'hits'; .*"),
         ({"options": {"rewards": {"corect": 1}}}, "reward 'corect' is unknown; allowed: .*"),
         ({"options": {"stepz": 1}}, "training: unknown setting 'stepz'; allowed: steps, .*"),
+        ({"options": {"steps": 1}}, "options.steps: found 1; the model's own `steps` say .*"),
         ({"options": {"mini_batch": 5}}, "mini_batch: found 5, .* 6 × 2 = 12 .* that does is 4"),
         (
             {"algorithm": "on-policy-distillation", "options": {"teacher": "big"}},
