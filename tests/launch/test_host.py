@@ -158,13 +158,13 @@ def test_helpers_that_outlive_the_child_are_ended(run: Run) -> None:
     ("child", "last", "cause"),
     [
         ("exit 9", 9, "ended with exit code 9"),
-        ("exit 75", 75, "warned before it had made anything new"),
+        ("exit 75", 75, "ended with exit code 75"),
     ],
 )
 def test_three_runs_without_anything_new_are_the_end(
     run: Run, child: str, last: int, cause: str
 ) -> None:
-    """Whether they failed or were only drained: a job that cannot load in its time never will."""
+    """Whether they failed or stopped by themselves, as on a full disk."""
     codes = [run.call(child, restarts=n)[0] for n in range(3)]
     assert codes == [75, 75, last]
     assert requeues(run) == 2

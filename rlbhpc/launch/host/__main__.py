@@ -136,7 +136,8 @@ def outcome(
         say("Slurm has requeued it")
         return TRY_AGAIN, True
     if not failed and not progress:
-        record.add(code, "warned before it had made anything new", progress)
+        early = "warned before it had made anything new"
+        record.add(code, early if warned else cause, progress)
     if code == USAGE or record.stalls >= STALLS or task is None:
         say("it does not come back")
         return (code if code > 0 else 128 - code), False
