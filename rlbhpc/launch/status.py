@@ -41,9 +41,11 @@ ACTIONS: Final[Mapping[str, str]] = {
 # What a log says, what that means, and what to do; {run} is the run's folder. The first that is
 # found wins, so causes stand before what follows from them.
 SIGNS: Final = (
-    (r"CUDA out of memory|OutOfMemoryError", "the GPU's memory is full",
+    (r"CUDA (?:[Ee]rror: )?out of memory|OutOfMemoryError", "the GPU's memory is full",
      "smaller `rows` or `memory` under engine.options, for a training smaller `micro_tokens` under "
      "the recipe's options, or a shorter max_tokens; then launch again"),
+    (r"uncorrectable ECC error", "a GPU of the node is broken",
+     "launch again with --exclude and the node's name, and tell the site"),
     (r"oom.kill|Out Of Memory|[Ee]xceeded .*memory|memory limit", "the job's memory is full",
      ACTIONS["OUT_OF_MEMORY"]),
     (r"No space left on device|Disk quota exceeded", "the disk or a quota is full",
