@@ -95,7 +95,7 @@ class _Exact:
         if n.denominator != 1 or k.denominator != 1 or n < 0 or k < 0:
             return None
         few = k if ordered else min(k, n - k)
-        if few > 0 and few * n.numerator.bit_length() > self.left:
+        if few * n.numerator.bit_length() > self.left:
             raise Undecided("binomial too large")
         return Fraction((math.perm if ordered else math.comb)(int(n), int(k)))
 

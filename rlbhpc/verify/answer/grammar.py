@@ -336,7 +336,7 @@ class _Parser(Cursor):
                 base = self.exponent()
             else:
                 power = self.exponent()
-        if name in _TRIG and power in (num(-1), Node("neg", (num(1),))):
+        if name in _TRIG and power == Node("neg", (num(1),)):
             name, power = "arc" + name, None
         arguments = (
             self._arguments()

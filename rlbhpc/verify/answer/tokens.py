@@ -82,11 +82,7 @@ def trim(tokens: Tokens) -> Tokens:
         inner = tokens[start:end]
         if tokens[end - 1][0] == "o" and tokens[end - 1][1] in _TRAILING:
             end -= 1
-        elif (
-            (kind == "o" and text in _LEADING)
-            or (kind == "r" and text in "=~")
-            or (kind == "w" and text.lower() in _FILLERS)
-        ):
+        elif (kind == "o" and text in _LEADING) or (kind == "w" and text.lower() in _FILLERS):
             start += 1
         elif text == "{" and len(inner) > 1 and closes_at_end(inner):
             start, end = start + 1, end - 1
