@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, cube, cube_schema, versions
-from rlbhpc.store.grid import Grid
+from rlbhpc.store.grid import UNPLANNED, Grid
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.versions import Version
@@ -194,11 +194,19 @@ class Derivation:
 
 
 def _unknown_sources(version: Version, root: zarr.Group) -> Mapping[str, Any]:
-    """Sources of a cube that lost the list of them: a file that is gone, so samples are counted."""
+    """Sources of a cube that lost the list of them: a file that is gone, so samples are counted.
+
+    A plan leaves what the samples stand on, and chunks of another size.
+    """
     gone = {f"{version.folder.name}/{versions.SOURCES}": 0}
-    nodes = root.members(max_depth=None)
-    groups = {name: gone for name, node in nodes if node.attrs.get("kind") == "samples"}
-    return {"inputs": {"groups": groups, "plans": {}, "tables": {}}}
+    nodes: Any = root.members(max_depth=None)
+    groups = {name: node for name, node in nodes if node.attrs.get("kind") == "samples"}
+    plans = {
+        name: "unknown"
+        for name, node in groups.items()
+        if node.attrs.get("provenance") or node["verdict"].chunks[:2] != UNPLANNED
+    }
+    return {"inputs": {"groups": dict.fromkeys(groups, gone), "plans": plans, "tables": {}}}
 
 
 def _samples(group: Any) -> int:

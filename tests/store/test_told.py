@@ -371,10 +371,16 @@ def test_to_go_on_without_them_the_cube_is_removed_first(layout: Layout) -> None
     assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == 2
 
 
+def keep_bookkeeping(layout: Layout) -> None:
+    pass
+
+
+@pytest.mark.parametrize("spoil", [keep_bookkeeping, lose_bookkeeping, copy_without_versions])
 def test_a_plan_that_is_gone_does_not_change_the_cube(
-    layout: Layout, capsys: pytest.CaptureFixture[str]
+    layout: Layout, capsys: pytest.CaptureFixture[str], spoil: Callable[[Layout], None]
 ) -> None:
     compact(layout)
+    spoil(layout)
     bytes_before = made.contents(layout.cube)
     layout.grid(ARM, SET).unlink()
     assert said(capsys, "compact", layout.root)[0] == USAGE
@@ -385,6 +391,15 @@ def test_a_plan_that_is_gone_does_not_change_the_cube(
     assert tree[f"{ARM}/{SET}"].sizes["problem"] == P
     grid(P, N).save(layout.grid(ARM, SET))
     assert opened(layout)[1] == []
+
+
+def test_samples_without_a_plan_need_none_once_the_bookkeeping_is_lost(layout: Layout) -> None:
+    layout.grid(ARM, SET).unlink()
+    compact(layout)
+    lose_bookkeeping(layout)
+    assert opened(layout)[1] == []
+    journal(layout, samples([P], 2), "later")
+    assert compact(layout).new
 
 
 def test_sealed_journals_may_go(layout: Layout) -> None:
