@@ -77,6 +77,21 @@ def test_the_claim_of_another_host_ends_when_nothing_is_heard_of_it(
     assert (run.folder / "worked").exists() == worked
 
 
+@pytest.mark.parametrize(("age", "worked"), [(0.0, False), (400.0, True)])
+def test_silence_is_measured_by_the_clock_of_the_files(run: Run, age: float, worked: bool) -> None:
+    """The clock of this host is ten minutes ahead of the file server's."""
+    code = run.folder / "host" / "claims.py"
+    code.write_text(code.read_text().replace("time.time()", "(time.time() + 600.0)"))
+    folder = run.folder / "../../claims"
+    folder.mkdir()
+    claim = folder / "abc-00001.0"
+    claim.write_text("local elsewhere 71 1\n")
+    os.utime(claim, (time.time() - age,) * 2)
+    assert work_on(run, "1")[0] == 0
+    assert (run.folder / "worked").exists() == worked
+    assert not list(folder.glob("*.partial"))
+
+
 def test_a_job_keeps_its_claims_fresh(run: Run) -> None:
     work = run.folder / "host" / "work.py"
     work.write_text(work.read_text().replace("LOOK = 60.0", "LOOK = 0.05"))
