@@ -60,7 +60,7 @@ def other_verdicts(
     Adds the graders of each such set to the provenance.
     """
     for name, stored in provenance.items():
-        group = Group(*name.split("/", 1))
+        group = Group(*name.split("/"))
         entry = study.problem_sets.get(group.problem_set)
         own = plugins.of(study.plugins, "verifiers", (entry and entry.verifier) or "")
         if own is None or group not in layout.groups():
