@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -19,6 +21,7 @@ from rlbhpc.report.gather import gather
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import page, pages
 from rlbhpc.report.write import as_records
+from rlbhpc.study.layout import Layout
 from tests.report.extra import make_extra, make_probe
 from tests.report.golden import agree, frame_lines, page_lines, printed, short_lines
 from tests.report.made import frames_of, make_study, put_samples
@@ -104,5 +107,8 @@ def test_problems_that_end_at_their_second_right_sample(tmp_path: Path) -> None:
         right = rng.random((12, 16)) < np.linspace(0, most, 12)[:, None]
         put_samples(study, arm, right, step, stop_after=2)
     stopped = gather(tmp_path / "run")
+    other = Layout(shutil.copytree(stopped.folder, tmp_path / "other"))
+    other.regraded.write_text(json.dumps({"from": str(stopped.folder), "done": True}))
+    lay_beside(stopped, other.root)
     agree("stopped_page", short_lines(page_lines(page(stopped))))
     agree("stopped_tables", frame_lines(frames_of(stopped)))
