@@ -136,6 +136,9 @@ def test_an_answer_from_two_models_after_a_kill(tmp_path: Path) -> None:
     assert "trained against base on countdown" in output
     assert re.search(r"In 64 samples it lost \d+ of 64 problems", output)
     assert "the whole report: " in progress
+    begun = time.monotonic()
     again, progress = start().communicate()
     assert again == output
     assert "launch 0" not in progress
+    *_, seconds = re.findall(r"^\[ *([0-9]+) s\] ", progress, re.M)
+    assert int(seconds) <= time.monotonic() - begun
