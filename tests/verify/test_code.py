@@ -138,11 +138,13 @@ def test_the_two_graders_tell_themselves_apart() -> None:
     assert verdict.grader == code_compat.FINGERPRINT
 
 
-def test_many_at_once() -> None:
+def test_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "_idle", {})
     wrong = "```python\nprint(0)\n```"
     items = [("", FENCED if n % 3 else wrong, SQUARES) for n in range(30)]
     verdicts = verify_many("code", items, workers=2)
     assert [v.right for v in verdicts] == [bool(n % 3) for n in range(30)]
+    assert len(code._idle[""]) == 2, "each worker has a sandbox of its own"
 
 
 def test_below_the_floor_it_refuses_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
