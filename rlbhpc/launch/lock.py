@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +11,16 @@ from pathlib import Path
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.files import explain
-from rlbhpc.launch.host.claims import SILENT, age, alive, create, generations, newest, started
+from rlbhpc.launch.host.claims import (
+    SILENT,
+    age,
+    alive,
+    create,
+    generations,
+    here,
+    newest,
+    started,
+)
 from rlbhpc.study.layout import Layout
 
 NAME = "sending"
@@ -43,7 +51,7 @@ def claimed_here(layout: Layout) -> dict[str, str]:
             claim = (layout.claims / f"{name}.{generation}").read_text().strip()
         except (OSError, UnicodeDecodeError):  # given back meanwhile, or none of this machine's
             continue
-        if claim.startswith(f"local {socket.gethostname()} ") and alive(claim):
+        if claim.startswith(f"local {here()} ") and alive(claim):
             pids[name] = claim.split()[2]
     return pids
 
@@ -89,15 +97,13 @@ def _holder(folder: Path) -> tuple[int, str, bool]:
     if len(words) < 5 or not words[1].isdigit():  # nobody, or a file that cannot be read
         return generation, "" if is_silent else text, False
     host, pid, start, user, what = words
-    if (host, user) == (socket.gethostname(), getpass.getuser()):
-        has_ended = started(pid) != start
-    else:
-        # Elsewhere, and where a host hides the processes of others.
-        has_ended = is_silent
+    # Not those elsewhere, and a host may hide the processes of others.
+    is_visible = (host, user) == (here(), getpass.getuser())
+    has_ended = started(pid) != start if is_visible else is_silent
     holder = "" if has_ended else f"{user} {what} (process {pid} on {host})"
     return generation, holder, text.startswith(f"{_this_process()} ")
 
 
 def _this_process() -> str:
     pid = str(os.getpid())
-    return f"{socket.gethostname()} {pid} {started(pid) or 0}"
+    return f"{here()} {pid} {started(pid) or 0}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
+import subprocess
+import sys
 import time
 
 import pytest
 from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE
 
-from rlbhpc.launch.host.claims import started
+from rlbhpc.launch.host.claims import alive, here, started
 from tests.launch.test_host import Run, run
 
 __all__ = ["run"]
@@ -51,12 +52,12 @@ def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run:
     folder = run.folder / "../../claims"
     folder.mkdir()
     pid = str(os.getpid())
-    alive = f"local {socket.gethostname()} {pid} {started(pid)}"
+    alive = f"local {here()} {pid} {started(pid)}"
     (folder / "abc-00001.0").write_text(f"{alive}\n")
     # The number of a job that ended went to another process, which is this one.
-    (folder / "abc-00002.0").write_text(f"local {socket.gethostname()} {pid} 7\n")
+    (folder / "abc-00002.0").write_text(f"local {here()} {pid} 7\n")
     # Versions before this one wrote no start.
-    (folder / "abc-00003.0").write_text(f"local {socket.gethostname()} {pid}\n")
+    (folder / "abc-00003.0").write_text(f"local {here()} {pid}\n")
     code, text = work_on(run, "1,2,3")
     assert code == 0
     assert f"shard 1 is worked by {alive}" in text
@@ -90,6 +91,21 @@ def test_silence_is_measured_by_the_clock_of_the_files(run: Run, age: float, wor
     assert work_on(run, "1")[0] == 0
     assert (run.folder / "worked").exists() == worked
     assert not list(folder.glob("*.partial"))
+
+
+def test_a_process_of_another_pid_namespace_is_judged_by_its_silence() -> None:
+    """It cannot be seen from there, and is alive."""
+    code = "import sys; from rlbhpc.launch.host.claims import alive, here, started; "
+    apart = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
+    if subprocess.run([*apart, "pass"], capture_output=True, check=False).returncode:
+        pytest.skip("no other PID namespace can be made here")
+    own = f"local {here()} {os.getpid()} {started(str(os.getpid()))}"
+    seen = "print(alive(sys.argv[1]), alive(sys.argv[1], 400.0), 'local', here(), 1, started('1'))"
+    done = subprocess.run([*apart, code + seen, own], text=True, capture_output=True, check=True)
+    words = done.stdout.strip().partition(" local ")
+    assert words[0] == "True False"
+    assert alive("local " + words[2])
+    assert not alive("local " + words[2], 400.0)
 
 
 def test_a_job_keeps_its_claims_fresh(run: Run) -> None:

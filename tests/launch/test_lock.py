@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import getpass
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import written
-from rlbhpc.launch.host.claims import SILENT, started
+from rlbhpc.launch.host.claims import SILENT, here, started
 from rlbhpc.launch.launches import cancel
 from rlbhpc.launch.lock import claimed_here, lock, sender
 from rlbhpc.launch.prepare import prepare
@@ -26,7 +25,7 @@ from tests.launch.made import ROOT, Stubs, study_in
 
 __all__ = ["stubs"]
 ME = getpass.getuser()
-HERE = socket.gethostname()
+HERE = here()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import Any
 from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, LocalJobEnvironment
 
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
-from .claims import Claims, started
+from .claims import Claims, here, started
 from .task import SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
 
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
     host = socket.gethostname()
     name = task.job_id if task is not None else str(os.getpid())
     restarts = 0
-    holder = f"local {host} {name} {started(name)}"
+    holder = f"local {here()} {name} {started(name)}"
     if isinstance(task, SlurmTask):
         restarts = task.restarts
         holder = f"slurm {name}"

@@ -13,6 +13,8 @@ from .task import call, say
 CLAIMS = Path("../../claims")
 # Seconds; a sign of life comes every minute at least.
 SILENT = 300.0
+# The PID namespace that Linux begins with, by the number of its file.
+FIRST_SPACE = 0xEFFFFFFC
 
 
 class Claims:
@@ -157,7 +159,7 @@ def alive(holder: str, silence: float = 0.0) -> bool:
     if kind == "local":
         host, _, process = name.partition(" ")
         pid, _, start = process.partition(" ")
-        if host != socket.gethostname():
+        if host != here():
             return silence < SILENT
         now = started(pid) if pid else ""
         # A claim of an older version has no start.
@@ -169,6 +171,18 @@ def alive(holder: str, silence: float = 0.0) -> bool:
         # Without an answer it may well run; only what Slurm does not know is gone.
         return "nvalid job id" not in text
     return bool(text.strip())
+
+
+def here() -> str:
+    """Name of this host; a PID namespace that is not its first counts as a host of its own.
+
+    Who is in another one looks as if it had ended, and may be alive.
+    """
+    try:
+        space = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        space = FIRST_SPACE
+    return socket.gethostname() + (f"@{space}" if space != FIRST_SPACE else "")
 
 
 def started(pid: str) -> str:
