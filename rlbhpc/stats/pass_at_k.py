@@ -201,8 +201,6 @@ def _partial_sums(
 def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     """Values as int64; a fraction or NaN among them is an error."""
     array = np.asarray(values)
-    if array.dtype.kind in "iu":
-        return np.asarray(array, np.int64)
     with np.errstate(invalid="ignore"):
         whole = array.astype(np.int64)
     if (whole != array).any():

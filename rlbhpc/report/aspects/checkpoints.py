@@ -118,7 +118,6 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
 def checkpoints_chart(line: Line, colours: Colours) -> Chart:
     """Draw base and checkpoints in one panel, pass@1 and pass@K over steps in another."""
     base, checkpoints = line
-    *_, last = checkpoints
     drawn = [arm for arm in (base, *checkpoints) if arm.curve is not None]
     curves = Panel(k_axis(max(int(arm.curve.k[-1]) for arm in drawn if arm.curve)), percent_axis())
     for number, arm in enumerate(checkpoints):
@@ -133,16 +132,16 @@ def checkpoints_chart(line: Line, colours: Colours) -> Chart:
         curves.line(base.curve.k, value, BASE_COLOUR, name=base.arm, dash=DASHED)
         curves.end(value, base.arm, BASE_COLOUR)
     reach = min(int(arm.curve.k[-1]) for arm in drawn if arm.curve)
-    steps = [0 if arm is base and base.arm != last.arm else arm.step for arm in drawn]
+    steps = [0 if arm is base and base.arm != checkpoints[-1].arm else arm.step for arm in drawn]
     over = Panel(step_axis(steps, "training step (0: the base)"), percent_axis())
-    colour = colours[last.arm]
+    colour = colours[checkpoints[-1].arm]
     for k in (1, reach):
         values = [arm.pass_at(k) for arm in drawn]
         middle, low, high = 100 * np.array([(v.estimate, v.lower, v.upper) for v in values]).T
         over.line(steps, middle, colour, width=1.2)
         over.points(steps, middle, colour, low, high, name=f"pass@{k:,}", hollow=k == 1)
         over.end(middle, f"pass@{k:,}", colour)
-    legend = (Key(base.arm, BASE_COLOUR, DASHED), Key(last.arm, colour))
+    legend = (Key(base.arm, BASE_COLOUR, DASHED), Key(checkpoints[-1].arm, colour))
     return Chart([curves, over], lambda: curves_frame(drawn), legend)
 
 

@@ -22,8 +22,7 @@ from rlbhpc.verify.audit.guess import guessable
 class Unguessed:
     """Arms of one problem set on the problems that are not guessable.
 
-    ``arms`` are those of the last comparisons that have other problems, with curves anew;
-    ``guessed`` the ids left out.
+    ``arms`` are those of the last comparisons, with curves anew; ``guessed`` the ids left out.
     """
 
     problem_set: str

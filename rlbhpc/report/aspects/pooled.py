@@ -82,8 +82,7 @@ def recipes(report: Report) -> Iterator[Recipe]:
 
 
 def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
-    base, *_ = (pair.base for pair in pairs)
-    runs = [pair.trained for pair in pairs]
+    base, runs = pairs[0].base, [pair.trained for pair in pairs]
     problems = common_problems([base, *runs])
     ours = base.counts_of(problems)
     theirs = [run.counts_of(problems) for run in runs]

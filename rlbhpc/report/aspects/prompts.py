@@ -71,8 +71,7 @@ def _spread(report: Report, by_prompt: dict[str, Measured]) -> Iterator[Prompts]
     counts = {name: arm.counts_of(problems) for name, arm in by_prompt.items()}
     reach = min(arm.reach for arm in counts.values())
     spread = prompt_spread(counts, report.weights(problems), k_grid(reach), report.settings.prob)
-    first, *_ = arms
-    yield Prompts(first.problem_set, first.model, first.step, arms, spread, len(problems))
+    yield Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
 
 
 @once
