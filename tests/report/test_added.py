@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,9 @@ def test_a_damaged_plan_is_told_where_it_would_have_said_who_was_quick(
     plan.write_bytes(plan.read_bytes()[:-9])
     with pytest.warns(LeftOutWarning, match=rf"speeds of workers: .*{plan.name}"):
         assert speeds(run) == {}
+    plan.unlink()
+    with warnings.catch_warnings(action="error"):
+        assert speeds(run) == {}, "a plan that is gone is no damage"
 
 
 def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Path) -> None:
