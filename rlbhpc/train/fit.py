@@ -116,6 +116,8 @@ def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str,
         rest = {key: value for key, value in changes.items() if key != name}
         if rest and fits(rest):
             changes = rest
+    if "zero_stage" in changes and start.offload:
+        changes["offload"] = True  # a recipe that names a stage has neither chosen for it
     return changes
 
 

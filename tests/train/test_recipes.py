@@ -22,7 +22,13 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.batch import Response
-from rlbhpc.train.fit import _milder, _saved_zero, forecast, refuse_what_cannot_fit
+from rlbhpc.train.fit import (
+    _milder,
+    _saved_zero,
+    forecast,
+    nearest_that_fits,
+    refuse_what_cannot_fit,
+)
 from rlbhpc.train.loop import Judge, Prompt, Run
 from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import check_recipes, rollout_rows, settings_of
@@ -220,6 +226,23 @@ def test_a_run_that_goes_on_keeps_the_division_of_its_state(tmp_path: Path) -> N
     saved(study, 2, ranks=1)  # of a version that said nothing of it
     assert _saved_zero(study, "rl") == (3, True)
     assert [division(1), division(2), division(2, 0)] == [(3, True), (3, True), (0, False)]
+
+
+def test_the_nearest_that_fits_does_so_when_it_is_named(tmp_path: Path) -> None:
+    """A recipe that names a stage has nothing chosen for it: what was, must be named beside it."""
+    shape = {
+        "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+    }  # fmt: skip
+    options: dict[str, Any] = {"rollouts": "hf", "micro_tokens": 64}
+    recipe: dict[str, Any] = {"architecture": shape, "max_tokens": 64, "options": options}
+    limit = 24 << 30
+    study = study_of(tmp_path, recipe, models=FROM_NOTHING)
+    nearest = nearest_that_fits(study, forecast(study, "rl", 1, limit), limit)
+    assert nearest == {"zero_stage": 3, "ranks": 8, "offload": True}
+    ranks = nearest.pop("ranks")
+    named = study_of(tmp_path, {**recipe, "options": options | nearest}, models=FROM_NOTHING)
+    assert not forecast(named, "rl", ranks, limit).shortfall(limit)
 
 
 def test_what_nothing_makes_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
