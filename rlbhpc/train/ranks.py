@@ -7,10 +7,8 @@ a job ends it in time, and saving a large state takes longer than that.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -18,7 +16,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
 
-from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
+from rlbhpc.errors import DONE, TRY_AGAIN
 
 PATIENCE = 3600  # seconds from a warning to the end; who warned ends the ranks long before
 
@@ -35,20 +33,9 @@ def main(words: Sequence[str]) -> int:
         code = int(failure.exitcode)
         return code if code >= 0 else 128 - code
     except SignalException:
-        # Warned: unless they were through, the ranks have saved, or had no time to.
-        codes = _codes_of_ranks(words)
-        return DONE if codes and codes <= {DONE, NOTHING_TO_DO} else TRY_AGAIN
+        # Warned: the ranks have saved, or had no time to. Either way the job is to be run again.
+        return TRY_AGAIN
     return DONE
-
-
-def _codes_of_ranks(words: Sequence[str]) -> set[int]:
-    """Exit codes of the ranks, for which torchrun waited, and of which it says nothing."""
-    programs = [thing for thing in gc.get_objects() if type(thing) is subprocess.Popen]
-    return {
-        program.returncode
-        for program in programs
-        if isinstance(program.args, list | tuple) and program.args[-1] == words[-1]
-    }
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -23,7 +22,6 @@ from rlbhpc.store import rollouts
 from rlbhpc.store.step_log import lines
 from rlbhpc.study.arm import Sampling
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.train import ranks
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
@@ -147,43 +145,6 @@ def test_the_codes_of_ranks_are_those_of_their_launcher(tmp_path: Path, code: in
     started = start_ranks(tmp_path, 2, "case.py")
     said, _ = started.communicate(timeout=100)
     assert started.returncode == code, said
-
-
-WAITING = """
-import os, pathlib, signal
-signal.signal(signal.SIGTERM, lambda *_: os._exit(int(os.environ["RANK"]) and {code}))
-pathlib.Path("waits." + os.environ["RANK"]).touch()
-while True: signal.pause()
-"""
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"), [(DONE, DONE), (TRY_AGAIN, TRY_AGAIN), (USAGE, TRY_AGAIN)]
-)
-def test_only_ranks_that_are_through_do_not_come_back_after_a_warning(
-    tmp_path: Path, code: int, expected: int
-) -> None:
-    """A warning may come in the last step: there is nothing to come back for."""
-    (tmp_path / "case.py").write_text(WAITING.format(code=code))
-    started = start_ranks(tmp_path, 2, "case.py")
-    asleep = threading.Event()
-    while len([*tmp_path.glob("waits.*")]) < 2 and started.poll() is None:
-        asleep.wait(0.05)
-    started.send_signal(signal.SIGTERM)
-    said, _ = started.communicate(timeout=100)
-    assert started.returncode == expected, said
-
-
-def test_ranks_that_were_warned_before_they_began_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def warned(_: object) -> None:
-        raise ranks.SignalException("TERM", signal.SIGTERM)
-
-    monkeypatch.setattr(ranks, "run", warned)
-    with subprocess.Popen(["true"]) as other:
-        other.wait()
-        assert ranks.main(["--standalone", "case.py"]) == TRY_AGAIN
 
 
 @pytest.mark.timeout(200)
