@@ -27,10 +27,21 @@ from queue import SimpleQueue
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-# A mutant that loops for ever is noticed: by the time limit of whoever runs it.
+# A mutant that loops for ever is noticed: by the time limit of whoever runs it. The test that waits
+# for it ends with its process, which xdist counts as a failure of the test and starts anew.
 SECONDS = 3600
+ONE_TEST = ["-o", "faulthandler_timeout=600", "-o", "faulthandler_exit_on_timeout=true"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-WORDS = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--dist=loadgroup"]
+WORDS = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "--dist=loadgroup",
+    *ONE_TEST,
+]
 PYTEST = [*WORDS, "-x", "-m"]
 EVERY = "not cluster"
 QUICK = "not cluster and not engine and not slow"
