@@ -74,6 +74,8 @@ def test_of_a_small_model_each_core_runs_a_batch(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, small: int, batches: int, rows: int
 ) -> None:
     monkeypatch.setattr(hf_engine, "SMALL", small)
+    # vLLM takes it from a process that it runs in, such as that of tests before this one.
+    monkeypatch.setattr(torch, "set_num_threads", torch._C.set_num_threads)
     cores = torch.get_num_threads()
     threads = set()
 
