@@ -57,10 +57,11 @@ def test_exit_code_3_while_samples_are_missing(run: Path) -> None:
     assert "Did the boundary move?" in done.output
 
 
-def test_printed_and_written_at_once(run: Path, tmp_path: Path) -> None:
-    words = [str(run), "--terminal", "-o", str(tmp_path / "out")]
+@pytest.mark.parametrize("printed", [True, False])
+def test_printed_and_written_at_once(run: Path, tmp_path: Path, printed: bool) -> None:
+    words = [str(run), "-o", str(tmp_path / "out"), *["--terminal"] * printed]
     done = CliRunner().invoke(command, words, standalone_mode=False)
-    assert "Did the boundary move?" in done.output
+    assert ("Did the boundary move?" in done.output) == printed
     assert done.output.rstrip().endswith("beside it.")
     assert "Did the boundary move?" in (tmp_path / "out" / "report.html").read_text()
 
