@@ -145,10 +145,11 @@ def drawn(checkout: Path, count: int, seed: int) -> list[Mutant]:
     for number in range(count):
         room = rooms[number % len(rooms)]
         files = sorted(room.rglob("*.py"))
-        path = generator.choices(files, [len(file.read_text()) for file in files])[0]
-        possible = list(mutants_of(path, checkout))
-        if possible:
-            mutants.append(generator.choice(possible))
+        possible: list[Mutant] = []
+        while not possible:
+            path = generator.choices(files, [len(file.read_text()) for file in files])[0]
+            possible = list(mutants_of(path, checkout))
+        mutants.append(generator.choice(possible))
     return mutants
 
 
