@@ -111,8 +111,11 @@ class LaunchFolder:
         """Scripts for which sbatch was called, and may be at work still."""
         return {name for name, *_ in submissions(self.path)}
 
-    def look(self, name: str, user: str) -> str:
-        """Id of a user's job that Slurm has although its answer was lost; empty without one."""
+    def look(self, name: str, user: str) -> str | None:
+        """Id of a user's job that Slurm has although its answer was lost; empty without one.
+
+        None where Slurm does not say.
+        """
         return slurm.named(f"{self.record['prefix']}-{name}", user, self.clusters)
 
     def note(self, name: str, number: str) -> None:

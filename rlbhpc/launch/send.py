@@ -7,6 +7,8 @@ after a kill, or after an answer that was late, knows what to look for before it
 from __future__ import annotations
 
 import getpass
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,7 +28,11 @@ from rlbhpc.launch.study_executor import StudyJob
 
 # Seconds before each repetition when Slurm does not answer.
 PAUSES = (5, 15, 45, 120, 300)
-LATE = ("imed out", "Unable to contact", "ry again", "emporarily", "onnection")
+LATE = (
+    "imed out", "Unable to contact", "ry again", "emporarily", "onnection", "Zero Bytes",
+    "receive failure", "send failure", "standby mode", "Rate limit exceeded", "MaxJobCount",
+    "I/O error writing script", "uthentication",
+)  # fmt: skip
 FULL = ("MaxSubmit", "ubmit limit", "QOS")
 
 
@@ -55,7 +61,8 @@ def _dependency(launch: LaunchFolder, name: str, forgotten: bool) -> str:
     before = [number for other in names for number in launch.submitted[other]]
     if forgotten and before:
         # What Slurm has forgotten has ended long ago.
-        before = sorted({row.job for row in slurm.queue(before, launch.clusters) or ()})
+        rows = slurm.queue(before, launch.clusters)
+        before = before if rows is None else sorted({row.job for row in rows})
     if before:
         return "afterany:" + ":".join(map(str, before))
     return str(record.get("dependency", ""))
@@ -72,8 +79,12 @@ def _send_one(launch: LaunchFolder, name: str) -> str:
     for pause in (first, *PAUSES):
         if pause:
             sleep(pause)
-            if number := launch.look(name, getpass.getuser()):
+            number = launch.look(name, getpass.getuser())
+            if number:
                 return number
+            if number is None and shutil.which("squeue"):
+                # It may have the job, and another call would submit it twice.
+                continue
         if number := _call(launch, name):
             return number
     raise UserError(
@@ -103,10 +114,12 @@ def _call(launch: LaunchFolder, name: str) -> str:
 
 def _refuse(name: str, answer: str, folder: Path) -> None:
     """Say what to change where another call would be refused as well."""
-    if any(words in answer for words in FULL):
+    limit = re.search(r"\b(QOS|Assoc)[A-Z]\w+", answer)
+    is_of_size = limit is not None and "Submit" not in limit[0]
+    if not is_of_size and any(words in answer for words in FULL):
         raise UserError(
-            f"{name}: the queue takes fewer jobs, or not with this qos. Write the launch again with"
-            " --width, or set max_jobs in the cluster's file; or run"
+            f"{name}: the queue takes fewer jobs, or none of this size, time or qos. Write the"
+            " launch again with --width, or set max_jobs in the cluster's file; or run"
             f" {folder / 'submit.sh'} again when jobs have ended.",
             TRY_AGAIN,
         )

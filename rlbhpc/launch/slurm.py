@@ -82,20 +82,23 @@ def _rows(jobs: Iterable[int], clusters: str, *command: str) -> list[Row] | None
     return None if answer is None else read_rows(answer)
 
 
-def named(label: str, user: str, clusters: str = "") -> str:
-    """Id of a user's job by its name, which no other launch has; empty if there is none."""
-    questions = (
-        ("squeue", f"--user={user}", "--noheader", f"--name={label}", "--format=%F"),
-        ("sacct", f"--user={user}", "--allocations", "--noheader", "--parsable2",
-         f"--name={label}", "--starttime=now-1days", "--format=JobID"),
-    )  # fmt: skip
-    for question in questions:
-        answer = ask(*question, clusters=clusters) or ""
-        ids = [line.strip().split("_")[0] for line in answer.splitlines()]
-        numbers = [word for word in ids if word.isdigit()]
-        if numbers:
-            return numbers[-1]
-    return ""
+def named(label: str, user: str, clusters: str = "") -> str | None:
+    """Id of a user's job by its name, which no other launch has; empty if there is none.
+
+    None where Slurm does not say: that the accounting has no such job yet proves nothing.
+    """
+    who = (f"--user={user}", "--noheader", f"--name={label}")
+    queued = ask("squeue", *who, "--format=%F", clusters=clusters)
+    if number := _last_id(queued):
+        return number
+    words = ("--allocations", "--parsable2", "--starttime=now-1days", "--format=JobID")
+    number = _last_id(ask("sacct", *who, *words, clusters=clusters))
+    return None if queued is None and not number else number
+
+
+def _last_id(answer: str | None) -> str:
+    ids = [line.strip().split("_")[0] for line in (answer or "").splitlines()]
+    return next((word for word in reversed(ids) if word.isdigit()), "")
 
 
 def read_rows(text: str) -> list[Row]:

@@ -55,10 +55,10 @@ def test_jobs_are_asked_for_together_and_nothing_of_none(stubs: Stubs) -> None:
 @pytest.mark.parametrize(
     ("squeue", "sacct", "number"),
     [("echo 55; echo 56_1", "echo 57", "56"), ("exit 1", "echo 57_0; echo '57_[1-3]'", "57"),
-     ("", "echo 58; echo batch", "58"), ("", "exit 1", "")],
+     ("", "echo 58; echo batch", "58"), ("", "exit 1", ""), ("exit 1", "", None)],
 )  # fmt: skip
 def test_a_job_has_the_id_that_the_queue_or_the_accounting_says(
-    stubs: Stubs, squeue: str, sacct: str, number: str
+    stubs: Stubs, squeue: str, sacct: str, number: str | None
 ) -> None:
     stubs.add("squeue", squeue)
     stubs.add("sacct", sacct)

@@ -29,6 +29,11 @@ from tests.launch.made import ROOT, TRAINED, Stubs, cluster_of, jobs_in, launch_
 # Hands out ids from 101 on, as `sbatch --parsable` on a federated site does.
 ACCEPT = 'n=$(( $(cat "$HOME/n" 2>/dev/null || echo 100) + 1 )); echo $n >"$HOME/n"; echo "$n;site"'
 LATE = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+# What Slurm says of every limit of an account or a QOS, behind a line that names the limit.
+POLICY = (
+    "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size"
+    " and/or time limits)"
+)
 
 
 @pytest.fixture
@@ -121,6 +126,23 @@ def test_a_job_whose_answer_was_late_is_not_submitted_again(
     assert any(word.startswith("--name=trained-") and word.endswith("-train-rl") for word in asked)
 
 
+def test_nothing_is_submitted_again_while_the_queue_does_not_say_what_it_has(
+    launch: Path, stubs: Stubs, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy controller takes the job, and answers neither sbatch nor the look after it."""
+    stubs.add("sbatch", f'echo "{LATE}" >&2; exit 1')
+    silent = "slurm_load_jobs error: Socket timed out on send/recv operation"
+    stubs.add("squeue", f'echo "{silent}" >&2; exit 1')
+    with pytest.raises(UserError, match="Slurm does not answer") as late:
+        sending.send(launch)
+    assert late.value.code == TRY_AGAIN
+    assert pauses == [5, 15, 45, 120, 300]
+    assert len(stubs.calls("sbatch")) == 1
+    stubs.add("squeue", "echo 55")
+    sending.send(launch)
+    assert lines(launch)[0] == "train-rl 55"
+
+
 def test_a_job_that_ended_before_its_answer_came_is_found_in_the_accounting(
     launch: Path, stubs: Stubs
 ) -> None:
@@ -159,8 +181,18 @@ def test_a_kill_during_sbatch_submits_nothing_twice(launch: Path, stubs: Stubs) 
         ("Unable to contact slurm controller (connect failure)", TRY_AGAIN, "later"),
         ("Socket timed out on send/recv operation", TRY_AGAIN, "later"),
         ("Resource temporarily unavailable", TRY_AGAIN, "later"),
-        ("Zero Bytes were transmitted; try again", TRY_AGAIN, "later"),
+        ("Zero Bytes were transmitted or received", TRY_AGAIN, "later"),
         ("Connection refused", TRY_AGAIN, "later"),
+        ("Message receive failure", TRY_AGAIN, "later"),
+        ("Slurm backup controller in standby mode", TRY_AGAIN, "later"),
+        ("Rate limit exceeded, please retry momentarily", TRY_AGAIN, "later"),
+        ("MaxJobCount limit reached", TRY_AGAIN, "later"),
+        ("I/O error writing script/environment to file", TRY_AGAIN, "later"),
+        ("Protocol authentication error", TRY_AGAIN, "later"),
+        (f"QOSMaxSubmitJobPerUserLimit\nsbatch: error: {POLICY}", TRY_AGAIN, "--width"),
+        (f"AssocMaxSubmitJobLimit\nsbatch: error: {POLICY}", TRY_AGAIN, "--width"),
+        (f"QOSMaxWallDurationPerJobLimit\nsbatch: error: {POLICY}", USAGE, "cluster's file"),
+        (f"QOSMinGRES\nsbatch: error: {POLICY}", USAGE, "cluster's file"),
     ],
 )
 def test_a_refusal_says_what_to_change_and_nothing_is_lost(
