@@ -240,6 +240,12 @@ def print_expansion(study: Study) -> None:
     _print_rows("Scores", entries["scores"], "score model responses texts per_problem")
     _print_rows("Comparisons", entries["comparisons"], "base trained")
     _print_rows("Seeds of one recipe, one arm in the report", entries["seeds"], "pooled arms")
+    idle = [arm["arm"] for arm in arms if not arm["problem_sets"]]
+    if idle:
+        click.echo(
+            f"{', '.join(idle)}: no problem set is left to answer; one that a recipe trains on or "
+            "that examples come from must be named under `problem_sets` of `sampling` or an arm"
+        )
     most = " at the most" if stops else ""
     click.echo(f"{entries['samples']:,} samples in all{most}")
 

@@ -45,6 +45,16 @@ def test_the_tables_show_the_expansion(study_file: Path) -> None:
     assert re.match(r"Study small, hash \w+, seed 7\nResults in ", without)
 
 
+def test_no_samples_have_their_reason(study_file: Path) -> None:
+    """Arms leave out what a recipe trains on, and here there is no other set."""
+    lines = study_file.read_text().splitlines()
+    kept = "\n".join(line for line in lines if "math500: {" not in line)
+    study_file.write_text(kept.replace(", problem_sets: [math500]", ""))
+    text = run("check", str(study_file)).output
+    assert "base, line, rl, hot-t1.0, hot-t1.2, far: no problem set is left to answer; " in text
+    assert text.endswith("0 samples in all\n")
+
+
 def test_json_says_the_same_and_more(study_file: Path) -> None:
     shown = json.loads(run("check", str(study_file), "--json").output)
     assert shown["samples"] == 128
