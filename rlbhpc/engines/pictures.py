@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -14,11 +15,41 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# The samples of a problem are asked for one after the other.
-@lru_cache(maxsize=16)
+T = TypeVar("T")
+
+# Bytes of pixels that are kept for the next samples of their prompts, beside those of the last one:
+# a large image takes 25 MB and .2 s, the largest that these models are shown 300 MB.
+KEPT = 128 * 2**20
+BYTES_PER_PIXEL = 4  # Pillow gives a fourth byte to red, green and blue
+
+_kept: dict[tuple[bytes, ...], tuple[Image, ...]] = {}
+_lock = Lock()
+
+
 def opened(images: tuple[bytes, ...]) -> tuple[Image, ...]:
     """Decode images to RGB; transparent places become white, as paper is."""
-    return tuple(_opened(number, data) for number, data in enumerate(images, 1))
+    with _lock:
+        if images not in _kept:
+            pictures = tuple(_opened(number, data) for number, data in enumerate(images, 1))
+            keep(_kept, images, pictures, _size, KEPT)
+        return _kept[images]
+
+
+def keep(
+    kept: dict[tuple[bytes, ...], T],
+    images: tuple[bytes, ...],
+    made: T,
+    size: Callable[[T], int],
+    limit: int,
+) -> None:
+    """Keep what was made of images, and of what was made before only what fits beside it."""
+    while kept and sum(map(size, [made, *kept.values()])) > limit:
+        del kept[next(iter(kept))]
+    kept[images] = made
+
+
+def _size(pictures: tuple[Image, ...]) -> int:
+    return sum(BYTES_PER_PIXEL * picture.width * picture.height for picture in pictures)
 
 
 def _opened(number: int, data: bytes) -> Image:

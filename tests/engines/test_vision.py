@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
+from rlbhpc.engines import pictures
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.hf import sight
@@ -108,6 +109,18 @@ def test_transparent_places_are_paper() -> None:
     out = io.BytesIO()
     Image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(out, "PNG")
     assert (np.asarray(opened((out.getvalue(),))[0]) == 255).all()
+
+
+def test_pictures_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The samples of a problem share them, and no number of large images fills the memory."""
+    monkeypatch.setattr(pictures, "KEPT", 2 * 28 * 28 * 4)
+    monkeypatch.setattr(pictures, "_kept", {})
+    large = (png(9, 112, 112),)
+    assert opened(large) is opened(large), "the last one stays, however large"
+    small = [(png(seed, 28, 28),) for seed in range(3)]
+    for images in small:
+        opened(images)
+    assert [*pictures._kept] == small[1:]
 
 
 def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:

@@ -11,12 +11,8 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoImageProcessor
 
-from rlbhpc.engines.pictures import opened
+from rlbhpc.engines.pictures import KEPT, keep, opened
 from rlbhpc.errors import UserError
-
-# Bytes of pixels that are kept for the next samples of their prompts, beside those of the last one:
-# a large image takes 25 MB and .2 s, the largest that these models are shown 300 MB.
-KEPT = 128 * 2**20
 
 #: Pixels as the vision tower takes them, and each image's patches in time, height and width.
 Pixels = tuple[torch.Tensor, torch.Tensor]
@@ -76,10 +72,7 @@ class Sight:
         with self._lock:
             if images not in self._kept:
                 fresh = self._processed(images)
-                room = KEPT - fresh[0].nbytes
-                while self._kept and sum(kept[0].nbytes for kept in self._kept.values()) > room:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[images] = fresh
+                keep(self._kept, images, fresh, lambda pixels: pixels[0].nbytes, KEPT)
             return self._kept[images]
 
     def _processed(self, images: tuple[bytes, ...]) -> Pixels:
