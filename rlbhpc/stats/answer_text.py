@@ -26,18 +26,19 @@ def answer_sentences(answer: Answer) -> tuple[str, ...]:
     if not answer.solved:
         rate = float(detection_threshold(answer.k))
         return (
-            f"Neither model solves any of the {problems:,} problems in {answer.k:,} samples each: "
+            f"Neither model solves any of the {_several(problems, 'problem')} in "
+            f"{_several(answer.k, 'sample')} each: "
             f"rates below {100 * rate:.2g} % are not seen. Try easier problems or more samples.",
             *left_out,
         )
     p = "" if math.isnan(answer.p_mcnemar) else f" (McNemar p {p_value(answer.p_mcnemar)})"
     return (
-        f"In {answer.k:,} samples it lost {answer.lost.count:,} of {problems:,} problems "
-        f"and gained {answer.gained.count:,}{p}.",
+        f"In {_several(answer.k, 'sample')} it lost {answer.lost.count:,} of "
+        f"{_several(problems, 'problem')} and gained {answer.gained.count:,}{p}.",
         *_finding("lost", answer.lost, answer),
         *_finding("gained", answer.gained, answer),
         f"At k = {answer.k:,} trained minus base is {points(answer.net)} points"
-        f"{_against(answer)}; at k = 1 it is {points(answer.efficiency)}.",
+        f"{_against(answer)}{_at_one(answer)}.",
         _further(answer),
         *_crossing(answer),
         *_trainings(answer),
@@ -120,13 +121,23 @@ def _against(answer: Answer) -> str:
     return " (the interval and McNemar's test disagree: take it as open)"
 
 
+def _at_one(answer: Answer) -> str:
+    return f"; at k = 1 it is {points(answer.efficiency)}" if answer.k > 1 else ""
+
+
 def _left_out(answer: Answer) -> tuple[str, ...]:
     number = len(answer.left_out)
     if not number:
         return ()
-    noun = "problem" if number == 1 else "problems"
     verb = "is" if number == 1 else "are"
-    return (f"{number:,} {noun} with fewer than {answer.k:,} samples {verb} left out.",)
+    return (
+        f"{_several(number, 'problem')} with fewer than {_several(answer.k, 'sample')} {verb} "
+        "left out.",
+    )
+
+
+def _several(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _round(value: float) -> str:

@@ -200,6 +200,8 @@ def decide(
         lambda: sign_at_one(curve, error - spent),
         bool(either.any()),
     )
+    if k == 1:  # the net is pass@1, and nothing is known of large k
+        word = {Word.AHEAD: Word.QUICKER, Word.BEHIND: Word.SLOWER}.get(word, word)
     return Answer(
         k,
         lost,

@@ -105,6 +105,17 @@ def test_what_a_leaping_test_leaves_of_the_error_goes_to_k_1() -> None:
     assert answer(steady, Counts.of(64, [11] * 6 + [10] * 24)).word is Word.QUICKER
 
 
+def test_single_samples_say_nothing_of_large_k() -> None:
+    # 121 problems against 74, by McNemar p = .001: the net at K is pass@1.
+    base = Counts.of(1, [0] * 272 + [1] * 128)
+    trained = Counts.of(1, [1] * 121 + [0] * 225 + [1] * 54)
+    found = answer(base, trained)
+    assert found.word is Word.QUICKER and answer(trained, base).word is Word.SLOWER
+    first, *_, net, _ = found.sentences()
+    assert first == "In 1 sample it lost 74 of 400 problems and gained 121 (McNemar p = .001)."
+    assert net.count("k = 1 ") == 1
+
+
 def test_several_comparisons_share_the_error() -> None:
     # Six problems against none have McNemar p = .031.
     base = Counts.of(64, [1] * 6 + [20] * 40)
