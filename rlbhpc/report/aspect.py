@@ -31,7 +31,7 @@ from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import Interval, ProblemWeights
 from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.paired import paired_interval
-from rlbhpc.stats.priors import LEAST
+from rlbhpc.stats.priors import carries_rates
 from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.study.arm import Arm
 
@@ -95,8 +95,8 @@ class Report:
 
     @cached_property
     def fitted(self) -> list[Measured]:
-        """The compared arms that have problems enough for a distribution of rates."""
-        return [arm for arm in self.compared if arm.sampled.sum() >= LEAST]
+        """The compared arms that have problems and samples enough for a distribution of rates."""
+        return [arm for arm in self.compared if carries_rates(arm.counts)]
 
     def groups(self, kind: str) -> Iterator[xr.Dataset]:
         """Groups of one kind in the run's results."""

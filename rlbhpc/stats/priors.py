@@ -40,7 +40,7 @@ class RatePrior:
     ``log_likelihood``: at the maximum, without the constant of the binomial coefficients.
     ``covariance``: of (log a, log b) and, with zeros, of the logit of their share. ``converged``:
     false where the maximum lies on the edge of what is allowed: the fit is then a bound, not an
-    estimate.
+    estimate. Single samples tell the mean of the rates alone: there it is false as well.
     """
 
     a: float
@@ -78,6 +78,11 @@ class RatePrior:
 
 # A distribution of rates over problems needs two of them.
 LEAST: Final = 2
+
+
+def carries_rates(counts: Counts) -> bool:
+    """Whether a fitted distribution of rates means anything: single samples tell its mean alone."""
+    return int((counts.n > 0).sum()) >= LEAST and bool((counts.n > 1).any())
 
 
 def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
@@ -145,7 +150,7 @@ def _fitted(pairs_bytes: bytes, times_bytes: bytes, width: int, zero_inflated: b
         float(special.expit(theta[2])) if zero_inflated else 0.0,
         -float(best.fun),
         _covariance(loss, theta),
-        inside,
+        inside and bool((n > 1).any()),
     )
 
 
@@ -192,15 +197,21 @@ def posterior_above(
     return np.where(level <= 0, 1.0, (1 - fitted.never(n, c)) * beta)[row]
 
 
-def flip_probability(counts: Counts) -> NDArray[np.float64]:
+def flip_probability(
+    counts: Counts, k: int | None = None, solved: ArrayLike | None = None
+) -> NDArray[np.float64]:
     """Probability per problem that "solved at least once" comes out differently in a new run.
 
     A problem solved once in n may well not be solved in the next n. Model-based: the distribution
     of rates is a fitted Beta without zeros, which lets every unsolved problem be solvable and so
     gives the larger probability of the two priors.
+
+    ``k, solved``: samples of the new run, and which problems as many samples solved; those of the
+    counts where not given.
     """
-    fail = fit_prior(counts, zero_inflated=False).fail(counts.n, counts.c, counts.limit)
-    return np.where(counts.solved, fail, 1 - fail)
+    draws = counts.limit if k is None else k
+    fail = fit_prior(counts, zero_inflated=False).fail(counts.n, counts.c, draws)
+    return np.where(counts.solved if solved is None else solved, fail, 1 - fail)
 
 
 def _starts(mean: float, zero_inflated: bool) -> list[list[float]]:

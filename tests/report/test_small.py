@@ -18,9 +18,10 @@ from rlbhpc import report as room
 from rlbhpc.errors import UserError
 from rlbhpc.report.apart import Sides, answer_of, may_be_forecast, prediction
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects import aspects_of
+from rlbhpc.report.aspects import aspects_of, coverage
 from rlbhpc.report.aspects.audit import read_audit
 from rlbhpc.report.aspects.checkpoints import chosen
+from rlbhpc.report.aspects.cover import covered
 from rlbhpc.report.aspects.own import own_frame
 from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.prompts import prompts
@@ -124,6 +125,28 @@ def test_notes_say_what_cannot_be_compared(tmp_path: Path) -> None:
     put_samples(unequal, "rl", np.eye(6, 4, dtype=bool), 100)
     cases = ("more", "alike", "unequal")
     agree("notes", [note for case in cases for note in (case, *notes_of(tmp_path / case))])
+
+
+def test_what_a_new_run_would_show_is_said_of_as_many_samples_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    rates = rng.beta(0.4, 1.5, 60)[:, None]
+    by_chance = {}
+    for name, ours, theirs in (("more", 64, 16), ("cut", 16, 16), ("single", 1, 1), ("one", 16, 1)):
+        study = make_study(tmp_path / name, 60, ours)
+        wide = np.random.default_rng(1).random((60, 64)) < rates
+        put_samples(study, "base", wide[:, :ours])
+        put_samples(study, "rl", rng.random((60, theirs)) < rates, 100)
+        report = gather(tmp_path / name)
+        (pair,) = report.final
+        page = " ".join(tostring(node, "unicode") for node in coverage.comparison(report, pair))
+        assert ("is churn" in page) == (theirs > 1) and ("in 1 sample<" in page) == (theirs == 1)
+        # The arm with single samples has no distribution of rates either.
+        assert len(covered(report)) == (ours > 1) + (theirs > 1)
+        if theirs > 1:
+            by_chance[name] = coverage.churn(report, pair)[1]
+    assert by_chance["more"] == pytest.approx(by_chance["cut"], abs=1.5)
 
 
 def test_a_pair_has_two_names() -> None:

@@ -88,6 +88,25 @@ def test_a_single_success_may_well_not_come_again() -> None:
     assert flips[-1] < 1e-6
 
 
+def test_a_new_run_has_as_many_samples_as_were_compared() -> None:
+    counts = Counts.of(64, [0] * 20 + [1] * 10 + [30] * 10)
+    solved = np.arange(40) >= 25
+    prior = fit_prior(counts, zero_inflated=False)
+    more = np.arange(16)
+    # E (1 − p)^16 of a Beta, factor by factor.
+    fail = [
+        np.prod((prior.b + 64 - c + more) / (prior.a + prior.b + 64 + more)) for c in (0, 1, 30)
+    ]
+    flips = flip_probability(counts, 16, solved)
+    assert flips[[0, 20, 25, 30]] == pytest.approx([1 - fail[0], 1 - fail[1], fail[1], fail[2]])
+
+
+def test_single_samples_carry_no_distribution_of_rates() -> None:
+    assert not fit_prior(Counts.of(1, [0, 1] * 20), zero_inflated=False).converged
+    assert fit_prior(Counts.of([1, 2, 2, 2] * 20, [0, 0, 1, 2] * 20), zero_inflated=False).converged
+    assert not fixed_curve(Counts.of(1, [0, 1] * 20)).interval.sound.any()
+
+
 def test_rarest_problems_come_first() -> None:
     base = [9, 1, 4, 0, 2]
     table = coverage(base, [3, 0, 0, 0, 0])

@@ -20,7 +20,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, stacked
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.priors import LEAST, posterior_above
+from rlbhpc.stats.priors import carries_rates, posterior_above
 
 #: Thresholds of the curve, and those that the table shows.
 LEVELS: Final = np.arange(1, 20) / 20
@@ -58,7 +58,7 @@ def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
     area = None
     if counts.reach > 1:
         area = report.mean(log_area(counts, counts.reach), arm.sampled_problems)
-    if pair is None or pair.base.sampled.sum() < LEAST:
+    if pair is None or not carries_rates(pair.base.counts):
         return Covered(arm, cover, area)
     apart = _above(report, arm)[pair.rows[1]] - _above(report, pair.base)[pair.rows[0]]
     cover_difference = report.paired(apart, pair.problems)

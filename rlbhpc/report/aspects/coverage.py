@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,8 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.axes import Axis, row_axis
 from rlbhpc.report.draw.chart import INK, Chart, Colours, Panel
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent, stacked
-from rlbhpc.stats.priors import flip_probability
+from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent, several, stacked
+from rlbhpc.stats.priors import carries_rates, flip_probability
 
 #: The cells of the 2 × 2 table, as they are named in words.
 CELLS: Final = {
@@ -29,13 +29,31 @@ CELLS: Final = {
 }
 # Ids that a table lists before it says how many more there are.
 _IDS: Final = 60
-# Chances to come out differently: of the base and the trained arm of every last comparison.
-_CHANCES: Final = Errand(
-    flip_probability,
-    lambda report: [
-        (counts,) for pair in report.final for counts in (pair.sides.base, pair.sides.trained)
-    ],
-)
+
+
+def _rerun(report: Report) -> list[Comparison]:
+    """The last comparisons of which can be said what a new run would show."""
+    return [
+        pair
+        for pair in report.final
+        if pair.solved and carries_rates(pair.sides.base) and carries_rates(pair.sides.trained)
+    ]
+
+
+def _new_runs(report: Report) -> Iterator[tuple[Any, ...]]:
+    """Counts of base and trained arm, samples of the new run, and which problems these solved."""
+    for pair in _rerun(report):
+        assert pair.solved is not None
+        for counts, cell in (
+            (pair.sides.base, pair.solved.base_only),
+            (pair.sides.trained, pair.solved.trained_only),
+        ):
+            solved = np.isin(np.arange(len(counts)), [*pair.solved.both, *cell])
+            yield counts, pair.solved_in, solved
+
+
+# Chances to come out differently.
+_CHANCES: Final = Errand(flip_probability, lambda report: list(_new_runs(report)))
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
@@ -49,19 +67,11 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
         cell = getattr(pair.solved, name).tolist()
         ids = _ids([pair.problems[i] for i in cell], links) if "only" in name else ""
         rows.append([words, len(cell), percent(pair.solved.shares[name]), ids])
-    caption = f"Solved at least once in {pair.solved_in:,} samples"
-    differ, by_chance = churn(report, pair)
-    base, trained = _flips(report, pair)
-    cell_changes = float((1 - (1 - base) * (1 - trained)).sum())
+    caption = f"Solved at least once in {several(pair.solved_in, 'sample')}"
     p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
     yield table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,))
-    yield el(
-        "p",
-        f"McNemar's exact test, two-sided: p {p}. Sampled again, about "
-        f"{cell_changes:.1f} of these problems would change their cell. "
-        f"Only one of the two solves {differ:,} problems; a model sampled twice would differ "
-        f"from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn.",
-    )
+    again = _again(report, pair) if any(pair is other for other in _rerun(report)) else ""
+    yield el("p", f"McNemar's exact test, two-sided: p {p}.{again}")
     # Nothing is retained or discovered where neither of the two solves anything.
     if pair.support is None or math.isnan(float(pair.support["nscr"].estimate)):
         return
@@ -72,6 +82,17 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
         f"model solves, {bounds(metrics['ndr'])} % is newly discovered; harmonic mean of the "
         f"two {bounds(metrics['sds'])} %, net change {bounds(metrics['nscr'], sign=True)} "
         "points.",
+    )
+
+
+def _again(report: Report, pair: Comparison) -> str:
+    differ, by_chance = churn(report, pair)
+    base, trained = _flips(report, pair)
+    cell_changes = float((1 - (1 - base) * (1 - trained)).sum())
+    return (
+        f" Sampled again, about {cell_changes:.1f} of these problems would change their cell. "
+        f"Only one of the two solves {differ:,} problems; a model sampled twice would differ "
+        f"from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn."
     )
 
 
@@ -89,7 +110,7 @@ def churn(report: Report, pair: Comparison) -> tuple[int, float]:
 
 def _flips(report: Report, pair: Comparison) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Chance of every problem to come out differently, of base and trained."""
-    first = 2 * [id(other) for other in report.final].index(id(pair))
+    first = 2 * [id(other) for other in _rerun(report)].index(id(pair))
     base, trained = _CHANCES.results(report)[first : first + 2]
     return base, trained
 
