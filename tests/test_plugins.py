@@ -359,13 +359,51 @@ def test_what_a_verifier_may_give(tmp_path: Path, value: str, status: Status) ->
     assert verify(str(file), "2", "3").status is status
 
 
-def test_a_reward_that_raises_is_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("def reward(judged): return None\n")
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("sys.exit(3)", "SystemExit: 3"),
+        ("None", "it gave None; allowed: a number, or NaN"),
+        ("{'score': 1.0}", "it gave {'score': 1.0}; allowed"),
+        ("[1.0]", "it gave [1.0]; allowed"),
+        ("-math.inf", "it gave -inf; allowed"),
+        ("10**400", "it gave 1000"),
+    ],
+)
+def test_a_response_without_a_reward_is_one_line(
+    tmp_path: Path, value: str, complaint: str
+) -> None:
+    """An infinite reward would make weights of NaN."""
+    with pytest.raises(UserError) as error:
+        rewarded(tmp_path, f"def reward(judged): return {value}\n")
+    assert f"mine.py: on a response to sums/1: {complaint}" in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["True", "np.float32(1)", "np.array(1.0)", "Decimal(1)"])
+def test_what_a_reward_may_give(tmp_path: Path, value: str) -> None:
+    assert rewarded(tmp_path, f"def reward(judged): return {value}\n") == 1.0
+
+
+@pytest.mark.parametrize(
+    "parameters", ["solution_str, ground_truth", "completions, **kwargs", "*, completions", ""]
+)
+def test_a_reward_of_other_parameters_is_refused_at_once(tmp_path: Path, parameters: str) -> None:
+    """As rewards of other frameworks have them: not after the first rollout."""
+    with pytest.raises(
+        UserError, match=r"its parameters are \(.*\); it is called as reward\(judged"
+    ):
+        rewarded(tmp_path, f"def reward({parameters}): return 1.0\n")
+
+
+def rewarded(folder: Path, text: str) -> float:
+    """What a reward of these lines gives for one response."""
+    file = folder / "mine.py"
+    head = "import math, sys\nfrom decimal import Decimal\nimport numpy as np\n"
+    file.write_text(head + text)
     problem = Problem("sums/1", {"question": "1+1?"}, "2", "math")
     judged = Judged(problem, "", 0, 8, Finish.EOS, Verdict(Status.WRONG))
-    with pytest.raises(UserError, match=r"mine\.py: on a response to sums/1: TypeError: "):
-        make_reward({str(file): 1.0})(judged)
+    return make_reward({str(file): 1.0})(judged)
 
 
 @pytest.mark.slow

@@ -56,8 +56,11 @@ KINDS: Final[dict[str, str]] = {
 
 #: The distinct part of a response that commits to no answer; no answer is equal to it.
 NO_ANSWER: Final = "\0"
-# What reward functions elsewhere call the reference answer, which they take second.
-_REFERENCES: Final = {"gold", "ground_truth", "reference", "reference_answer", "target", "label"}
+# What reward functions elsewhere call the reference answer, which they take second or third.
+_REFERENCES: Final = {
+    "gold", "ground_truth", "gt", "gt_answer", "reference", "reference_answer", "target", "label",
+    "correct_answer",
+}  # fmt: skip
 
 
 class Verifier(Protocol):
@@ -133,7 +136,7 @@ def _own(kind: str) -> OwnVerifier:
         )
     with suppress(ValueError):  # what is built in may not tell its parameters
         parameters = list(inspect.signature(plugin.value).parameters)
-        if parameters[1:2] and parameters[1] in _REFERENCES:
+        if _REFERENCES & set(parameters[1:]):
             raise UserError(
                 f"verifier {plugin.identity}: its parameters are {', '.join(parameters)}; it is "
                 "called as verify(gold, response, problem)"

@@ -225,9 +225,16 @@ def test_a_training_reward_is_judged_under_the_same_limit(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters", ["response, gold, problem=None", "solution_str, ground_truth, extra_info=None"]
+    "parameters",
+    [
+        "response, gold, problem=None",
+        "solution_str, ground_truth, extra_info=None",
+        "data_source, solution_str, ground_truth, extra_info=None",
+        "tokens, prediction, label, query=None",
+        "model_response, gt_answer, fast=False",
+    ],
 )
-def test_a_verifier_that_takes_the_reference_second_is_refused(kind: str, parameters: str) -> None:
+def test_a_verifier_that_takes_the_reference_later_is_refused(kind: str, parameters: str) -> None:
     """As verl's reward functions do: every verdict was of the reference answer."""
     Path(kind).write_text(f"def verify({parameters}):\n    return True\n")
     with pytest.raises(UserError, match=r"its parameters are .* called as verify\(gold, response"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,8 @@ from rlbhpc.study.tree import shown
 from rlbhpc.verify.verdict import Verdict
 
 REWARDS = ("correct", "format", "brevity", "random", "inverted", "likelihood", "noisy", "credit")
+# What TRL's rewards take first, which get all responses at once.
+_BATCHES = {"prompts", "completions", "completion_ids"}
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,28 @@ def make_reward(
 
 
 def _value(name: str, part: Callable[[Judged], float], judged: Judged) -> float:
+    place = f"reward {name}: on a response to {judged.problem.id}:"
     try:
-        return float(part(judged))
-    except Exception as error:
+        value = part(judged)
+    except (Exception, SystemExit) as error:
         cause = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise UserError(f"reward {name}: on a response to {judged.problem.id}: {cause}") from error
+        raise UserError(f"{place} {cause}") from error
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.inf
+    # An infinite one makes a baseline of its group, and then weights, that are NaN.
+    if math.isinf(number):
+        raise UserError(f"{place} it gave {value!r:.80}; allowed: a number, or NaN for no reward")
+    return number
 
 
 def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callable[[Judged], float]]:
     function = _function(name)
     options = dict(given) if isinstance(given, Mapping) else {"weight": given}
     weight = options.pop("weight", 1.0)
-    allowed = list(inspect.signature(function).parameters)[1:]
+    signature = inspect.signature(function)
+    allowed = list(signature.parameters)[1:]
     for option, value in options.items():
         if option not in allowed:
             options_allowed = ", ".join(["weight", *allowed])
@@ -90,6 +103,14 @@ def _part(name: str, given: float | Mapping[str, float]) -> tuple[float, Callabl
             raise UserError(f"reward {name}: {option}: found {shown(value)}; allowed: 0 to 1")
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise UserError(f"reward {name}: found the weight {shown(weight)}; allowed: a number")
+    try:
+        takes_judged = _BATCHES.isdisjoint(signature.bind(None, **options).arguments)
+    except TypeError:
+        takes_judged = False
+    if not takes_judged:
+        raise UserError(
+            f"reward {name}: its parameters are {signature}; it is called as reward(judged)"
+        )
     return float(weight), partial(function, **options)
 
 
