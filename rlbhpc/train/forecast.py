@@ -118,11 +118,13 @@ def work_of(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
     if algorithm is None:
         return work | {"pairs": settings.steps * per_step, "updates": settings.steps}
     responses = settings.steps * algorithm.responses_per_step(settings)
+    refilled = responses * algorithm.refills
     return work | {
         "prompts": settings.steps * settings.prompts_per_step,
         "responses": responses,
+        **({"responses of refills at most": refilled} if refilled else {}),
         "updates": settings.steps * updates,
-        "response tokens at most": responses * settings.max_tokens,
+        "response tokens at most": (responses + refilled) * settings.max_tokens,
     }
 
 
@@ -133,14 +135,15 @@ def flop_of(
     if algorithm is None:
         return None
     work = work_of(settings, algorithm)
-    # Tries of tasks and greedy responses are sampled, and not learnt from.
+    # Tries of tasks, greedy responses and what is refilled are sampled, and not learnt from.
     lessons = settings.prompts_per_step * settings.samples_per_prompt
     lesson_tokens = settings.steps * lessons * settings.max_tokens
-    # Old log-probs are read again where an update is not exactly on-policy.
-    read = work["updates"] > work["steps"]
+    # Old log-probs are read again where an update is not exactly on-policy, or a reward needs them.
+    read = work["updates"] > work["steps"] or bool(algorithm.kl_beta)
     reference = bool(settings.kl_loss or algorithm.kl_beta)
-    trained = settings.epochs * (2 if algorithm.NEEDS_CRITIC else 1)
-    once = every * (2.0 * read + 2 * reference + 4 * trained)
+    critic = algorithm.NEEDS_CRITIC
+    trained = settings.epochs * (1 + critic)
+    once = every * (2.0 * (read + reference + critic) + 4 * trained)
     sampling = 2.0 * every * work["response tokens at most"]
     return sampling + lesson_tokens * (once + 2.0 * learning * trained)
 

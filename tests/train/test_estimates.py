@@ -35,15 +35,18 @@ def settings(**changes: Any) -> Settings:
         ("grpo", {}, (5, 30, 120, 5)),
         ("grpo", {"mini_batch": 8, "epochs": 3}, (5, 30, 120, 45)),
         ("remax", {"mini_batch": 12}, (5, 30, 150, 10)),
+        ("dapo", {}, (5, 30, 120, 5)),
     ],
 )
 def test_work_is_counted_in_prompts_responses_and_updates(
     algorithm: str, changes: dict[str, int], expected: tuple[int, ...]
 ) -> None:
     work = work_of(settings(**changes), make_algorithm(algorithm))
+    refilled = work.pop("responses of refills at most", 0)
+    assert refilled == (10 * expected[2] if algorithm == "dapo" else 0)
     assert work == dict(
         zip(("steps", "prompts", "responses", "updates"), expected, strict=True)
-    ) | {"response tokens at most": expected[2] * 16}
+    ) | {"response tokens at most": (expected[2] + refilled) * 16}
     assert work_of(settings(), None) == {"steps": 5, "pairs": 120, "updates": 5}
 
 
@@ -56,9 +59,10 @@ def test_work_is_counted_in_prompts_responses_and_updates(
         ("grpo", {"mini_batch": 12}, 2 + 2 + 4 + 0.2),
         ("grpo", {"epochs": 2}, 2 + 2 + 2 * 4.2),
         ("grpo", {"kl_loss": 0.1}, 2 + 2 + 4 + 0.2),
-        ("rloo", {"kl_beta": 0.1}, 2 + 2 + 4 + 0.2),
-        ("ppo", {}, 2 + 2 * 4.2),
-        ("ppo", {"mini_batch": 12, "epochs": 3, "kl_loss": 0.1}, 2 + 2 + 2 + 6 * 4.2),
+        # What the policy and the reference say of a response; what the critic expects of it.
+        ("rloo", {"kl_beta": 0.1}, 2 + 2 + 2 + 4 + 0.2),
+        ("ppo", {}, 2 + 2 + 2 * 4.2),
+        ("ppo", {"mini_batch": 12, "epochs": 3, "kl_loss": 0.1}, 2 + 2 + 2 + 2 + 6 * 4.2),
     ],
 )
 def test_operations_are_those_of_reading_and_learning(
@@ -75,6 +79,7 @@ def test_operations_are_those_of_reading_and_learning(
     ("algorithm", "samples", "sampled"),
     [
         ("remax", 4, 4 + 1),  # a greedy response each
+        ("dapo", 4, 4 + 10 * 4),  # groups that others take the place of, up to ten times
         ("absolute-zero", 1, 1 + 8 / 2),  # eight tries of each proposal, which are half
     ],
 )
