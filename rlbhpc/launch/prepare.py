@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,8 +66,8 @@ def prepare(
             f"{holder}; wait for its end, or look: rlbhpc status {resolved.layout.root}", TRY_AGAIN
         )
     folders = traced(resolved.layout)
-    rows = live(folders) or []
-    running = [_Running(folder, own) for folder in folders if (own := folder.own(rows))]
+    rows = live(folders)
+    running = [_Running(folder, own) for folder in folders if (own := folder.own(rows or ()))]
     retired = _retire(resolved, running) if retrain else []
     training = reject_what_jobs_would(resolved)
     present = presence(resolved.layout, list(resolved.blocks()))
@@ -77,7 +78,9 @@ def prepare(
         plan, shards = _help(resolved, present, running) or (plan, ())
     # What is refused above leaves the study of the jobs that wait as it is.
     judged = tuple(remember(resolved))
-    counted = tuple(script for folder in folders for script in folder.by_script)
+    counted: tuple[str, ...] = ()
+    if rows is not None or shutil.which("squeue") is None:
+        counted = tuple(script for folder in folders for script in folder.by_script)
     draft = Draft(resolved, plan.name, entry, name, options or {}, counted=counted)
     notes = (*retired, *(launch.note for launch in running))
     jobs: list[Job] = []

@@ -71,6 +71,31 @@ def test_a_launch_drafted_before_anothers_jobs_were_sent_sends_none(
     assert [p.name for p in study.layout.launches.iterdir() if p.is_dir()].count("0002") == 1
 
 
+@pytest.mark.parametrize("cluster", ["generic", "local"])
+def test_what_was_planned_while_slurm_was_silent_is_sent_when_it_answers(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, cluster: str
+) -> None:
+    """Without a Slurm, as on a laptop that the run was copied to, there is nobody to ask."""
+    path, _ = study_in(tmp_path / "s")
+    written(prepare(path, shard_tokens=300)).submit(say=lambda line: None)
+    sent = len(stubs.calls("sbatch"))
+    busy = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+    stubs.add("squeue", f"echo '{busy}' >&2; exit 1")
+    launch = written(prepare(path, cluster=cluster))
+    for squeue, told in (
+        (f"echo '{busy}' >&2; exit 1", "Slurm does not say"),
+        ("echo '1_[0-1]|RUNNING|None|ann'", "job 1 of ann is in the queue and was not"),
+    ):
+        stubs.add("squeue", squeue)
+        with pytest.raises(UserError, match=told):
+            launch.submit()
+    assert len(stubs.calls("sbatch")) == sent
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("rlbhpc.launch.local._as_processes", lambda *rest: {})
+    launch = written(prepare(path, cluster="local"))
+    assert launch.submit(say=lambda line: None) == {}
+
+
 def test_what_somebody_else_wrote_and_did_not_send_is_theirs(tmp_path: Path, stubs: Stubs) -> None:
     """Their folder may not be ours to write, and their jobs are looked for under their name."""
     path, study = study_in(tmp_path / "s")
