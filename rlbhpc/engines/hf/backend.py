@@ -75,19 +75,18 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     """Load a causal model for inference."""
     config = AutoConfig.from_pretrained(folder)
     text = config.get_text_config()
-    # Capped scores are computed by transformers' own eager attention only.
-    attention = "eager" if getattr(text, "attn_logit_softcapping", None) else ATTENTION
-    # A vision tower looks both ways, which PyTorch's own attention does.
-    per_part = {"text_config": attention, "vision_config": "sdpa"}
     try:
-        implementation = per_part if config.model_type in SEEING else attention
-        module = model_kind(config).from_pretrained(
-            folder, dtype=dtype, attn_implementation=implementation
-        )
+        module = model_kind(config).from_pretrained(folder, dtype=dtype)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{folder}: not a causal model that transformers can load: {error}"
         ) from None
+    # Capped scores and sinks are computed by transformers' own eager attention only.
+    plain = module._supports_sdpa and not getattr(text, "attn_logit_softcapping", None)
+    attention = ATTENTION if plain else "eager"
+    # A vision tower looks both ways, which PyTorch's own attention does.
+    per_part = {"text_config": attention, "vision_config": "sdpa"}
+    module.set_attn_implementation(per_part if config.model_type in SEEING else attention)
     kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
     if module._is_stateful or not kinds <= {"full_attention", "sliding_attention"}:
         raise UserError(
@@ -212,13 +211,22 @@ class Backend:
         return logits[0]
 
 
+class _States(BaseModelOutputWithPastAndCrossAttentions):
+    """Hidden states alone; a mixture of experts is asked for its routing, too."""
+
+    router_logits = None
+
+
 class _Given(torch.nn.Module):
     """Stands for a base model whose hidden states are known already."""
 
-    def forward(
-        self, *_: Any, inputs_embeds: torch.Tensor, **__: Any
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=inputs_embeds)
+    def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> _States:
+        return _States(last_hidden_state=inputs_embeds)
+
+    @property
+    def decoder(self) -> _Given:
+        """What OPT calls in the place of its base model."""
+        return self
 
 
 def _head(module: Any) -> Any:

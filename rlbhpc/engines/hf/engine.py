@@ -35,7 +35,8 @@ class HfEngine:
     On the CPU in float32 a sample's tokens, log-probs and entropies depend only on (model,
     prompt, seed, sampling): cached columns are left-aligned, masked columns add exact zeros,
     batches are whole multiples of sixteen rows, and each row draws from a counter-based stream
-    keyed by its seed. ``rows`` responses run side by side.
+    keyed by its seed. Only mixtures of experts depend on the batch. ``rows`` responses run side by
+    side.
     """
 
     def __init__(
@@ -45,8 +46,11 @@ class HfEngine:
         folder = Path(model)
         self.max_length = context_length(folder)
         self.tokens = Tokens(folder)
-        self.deterministic = device == "cpu" and dtype in ("float32", "float64")
         module = load_module(folder, getattr(torch, dtype), torch.device(device))
+        # An expert multiplies as many rows at once as the whole batch sends to it.
+        experts = any(parameter.dim() == 3 for parameter in module.parameters())
+        wide = device == "cpu" and dtype in ("float32", "float64")
+        self.deterministic = wide and not experts
         self._backend = Backend(module)
         self.sees = self._backend.sight is not None
         small = sum(parameter.numel() for parameter in module.parameters()) < SMALL
