@@ -104,16 +104,19 @@ class ArrivingSamples:
         self._scratch = scratch
         self._rejudged = rejudged
         self._numbers: Counter[tuple[int, str]] = Counter()
+        # Of each problem, a hash of its question, or of its reference answer where files have none.
+        self._questions: dict[tuple[str, bool], int] = {}
         self._features: set[str] = set()
 
     def take(self, path: Path, responses: Sequence[Imported]) -> None:
         """Number responses and keep those that are new.
 
-        Raises :class:`UserError` if another response is known under the same number, or a number
-        can't be stored.
+        Raises :class:`UserError` if another response is known under the same number, a number
+        can't be stored, or an id stands for two questions.
         """
         for response in responses:
             cell = (response.step, self.target.problem(response.problem))
+            self._check_question(path, cell[1], response)
             number = self._numbers[cell] if response.sample is None else response.sample
             self._numbers[cell] += 1
             if not 0 <= number < _MAX_SAMPLE:
@@ -122,6 +125,14 @@ class ArrivingSamples:
                     f"{_MAX_SAMPLE - 1:,}"
                 )
             self._keep(path, cell, number, response)
+
+    def _check_question(self, path: Path, problem: str, response: Imported) -> None:
+        asked = hash(response.question or response.gold or "")
+        if self._questions.setdefault((problem, bool(response.question)), asked) != asked:
+            raise UserError(
+                f"{path}: {problem} is another question than before; if these files are of "
+                "several tasks, give each a problem set of its own (--set)"
+            )
 
     def _keep(self, path: Path, cell: tuple[int, str], number: int, response: Imported) -> None:
         step, problem = cell

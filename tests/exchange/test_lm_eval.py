@@ -74,3 +74,28 @@ def test_several_scores_do_not_matter_where_the_texts_are_judged(tmp_path: Path)
     path = lines(tmp_path / "samples_gsm8k.jsonl", [row])
     take_in(tmp_path / "run", path, judge="math")
     assert verdicts(cube_of(tmp_path / "run"), "0") == [RIGHT]
+
+
+def algebra(answer: int) -> dict[str, Any]:
+    doc = {"problem": f"What is {answer} + 0?"}
+    return {**filtered_rows(False)[0], "doc": doc, "target": str(answer)}
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        {**algebra(3), "doc": {"problem": "How many sides?"}},
+        {**algebra(4), "doc": {"goal": "How many sides?"}},
+        choice_row(0, ["-1", "-2"], 1.0),
+    ],
+)
+def test_tasks_whose_documents_have_the_same_numbers_are_not_mixed(
+    tmp_path: Path, geometry: dict[str, Any]
+) -> None:
+    first = lines(tmp_path / "d/samples_algebra.jsonl", [algebra(3)])
+    second = lines(tmp_path / "d/samples_geometry.jsonl", [geometry])
+    with pytest.raises(UserError, match=r"geometry\.jsonl: set/0 is another question .*--set"):
+        take_in(tmp_path / "run", tmp_path / "d")
+    lines(second, [algebra(3)])
+    first.write_text(f"\n{first.read_text()}")
+    assert take_in(tmp_path / "run", tmp_path / "d").samples == 2

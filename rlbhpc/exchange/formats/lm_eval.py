@@ -27,6 +27,8 @@ _NOT_SCORES: Final = {
     "doc_hash", "prompt_hash", "target_hash",
 }  # fmt: skip
 
+_QUESTIONS: Final = ("question", "problem", "query", "input", "prompt", "goal", "sentence")
+
 
 class LmEvalSamples(Form):
     """One record per document and filter; its score is that of the filtered response.
@@ -84,10 +86,12 @@ def _several_filters(path: Path) -> str:
 def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[Imported]:
     problem = str(row["doc_id"])
     gold = _gold(row.get("target"))
+    question = _question(row.get("doc"))
     if any(map(_is_weighed, row["resps"])):
-        return [Imported(problem, _verdict(row, score_name, place), text=None)]
+        verdict = _verdict(row, score_name, place)
+        return [Imported(problem, verdict, text=None, question=question)]
     responses = [
-        Imported(problem, None, text=text, gold=gold, question=_question(row.get("doc")))
+        Imported(problem, None, text=text, gold=gold, question=question)
         for text in _flat(row["resps"])
     ]
     if len(responses) != 1:
@@ -110,10 +114,10 @@ def _gold(target: Any) -> str | None:
 
 
 def _question(doc: Any) -> str:
-    """The question of a document, under the two names that most tasks have for it."""
+    """The question of a document, under the names that most tasks have for it."""
     if not isinstance(doc, dict):
         return ""
-    return str(doc.get("question") or doc.get("problem") or "")
+    return str(next(filter(None, map(doc.get, _QUESTIONS)), ""))
 
 
 def _verdict(row: dict[str, Any], score_name: str | None, place: str) -> Status | str:
