@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chisquare
 
 from rlbhpc.engines.completion import Finish, Request
+from rlbhpc.engines.distribution import log_distribution
 from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling
@@ -136,6 +138,27 @@ def test_what_is_too_long_to_score_is_refused(engine: Engine) -> None:
     assert len(score.logprobs) == len(score.entropies) == 2
     with pytest.raises(UserError, match=rf"^score: {longest + 1} tokens.* {engine.max_length}"):
         list(engine.score([((1,) * (longest - 1), (2, 3))]))
+
+
+def test_a_text_is_scored_a_few_rows_at_a_time(
+    vllm: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the log-probs of a whole text vLLM has left no room beside its cache."""
+    from rlbhpc.engines.vllm import worker
+
+    text, rows = ((1, 2, 3), tuple(range(5, 25))), []
+
+    def noted(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+        rows.append(len(logits))
+        return log_distribution(logits, temperature)
+
+    (whole,) = vllm.score([text], 0.6)
+    monkeypatch.setattr(worker, "log_distribution", noted)
+    monkeypatch.setattr(worker, "CHUNK", 8 * 259)
+    (score,) = vllm.score([text], 0.6)
+    assert rows == [8, 8, 6]
+    np.testing.assert_array_equal(score.logprobs, whole.logprobs)
+    np.testing.assert_array_equal(score.entropies, whole.entropies)
 
 
 def test_requests_are_pulled_lazily_and_closing_drops_what_runs(engine: Engine) -> None:

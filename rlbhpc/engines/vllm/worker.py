@@ -26,7 +26,7 @@ from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 from vllm.v1.sample.sampler import Sampler
 
-from rlbhpc.engines.distribution import entropy, invert, log_distribution, uniforms
+from rlbhpc.engines.distribution import CHUNK, entropy, invert, log_distribution, uniforms
 
 
 class MeasuringSampler(Sampler):
@@ -81,15 +81,25 @@ class MeasuringSampler(Sampler):
         return [self.runner.requests[name] for name in self.runner.input_batch.req_ids]
 
     def compute_logprobs(self, logits: torch.Tensor) -> torch.Tensor:
-        """Log-probs of prompt tokens, at the scoring temperature."""
-        return log_distribution(logits, self.score_temperature)
+        """Leave a prompt's logits as they are: `gather_logprobs` takes a few rows at a time.
+
+        vLLM reads up to 2,048 tokens of a text at once. With a vocabulary of 152,000 their
+        log-probs take 2.5 GB on the way, for which vLLM has left no room.
+        """
+        return logits
 
     def gather_logprobs(
-        self, logprobs: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor
+        self, logits: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor
     ) -> LogprobsTensors:
         """Log-prob of each prompt token and entropy of the distribution it comes from."""
         ids = token_ids.long()
-        return carried(ids, logprobs.gather(1, ids[:, None])[:, 0], entropy(logprobs))
+        rows = max(1, CHUNK // logits.shape[-1])
+        chosen, entropies = [], []
+        for part, tokens in zip(logits.split(rows), ids.split(rows), strict=True):
+            logprobs = log_distribution(part, self.score_temperature)
+            chosen.append(logprobs.gather(1, tokens[:, None])[:, 0])
+            entropies.append(entropy(logprobs))
+        return carried(ids, torch.cat(chosen), torch.cat(entropies))
 
 
 def carried(ids: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor) -> LogprobsTensors:
