@@ -27,6 +27,7 @@ from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.prompts import prompts
 from rlbhpc.report.aspects.regraded import lay_beside
 from rlbhpc.report.aspects.sharpening import sharpenings
+from rlbhpc.report.aspects.votes import votes
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
@@ -147,6 +148,19 @@ def test_what_a_new_run_would_show_is_said_of_as_many_samples_or_not_at_all(
         if theirs > 1:
             by_chance[name] = coverage.churn(report, pair)[1]
     assert by_chance["more"] == pytest.approx(by_chance["cut"], abs=1.5)
+
+
+def test_only_answers_that_are_known_vote(tmp_path: Path) -> None:
+    right = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], bool)
+    none = {(i, j): "" for i in range(2) for j in range(4)}
+    # A wrong sample may have none; where a right one has none, nobody knows what it votes for.
+    cases = {"all": {}, "wrong": {(1, 3): ""}, "right": {(1, 0): ""}, "none": none}
+    for name, answers in cases.items():
+        study = make_study(tmp_path / name, 2, 4)
+        put_samples(study, "base", right, answers=answers)
+        put_samples(study, "rl", right & False, 100, answers=none)
+        found = {vote.of.arm: vote.majority.estimate[-1] for vote in votes(gather(tmp_path / name))}
+        assert found == ({"base": 0.5} if name in ("all", "wrong") else {})
 
 
 def test_a_pair_has_two_names() -> None:

@@ -61,8 +61,14 @@ class _Ballots:
 
 @once_each
 def _ballots(report: Report) -> Iterator[_Ballots]:
-    """Read the answers of the compared arms; nothing for imported counts."""
+    """Read the answers of the compared arms; nothing where a right sample's answer is unknown.
+
+    So it is with imported verdicts without answers, and verifiers that tell none.
+    """
     for arm, (answers,) in cells(report, report.compared, ("answer",)):
+        answered = answers >= 0
+        if not answered.any() or (arm.right & ~answered).any():
+            continue
         reach = arm.equal_counts(arm.rows).reach
         largest = min(reach, LARGEST_VOTE)
         k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
