@@ -27,6 +27,11 @@ REFUSED = (
     "{} models cannot be trained here: {}; take one of plain attention layers, such as qwen2, "
     "qwen3, llama or mistral"
 )
+# What models call a change of their logits behind the output layer; 1 and None change nothing.
+BEHIND = (
+    "logits_scaling", "logit_scale", "final_logit_softcapping", "lm_head_multiplier",
+    "output_multiplier",
+)  # fmt: skip
 
 
 def attend_in_rows(model: PreTrainedModel) -> None:
@@ -37,6 +42,8 @@ def attend_in_rows(model: PreTrainedModel) -> None:
     if not plain or not model._supports_sdpa or getattr(config, "attn_logit_softcapping", None):
         why = "a layer is more than plain attention (a recurrent state, capped scores, sinks)"
         raise UserError(REFUSED.format(config.model_type, why))
+    if any(getattr(config, name, None) not in (None, 1) for name in BEHIND):
+        raise UserError(REFUSED.format(config.model_type, "its logits are scaled or capped"))
     # A vision tower looks both ways, at one image at a time: PyTorch's own attention does.
     sees = "vision_config" in model.config.sub_configs
     model.set_attn_implementation({"text_config": NAME, "vision_config": "sdpa"} if sees else NAME)

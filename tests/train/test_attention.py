@@ -95,6 +95,13 @@ def test_values_stand_before_each_token(tmp_path: Path) -> None:
         ("gemma2", {"num_attention_heads": 2}),
         ("mamba", {}),
         ("gpt_oss", {}),
+        *(
+            (family, {"num_attention_heads": 2, "num_key_value_heads": 2, name: 3.0})
+            for family, name in (
+                ("granite", "logits_scaling"), ("cohere2", "logit_scale"),
+                ("nanochat", "final_logit_softcapping"),
+            )
+        ),
         ("falcon", {"num_attention_heads": 2}),  # has an attention of its own, whatever it is told
         (
             "stablelm",
@@ -102,7 +109,7 @@ def test_values_stand_before_each_token(tmp_path: Path) -> None:
         ),  # hands nothing on to its attention
         ("qwen2_moe", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
     ],
-)
+)  # fmt: skip
 def test_a_model_of_other_layers_is_refused(family: str, sizes: dict[str, Any]) -> None:
     common = {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 16, "pad_token_id": 0}
     if family == "qwen2_moe":
