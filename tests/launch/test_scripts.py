@@ -73,6 +73,20 @@ def test_every_script_runs_its_command_in_any_folder(
     assert not list(tmp_path.rglob("rlbhpc-7")), "the folder on the node is removed"
 
 
+def test_the_setup_of_a_site_may_read_variables_that_are_not_set(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    """As conda's does: `conda.sh: line 26: PS1: unbound variable` ended jobs that set -u."""
+    (tmp_path / "conda.sh").write_text('CONDA_OLD_PS1="$PS1"\nexport PROJ="$PROJ_LIB:conda"\n')
+    setup = [f"source {tmp_path}/conda.sh", "module load apptainer"]
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path, rlbhpc=["rlbhpc"], setup=setup))
+    variables = slurm_variables(launch)
+    done = stubs.run("bash", str(launch / "report.sbatch"), cwd=tmp_path, **variables)
+    assert done.returncode == 0, done.stderr
+    assert stubs.calls("rlbhpc") == [["report", "../.."]]
+    assert stubs.calls("module") == [["load", "apptainer"]]
+
+
 def test_values_of_a_study_have_no_effect_on_the_shell(tmp_path: Path, stubs: Stubs) -> None:
     text = TRAINED.replace(
         "name: trained", "name: trained\nquestion: '$(touch pwned)`touch pwned`'"
