@@ -16,6 +16,7 @@ from typing import Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.efficiency import Efficiency, efficiency
+from rlbhpc.launch.host import UNRECORDED
 from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, behind
 from rlbhpc.launch.launches import LaunchFolder, launches, live, traced
 from rlbhpc.launch.lock import at_work, claimed_here
@@ -27,6 +28,7 @@ from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.presence import Presence, presence
 
+NO_ROOM: Final = "no room to write down why: the disk or a quota was full"
 # What a state of Slurm means for whoever has to act on it.
 ACTIONS: Final[Mapping[str, str]] = {
     "OUT_OF_MEMORY": "give jobs more memory (--mem), or the engine fewer rows at once",
@@ -37,6 +39,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "CANCELLED": "launch again when it shall go on",
     "FAILED": "read the end of its log (rlbhpc doctor RUN shows it), then launch again",
     "PREEMPTED": "launch again: the site does not requeue preempted jobs",
+    NO_ROOM: "free space, then launch again",
 }
 # What a log says, what that means, and what to do; {run} is the run's folder. The first that is
 # found wins, so causes stand before what follows from them.
@@ -255,6 +258,11 @@ def _own_failures(
     What went on and ended well, or what another job has made since, is no failure any more.
     """
     for folder in folders:
+        names = (path.stem for path in folder.path.glob(f"{UNRECORDED}*"))
+        for job in sorted({name.removeprefix(UNRECORDED) for name in names}):
+            with suppress(LookupError):
+                if not _is_made(study, folder, job, measure):
+                    yield NO_ROOM, job
         paths: list[Path] = []
         with suppress(OSError):
             paths = sorted((folder.path / "failures").glob("*.json"))

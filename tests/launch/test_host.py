@@ -17,7 +17,7 @@ import pytest
 
 from rlbhpc.launch import host
 from rlbhpc.launch.folder import write_host
-from rlbhpc.launch.host.__main__ import cause_of
+from rlbhpc.launch.host.__main__ import Record, cause_of
 from tests.launch.made import JOB, PARTITION, Stubs, shown
 
 SOURCE = Path(host.__file__).parent
@@ -187,9 +187,31 @@ def test_a_failure_that_was_got_over_is_recovered(run: Run) -> None:
 
 
 def test_a_full_disk_does_not_keep_a_job_from_its_requeue(run: Run) -> None:
-    (run.folder / "failures").write_text("in the way, as a full disk is")
+    """Its runs are counted all the same, and end when they make nothing new."""
+    in_the_way = run.folder / "failures"
+    in_the_way.write_text("as a full disk is")
     assert run.call("exit 9")[0] == 75
     assert requeues(run) == 1
+    code, text = run.call("exit 9", restarts=1)
+    assert (code, requeues(run)) == (75, 2)
+    assert "parent: failures/7_2.json: " in text
+    assert run.call("exit 9", restarts=2)[0] == 9
+    assert len([*run.folder.glob("unrecorded-7_2.*")]) == 3
+    in_the_way.unlink()
+    run.call("exit 9", restarts=3)
+    assert failures(run)["stalls"] == 4
+    assert not [*run.folder.glob("unrecorded-*")]
+
+
+def test_what_had_no_room_goes_with_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("failures").write_text("as a full disk is")
+    Record("7_2").add(9, "ended with exit code 9", progress=False)
+    assert Record("7_2").stalls == 1
+    Record("7_2").move("41_2")
+    assert (Record("7_2").stalls, Record("41_2").stalls) == (0, 1)
 
 
 def test_what_is_refused_is_not_tried_again(run: Run) -> None:

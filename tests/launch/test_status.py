@@ -106,6 +106,18 @@ def test_each_cause_has_its_own_next_step(run: tuple[Path, Study], cause: str, a
     assert row.removeprefix(cause).strip().startswith(f"1_0   {action}")
 
 
+def test_a_failure_that_a_full_disk_had_no_room_for_is_told(run: Run) -> None:
+    path, study = run
+    folder = study.layout.launches / "0001"
+    (folder / "unrecorded-1_0.4711").touch()
+    (found,) = status(path)[1]["failures"]
+    assert found["cause"].endswith("the disk or a quota was full")
+    assert (found["jobs"], found["action"]) == (["1_0"], "free space, then launch again")
+    assert "the disk or a quota was full (1_0)" in call("doctor", path)[1].stdout
+    make(study, [0, 1])
+    assert status(path)[1]["failures"] == []
+
+
 def test_a_launch_is_found_by_its_number(run: tuple[Path, Study], stubs: Stubs) -> None:
     path, _ = run
     assert call("launch", path)[0] == DONE

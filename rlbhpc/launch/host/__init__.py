@@ -21,3 +21,5 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).with_name("submitit.zip")))
 
 DONE, INCOMPLETE, NOTHING_TO_DO, USAGE, TRY_AGAIN = 0, 3, 4, 64, 75
+# Name of the empty file of a run whose record a full disk had no room for, up to `JOB.PID`.
+UNRECORDED = "unrecorded-"

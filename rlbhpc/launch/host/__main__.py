@@ -17,7 +17,7 @@ from typing import Any
 
 from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, LocalJobEnvironment
 
-from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
+from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UNRECORDED, USAGE
 from .claims import Claims, here, started
 from .task import SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
@@ -178,16 +178,20 @@ def sizes(patterns: list[str]) -> dict[Path, int]:
 
 
 class Record:
-    """What went wrong with one job over its runs, in `failures/JOB.json`."""
+    """What went wrong with one job over its runs, in `failures/JOB.json`.
+
+    A full disk has no room for it. So each run that could not be added leaves an empty file.
+    """
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self.path = Path("failures") / f"{name}.json"
         try:
             record = json.loads(self.path.read_text())
         except (OSError, ValueError):
             record = {}
         self.runs: list[dict[str, Any]] = record.get("runs", [])
-        self.stalls: int = record.get("stalls", 0)
+        self.stalls: int = record.get("stalls", 0) + len(self._unrecorded())
 
     def add(self, code: int, cause: str, progress: bool) -> None:
         """Write down a run that ended badly, and whether it made anything new."""
@@ -196,20 +200,27 @@ class Record:
             {"time": time.time(), "host": node(), "code": code, "cause": cause,
              "progress": progress}
         )  # fmt: skip
-        self._write(False)
+        if not self._write(False):
+            with contextlib.suppress(OSError):
+                Path(f"{UNRECORDED}{self.name}.{os.getpid()}").touch()
 
     def move(self, name: str) -> None:
         """Hand the record on to the job that takes over."""
         with contextlib.suppress(OSError):
             self.path.replace(self.path.with_name(f"{name}.json"))
+        for path in self._unrecorded():
+            path.rename(f"{UNRECORDED}{name}{path.suffix}")
 
     def went_on(self, ended: bool) -> None:
         """Say that the job made something new, or ended well, after all."""
-        if self.runs:
+        if self.runs or self.stalls:
             self.stalls = 0
             self._write(ended)
 
-    def _write(self, recovered: bool) -> None:
+    def _unrecorded(self) -> list[Path]:
+        return list(Path().glob(f"{UNRECORDED}{self.name}.*"))
+
+    def _write(self, recovered: bool) -> bool:
         record = {"stalls": self.stalls, "recovered": recovered, "runs": self.runs}
         partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         try:
@@ -219,6 +230,10 @@ class Record:
         except OSError as error:
             # A full disk: the job must be requeued all the same.
             say(f"{self.path}: {error.strerror}")
+            return False
+        for path in self._unrecorded():
+            path.unlink()
+        return True
 
 
 def node() -> str:
