@@ -14,7 +14,7 @@ from typing import Any
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
-from rlbhpc.launch.host.task import submissions, submitted
+from rlbhpc.launch.host.task import launching_environment, submissions, submitted
 from rlbhpc.launch.lock import at_work, lock, sender
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
@@ -282,8 +282,8 @@ def cancel(layout: Layout) -> Cancelled:
     for clusters, ids in sorted(jobs_on.items()):
         # One request for all: every request counts on a busy controller.
         where = [f"--clusters={clusters}"] if clusters else []
-        done = subprocess.run(
-            ["scancel", *where, *map(str, sorted(ids))], capture_output=True, text=True, check=False
-        )
+        command = ["scancel", *where, *map(str, sorted(ids))]
+        with launching_environment():
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         complaint += done.stderr.strip() if done.returncode else ""
     return Cancelled(rows, complaint, holder)

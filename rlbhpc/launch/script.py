@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import textwrap
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from rlbhpc import __version__
 from rlbhpc.engines.staging import VARIABLE as STAGE
 from rlbhpc.errors import UserError
-from rlbhpc.launch import container
+from rlbhpc.launch import container, slurm
 from rlbhpc.launch.cluster import (
     Cluster,
     Resources,
@@ -111,6 +112,9 @@ def directives(draft: Draft, job: Job) -> dict[str, str]:
         "requeue": "",
         "signal": f"B:USR1@{cluster.warning}",
     }
+    if clusters := os.environ.get(slurm.CLUSTERS):
+        # sbatch would not see it, and status looks from any shell.
+        options["clusters"] = clusters
     options |= resource_options(cluster, resources)
     if job.tasks:
         throttle = min(cluster.throttle or len(job.tasks), len(job.tasks))

@@ -10,9 +10,13 @@ from typing import NamedTuple
 
 from submitit.slurm.slurm import read_job_id
 
+from rlbhpc.launch.host.task import FILTERS
+
 log = logging.getLogger(__name__)
 
 TIMEOUT = 20.0
+# Names the clusters of a site's commands that are given none.
+CLUSTERS = "SLURM_CLUSTERS"
 # An array of which squeue does not name every task that waits.
 SOME = -2
 
@@ -42,8 +46,12 @@ def ask(*command: str, clusters: str = "") -> str | None:
     """
     if clusters:
         command = (command[0], f"--clusters={clusters}", *command[1:])
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith(FILTERS)}
     # Without this, squeue cuts the tasks of an array off after 64 characters.
-    environment = {**os.environ, "SLURM_BITSTR_LEN": "0"}
+    environment["SLURM_BITSTR_LEN"] = "0"
+    if command[0] == "squeue":
+        # A launch has written down where its jobs are.
+        environment.pop(CLUSTERS, None)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT,
@@ -53,10 +61,11 @@ def ask(*command: str, clusters: str = "") -> str | None:
         log.debug("%s: %s", command, error)
         return None
     log.debug("%s: status %d %s", command, done.returncode, done.stderr.strip())
-    # A single id that Slurm has forgotten is an error there, and no job to us.
-    if "Invalid job id" in done.stderr:
-        return ""
-    return done.stdout if done.returncode == 0 else None
+    # A single id that Slurm has forgotten is an error there, and no job to us. Of several clusters
+    # those that do not know it say so, beside the answer of the one that does.
+    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    forgotten = bool(errors) and all("Invalid job id" in line for line in errors)
+    return done.stdout if done.returncode == 0 or forgotten else None
 
 
 def queue(jobs: Iterable[int], clusters: str = "") -> list[Row] | None:

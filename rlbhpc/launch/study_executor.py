@@ -100,7 +100,8 @@ class StudyJob(SlurmJob[str]):
         """Cancel it, on the cluster that has it."""
         clusters = self.watcher.clusters[self.job_id]
         where = [f"--clusters={clusters}"] if clusters else []
-        subprocess.run(["scancel", *where, self.job_id], check=check)
+        with launching_environment():
+            subprocess.run(["scancel", *where, self.job_id], check=check)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         """How it ended: its state, or the end of its log."""

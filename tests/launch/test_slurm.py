@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rlbhpc.launch import slurm
+from rlbhpc.launch.host.task import launching_environment
 from rlbhpc.launch.slurm import Row
 from tests.launch.made import Stubs
 
@@ -65,6 +67,35 @@ def test_a_job_has_the_id_that_the_queue_or_the_accounting_says(
     assert slurm.named("tiny-1-sample", "ann") == number
     asked = ["--user=ann", "--noheader", "--name=tiny-1-sample", "--format=%F"]
     assert stubs.calls("squeue") == [asked]
+
+
+def test_of_several_clusters_one_knows_the_job(stubs: Stubs) -> None:
+    """squeue prints what one has, and fails because the others have no such job."""
+    error = "slurm_load_jobs error: {}"
+    unknown = error.format("Invalid job id specified")
+    silent = error.format("Unable to contact slurm controller (connect failure)")
+    for errors, rows in (
+        ([unknown], [Row(5, -1, "RUNNING", "None", "ann")]),
+        ([unknown, silent], None),
+    ):
+        lines = "; ".join(f"echo '{line}' >&2" for line in errors)
+        stubs.add("squeue", f"{lines}; echo '5|RUNNING|None|ann'; exit 1")
+        assert slurm.queue([5], "big,small") == rows
+
+
+def test_the_shell_leaves_nothing_out_of_an_answer(
+    stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """squeue(1): SQUEUE_STATES and others are options that its command line has not."""
+    for name in ("SQUEUE_STATES", "SQUEUE_USERS", "SACCT_FORMAT", "SLURM_CLUSTERS", "SLURM_CONF"):
+        monkeypatch.setenv(name, "x")
+    stubs.add("squeue", "env | sed -n 's/=x$//p'")
+    stubs.add("sinfo", "env | sed -n 's/=x$//p' | sort")
+    assert slurm.ask("squeue") == "SLURM_CONF\n"
+    assert slurm.ask("sinfo") == "SLURM_CLUSTERS\nSLURM_CONF\n"
+    with launching_environment():
+        assert not {"SQUEUE_STATES", "SACCT_FORMAT", "SLURM_CLUSTERS"} & set(os.environ)
+    assert os.environ["SQUEUE_STATES"] == "x"
 
 
 def test_a_row_has_the_name_that_slurm_gives_it() -> None:

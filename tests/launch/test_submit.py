@@ -319,12 +319,17 @@ def test_a_dependency_of_the_users_holds_the_first_jobs_back(tmp_path: Path, stu
     assert [name for name, text in texts.items() if "--mail-user" in text] == ["report.sbatch"]
 
 
+@pytest.mark.parametrize(("words", "shell"), [(["-M", "big"], "other"), ([], "big")])
 def test_jobs_of_another_cluster_of_the_site_are_asked_for_there(
-    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, words: list[str], shell: str
 ) -> None:
+    """Named on the command line, else where the shell sends all of Slurm's commands."""
+    monkeypatch.setenv("SLURM_CLUSTERS", shell)
     # Stubs give every test the same ids, and what has ended once is not asked for again.
     monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
-    launch = launch_in(tmp_path / "s", cluster_of(tmp_path), options=read_options(["-M", "big"]))
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path), options=read_options(words))
+    assert "#SBATCH --clusters=big\n" in (launch / "report.sbatch").read_text()
+    monkeypatch.delenv("SLURM_CLUSTERS")
     stubs.add("squeue", 'echo "101_0|RUNNING|None|me"')
     stubs.add("scancel")
     jobs = sending.send(launch)
