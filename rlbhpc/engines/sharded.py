@@ -97,12 +97,11 @@ def _undamaged(
 def _expected(folder: Path) -> dict[str, torch.Tensor]:
     """Weights and saved buffers that the configured model has, without data; tied ones once."""
     import torch
-    from transformers import AutoConfig
 
-    from rlbhpc.engines.hf.backend import model_kind
+    from rlbhpc.engines.hf.backend import loading, model_kind, read_config
 
-    config = AutoConfig.from_pretrained(folder)
-    with torch.device("meta"):
+    config = read_config(folder)
+    with torch.device("meta"), loading(folder):
         model = model_kind(config).from_config(config)
     saved = model.state_dict()
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in saved}

@@ -45,7 +45,20 @@ class Tokens:
         """The transformers tokeniser."""
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(self.folder)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(self.folder)
+        except (OSError, ValueError, ImportError) as error:
+            why = " ".join(str(error).split())
+            raise UserError(
+                f"{self.folder}: transformers reads no tokeniser of it: {why}"
+            ) from None
+        # Where a folder has no file of it, that of some families comes without a vocabulary.
+        if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+            raise UserError(
+                f"{self.folder}: no tokeniser in it; copy tokenizer.json and tokenizer_config.json "
+                "of the model that it was trained from"
+            )
+        return tokenizer
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Encode a prompt, with the special tokens that the tokeniser adds by itself.

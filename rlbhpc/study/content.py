@@ -45,6 +45,8 @@ WITHOUT_EFFECT: Final = (
 # DeepSpeed's optimizer states hold the float32 weights too, which count where there are no others.
 STATES: Final = ("*optim_states*",)
 READY: Final = ("*.safetensors", "*.bin", "*.gguf")
+# Bytes that a pointer of Git LFS does not reach.
+POINTER: Final = 200
 # Kept apart from the weights in use: other formats of the same model.
 OTHER_FORMATS: Final = ("original", "onnx", "runs", "logs")
 
@@ -76,6 +78,9 @@ def take_stock(folder: Path) -> Stock:
         )
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         marks = list(pool.map(_mark, files))
+    for file, mark in zip(files, marks, strict=True):
+        if mark.size < POINTER and file.read_bytes().startswith(b"version https://git-lfs"):
+            raise UserError(f"{file}: a pointer of Git LFS, no weights; run `git lfs pull` there")
     return {file.relative_to(folder).as_posix(): m for file, m in zip(files, marks, strict=True)}
 
 

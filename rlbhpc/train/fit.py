@@ -13,8 +13,8 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 import torch
-from transformers import AutoConfig
 
+from rlbhpc.engines.hf.backend import read_config
 from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
 from rlbhpc.study.recipe import Recipe
@@ -181,7 +181,7 @@ def _config(study: Study, model: str) -> Any:
         model = training.from_
         folder = study.folder(model, study.last_step(model))
         if (folder / "config.json").is_file():
-            return AutoConfig.from_pretrained(folder)
+            return read_config(folder)
     if training is None:
         raise UserError(f"model {model}: no config.json in its folder; bring it there first")
     shape = dict(study.file.recipes[training.recipe].architecture)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from rlbhpc.engines.hf.backend import SEEING, model_kind
+from rlbhpc.engines.hf.backend import SEEING, loading, model_kind, read_config
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.engines.staging import staged
 from rlbhpc.train.attention import attend_in_rows, hidden_states
@@ -28,15 +28,16 @@ class Scored(NamedTuple):
 def read_model(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Read a Hugging Face folder, with its vision tower where it has one."""
     folder = staged(path)
-    kind = model_kind(AutoConfig.from_pretrained(folder))
-    model: PreTrainedModel = kind.from_pretrained(folder, dtype=dtype)
+    kind = model_kind(read_config(folder))
+    with loading(folder):
+        model: PreTrainedModel = kind.from_pretrained(folder, dtype=dtype)
     return model
 
 
 @cache
 def sight_of(path: Path) -> Sight | None:
     """The eyes of a model folder, if it has any; those who look share what they have seen."""
-    return Sight(path) if AutoConfig.from_pretrained(path).model_type in SEEING else None
+    return Sight(path) if read_config(path).model_type in SEEING else None
 
 
 def recompute_layers(model: nn.Module) -> None:

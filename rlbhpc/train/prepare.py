@@ -10,9 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
-
-from rlbhpc.engines.hf.backend import SEEING
+from rlbhpc.engines.hf.backend import SEEING, read_config
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
@@ -100,8 +98,7 @@ def _reference(study: Study, model: str, tokens: Tokens) -> Path | None:
             "tokens that the student wrote, so take a teacher with the same tokeniser"
         )
     rows, sampled = (
-        AutoConfig.from_pretrained(path).get_text_config().vocab_size
-        for path in (folder, tokens.folder)
+        read_config(path).get_text_config().vocab_size for path in (folder, tokens.folder)
     )
     if rows < sampled:
         raise UserError(

@@ -19,6 +19,7 @@ from torch.nn import Parameter
 from rlbhpc.engines import sharded
 from rlbhpc.engines.ahead import Ahead
 from rlbhpc.engines.checkpoints import _adapted, model_folder, needs_base
+from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.folder import (
     configuration,
     context_length,
@@ -64,6 +65,38 @@ def test_a_folder_that_does_not_say_what_is_needed_is_refused(tmp_path: Path) ->
         context_length(folder_of(tmp_path))
     assert not sees(tmp_path) and sees(folder_of(tmp_path, vision_config={}))
     assert end_ids(tmp_path) == set()
+
+
+AWQ = {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+
+
+@pytest.mark.parametrize(
+    ("config", "without", "said"),
+    [
+        ({"model_type": "brandnew"}, "", "can load: The checkpoint you are trying to load has mo"),
+        (
+            {"auto_map": {"AutoConfig": "a.B"}, "model_type": "b"},
+            "",
+            "can load: .* contains custom",
+        ),
+        (AWQ, "", "can load: Loading an AWQ quantized model requires"),
+        ({"hidden_size": 32}, "", "can load: You set `ignore_mismatched_sizes` to `False`"),
+        ({}, "model.safetensors", "can load: Error no file named model.safetensors"),
+        ({}, "tokenizer*", "no tokeniser in it; copy tokenizer.json and tokenizer_config.json of"),
+        ({"model_type": "llama"}, "tokenizer*", "transformers reads no tokeniser of it: Couldn't"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_refused_in_one_line(
+    tmp_path: Path, config: dict[str, Any], without: str, said: str
+) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    stated = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(stated | config))
+    for path in folder.glob(without or "nothing"):
+        path.unlink()
+    with pytest.raises(UserError, match=said) as refused:
+        make_engine("hf", folder)
+    assert "\n" not in str(refused.value)
 
 
 def test_weights_that_are_left_out_are_counted(tmp_path: Path) -> None:

@@ -109,6 +109,13 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
         content_digest(tmp_path)
 
 
+def test_a_pointer_is_no_weights(tmp_path: Path) -> None:
+    pointer = tmp_path / "model.safetensors"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    with pytest.raises(UserError, match=r"model.safetensors: a pointer of Git LFS, no weights; ru"):
+        content_digest(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("config", "holds"),
     [

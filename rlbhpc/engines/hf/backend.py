@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from torch.nn.functional import linear, pad
 from transformers import (
     AutoConfig,
@@ -71,16 +73,30 @@ ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attention)
 ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
 
 
+@contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    """Say in one line why transformers does not load a model folder."""
+    try:
+        yield
+    except (
+        OSError, ValueError, ImportError, RuntimeError, AttributeError, SafetensorError,
+    ) as error:  # fmt: skip
+        why = str(error).strip().partition("\n")[0]
+        raise UserError(f"{folder}: not a causal model that transformers can load: {why}") from None
+
+
+def read_config(folder: Path) -> Any:
+    """Configuration of a model folder."""
+    with loading(folder):
+        return AutoConfig.from_pretrained(folder)
+
+
 def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     """Load a causal model for inference."""
-    config = AutoConfig.from_pretrained(folder)
+    config = read_config(folder)
     text = config.get_text_config()
-    try:
+    with loading(folder):
         module = model_kind(config).from_pretrained(folder, dtype=dtype)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{folder}: not a causal model that transformers can load: {error}"
-        ) from None
     # Capped scores and sinks are computed by transformers' own eager attention only.
     plain = module._supports_sdpa and not getattr(text, "attn_logit_softcapping", None)
     attention = ATTENTION if plain else "eager"
