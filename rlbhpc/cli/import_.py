@@ -72,10 +72,7 @@ def import_(
         if done.samples:
             click.echo(impossible_checks(done.absent))
     if done.error:
-        tell(
-            f"Some samples are neither right nor wrong: {judge} failed on them; the last time: "
-            f"{done.error}"
-        )
+        tell(f"Some samples are neither right nor wrong: {done.error}")
     for line in done.unread:
         tell(
             f"Not read of {line}. Subfolders are not entered, and these files are of no known "

@@ -84,7 +84,8 @@ class ArrivingSamples:
 
     ``stored`` and ``failed``: samples of the arm, and those among them on which a verifier failed.
     ``rejudged``: who judged the same files before and who does now, where that is another.
-    ``new`` and ``known`` count them; ``lengths`` has the samples that each problem needs room for.
+    ``new`` and ``known`` count them, ``errors`` the new ones on which a verifier failed;
+    ``lengths`` has the samples that each problem needs room for.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class ArrivingSamples:
         self.target = target
         self.new = 0
         self.known = 0
+        self.errors = 0
         self.lengths: Counter[tuple[int, str]] = Counter()
         self._digests = stored
         self._failed = failed
@@ -157,6 +159,7 @@ class ArrivingSamples:
             digests[number] = digest
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
+            self.errors += failed
             numbers = (response.seed, response.n_tokens, response.finish)
             features = (response.text, *(value != -1 for value in numbers))
             self._features.update(itertools.compress(_CHECKS, features))

@@ -45,7 +45,7 @@ class Importing:
     """What an import did: new samples, new counts of a problem, and of both what was known.
 
     ``absent`` names what none of the new samples tells, ``twins`` arms with samples of the same
-    files on this problem set. ``error``: why a verifier last failed on a response. ``unread``: what
+    files on this problem set. ``error``: why some samples have no verdict. ``unread``: what
     was passed over in each folder.
     """
 
@@ -109,7 +109,9 @@ def import_files(
             _reject_copies(origins)
             _store(layout, samples, origins)
     already = samples.known + len(counts) - new_counts
-    error = verifier.tally.last_error if verifier else ""
+    error = "their files hold no verdict on them" if samples.errors else ""
+    if verifier and verifier.tally.last_error:
+        error = f"{judge} failed on them; the last time: {verifier.tally.last_error}"
     twins = _twins(layout, target)
     absent = samples.absent()
     return Importing(samples.new, already, new_counts, absent, twins, error, tuple(unread))

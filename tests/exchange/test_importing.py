@@ -364,9 +364,9 @@ def test_a_packed_file_is_read_as_what_is_in_it(tmp_path: Path, name: str, text:
             "a.jsonl:1: pred is a str; a list is needed",
         ),
         (
-            "output.jsonl",
-            json.dumps({"generation": "x", "judgement": "It is so."}),
-            "the judgement 'It is so.' says neither Yes nor No",
+            "log.json",
+            '{"samples": [{"id": 1, "epoch": 1, "target": "4", "scores": {}}]}',
+            "sample 0: carries no verdict yet; evaluate it .* or .* --judge-again math",
         ),
         (
             "a.jsonl",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
 from tests.exchange.made import NO_ANSWER, RIGHT, WRONG, cube_of, lines, nemo_row, take_in, verdicts
 
@@ -33,6 +35,28 @@ def test_nemo_skills_with_a_judge_needs_a_choice(tmp_path: Path) -> None:
         take_in(tmp_path / "run", path)
     take_in(tmp_path / "run", path, metric="judgement")
     assert verdicts(cube_of(tmp_path / "run"), "0") == [RIGHT]
+
+
+def test_a_judge_that_says_neither_yes_nor_no_gives_no_verdict(tmp_path: Path) -> None:
+    said = ("**Judgement: No**", "They are the same, so", "Judgement: Yes\n\nBoth are 70.")
+    rows = [{"generation": "70", "judgement": text} for text in said]
+    path = lines(tmp_path / "output.jsonl", rows)
+    words = [
+        "import",
+        tmp_path / "run",
+        path,
+        "--arm",
+        "theirs",
+        "--set",
+        "set",
+        "--model",
+        "model",
+    ]
+    output = CliRunner().invoke(cli, list(map(str, words))).output
+    assert "Some samples are neither right nor wrong: their files hold no verdict on them" in output
+    cube = cube_of(tmp_path / "run")
+    assert [verdicts(cube, str(number)) for number in range(3)] == [[WRONG], [5], [RIGHT]]
+    assert take_in(tmp_path / "run", path).samples == 0
 
 
 def unjudged(generation: str, **more: object) -> dict[str, object]:

@@ -125,7 +125,12 @@ def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
     """
     if metric is not None and metric in scores:
         return scores[metric]
-    names = ", ".join(scores) or "none"
+    if not scores:
+        raise UserError(
+            f"{place}: carries no verdict yet; evaluate it with the tool that wrote it, or judge "
+            "its text with --judge-again math"
+        )
+    names = ", ".join(scores)
     if metric is not None:
         raise UserError(f"{place}: no score {metric!r}; its scores are {names}")
     if len(scores) != 1:

@@ -80,25 +80,20 @@ class NemoSkills(Form):
 def _verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | str:
     """The verdict that a row carries, or the complaint that it carries none."""
     scores = {name: row[name] for name in _SCORES if name in row}
-    if not scores:
-        return (
-            f"{place}: carries no verdict ({', '.join(_SCORES)}); evaluate it in NeMo-Skills, or "
-            "judge its text with --judge-again math"
-        )
     try:
         score = choose_score(scores, metric, place)
-        if score is scores.get("judgement") and isinstance(score, str):
-            return _judgement(score, place)
     except UserError as error:
         return str(error)
+    if score is scores.get("judgement") and isinstance(score, str):
+        return _judgement(score)
     if isinstance(score, list) and len(score) != 1:
         return f"{place}: graded_list has {len(score)} verdicts; allowed is one, for one program"
     return as_verdict(score[0] if isinstance(score, list) else score, place)
 
 
-def _judgement(text: str, place: str) -> Status:
-    """The verdict of a judging model, which ends in ``Judgement: Yes`` or ``Judgement: No``."""
+def _judgement(text: str) -> Status:
+    """The verdict of a judging model: its last ``Judgement: Yes`` or ``No``, else an error."""
     words = re.findall(r"judge?ment\W+(yes|no)\b", text, re.IGNORECASE)
     if not words:
-        raise UserError(f"{place}: the judgement {text[-60:]!r} says neither Yes nor No")
+        return Status.ERROR
     return Status.RIGHT if words[-1].lower() == "yes" else Status.WRONG
