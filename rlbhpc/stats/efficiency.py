@@ -25,6 +25,9 @@ _CERTAIN: Final = 4.0
 _LIKELY: Final = 2.5
 _MOVERS: Final = 5.0
 _NOISE_CARRIERS: Final = 6.0
+# Largest part of half an interval that one more problem may bring that moved and was not drawn:
+# where a few move, up to a third of studies draw none of them.
+_UNSEEN: Final = 0.5
 
 
 def interval_at_one(curve: DifferenceCurve) -> Interval:
@@ -35,11 +38,25 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
     means = (rates.reshape(curve.seeds, -1).mean(axis=0) for rates in (base, trained))
     mean_base, mean_trained = means
     moved, movers = _movers(mean_base, mean_trained, curve)
-    enough = movers >= _MOVERS if moved else curve.carriers[0] >= _NOISE_CARRIERS
+    enough = movers >= _MOVERS if moved else _even_noise(mean_base, mean_trained, curve)
     if enough:
         return first
     nothing = np.asarray(np.nan)
     return replace(first, lower=nothing, upper=nothing, sound=np.asarray(False))
+
+
+def _even_noise(
+    base: NDArray[np.float64], trained: NDArray[np.float64], curve: DifferenceCurve
+) -> bool:
+    """Whether many problems carry the noise, and it covers one that moved and was not drawn.
+
+    None that was drawn moved for certain. One in S of the problems that are ever solved may have
+    moved all the same, by as much as its rate.
+    """
+    first, weight = curve.pointwise[0], np.maximum(base, trained)
+    unseen = weight.sum() / max((weight > 0).sum(), 1) / len(weight)
+    covered = unseen <= _UNSEEN * (first.high - first.low) / 2
+    return bool(curve.carriers[0] >= _NOISE_CARRIERS and covered)
 
 
 def _movers(

@@ -239,8 +239,12 @@ def test_a_sign_is_claimed_at_its_own_error(seeds: int, edge: float) -> None:
         ([40] * 20 + [4] * 20 + [0] * 9, [17] * 10 + [40] * 10 + [4] * 20 + [0] * 9, True),
         ([40] * 20 + [4] * 20 + [0] * 9, [17] * 9 + [40] * 11 + [4] * 20 + [0] * 9, False),
         ([40] * 10 + [4] * 30, [17] * 6 + [40] * 4 + [4] * 30, False),
-        ([8] * 40, [9] * 4 + [8] * 36, False),  # none moved; 4.9 carry the noise
-        ([8] * 40, [9] * 5 + [8] * 35, True),
+        ([8] * 40, [14] * 4 + [8] * 36, False),  # none moved; 4.9 carry the noise
+        ([8] * 40, [14] * 5 + [8] * 35, True),
+        # None moved; one more that did would bring more than half of an interval's half.
+        ([8] * 40, [9] * 5 + [8] * 35, False),
+        ([8] * 40, [9] * 20 + [8] * 20, False),
+        ([8] * 40, [11] * 20 + [8] * 20, True),
     ],
 )
 def test_at_one_a_handful_of_problems_gives_no_bounds(
