@@ -15,8 +15,10 @@ _BOUNDS: Final = (
 _DENY: Final = (
     " than", "instead of", "\\ne", "\\neq", "\\not=", "\\not\\equiv", "≠", "不是", "不等于",
     "\\sqrt{", "\\sqrt", "frac{", "^{", "_{", "\\cdot", " \\times", " /", " +",
-    " wrong answer", " incorrect answer", " naive answer",
+    " wrong answer", " incorrect answer", " naive answer", " anything but",
 )  # fmt: skip
+# Of a letter these may be the answer: an option is asked for that is wrong.
+_WRONG: Final = (" wrong answer is", " incorrect answer is")
 # "It is **not** $\\boxed{5}$", "\\text{ is not } \\boxed{5}"; "Prime or not: \\boxed{No}" asks.
 _NOT: Final = re.compile(
     r"(?:n['’]t|(?<![a-z])(?:not|never|neither|nor|cannot))"
@@ -61,6 +63,8 @@ def denied(body: str, box: int, end: int) -> bool:
     lead = _lead(body[max(0, box - 24) : box])
     if lead == "named":
         return _COORDINATES.match(body, box) is None or _VALUED.match(body, end) is not None
+    if lead == "wrong":
+        return any(map(str.isdigit, body[box:end]))
     if lead == "bound":
         return _OPEN.search(body[max(0, box - 300) : box].rpartition(". ")[2]) is not None
     return bool(lead)
@@ -68,7 +72,7 @@ def denied(body: str, box: int, end: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _lead(before: str) -> str:
-    """Say whether a box is "denied" by what leads to it, "bound", or "named" by a capital letter.
+    """Say whether a box is "denied" by what leads to it, "wrong", "bound", or "named" by a capital.
 
     Few words lead to a box, and they are written again and again.
     """
@@ -81,6 +85,8 @@ def _lead(before: str) -> str:
     words = before.rstrip(" $\\([*\n")
     if words.endswith(_BOUNDS):
         return "bound" if point is None else "denied"
+    if words.endswith(_WRONG):
+        return "wrong"
     if _NOT.search(before) is not None:
         return "denied"
     part = words.endswith("}{") and _DENOMINATOR.search(words) is not None

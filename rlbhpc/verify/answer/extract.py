@@ -100,7 +100,8 @@ def _from_whole(body: str) -> Extracted | None:
         rest = body[box.end :]
         void = denied(body, box.start, box.end) or not stands(rest, box.text)
         whole = joined(body, box.start, box.text, scale(rest))
-        return late(rest, box.text) or (None if void else Extracted(whole, "box"))
+        instead = late(rest, box.text)
+        return instead or (_but_not(body, box) if void else Extracted(whole, "box"))
     explicit = tag(body) or marker(body)
     if explicit is not None:
         return explicit
@@ -108,6 +109,18 @@ def _from_whole(body: str) -> Extracted | None:
     if phrased is not None:
         return unless_taken_back(body, phrased)
     return closing(body) or bare(body)
+
+
+_BUT_NOT: Final = re.compile(
+    r"(?P<stated>(?:[^.\n]|\.\d)+?),?\s+(?:and\s+|but\s+)?(?:not|rather\s+than|instead\s+of)[\s*$({\\]*"
+)
+
+
+def _but_not(body: str, box: _Box) -> Extracted | None:
+    r"""What is called the answer in place of a box: "The answer is 5, not \\boxed{4}"."""
+    sentence = re.split(r"\n|\. ", body[max(0, box.start - 300) : box.start])[-1]
+    match = _BUT_NOT.fullmatch(sentence)
+    return None if match is None else phrase(match["stated"])
 
 
 _CHANNEL: Final = "<|channel|>"
