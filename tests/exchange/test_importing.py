@@ -144,6 +144,22 @@ def test_evalplus_counts_as_evalplus_does(tmp_path: Path) -> None:
     assert verdicts(cube_of(tmp_path / "base"), "HumanEval/0") == [RIGHT, RIGHT, WRONG, RIGHT]
 
 
+@pytest.mark.parametrize(
+    ("plus", "expected"),
+    [(["success", "failed", "failed", "timed out"], [RIGHT, WRONG, WRONG, TIMEOUT]),
+     ([], [RIGHT, RIGHT, WRONG, RIGHT])],
+)  # fmt: skip
+def test_early_evalplus_had_two_lists_a_task(
+    tmp_path: Path, plus: list[str], expected: list[int]
+) -> None:
+    base = ["success", "success", "failed", "success"]
+    task = {"nfiles": 4, "base": [[s, [1]] for s in base], "plus": [[s, []] for s in plus]}
+    path = tmp_path / "samples_eval_results.json"
+    path.write_text(json.dumps({"date": "2023-10-17 15:24", "eval": {"HumanEval/0": task}}))
+    take_in(tmp_path / "run", path)
+    assert verdicts(cube_of(tmp_path / "run"), "HumanEval/0") == expected
+
+
 def test_livecodebench_counts_as_livecodebench_does(tmp_path: Path) -> None:
     rows = [
         {"question_title": "A", "question_id": "abc301_a", "difficulty": "easy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,24 +12,34 @@ from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
 from rlbhpc.exchange.formats.json_stream import entries, first_value
 from rlbhpc.verify.verdict import Status
 
-_STATUS: Final = {"pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT}
+_STATUS: Final = {
+    "pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT,
+    "success": Status.RIGHT, "failed": Status.WRONG, "timed out": Status.TIMEOUT,
+}  # fmt: skip
 
 
 class EvalPlusResults(Form):
     """Programs by task, each with a status on the base tests and on the added ones.
 
-    A program is right if it passes both; ``--metric base`` asks for the base tests alone.
+    A program is right if it passes both; ``--metric base`` asks for the base tests alone. Until
+    February 2024 EvalPlus wrote two lists a task instead: what became of the programs on either.
     """
 
     name = "EvalPlus results (*_eval_results.json)"
 
     def fits(self, path: Path) -> bool:
-        """By the ending and the first task's list of programs."""
-        return isinstance(first_value(path, "eval"), list)
+        """By the ending and the first task's list of programs, or its two lists."""
+        first = first_value(path, "eval")
+        return isinstance(first, list) or (
+            isinstance(first, dict) and {"base", "plus"} <= set(first)
+        )
 
     def records(self, path: Path) -> Iterator[tuple[str, Any]]:
         """Every program with its task and its number there."""
         for task, programs in entries(path, "eval"):
+            if isinstance(programs, dict):
+                both = zip_longest(programs["base"], programs["plus"], fillvalue=[None])
+                programs = [{"base_status": base[0], "plus_status": plus[0]} for base, plus in both]
             for number, program in enumerate(programs):
                 yield f"{path}: {task}, program {number}", (task, number, program)
 
