@@ -211,6 +211,20 @@ def test_a_set_of_ones_own_makes_stale_the_problems_that_it_changes(folder: Path
     assert changed == {("base", "sums"), ("rl", "sums"), ("rl", "plain")}
 
 
+def test_two_problems_of_one_id_are_refused_whoever_loads_them(folder: Path) -> None:
+    """As a table's index may repeat: the second took the place of the first."""
+    (folder / "sums.py").write_text(
+        "from rlbhpc.problems.problem import Problem\n"
+        "from rlbhpc.problems.problemset import ProblemSet\n"
+        "class Table(ProblemSet):\n"
+        "    def load(self, selection):\n"
+        "        return [Problem('sums/0', {'question': q}, '2', 'math') for q in ('1+1', '0+2')]\n"
+        "SET = Table()\n"
+    )
+    with pytest.raises(UserError, match=r"sums\.py: 2 problems have the id 'sums/0'; allowed: one"):
+        load_study(folder / "own.yaml")
+
+
 def test_a_study_can_be_moved_with_its_plugins(folder: Path) -> None:
     before = load_study(folder / "own.yaml")
     moved = folder.parent / "elsewhere"

@@ -38,6 +38,11 @@ class Problem:
     images: tuple[str | bytes, ...] = ()
     solution: str = ""
 
+    def __post_init__(self) -> None:
+        for name, value in {"gold": self.gold, **self.fields}.items():
+            if not isinstance(value, str):
+                raise TypeError(f"its {name} is {value!r:.80}; allowed: a text")
+
     def __getstate__(self) -> dict[str, Any]:
         """Plain copies of what a set may give as a view, which cannot be pickled."""
         return vars(self) | {"fields": dict(self.fields), "extras": dict(self.extras)}

@@ -130,7 +130,13 @@ class FileSet(ProblemSet):
     def _parsed(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
         for file in files:
             for record in read_records(file):
-                problem = self.parse(name, record)
+                try:
+                    problem = self.parse(name, record)
+                except UserError:
+                    raise
+                except Exception as error:  # mostly of a file beside the study
+                    cause = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                    raise UserError(f"{record.place}: reading it as a problem: {cause}") from error
                 if problem is not None:
                     yield problem, record
 

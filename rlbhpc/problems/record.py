@@ -43,7 +43,13 @@ class Record:
         value = self.get(*names)
         if value is None:
             wanted = " or ".join(f"`{name}`" for name in names)
-            present = ", ".join(sorted(self.values)) or "no fields at all"
+            present = (
+                ", ".join(
+                    f"{name} (null)" if self.values[name] is None else name
+                    for name in sorted(self.values)
+                )
+                or "no fields at all"
+            )
             raise UserError(f"{self.place}: no field {wanted}; found: {present}")
         return value
 

@@ -78,7 +78,8 @@ def get_set(name: str) -> ProblemSet:
         hint = f"; nearest: {near[0]}" if near else ""
         raise UserError(f"problem set {name!r} is unknown{hint}; allowed: {', '.join(set_names())}")
     if not isinstance(plugin.value, ProblemSet):
-        raise UserError(f"{name}: found {plugin.value!r}; allowed: a ProblemSet, such as a FileSet")
+        value = " ".join(repr(plugin.value).split())[:80]
+        raise UserError(f"{name}: found {value}; allowed: a ProblemSet, such as a FileSet")
     return plugin.value
 
 

@@ -127,6 +127,8 @@ def _check_references(tree: Node) -> None:
         if node.value not in allowed_names.get(section, ()):
             raise unknown_name(node, KINDS[section], allowed_names.get(section, ()))
     for name, node in tree.entries["problem_sets"].entries.items():
+        if {"set", "fields"} <= node.entries.keys():
+            node.fail("found both `set` and `fields`; allowed: one of them reads the records")
         if not {"set", "fields"} & node.entries.keys() and not is_set(name):
             raise UserError(
                 f"{node.place()}: {shown(name)} is not a registered problem set; say with `set:`"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -386,6 +387,10 @@ def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None
         replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
         for p in loaded
     ]
+    counts = Counter(problem.id for problem in problems)
+    if len(counts) < len(problems):  # of a set that is no FileSet
+        [(problem_id, times)] = counts.most_common(1)
+        raise UserError(f"{entry.set}: {times} problems have the id {problem_id!r}; allowed: one")
     if entry.ids is not None:
         problems = listed(problems, Path(entry.ids))
     return problems if entry.probe is None else [probed(p, entry.probe) for p in problems]

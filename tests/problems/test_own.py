@@ -119,6 +119,32 @@ def test_a_file_of_ones_own_holds_a_problem_set(tmp_path: Path) -> None:
         get_set(f"{file}:SET")
 
 
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ("return record.values['question']", "KeyError: 'question'"),
+        ("return make_problem(name, '', 'q', record.need('a'), 'math')", "its gold is 2; allowed"),
+        ("return make_problem(name, '', 'q', None, 'math')", "its gold is None; allowed: a text"),
+        ("return make_problem(name, '', [], '2', 'math')", "its question is []; allowed: a text"),
+    ],
+)
+def test_a_record_that_a_set_of_ones_own_cannot_read_is_named(
+    tmp_path: Path, lines: str, complaint: str
+) -> None:
+    """A gold answer of 2 was found out by `math`, after sampling, as a failure of each sample."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from rlbhpc.problems.problemset import FileSet, Source, make_problem\n"
+        f"def parse(name, record):\n    {lines}\n"
+        "SET = FileSet(parse, Source())\n"
+    )
+    data = shapes.parquet([RECORD], tmp_path)
+    with pytest.raises(UserError, match=re.escape(complaint)) as error:
+        get_set(str(file)).load(Selection("mine", data))
+    assert str(error.value).startswith(f"{data}/")
+    assert ", record 1: reading it as a problem: " in str(error.value)
+
+
 def test_strata_are_words_and_images_are_bytes(tmp_path: Path) -> None:
     extras = {"level": 3, "subject": ["Algebra", "Logic"], "difficulty": "", "source": "x"}
     (tmp_path / "b.png").write_bytes(b"two")

@@ -131,6 +131,7 @@ def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
         ("arms.base.prompt=qwen-boxd", "did you mean qwen-boxed?"),
         ("arms.base.prompt=nowhere.txt", "arms.base.prompt: no such prompt file"),
         ("problem_sets.mine={path: x}", "'mine' is not a registered problem set; say with `set:`"),
+        ("problem_sets.mine={set: math, path: x, fields: {question: q}}", "`set` and `fields`"),
         ("problem_sets.math500.path=x.jsonl", "problem_sets.math500.path: no such file or folder"),
         ("problem_sets.math500.subset=nonsense", "has no subset 'nonsense'"),
         (
