@@ -107,6 +107,8 @@ def _convert(folder: Path, tag: str, target: Path) -> None:
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
     from safetensors.torch import save_file
 
+    from rlbhpc.engines.hf.backend import skeleton, stored_weights
+
     try:
         state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag)
     except (ValueError, OSError, KeyError, EOFError, RuntimeError, UnpicklingError) as error:
@@ -119,7 +121,8 @@ def _convert(folder: Path, tag: str, target: Path) -> None:
         for key, tensor in state.items()
         if not (tied and key == "lm_head.weight")
     }
-    save_file(weights, target / "model.safetensors", {"format": "pt"})
+    stored = dict(stored_weights(skeleton(target), weights.items()))
+    save_file(stored, target / "model.safetensors", {"format": "pt"})
 
 
 # --- adapters ------------------------------------------------------------------------------------

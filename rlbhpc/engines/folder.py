@@ -49,28 +49,3 @@ def end_ids(folder: Path) -> set[int]:
             ids = json.loads(path.read_text()).get("eos_token_id")
             end_tokens |= set(ids) if isinstance(ids, list) else {ids} - {None}
     return end_tokens
-
-
-def weight_names(folder: Path) -> set[str]:
-    """Names of the tensors in a folder's safetensors files; empty where it has none."""
-    from safetensors import safe_open
-
-    names: set[str] = set()
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="numpy") as file:
-            names.update(file.keys())
-    return names
-
-
-def _part(name: str) -> str:
-    """A weight's name in files and in memory alike, which differ in models that see."""
-    return name.removeprefix("model.").removeprefix("language_model.")
-
-
-def refuse_partial(folder: Path, given: set[str]) -> None:
-    """Refuse named weights that leave out some of those that the model folder holds."""
-    missing = {_part(name) for name in weight_names(folder)} - {_part(name) for name in given}
-    if configuration(folder).get("tie_word_embeddings"):
-        missing.discard("lm_head.weight")
-    if missing:
-        raise UserError(f"weights: {len(missing)} are missing, among them {min(missing)}")

@@ -55,9 +55,13 @@ def gather(parts: Path, target: Path) -> None:
     """Write the weights in ``parts`` as safetensors beside the configuration in ``target``."""
     import torch
 
+    from rlbhpc.engines.hf.backend import skeleton, stored_weights, whole_weights
+
     config = configuration(target)
     dtype = getattr(torch, config.get("dtype") or config.get("torch_dtype") or "float32")
-    expected = _expected(target)
+    model = skeleton(target)
+    expected = whole_weights(model)
+    missing = set(expected)
     read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
 
     def weights() -> Iterator[tuple[str, torch.Tensor]]:
@@ -70,10 +74,10 @@ def gather(parts: Path, target: Path) -> None:
                 )
             # A buffer has the precision that it needs, whatever the model's is.
             buffer = not isinstance(expected[name], torch.nn.Parameter)
+            missing.discard(name)
             yield name, tensor if buffer else tensor.to(dtype)
 
-    written = _save(weights(), target)
-    missing = expected.keys() - written
+    _save(stored_weights(model, weights()), target)
     if missing:
         raise UserError(
             f"{parts}: {len(missing)} weights of the model are not in it, among them "
@@ -92,20 +96,6 @@ def _undamaged(
     except (OSError, EOFError, RuntimeError, UnpicklingError, CheckpointException) as error:
         why = (str(error) or repr(error)).strip().splitlines()[-1]
         raise UserError(f"{parts}: cannot be read ({why}); copy it again") from None
-
-
-def _expected(folder: Path) -> dict[str, torch.Tensor]:
-    """Weights and saved buffers that the configured model has, without data; tied ones once."""
-    import torch
-
-    from rlbhpc.engines.hf.backend import loading, model_kind, read_config
-
-    config = read_config(folder)
-    with torch.device("meta"), loading(folder):
-        model = model_kind(config).from_config(config)
-    saved = model.state_dict()
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in saved}
-    return {**dict(model.named_parameters()), **buffers}
 
 
 def _named(stored: Iterable[str], expected: Mapping[str, object], place: Path) -> dict[str, str]:
@@ -205,8 +195,8 @@ def _batches(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[dict[str, 
         yield batch
 
 
-def _save(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> set[str]:
-    """Write weights in files of bounded size with their index; the names that were written."""
+def _save(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> None:
+    """Write weights in files of bounded size with their index."""
     from safetensors.torch import save_file
 
     places: dict[str, str] = {}
@@ -219,4 +209,3 @@ def _save(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> set[str]
         size += sum(tensor.nbytes for tensor in batch.values())
     index = {"metadata": {"total_size": size}, "weight_map": places}
     (target / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
-    return set(places)

@@ -228,6 +228,10 @@ def test_a_buffer_that_is_saved_is_a_weight(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "parts", base, tmp_path / "made")
     converted = load_file(folder / "model-00001.safetensors")
     assert torch.equal(converted[bias], model.get_buffer(bias))
+    # Each expert stands by itself, as other programs expect it.
+    gate, up = model.get_parameter("model.layers.1.mlp.experts.gate_up_proj")[3].chunk(2)
+    assert torch.equal(converted["model.layers.1.mlp.experts.3.gate_proj.weight"], gate.bfloat16())
+    assert torch.equal(converted["model.layers.1.mlp.experts.3.up_proj.weight"], up.bfloat16())
     assert converted["model.norm.weight"].dtype == torch.bfloat16
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 from torch.nn import Parameter
 
@@ -25,10 +26,9 @@ from rlbhpc.engines.folder import (
     context_length,
     end_ids,
     follow_umask,
-    refuse_partial,
     sees,
-    weight_names,
 )
+from rlbhpc.engines.hf import backend
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.sharded import _named, _rank_files, own_configuration, sharded_weights
 from rlbhpc.engines.tiny import _save_processor, byte_tokenizer, make_tiny_model, tiny_config
@@ -97,18 +97,6 @@ def test_a_model_that_cannot_be_loaded_is_refused_in_one_line(
     with pytest.raises(UserError, match=said) as refused:
         make_engine("hf", folder)
     assert "\n" not in str(refused.value)
-
-
-def test_weights_that_are_left_out_are_counted(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, tie_word_embeddings=False)
-    names = ("model.language_model.b", "model.a", "lm_head.weight")
-    save_file({name: torch.zeros(1) for name in names}, folder / "model.safetensors")
-    assert weight_names(folder) == set(names)
-    refuse_partial(folder, {"b", "a", "lm_head.weight"})
-    with pytest.raises(UserError, match=r"^weights: 2 are missing, among them a$"):
-        refuse_partial(folder, {"model.b"} | {"more"})
-    folder_of(tmp_path, tie_word_embeddings=True)
-    refuse_partial(folder, {"b", "a"})
 
 
 def test_weights_are_read_by_whom_the_configuration_is(tmp_path: Path) -> None:
@@ -327,7 +315,8 @@ def test_parts_of_ranks_may_hold_weights_whole(
     for rank in range(ranks):
         torch.save(whole, parts / f"model_world_size_{ranks}_rank_{rank}.pt")
     expected = {"a": Parameter(torch.empty(4)), "b": Parameter(torch.empty(2, 2))}
-    monkeypatch.setattr(sharded, "_expected", lambda _: expected)
+    plain = nn.ParameterDict(expected)
+    monkeypatch.setattr(backend, "skeleton", lambda _: plain)
     sharded.gather(parts, made)
     (file,) = made.glob("*.safetensors")
     assert file.name == "model-00001.safetensors"

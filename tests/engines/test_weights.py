@@ -64,6 +64,21 @@ def test_swapped_weights_are_the_new_model(tmp_path: Path, kind: str, tied: bool
     engine.close()
 
 
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_swapped_experts_are_the_new_model(tmp_path: Path, family: str) -> None:
+    """In memory the experts of a layer are one tensor, and their router may have another name."""
+    sizes = {"num_experts_per_tok": 2, "moe_intermediate_size": 32, "num_local_experts": 4}
+    old, new = two_models(tmp_path, family=family, **sizes)
+    engine = make_engine("vllm", old, rows=16)
+    for weights, folder in ((new, new), (named(old), old)):
+        engine.load_weights(weights)
+        np.testing.assert_allclose(logprobs(engine), expected(folder), atol=1e-5)
+    left_out = "model.layers.1.mlp.experts.down_proj"
+    with pytest.raises(UserError, match=f"1 are missing, among them {left_out}"):
+        engine.load_weights((name, weight) for name, weight in named(new) if name != left_out)
+    engine.close()
+
+
 def spoil(worker: Any) -> None:
     """Do to the weights what sleep does on a GPU; a CPU keeps them."""
     for weight in worker.model_runner.get_model().parameters():

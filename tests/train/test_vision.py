@@ -19,7 +19,7 @@ from PIL import Image
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 from rlbhpc.engines.engine import make_engine
-from rlbhpc.engines.folder import refuse_partial, weight_names
+from rlbhpc.engines.hf.backend import skeleton, whole_weights
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
@@ -204,10 +204,8 @@ def test_whole_weights_are_known_by_their_names_in_memory(model: Path) -> None:
     """Of a model that sees they are not those in its files."""
     learner = Learner(model, settings(), make_algorithm("grpo"))
     names = {name for name, _ in learner.named_weights()}
-    assert names != weight_names(model)
-    refuse_partial(model, names)
-    with pytest.raises(UserError, match="weights: 1 are missing, among them visual"):
-        refuse_partial(model, names - {max(names)})
+    assert names != weights(model).keys()
+    assert names == whole_weights(skeleton(model)).keys()
 
 
 def test_a_run_that_was_asked_to_stop_goes_on_bit_for_bit(model: Path, tmp_path: Path) -> None:

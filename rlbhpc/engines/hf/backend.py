@@ -18,6 +18,8 @@ from transformers import (
     AutoModelForImageTextToText,
     DynamicCache,
 )
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
@@ -89,6 +91,32 @@ def read_config(folder: Path) -> Any:
     """Configuration of a model folder."""
     with loading(folder):
         return AutoConfig.from_pretrained(folder)
+
+
+def skeleton(folder: Path) -> Any:
+    """The module of a model folder, without data."""
+    config = read_config(folder)
+    with torch.device("meta"), loading(folder):
+        return model_kind(config).from_config(config)
+
+
+def whole_weights(module: Any) -> dict[str, torch.Tensor]:
+    """Weights and saved buffers of a module; tied ones once."""
+    saved = module.state_dict()
+    buffers = {name: buffer for name, buffer in module.named_buffers() if name in saved}
+    return {**dict(module.named_parameters()), **buffers}
+
+
+def stored_weights(
+    module: Any, weights: Iterable[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights as the files of a checkpoint have them, where each expert stands by itself."""
+    if all(parameter.dim() != 3 for parameter in module.parameters()):
+        yield from weights
+        return
+    module._weight_conversions = get_model_conversion_mapping(module, add_legacy=False)
+    for name, tensor in weights:
+        yield from revert_weight_conversion(module, {name: tensor}).items()
 
 
 def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:

@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ import numpy as np
 from rlbhpc.engines.ahead import Ahead
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.engine import Score, failed, too_long
-from rlbhpc.engines.folder import context_length, refuse_partial, sees
+from rlbhpc.engines.folder import context_length, sees
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
@@ -232,27 +233,37 @@ class VllmEngine:
                 yield ready.pop(following)
                 following += 1
 
+    @cached_property
+    def _skeleton(self) -> Any:
+        """The transformers module whose weights are handed over by name."""
+        from rlbhpc.engines.hf.backend import skeleton
+
+        return skeleton(self._folder)
+
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.
             self._wake("weights")
-        names: set[str] = set()
+        from rlbhpc.engines.hf.backend import stored_weights, whole_weights
+
+        missing: set[str] = set()
 
         def noted(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, Any]]:
             for name, tensor in tensors:
-                names.add(name)
+                missing.discard(name)
                 yield name, tensor
 
         if isinstance(weights, Path):
             kwargs: dict[str, Any] = {"weights_path": str(weights)}
         else:
+            missing |= whole_weights(self._skeleton).keys()
             # One tensor at a time: no second copy of the model stands beside vLLM's.
-            kwargs = {"weights_iterator": noted(weights)}
+            kwargs = {"weights_iterator": stored_weights(self._skeleton, noted(weights))}
         self._engine.collective_rpc("reload_weights", kwargs=kwargs)
-        if names:
-            refuse_partial(self._folder, names)
-        self._engine.collective_rpc("mend_tied_head")
+        if missing:
+            raise UserError(f"weights: {len(missing)} are missing, among them {min(missing)}")
+        self._engine.collective_rpc("mend_packed")
         self._engine.reset_prefix_cache()
         # The worker forgets its images with the old weights, the scheduler only if told.
         self._engine.reset_encoder_cache()

@@ -157,18 +157,25 @@ class Extension:
         """Set the temperature at which prompt tokens are scored."""
         self.model_runner.sampler.score_temperature = temperature
 
-    def mend_tied_head(self) -> None:
-        """Repack the output layer after a reload, where it shares the embedding's weight.
+    def mend_packed(self) -> None:
+        """Repack after a reload what vLLM leaves out: experts, and an output layer that is tied.
 
-        The CPU build multiplies by a packed copy of the weight, and a reload renews that copy for
-        linear layers but not for a tied output layer, which would keep the old weights unnoticed.
+        The CPU build multiplies by packed weights. A reload packs those of linear layers alone: a
+        tied output layer would keep the old ones unnoticed, and experts would be read unpacked.
         """
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
         from vllm.platforms import current_platform
 
-        head = getattr(self.model_runner.get_model(), "lm_head", None)
-        if current_platform.is_cpu() and head is not None:
+        if not current_platform.is_cpu():
+            return
+        model = self.model_runner.get_model()
+        head = getattr(model, "lm_head", None)
+        if head is not None:
             dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+        for layer in model.modules():
+            kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
+            if kernel is not None:
+                kernel.fused_experts.process_weights_after_loading(layer)
 
 
 class Measured(LogprobsProcessor):
