@@ -20,6 +20,7 @@ from rlbhpc.launch.host import UNRECORDED
 from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, behind
 from rlbhpc.launch.launches import LaunchFolder, launches, live, traced
 from rlbhpc.launch.lock import at_work, claimed_here
+from rlbhpc.launch.signs import ACTIONS, NO_ROOM, SIGNS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
 from rlbhpc.study.load import stored_study
@@ -28,48 +29,6 @@ from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.presence import Presence, presence
 
-NO_ROOM: Final = "no room to write down why: the disk or a quota was full"
-# What a state of Slurm means for whoever has to act on it.
-ACTIONS: Final[Mapping[str, str]] = {
-    "OUT_OF_MEMORY": "give jobs more memory (--mem), or the engine fewer rows at once",
-    "TIMEOUT": "the job could not be requeued in time: raise `warning` or the time limit",
-    "NODE_FAIL": "nothing; Slurm requeues it. If one node does it again: --exclude",
-    "BOOT_FAIL": "nothing; Slurm requeues it. If one node does it again: --exclude",
-    "DEADLINE": "launch again with a later --deadline, or none",
-    "CANCELLED": "launch again when it shall go on",
-    "FAILED": "read the end of its log (rlbhpc doctor RUN shows it), then launch again",
-    "PREEMPTED": "launch again: the site does not requeue preempted jobs",
-    NO_ROOM: "free space, then launch again",
-}
-# What a log says, what that means, and what to do; {run} is the run's folder. The first that is
-# found wins, so causes stand before what follows from them.
-SIGNS: Final = (
-    (r"CUDA (?:[Ee]rror: )?out of memory|OutOfMemoryError", "the GPU's memory is full",
-     "smaller `rows` or `memory` under engine.options, for a training smaller `micro_tokens` under "
-     "the recipe's options, or a shorter max_tokens; then launch again"),
-    (r"uncorrectable ECC error", "a GPU of the node is broken",
-     "launch again with --exclude and the node's name, and tell the site"),
-    (r"oom.kill|Out Of Memory|[Ee]xceeded .*memory|memory limit", "the job's memory is full",
-     ACTIONS["OUT_OF_MEMORY"]),
-    (r"No space left on device|Disk quota exceeded", "the disk or a quota is full",
-     "free space, or rlbhpc compact {run} --seal; then launch again"),
-    (r"FATAL: .*(?:image|\.sif)|could not open image", "the image cannot be opened",
-     "correct `container` in the cluster's file: rlbhpc image verify FILE"),
-    (r"ModuleNotFoundError: .*|No module named .*", "a module is missing where the work runs",
-     "install it there, or correct `rlbhpc` in the cluster's file; then launch again"),
-    (r"parent: .*: No such file or directory", "a program is missing on the node",
-     "correct `rlbhpc`, `container` or `setup` in the cluster's file, then launch again"),
-    (r"DUE TO TIME LIMIT", "the time limit came before the job could be requeued",
-     ACTIONS["TIMEOUT"]),
-    (r"parent: .* is not there", "what it needs was not made",
-     "see the job before it in this list, then launch again"),
-    (r"Unsupported CPU attention|head_size.* not supported|head size .* not supported",
-     "vLLM cannot run this model here", "`engine: hf` in the study, then launch again"),
-    (r"Bus error", "memory that a file backs was gone",
-     "see whether /dev/shm or the scratch disk of the node is full, then launch again"),
-    (r"^rlbhpc: .*", "rlbhpc refused", "do what the line says, then launch again"),
-    (r"^(?:\[rank\d+\]: )?[\w.]*(?:Error|Exception): .*", "the work failed", ACTIONS["FAILED"]),
-)  # fmt: skip
 TAIL_BYTES: Final = 64_000
 ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
 RUNS: Final = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "STOPPED", "SUSPENDED"})

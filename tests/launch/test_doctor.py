@@ -23,6 +23,15 @@ from tests.launch.launched import Run, call, run, stubs
 from tests.launch.made import Stubs
 
 __all__ = ["run", "stubs"]
+# Last lines that say nothing of the cause.
+ENGINE = (
+    "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+)
+NOT_STARTED = (
+    "2026-11-27T10:00:00 parent: the work could not be started: the command, the container or a"
+    " module is not there"
+)
+AFTERWARDS = (ENGINE, NOT_STARTED, "Killed")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +53,31 @@ __all__ = ["run", "stubs"]
          "the GPU's memory", "`micro_tokens`"),
         ("[rank1]: ValueError: broken", "the work failed", "log"),
         ("nothing that is known", "died of signal 11", "log"),
+        ("(EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718] ValueError: Free memory on "
+         "device (3.22/4.0 GiB) on startup is less than desired GPU memory utilization (0.9, 3.6 "
+         f"GiB).\n{ENGINE}", "the work failed", "log"),
+        ("(EngineCore_DP0 pid=6804) ValueError: No available memory for the cache blocks. Try "
+         f"increasing `gpu_memory_utilization` when initializing the engine.\n{ENGINE}",
+         "no room for one response", "larger `memory`"),
+        ("RuntimeError: No CUDA GPUs are available", "finds no GPU", "--nv"),
+        ("MemoryError", "the job's memory", "--mem"),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:119] err == 0. DefaultCPUAllocator: can't "
+         "allocate memory: you tried to allocate 26214400000 bytes.", "the job's memory", "--mem"),
+        ("n1:97:176 [0] misc/shmutils.cc:132 NCCL WARN Error while creating shared memory segment "
+         "/dev/shm/nccl-WU88OE (size 9637888), error: No space left on device (28)",
+         "a file backs was gone", "/dev/shm"),
+        ("[rank1]:[E ProcessGroupNCCL.cpp:1182] [Rank 1] NCCL watchdog thread terminated with "
+         "exception: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=880)",
+         "waited in vain", "--exclude"),
+        ("/env/bin/python: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by "
+         "/env/bin/python)", "system is older", "container"),
+        ("FATAL:   container creation failed: mount hook function failure: mount /nope->/nope "
+         f"error: while mounting /nope: mount source /nope doesn't exist\n{NOT_STARTED}",
+         "the container does not start", "`container`"),
+        (f"2026-11-27T10:00:00 parent: /run/user/1000: Permission denied\n{NOT_STARTED}",
+         "denies a folder", "`scratch`"),
+        ("parent: /m/config.json is not there: what should make it has not ended well",
+         "was not made", "the job before"),
     ],
 )  # fmt: skip
 def test_doctor_names_the_cause_the_line_and_the_next_step(
@@ -61,8 +95,8 @@ def test_doctor_names_the_cause_the_line_and_the_next_step(
     assert cause in found["cause"]
     assert action in found["action"]
     assert found["jobs"] == ["1_0"]
-    last_line = f"sampled-x-0001-sample-1_0.log: {log.splitlines()[-1]}"
-    assert found["evidence"] == last_line or "memory limit" in found["evidence"]
+    line = next(line for line in reversed(log.splitlines()) if line not in AFTERWARDS)
+    assert found["evidence"] == f"sampled-x-0001-sample-1_0.log: {line}"
     assert f"next: {found['action']}" in call("doctor", path)[1].stdout
 
 
