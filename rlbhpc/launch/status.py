@@ -190,7 +190,7 @@ def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
     """Jobs that Slurm keeps back until somebody releases them."""
     by_owner: dict[str, dict[str, None]] = {}
     for row in rows:
-        if "held" in row.reason.lower():
+        if re.search("held|JobHold|ReservationDeleted", row.reason, re.IGNORECASE):
             by_owner.setdefault(row.user, {})[str(row.job)] = None
     failures = []
     for owner, jobs in by_owner.items():

@@ -139,9 +139,20 @@ def test_a_failure_that_was_made_good_is_told_no_more(run: Run) -> None:
     assert call("doctor", path)[0] == DONE
 
 
-def test_only_the_owner_of_a_held_job_is_told_to_release_it(run: Run, stubs: Stubs) -> None:
+@pytest.mark.parametrize(
+    "held",
+    [
+        "PENDING|JobHeldUser",
+        "REQUEUE_HOLD|launch failure limit exceeded requeued held",
+        "PENDING|JobHoldMaxRequeue",
+        "RESV_DEL_HOLD|ReservationDeleted",
+    ],
+)
+def test_only_the_owner_of_a_held_job_is_told_to_release_it(
+    run: Run, stubs: Stubs, held: str
+) -> None:
     me = getpass.getuser()
-    stubs.add("squeue", f"echo '1_0|PENDING|JobHeldUser|{me}'; echo '1_1|PENDING|JobHeldUser|ann'")
+    stubs.add("squeue", f"echo '1_0|{held}|{me}'; echo '1_1|{held}|ann'")
     _, found = status(run[0])
     own, hers = (one["action"] for one in found["failures"])
     assert own.startswith("scontrol release 1;")
