@@ -55,7 +55,7 @@ def run_workers(plan: Path, shards: Sequence[int], workers: int, drain: Drain) -
         if gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[number::workers])
         chosen = ",".join(str(shard) for shard in shards[number::workers])
-        command = [sys.executable, "-m", "rlbhpc", "run", str(plan), "--shards", chosen]
+        command = [sys.executable, "-P", "-m", "rlbhpc", "run", str(plan), "--shards", chosen]
         log.debug("worker %d: %s", number, command)
         running.append(subprocess.Popen([*command, "--grace", str(drain.grace)], env=environment))
     was_told = False

@@ -60,9 +60,9 @@ def test_devices_are_those_that_are_visible_else_all(
 
 
 WORKER = """#!/bin/bash
-echo "$CUDA_VISIBLE_DEVICES: $*" >"$(dirname "$0")/$6"
+echo "$CUDA_VISIBLE_DEVICES: $*" >"$(dirname "$0")/$7"
 trap 'exit 75' TERM
-case $6 in KILLED) kill -KILL $$;; FAILED) exit 3;; WAITS) touch "$0.waits"; while :; do sleep 0.05;
+case $7 in KILLED) kill -KILL $$;; FAILED) exit 3;; WAITS) touch "$0.waits"; while :; do sleep 0.05;
 done;; esac
 """
 
@@ -84,10 +84,11 @@ def test_each_worker_has_its_share_of_shards_and_devices(
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    # -P: a verifier `string.py` in the working folder must not be taken for Python's own.
     assert local.run_workers(Path("plan.json"), shards, workers, Drain(grace=9)) == DONE
     told = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "python"}
     assert told == {
-        name: f"{gpus}: -m rlbhpc run plan.json --shards {name} --grace 9\n"
+        name: f"{gpus}: -P -m rlbhpc run plan.json --shards {name} --grace 9\n"
         for name, gpus in started.items()
     }
 
