@@ -17,7 +17,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final
 
-from rlbhpc.engines.folder import configuration, follow_umask
+from rlbhpc.engines.folder import configuration, follow_umask, weight_files
 from rlbhpc.engines.sharded import gather, own_configuration, sharded_weights
 from rlbhpc.errors import UserError
 
@@ -143,7 +143,7 @@ def _merge(adapter: Path, base: Path, target: Path) -> None:
     if not (adapter / ADAPTER_WEIGHTS).is_file():
         raise UserError(f"{adapter}: no {ADAPTER_WEIGHTS}; save the adapter as safetensors")
     unmerged = load_file(adapter / ADAPTER_WEIGHTS)
-    files = sorted(base.glob("*.safetensors"))
+    files = weight_files(base)
     if not files:
         raise UserError(f"{base}: no safetensors in it; save the base as safetensors")
     for file in files:

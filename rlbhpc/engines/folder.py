@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 from rlbhpc.errors import UserError
+from rlbhpc.study.content import stated_length
 
 
 def configuration(folder: Path) -> dict[str, Any]:
@@ -26,13 +28,19 @@ def follow_umask(folder: Path) -> None:
 
 
 def context_length(folder: Path) -> int:
-    """Tokens, prompt and response together, that a model can hold."""
-    config = configuration(folder)
-    config = config.get("text_config", config)
-    for name in ("max_position_embeddings", "n_positions", "max_sequence_length"):
-        if name in config:
-            return int(config[name])
-    raise UserError(f"{folder}/config.json: does not say how many positions the model has")
+    """Tokens, prompt and response together, that a model can hold.
+
+    Where the file leaves it to the family, as Gemma 3's do, it is what transformers takes.
+    """
+    length = stated_length(configuration(folder))
+    if length is None:
+        from transformers import AutoConfig
+
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            length = AutoConfig.from_pretrained(folder).get_text_config().max_position_embeddings
+    if length is None:
+        raise UserError(f"{folder}/config.json: does not say how many positions the model has")
+    return length
 
 
 def sees(folder: Path) -> bool:
@@ -49,3 +57,16 @@ def end_ids(folder: Path) -> set[int]:
             ids = json.loads(path.read_text()).get("eos_token_id")
             end_tokens |= set(ids) if isinstance(ids, list) else {ids} - {None}
     return end_tokens
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Safetensors files that transformers reads.
+
+    Some folders have the weights once more for another program, as those of Mistral have.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        places = json.loads(index.read_text())["weight_map"].values()
+        return sorted(folder / name for name in set(places))
+    whole = folder / "model.safetensors"
+    return [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))

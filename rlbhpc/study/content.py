@@ -206,21 +206,30 @@ def model_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def stated_length(config: dict[str, Any]) -> int | None:
+    """Positions that a configuration states; those of its language model, where it has images."""
+    names = (
+        "max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len",
+        "seq_length",
+    )  # fmt: skip
+    config = _of_language(config)
+    return next((config[name] for name in names if isinstance(config.get(name), int)), None)
+
+
+def _of_language(config: dict[str, Any]) -> dict[str, Any]:
+    text = config.get("text_config")
+    return {**config, **text} if isinstance(text, dict) else config
+
+
 def longest_sequence(config: dict[str, Any]) -> int | None:
     """Most tokens, prompt and response together, that a model of this configuration can hold.
 
-    None where the configuration does not say. Models with images keep their language model's
-    configuration in ``text_config``. Of the rotary scalings, ``linear`` and ``dynamic`` multiply
-    the stated length, ``yarn`` multiplies the original one; the others state the length they
-    reach.
+    None where the configuration does not say. Of the rotary scalings, ``linear`` and ``dynamic``
+    multiply the stated length, ``yarn`` multiplies the original one; the others state the length
+    they reach.
     """
-    text = config.get("text_config")
-    if isinstance(text, dict):
-        config = {**config, **text}
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-    stated: int | None = next(
-        (config[name] for name in names if isinstance(config.get(name), int)), None
-    )
+    stated = stated_length(config)
+    config = _of_language(config)
     scaling = config.get("rope_parameters") or config.get("rope_scaling")
     if stated is None or not isinstance(scaling, dict):
         return stated

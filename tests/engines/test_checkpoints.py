@@ -66,6 +66,23 @@ def test_an_adapter_is_merged_as_its_configuration_says(tmp_path: Path) -> None:
     assert {p.name for p in folder.iterdir()} == {p.name for p in base.iterdir()}
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_weights_of_another_program_are_not_taken_along(tmp_path: Path, sharded: bool) -> None:
+    """vLLM would read Mistral's own file, in which nothing is adapted, in place of the others."""
+    base = make_tiny_model(tmp_path / "base")
+    expected = adapter(tmp_path / "lora", base)
+    if sharded:
+        model = AutoModelForCausalLM.from_pretrained(base)
+        (base / "model.safetensors").unlink()
+        model.save_pretrained(base, max_shard_size="60KB")
+    save_file({"layers.0.attention.wq.weight": torch.ones(1)}, base / "consolidated.safetensors")
+    folder = model_folder(tmp_path / "lora", base, tmp_path / "made")
+    assert not (folder / "consolidated.safetensors").exists()
+    weights = {k: v for file in folder.glob("*.safetensors") for k, v in load_file(file).items()}
+    assert weights.keys() == expected.keys()
+    assert torch.equal(weights[f"{Q}.weight"], expected[f"{Q}.weight"])
+
+
 def test_of_two_that_convert_at_once_the_first_folder_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

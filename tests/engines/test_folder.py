@@ -50,6 +50,8 @@ def folder_of(folder: Path, **config: Any) -> Path:
         ({"n_positions": 32, "max_sequence_length": 16}, 32),
         ({"max_sequence_length": 16}, 16),
         ({"text_config": {"n_positions": 8}, "n_positions": 32}, 8),
+        ({"n_positions": 32, "rope_scaling": {"type": "yarn", "factor": 4.0}}, 32),
+        ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, 131_072),
     ],
 )
 def test_how_much_a_model_holds(tmp_path: Path, config: dict[str, Any], length: int) -> None:

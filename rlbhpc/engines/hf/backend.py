@@ -256,9 +256,10 @@ class Backend:
 
 
 class _States(BaseModelOutputWithPastAndCrossAttentions):
-    """Hidden states alone; a mixture of experts is asked for its routing, too."""
+    """Hidden states alone; some models' heads pass on what became of experts and images, too."""
 
-    router_logits = None
+    router_logits = image_hidden_states = None
+    audio_hidden_states = shared_kv_states = None
 
 
 class _Given(torch.nn.Module):
