@@ -9,8 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from rlbhpc.engines.completion import Finish
+from rlbhpc.problems.registry import load_set
+from rlbhpc.train.rewards import Judged, make_reward
+from rlbhpc.verify.registry import verify
 from tests.study.folder import write_model
 
 ROOT = Path(__file__).parents[1]
@@ -129,6 +135,25 @@ def test_the_models_of_the_page_are_valid() -> None:
     rest = "name: own\nproblem_sets: {gsm8k: {path: data}}\narms: {mine: {model: mine, n: 1}}\n"
     sampling = "sampling: {prompt: completion, temperature: 1.0, max_tokens: 8}\n"
     validated(expand(parse(models + rest + sampling, "docs/extending.md")), StudyFile)
+
+
+def test_parts_of_other_frameworks_are_called_as_the_page_says(tmp_path: Path) -> None:
+    [code] = [code for _, where, code in BLOCKS if where == "theirs.py"]
+    file = tmp_path / "theirs.py"
+    file.write_text(code)
+    record = {
+        "prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1"}],
+        "reward_model": {"style": "rule", "ground_truth": {"target": "2"}},
+        "extra_info": {"split": "train", "index": 7},
+    }
+    pq.write_table(pa.Table.from_pylist([record]), tmp_path / "train.parquet")
+    [problem] = load_set(str(file), tmp_path / "train.parquet")
+    assert (problem.id.rpartition("/")[2], problem.fields["question"]) == ("7", "1 + 1")
+    for response, right in (("It is 2", True), ("It is 3", False)):
+        verdict = verify(str(file), problem.gold, response, problem)
+        assert verdict.right == right
+        judged = Judged(problem, response, 3, 8, Finish.EOS, verdict)
+        assert make_reward({str(file): 0.5})(judged) == 0.5 * right
 
 
 def test_the_study_of_the_page_brings_its_parts(tmp_path: Path) -> None:
