@@ -60,7 +60,7 @@ def block_curves(
     for row in range(height):
         cells = (_cell(a == row, b == row) for a, b in zip(*rows, strict=True))
         edge = top * (height - 1 - row) / (height - 1)
-        label = f"{100 * edge:3.0f} % " if row % ((height - 1) // 2) == 0 else " " * 6
+        label = f"{100 * edge:3.3g} % " if row % ((height - 1) // 2) == 0 else " " * 6
         lines.append(f"{label}{'┤' if label.strip() else '│'}{''.join(cells)}".rstrip())
     ruler, labels = _axis(float(octaves[-1]), columns)
     return [*lines, " " * 6 + "└" + ruler, " " * _LABELS + labels]

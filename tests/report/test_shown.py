@@ -11,7 +11,7 @@ import pytest
 
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.beyond import beyond, more
-from rlbhpc.report.aspects.budget import TOKENS, budgets
+from rlbhpc.report.aspects.budget import TOKENS, amount, budgets
 from rlbhpc.report.aspects.chains import reviewed
 from rlbhpc.report.aspects.conclusions import comparison, conditions
 from rlbhpc.report.aspects.guesses import unguessed
@@ -176,6 +176,11 @@ def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
     assert bought.max() <= N
     assert float(base.interval.estimate[last]) == pytest.approx(values.mean())
     assert all((one.spent == base.spent).all() for one in found), "arms share their budgets"
+
+
+def test_budgets_have_no_exponent() -> None:
+    texts = [amount(budget) for budget in (0.0123, 12.34, 999.4, 999.6, 1414.2, 5.2e6)]
+    assert texts == ["0.0123", "12.3", "999", "1,000", "1,414", "5,200,000"]
 
 
 def test_reliability_is_that_of_the_statistics(rich: Report) -> None:

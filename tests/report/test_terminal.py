@@ -97,6 +97,15 @@ def test_a_curve_of_one_point_is_drawn() -> None:
     assert len(block_curves([1], [0.2], [0.4], 20)) == 13
 
 
+@pytest.mark.parametrize(
+    ("most", "labels"),
+    [(0.0, "1 0.5 0"), (0.04, "5 2.5 0"), (0.3, "30 15 0"), (0.7, "70 35 0"), (0.95, "100 50 0")],
+)
+def test_a_line_of_the_plot_is_where_its_label_says(most: float, labels: str) -> None:
+    lines = block_curves([1, 2], [0, most], [0, 0], 30)
+    assert [line[:3].strip() for line in lines if "┤" in line] == labels.split()
+
+
 def test_notes_that_are_left_out_are_counted_and_their_command_can_be_pasted(
     report: Report,
 ) -> None:

@@ -157,7 +157,7 @@ def section(report: Report) -> Iterator[Node]:
         rows: list[list[Cell]] = [
             [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
         ]
-        heads = ["arm", *(f"{spent[i]:,.3g}" for i in columns)]
+        heads = ["arm", *(amount(spent[i]) for i in columns)]
         caption = f"pass@budget on {set_name}, percent, by {curves[0].unit}"
         yield table(caption, heads, rows, last=True)
 
@@ -186,6 +186,11 @@ def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
         }
         for curve in curves
     )
+
+
+def amount(budget: float) -> str:
+    """Three digits of a budget; all digits, and no exponent, from 1,000 on."""
+    return f"{budget:,.3g}" if budget < 999.5 else f"{budget:,.0f}"
 
 
 def _cell(interval: Interval, place: int) -> str:

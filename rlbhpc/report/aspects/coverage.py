@@ -91,8 +91,8 @@ def _again(report: Report, pair: Comparison) -> str:
     cell_changes = float((1 - (1 - base) * (1 - trained)).sum())
     return (
         f" Sampled again, about {cell_changes:.1f} of these problems would change their cell. "
-        f"Only one of the two solves {differ:,} problems; a model sampled twice would differ "
-        f"from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn."
+        f"Only one of the two solves {several(differ, 'problem')}; a model sampled twice would "
+        f"differ from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn."
     )
 
 
