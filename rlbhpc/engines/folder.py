@@ -43,6 +43,20 @@ def context_length(folder: Path) -> int:
     return length
 
 
+def steady_length(folder: Path) -> int:
+    """Tokens that a model can hold before its rotary frequencies become others for all of them.
+
+    With LongRoPE (Phi-3, Phi-4-mini) they depend on the longest text of a batch.
+    """
+    config = configuration(folder)
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    length = context_length(folder)
+    if scaling.get("rope_type", scaling.get("type")) not in ("longrope", "su"):
+        return length
+    name = "original_max_position_embeddings"
+    return min(length, config.get(name) or scaling.get(name) or length)
+
+
 def sees(folder: Path) -> bool:
     """Whether a model has a vision tower."""
     return "vision_config" in configuration(folder)

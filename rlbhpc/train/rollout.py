@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.folder import context_length
+from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
@@ -375,7 +375,7 @@ def _vllm(run: Run, rows: int) -> Engine:
     prompts = [read_prompt(prompt, run.sight).prompt_ids for prompt in run.prompts]
     longest = max(map(len, prompts)) + settings.max_tokens
     if run.algorithm.MAKES_TASKS:  # of any length
-        longest = context_length(run.base)
+        longest = steady_length(run.base)
     # While the learner works, the engine rests and gives back its memory.
     options: dict[str, Any] = {"enable_sleep_mode": torch.cuda.is_available()}
     if dist.get_world_size() > 1:  # the engine joins the world that the ranks have made
@@ -383,7 +383,7 @@ def _vllm(run: Run, rows: int) -> Engine:
     try:
         return make_engine(
             "vllm", run.base, rows=rows, dtype=settings.dtype, memory=settings.rollout_memory,
-            max_length=min(longest, context_length(run.base)),
+            max_length=min(longest, steady_length(run.base)),
             options=options,
         )  # fmt: skip
     except ValueError as error:

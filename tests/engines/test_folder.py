@@ -27,6 +27,7 @@ from rlbhpc.engines.folder import (
     end_ids,
     follow_umask,
     sees,
+    steady_length,
 )
 from rlbhpc.engines.hf import backend
 from rlbhpc.engines.pictures import opened
@@ -56,6 +57,25 @@ def folder_of(folder: Path, **config: Any) -> Path:
 )
 def test_how_much_a_model_holds(tmp_path: Path, config: dict[str, Any], length: int) -> None:
     assert context_length(folder_of(tmp_path, **config)) == length
+
+
+LONG = {"max_position_embeddings": 64, "original_max_position_embeddings": 16}
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        (LONG | {"rope_scaling": {"type": "longrope"}}, 16),
+        (LONG | {"rope_parameters": {"rope_type": "su"}}, 16),
+        (LONG | {"rope_scaling": None}, 64),
+        ({"n_positions": 64, "rope_parameters": {"rope_type": "longrope", **LONG}}, 16),
+        (LONG | {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, 64),
+    ],
+)
+def test_texts_end_before_their_frequencies_change(
+    tmp_path: Path, config: dict[str, Any], length: int
+) -> None:
+    assert steady_length(folder_of(tmp_path, **config)) == length
 
 
 def test_a_folder_that_does_not_say_what_is_needed_is_refused(tmp_path: Path) -> None:

@@ -188,6 +188,25 @@ def test_a_model_without_a_key_value_cache_is_refused(
         make_engine("hf", folder)
 
 
+def test_frequencies_are_those_of_texts_of_this_length(tmp_path: Path) -> None:
+    """Longer ones would change what shorter ones are read as, whoever is in the batch first."""
+    factors = {"short_factor": [1.0 + i / 10 for i in range(16)], "long_factor": [3.0] * 16}
+    scaling = {"rope_type": "longrope", "rope_theta": 1e4, **factors}
+    folder = make_tiny_model(
+        tmp_path, "phi3", initializer_range=0.1, rope_parameters=scaling,
+        original_max_position_embeddings=48,
+    )  # fmt: skip
+    engine = make_engine("hf", folder, rows=16)
+    sampling, truth = Sampling(1.0, 1.0, 20), Truth(folder)
+    done = by_tag(engine, requests(16), sampling)
+    fits = [r for r in requests(16) if len(r.prompt_ids) + 20 <= 48]
+    assert 0 < len(fits) < 16
+    for request in fits:
+        truth.check(request, done[request.tag], 1.0)
+    errors = [c.error for c in done.values() if c.error]
+    assert len(errors) == 16 - len(fits) and "exceeds the 48 that" in errors[0]
+
+
 def test_a_row_is_drawn_from_a_stream_of_its_own() -> None:
     numbers = uniforms(2**63 - 1, 10_000)
     assert (numbers >= 0).all() and (numbers < 1).all()

@@ -12,7 +12,7 @@ from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import entropy, log_distribution
 from rlbhpc.engines.engine import Score
 from rlbhpc.engines.first_calls import settle_vector_math
-from rlbhpc.engines.folder import context_length
+from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf.backend import Backend, copy_weights, load_module
 from rlbhpc.engines.hf.rows import Finished
 from rlbhpc.engines.hf.sampler import Sampler
@@ -44,7 +44,7 @@ class HfEngine:
     ) -> None:
         settle_vector_math()
         folder = Path(model)
-        self.max_length = context_length(folder)
+        self.max_length = steady_length(folder)
         self.tokens = Tokens(folder)
         module = load_module(folder, getattr(torch, dtype), torch.device(device))
         # An expert multiplies as many rows at once as the whole batch sends to it.
