@@ -395,7 +395,7 @@ def test_lm_eval_summaries_have_pass_at_k_with_its_error(run: Path, tmp_path: Pa
     assert call("export", run, tmp_path / "out.lm-eval").exit_code == 0
     names = sorted(path.name for path in (tmp_path / "out.lm-eval").iterdir())
     assert names == ["base", "base-5"]
-    summary = json.loads((tmp_path / "out.lm-eval/base-5/results.json").read_text())
+    summary = json.loads((tmp_path / "out.lm-eval/base-5/results_rlbhpc.json").read_text())
     rates = rlbhpc.open_cube(run)["base/math"].to_dataset().rlb.pass_at_k(4).sel(step=5).values
     scores = summary["results"]["math"]
     assert scores["pass@4,none"] == pytest.approx(rates.mean())

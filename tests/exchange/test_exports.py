@@ -138,9 +138,10 @@ def test_how_others_prompted_is_not_known_beside_arms_of_a_study(
     (tmp_path / "counts.csv").write_text("problem,n,c\na,2,1\n")
     import_files(run, [tmp_path / "counts.csv"], Target("theirs", "math500", "theirs"))
     export(run, tmp_path / "out.lm-eval")
-    files = [tmp_path / "out.lm-eval" / arm / "results.json" for arm in ("few", "theirs")]
-    shots = [json.loads(file.read_text())["n-shot"] for file in files]
-    assert shots == [{"math500": 2}, {}]
+    # Where lm-eval and converters of its results look.
+    files = (tmp_path / "out.lm-eval").glob("**/results_*.json")
+    shots = {file.parent.name: json.loads(file.read_text())["n-shot"] for file in files}
+    assert (shots["few"], shots["theirs"]) == ({"math500": 2}, {})
 
 
 def test_netcdf_is_packed(run: Layout, tmp_path: Path) -> None:

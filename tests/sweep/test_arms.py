@@ -59,9 +59,10 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     target = Target("imported", "countdown", "other")
     import_files(study.layout, [tmp_path / "theirs.csv"], target)
     compact(study.layout)
-    export(study.layout, tmp_path / "theirs.lm-eval")
+    folder = tmp_path / "theirs.lm-eval"
+    export(study.layout, folder)
     shots = {
-        arm: json.loads((tmp_path / f"theirs.lm-eval/{arm}/results.json").read_text())["n-shot"]
+        arm: json.loads((folder / arm / "results_rlbhpc.json").read_text())["n-shot"]
         for arm in (*study.arms, "imported")
     }
     assert shots.pop("imported") == {}

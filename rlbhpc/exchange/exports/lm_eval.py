@@ -1,4 +1,7 @@
-"""Summaries in the shape of lm-evaluation-harness: a folder per model with ``results.json``."""
+"""Summaries in the shape of lm-evaluation-harness: a file per model.
+
+They are named as its readers look for them: ``results_*.json``.
+"""
 
 from __future__ import annotations
 
@@ -64,5 +67,5 @@ def write_lm_eval(layout: Layout, folder: Path) -> int:
         summary["n-samples"][task] = dict.fromkeys(("original", "effective"), measured.problems)
     for name, summary in summaries.items():
         (folder / name).mkdir()
-        (folder / name / "results.json").write_text(json.dumps(summary, indent=2) + "\n")
+        (folder / name / "results_rlbhpc.json").write_text(json.dumps(summary, indent=2) + "\n")
     return sum(len(summary["results"]) for summary in summaries.values())
