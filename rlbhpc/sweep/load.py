@@ -28,7 +28,13 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
         return make_engine("endpoint", entry.model, **entry.model_dump(exclude={"model"}))
     folder, settings = staged(model_to_load(study, model, step)), _settings(study, kind)
     log.debug("engine %s for %s at step %d starts: %s, %s", kind, model, step, folder, settings)
-    engine = make_engine(kind, folder, **settings)
+    try:
+        engine = make_engine(kind, folder, **settings)
+    except ValueError as error:
+        if kind != "vllm":
+            raise
+        why = " ".join(str(error).split())  # such as a type or a length that it has no room for
+        raise UserError(f"{folder}: vLLM does not load it: {why}") from error
     log.debug("engine %s is loaded", kind)
     return engine
 

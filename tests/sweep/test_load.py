@@ -15,6 +15,7 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
+from rlbhpc.sweep import load
 from rlbhpc.sweep.load import load_engine, model_to_load, refuse_unseen
 from tests.engines.test_checkpoints import adapter
 
@@ -95,3 +96,20 @@ def test_a_prompt_in_the_chat_format_of_another_family_is_refused(
     assert "prompt 'qwen-boxed': <|im_start|> is 12 tokens for this model" in str(result.exception)
     result = CliRunner().invoke(sample, ["study.yaml", "--set", "sampling.prompt=countdown"])
     assert result.exit_code == 0 and result.exception is None, result.output
+
+
+def test_what_vllm_refuses_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tiny_model(tmp_path / "base")
+    (tmp_path / "study.yaml").write_text(FOREIGN)
+    study = load_study(tmp_path / "study.yaml")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("1 error\n  no room for 4096 tokens")
+
+    monkeypatch.setattr(load, "make_engine", refuse)
+    with pytest.raises(UserError, match=r"base: vLLM does not load it: 1 error no room for 4096"):
+        load_engine(study, "vllm", "base", 0)
+    with pytest.raises(ValueError, match="1 error"):
+        load_engine(study, "hf", "base", 0)
