@@ -48,6 +48,7 @@ def rehearse(
     executor = StudyExecutor(own, "rehearsal", "rlbhpc", calls=2)
     head = "# A rehearsal, written by rlbhpc doctor."
     parameters = _options(own, cluster, options)
+    clusters = parameters.get("clusters", "")
     text = executor.text(head, parameters, _set_up(own, cluster), _call(own, cluster))
     (own / "rehearsal.sbatch").write_text(text)
     try:
@@ -62,18 +63,18 @@ def rehearse(
         ("the warned task drained", lambda: _said(own, 0, word="drained")),
         ("it came back by itself, and ended", lambda: _said(own, 0, word="resumed")),
         ("the cancelled task drained", lambda: _said(own, 1, word="drained")),
-        ("it stays away", lambda: slurm.queue([int(number)]) == []),
+        ("it stays away", lambda: slurm.queue([int(number)], clusters) == []),
     ]
     for step, (what, happened) in enumerate(steps):
         if not _wait(own, happened):
             say(f"not {what}: {_last_line(own)}; see {own}")
-            slurm.ask("scancel", number)
+            slurm.ask("scancel", number, clusters=clusters)
             return False
         say(what)
         if step == 0:
-            slurm.ask("scancel", "--signal=USR1", "--batch", warned)
+            slurm.ask("scancel", "--signal=USR1", "--batch", warned, clusters=clusters)
         if step == 2:
-            slurm.ask("scancel", cancelled)
+            slurm.ask("scancel", cancelled, clusters=clusters)
     if _said(own, 1, word="resumed"):
         say(f"but it came back all the same; see {own}")
         return False

@@ -112,9 +112,6 @@ def directives(draft: Draft, job: Job) -> dict[str, str]:
         "requeue": "",
         "signal": f"B:USR1@{cluster.warning}",
     }
-    if clusters := os.environ.get(slurm.CLUSTERS):
-        # sbatch would not see it, and status looks from any shell.
-        options["clusters"] = clusters
     options |= resource_options(cluster, resources)
     if job.tasks:
         throttle = min(cluster.throttle or len(job.tasks), len(job.tasks))
@@ -130,6 +127,9 @@ def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
         "nodes": str(resources.nodes),
         "time": resources.time,
     }
+    if clusters := os.environ.get(slurm.CLUSTERS):
+        # sbatch would not see it, and status looks from any shell.
+        options["clusters"] = clusters
     if resources.partition:
         options["partition"] = resources.partition
     if cluster.account:

@@ -116,3 +116,19 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, stubs: Stubs) -> N
         with pytest.raises(UserError, match=r"the rehearsal was not taken: .*sbatch"):
             rehearse(deep, cluster_of(tmp_path), {}, print)
     assert len(list(deep.iterdir())) == 2
+
+
+@pytest.mark.parametrize(("options", "shell"), [({"clusters": "big"}, "other"), ({}, "big")])
+def test_a_rehearsal_is_looked_for_on_the_cluster_that_it_went_to(
+    tmp_path: Path,
+    stubs: Stubs,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    shell: str,
+) -> None:
+    monkeypatch.setenv("SLURM_CLUSTERS", shell)
+    stubs.add("sbatch", f"grep '^#SBATCH --clusters=big$' rehearsal.sbatch || exit 1; {BOTH_START}")
+    stubs.add("scancel", GOOD)
+    assert rehearse(tmp_path / "runs", cluster_of(tmp_path), options, lambda line: None)
+    calls = [*stubs.calls("squeue"), *stubs.calls("scancel")]
+    assert len(calls) == 3 and all(words[0] == "--clusters=big" for words in calls)
