@@ -228,3 +228,19 @@ def test_labels_stand_apart_and_move_little() -> None:
     assert places[:3].mean() == pytest.approx(11)
     assert apart([], 6.5, 0.0, 100.0).tolist() == []
     assert len(apart([1.0] * 40, 6.5, 0.0, 100.0)) == 40
+
+
+def test_a_curve_of_single_samples_is_a_dot_with_its_interval(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 4, 1)
+    put_counts(study, "base", [1, 0, 0, 1], 1)
+    put_counts(study, "rl", [1, 1, 0, 1], 1, 100)
+    report = gather(tmp_path)
+    (panel,) = pass_at_k_chart({SET: list(report.measured)}, report.colours).panels
+    assert [(dots.x.tolist(), dots.y.tolist()) for dots in marks(panel, Dots)] == [
+        ([1.0], [50.0]),
+        ([1.0], [75.0]),
+    ]
+    for bar, arm in zip(marks(panel, Stroke), report.measured, strict=True):
+        assert arm.curve is not None
+        ends = [100 * arm.curve.interval.lower[0], 100 * arm.curve.interval.upper[0]]
+        np.testing.assert_allclose(bar.y[:2], ends)

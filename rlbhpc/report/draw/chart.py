@@ -133,9 +133,13 @@ class Panel:
         self, x: ArrayLike, rates: Interval, colour: str, name: str, *, dash: str = "",
         opacity: float = 0.16,
     ) -> None:  # fmt: skip
-        """Draw rates in percent with their band."""
-        self.band(x, 100 * rates.lower, 100 * rates.upper, colour, opacity)
-        self.line(x, 100 * rates.estimate, colour, name=name, dash=dash)
+        """Draw rates in percent with their band; a single one as a dot: a line has two ends."""
+        middle, low, high = (100 * side for side in (rates.estimate, rates.lower, rates.upper))
+        if np.size(x) == 1:
+            self.points(x, middle, colour, low, high, name=name)
+            return
+        self.band(x, low, high, colour, opacity)
+        self.line(x, middle, colour, name=name, dash=dash)
 
     def points(
         self, x: ArrayLike, y: ArrayLike, colour: str, low: ArrayLike | None = None,
