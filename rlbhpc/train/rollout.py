@@ -245,9 +245,9 @@ def _sample(
     place = (run, engine, step, cursor + first, prompts[first : first + share])
     own: list[Rollout] | None = None
     with suppress(Interrupted), drain.interruptible():
-        sampled = roll_out(*place, samples, run.settings.temperature)
+        sampled = roll_out(*place, samples, run.settings.temperature, drain)
         if run.algorithm.NEEDS_GREEDY:
-            greedy = {r.group: r.reward for r in roll_out(*place, 1, 0.0)}
+            greedy = {r.group: r.reward for r in roll_out(*place, 1, 0.0, drain)}
             sampled = [replace(r, greedy_reward=greedy[r.group]) for r in sampled]
         own = sampled
     if ds.any_rank(own is None):
@@ -265,6 +265,7 @@ def roll_out(
     prompts: Sequence[Prompt],
     samples: int,
     temperature: float,
+    drain: Drain | None = None,
 ) -> list[Rollout]:
     """Sample and judge ``samples`` responses to each prompt, ordered by prompt and sample.
 
@@ -289,6 +290,9 @@ def roll_out(
         done[completion.tag] = _judged(
             run, prompts[p].problem, first_group + p, response, completion, seed
         )
+        # A reward of one's own may catch what the warning raised in it, by a bare `except:`.
+        if drain is not None and drain.requested:
+            raise Interrupted
     return [done[tag] for tag in sorted(done)]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,13 +21,14 @@ from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import rollout
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Round, Rounds
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.loop import Run
-from rlbhpc.train.rollout import Judge, Prompt, Rollout, _played, roll_out, rollout_engine
+from rlbhpc.train.rewards import Judged
+from rlbhpc.train.rollout import Judge, Prompt, Rollout, _played, _sample, roll_out, rollout_engine
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -75,6 +79,23 @@ def test_no_two_responses_share_a_seed() -> None:
     assert len(set(seeds)) == len(seeds) == 18
     rolled(engine)
     assert [request.seed for request in engine.asked] == seeds[:6]
+
+
+def test_a_reward_that_catches_everything_does_not_hold_up_a_warning() -> None:
+    calls: list[str] = []
+
+    def reward(judged: Judged) -> float:
+        calls.append(judged.text)
+        with suppress(BaseException):  # as a bare `except:` does in many rewards elsewhere
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 1.0
+
+    prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
+    run = run_of(Judge(lambda problem, text: Verdict(Status.RIGHT), reward))
+    init_ranks()
+    with Drain() as drain, pytest.raises(Interrupted):
+        _sample(run, cast(Engine, Odd()), 1, 0, [prompt], 3, drain)
+    assert calls == ["the same"]
 
 
 class Full:
