@@ -14,7 +14,7 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.study.lineage import is_older, set_aside, training_order, untrained
+from rlbhpc.study.lineage import set_aside, training_order, untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
@@ -68,8 +68,9 @@ def train(
         if name not in resolved.models:
             raise UserError(f"model {name!r} is none of {', '.join(resolved.models)}")
     chosen = training_order(resolved, models or resolved.models)
-    if not dry_run:
-        _settle_older(resolved, chosen, retrain)
+    if retrain and not dry_run and os.environ.get("RANK", "0") == "0":
+        for folder in set_aside(resolved, chosen):
+            tell(f"set aside: {folder} (can be deleted)")
     waiting = untrained(resolved, chosen)
     if not waiting:
         click.echo("Nothing to train: every checkpoint is there.")
@@ -85,19 +86,6 @@ def train(
             if code != DONE:
                 return code
     return DONE
-
-
-def _settle_older(study: Study, models: Sequence[str], retrain: bool) -> None:
-    """Record trainings of older versions, and move away what is to be trained anew."""
-    for name in models:
-        if is_older(study, name):
-            _choose_accelerator()
-            from rlbhpc.train.prepare import adopt_older
-
-            adopt_older(study, name)
-    if retrain and os.environ.get("RANK", "0") == "0":
-        for folder in set_aside(study, models):
-            tell(f"set aside: {folder} (can be deleted)")
 
 
 def _choose_accelerator() -> None:

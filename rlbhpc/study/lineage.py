@@ -19,7 +19,6 @@ from rlbhpc.study.origin import (
     begin_run,
     read_origin,
     read_record,
-    record_checkpoint,
     record_content,
 )
 from rlbhpc.study.study import Study
@@ -86,7 +85,7 @@ def stranger(study: Study, model: str) -> str | None:
             runs[step] = origin.run
     folder = study.layout.training(model)
     training, digest = read_origin(folder), Digests(study).training(model)
-    if is_older(study, model):
+    if training is None and any(study.layout.states(model).glob("step-*")):
         return _without_record(model, folder)
     if training is not None and training.made_by != digest:
         return (
@@ -129,10 +128,8 @@ def strange_checkpoint(study: Study, model: str, step: int) -> str | None:
 
 def _without_record(model: str, folder: Path) -> str:
     return (
-        f"model {model}: {folder} has no record of the recipe that made it: an older version of "
-        f"rlbhpc wrote it, or it was brought by hand. `rlbhpc train STUDY {model}` gives it one "
-        "if its training state is this recipe's; for other weights name a model by `path:`; or "
-        f"{ANEW}"
+        f"model {model}: {folder} has no record of the recipe that made it, as `rlbhpc train` "
+        f"writes one; name weights that you bring as a model of their own by `path:`, or {ANEW}"
     )
 
 
@@ -175,21 +172,6 @@ def begin_training(study: Study, model: str) -> Origin:
     if complaint is not None:
         raise UserError(complaint)
     return begin_run(study.layout.training(model), Digests(study).training(model))
-
-
-def is_older(study: Study, model: str) -> bool:
-    """Whether a version without records has begun a model's training."""
-    folder = study.layout.training(model)
-    return read_origin(folder) is None and any((folder / "state").glob("step-*"))
-
-
-def adopt(study: Study, model: str) -> None:
-    """Give records to a training that is known to be the study's, and to its checkpoints."""
-    training = begin_run(study.layout.training(model), Digests(study).training(model))
-    for step in study.models[model].steps or []:
-        folder = study.folder(model, step)
-        if there(study, model, step) and read_origin(folder) is None:
-            record_checkpoint(folder, study.digests[model][step], training.run)
 
 
 def set_aside(study: Study, models: Iterable[str]) -> list[Path]:

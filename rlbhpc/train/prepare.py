@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import replace
@@ -15,10 +14,10 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import render
-from rlbhpc.study.lineage import adopt, begin_training, check_weights, is_older
+from rlbhpc.study.lineage import begin_training, check_weights
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
-from rlbhpc.train.checkpoint import Export, states
+from rlbhpc.train.checkpoint import Export
 from rlbhpc.train.fit import settings_here
 from rlbhpc.train.loop import Run
 from rlbhpc.train.policy import sight_of
@@ -31,22 +30,12 @@ from rlbhpc.verify.running.own import verify_apart
 
 def prepare(study: Study, model: str) -> Run | Distillation:
     """Everything that training one model of a study needs."""
-    if is_older(study, model):
-        adopt_older(study, model)
     origin = begin_training(study, model)
     exports = {
         step: Export(study.layout.checkpoint(model, step), study.digests[model][step], origin.run)
         for step in study.models[model].steps or []
     }
     return replace(_run(study, model), exports=exports)
-
-
-def adopt_older(study: Study, model: str) -> None:
-    """Record a training of a version without records, if its state is one of this very run."""
-    newest = states(study.layout.states(model))[-1]
-    progress = json.loads((newest / "progress.json").read_text())
-    if progress["identity"] == _run(study, model).identity:
-        adopt(study, model)
 
 
 def _run(study: Study, model: str) -> Run | Distillation:

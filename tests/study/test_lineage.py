@@ -20,7 +20,6 @@ from rlbhpc.errors import UserError
 from rlbhpc.study import content
 from rlbhpc.study.digests import Digests
 from rlbhpc.study.lineage import (
-    adopt,
     begin_training,
     check_weights,
     keep_contents,
@@ -202,15 +201,12 @@ def test_retraining_sets_aside_what_is_not_the_studys(study_file: Path) -> None:
         assert again == folder.with_name(f"{folder.name}.{number}")
 
 
-def test_a_checkpoint_without_a_record_is_refused_until_it_has_one(study_file: Path) -> None:
-    """As an older version left it; training gives it a record where it knows its state."""
+def test_a_checkpoint_without_a_record_is_refused(study_file: Path) -> None:
     study = load_study(study_file)
     for step in (150, 300):
         write_model(study.layout.checkpoint("rl", step))
     with pytest.raises(UserError, match="has no record of the recipe"):
         untrained(study, ["rl"])
-    adopt(study, "rl")
-    assert untrained(study, ["rl"]) == []
 
 
 def test_a_model_that_is_served_is_there(study_file: Path) -> None:
@@ -222,24 +218,21 @@ def test_a_model_that_is_served_is_there(study_file: Path) -> None:
     check_weights(study, "rl", 150)  # nothing is there to be refused
 
 
-def test_a_training_without_a_record_is_refused_until_it_is_adopted(study_file: Path) -> None:
+def test_a_training_without_a_record_is_refused_until_it_is_set_aside(study_file: Path) -> None:
     study = load_study(study_file)
     state = study.layout.states("rl") / "step-10"
     state.mkdir(parents=True)
     with pytest.raises(UserError) as refused:
         begin_training(study, "rl")
     assert str(refused.value) == (
-        f"model rl: {study.layout.training('rl')} has no record of the recipe that made it: an"
-        " older version of rlbhpc wrote it, or it was brought by hand. `rlbhpc train STUDY rl`"
-        " gives it one if its training state is this recipe's; for other weights name a model by"
-        " `path:`; or give the new training another model name, or set this one aside and train"
+        f"model rl: {study.layout.training('rl')} has no record of the recipe that made it, as"
+        " `rlbhpc train` writes one; name weights that you bring as a model of their own by"
+        " `path:`, or give the new training another model name, or set this one aside and train"
         " anew with `--retrain` (of `rlbhpc train` or `rlbhpc launch`)"
     )
     [folder] = set_aside(study, ["rl"])
     assert folder == study.layout.retired("rl-unrecorded")
     assert (folder / "training/state/step-10").is_dir()
-    state.mkdir(parents=True)
-    adopt(study, "rl")
     assert begin_training(study, "rl") == begin_training(study, "rl")
 
 
