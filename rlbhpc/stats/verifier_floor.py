@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.binomial import clopper_pearson
-from rlbhpc.stats.interval import PROB, Interval, Target
 
 
 def verifier_floor(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
@@ -29,20 +27,3 @@ def verifier_floor(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
         raise UserError("a false-positive rate is a share from 0 to 1")
     with np.errstate(divide="ignore"):
         return np.asarray(-np.expm1(np.asarray(k, np.float64) * np.log1p(-f)))
-
-
-def audited_floor(false_positives: int, audited: int, k: ArrayLike, prob: float = PROB) -> Interval:
-    """Floor for a false-positive rate known from an audit of wrong answers.
-
-    ``false_positives``: wrong answers among the audited ones that the verifier accepted.
-    ``audited``: wrong answers audited. With none accepted of m, rates up to 3/m remain possible.
-
-    >>> floor = audited_floor(0, 1000, [1, 256])
-    >>> floor.estimate, floor.upper.round(3)
-    (array([0., 0.]), array([0.004, 0.611]))
-    """
-    if audited < 1:
-        raise UserError("no wrong answer was audited; audit some before drawing a floor")
-    rate = clopper_pearson(false_positives, audited, prob)
-    point, low, high = (verifier_floor(f, k) for f in (rate.estimate, rate.lower, rate.upper))
-    return Interval(point, low, high, Target.FIXED, "Clopper–Pearson of the audit", prob)

@@ -43,7 +43,7 @@ from rlbhpc.stats.reliability import mg_pass_at_k
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
 from rlbhpc.stats.sequential import forecast
 from rlbhpc.stats.temperature import envelope, envelope_difference, matched_temperature
-from rlbhpc.stats.verifier_floor import audited_floor, verifier_floor
+from rlbhpc.stats.verifier_floor import verifier_floor
 
 
 @pytest.mark.parametrize("problems", [1, 2, 30])
@@ -262,7 +262,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: verifier_floor(1.1, 1), "a false-positive rate is a share from 0 to 1"),
     (lambda: verifier_floor(-0.1, 1), "a false-positive rate is a share from 0 to 1"),
-    (lambda: audited_floor(0, 0, 1), "audit some before drawing a floor"),
     (lambda: smallest_loss(8, 0, ONE_RNG), "a study of 8 problems with 0 samples"),
     (lambda: forecast(EIGHT, EIGHT, ONE, [], ONE_RNG), "forecast for [] samples, but 8 exist"),
     (

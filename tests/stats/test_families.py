@@ -10,6 +10,7 @@ import pytest
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
 from rlbhpc.stats.bayes import bayes_at_n
+from rlbhpc.stats.binomial import clopper_pearson
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.stats.coverage_table import coverage, coverage_of, rarest_first
 from rlbhpc.stats.curve import log_area
@@ -41,7 +42,7 @@ from rlbhpc.stats.temperature import (
     matched_pass_at_k,
     matched_temperature,
 )
-from rlbhpc.stats.verifier_floor import audited_floor
+from rlbhpc.stats.verifier_floor import verifier_floor
 from tests.stats.truths import two_models
 
 
@@ -373,5 +374,5 @@ def test_prompt_spread_is_between_best_and_worst() -> None:
 
 
 def test_verifier_floor_rises_with_an_imprecise_audit() -> None:
-    few, many = audited_floor(0, 50, [256]), audited_floor(0, 5000, [256])
-    assert few.upper > 0.99 > 0.2 > many.upper
+    few, many = (verifier_floor(clopper_pearson(0, m).upper, 256) for m in (50, 5000))
+    assert few > 0.99 > 0.2 > many
