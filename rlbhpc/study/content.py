@@ -207,7 +207,11 @@ def model_config(folder: Path) -> dict[str, Any]:
 
 
 def stated_length(config: dict[str, Any]) -> int | None:
-    """Positions that a configuration states; those of its language model, where it has images."""
+    """Most tokens, prompt and response together, that a configuration states; None without any.
+
+    Of a model with images it is its language model's. Rotary scaling adds nothing: transformers and
+    vLLM take the stated length as the one that the scaling reaches.
+    """
     names = (
         "max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len",
         "seq_length",
@@ -219,26 +223,3 @@ def stated_length(config: dict[str, Any]) -> int | None:
 def _of_language(config: dict[str, Any]) -> dict[str, Any]:
     text = config.get("text_config")
     return {**config, **text} if isinstance(text, dict) else config
-
-
-def longest_sequence(config: dict[str, Any]) -> int | None:
-    """Most tokens, prompt and response together, that a model of this configuration can hold.
-
-    None where the configuration does not say. Of the rotary scalings, ``linear`` and ``dynamic``
-    multiply the stated length, ``yarn`` multiplies the original one; the others state the length
-    they reach.
-    """
-    stated = stated_length(config)
-    config = _of_language(config)
-    scaling = config.get("rope_parameters") or config.get("rope_scaling")
-    if stated is None or not isinstance(scaling, dict):
-        return stated
-    kind, factor = scaling.get("rope_type", scaling.get("type")), scaling.get("factor")
-    if (
-        kind in ("linear", "dynamic", "yarn")
-        and isinstance(factor, int | float)
-        and 1 <= factor < 1e6
-    ):
-        original = scaling.get("original_max_position_embeddings") if kind == "yarn" else stated
-        return max(stated, int((original or stated) * factor))
-    return stated

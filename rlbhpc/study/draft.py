@@ -13,7 +13,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problemset import FileSet
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.complaints import nearest
-from rlbhpc.study.content import longest_sequence, model_config
+from rlbhpc.study.content import model_config, stated_length
 
 #: What is answered where nobody names a set; tiny models get what needs no download.
 DEFAULT_SET: Final = "math500"
@@ -187,7 +187,7 @@ class Draft:
         """As many as fit, with room for the question."""
         if self.base.is_toy:
             return _TOY_TOKENS
-        lengths = [longest_sequence(model.config) for model in (self.base, self.trained)]
+        lengths = [stated_length(model.config) for model in (self.base, self.trained)]
         limits = [length * 3 // 4 for length in lengths if length is not None]
         return min([self.size.max_tokens, *limits])
 

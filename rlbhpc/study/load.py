@@ -19,7 +19,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt, get_prompt, prompt_names
 from rlbhpc.problems.registry import SETS, is_set, set_names
 from rlbhpc.study.complaints import listed, nearest, unknown_name, validated
-from rlbhpc.study.content import file_digest, longest_sequence, model_config
+from rlbhpc.study.content import file_digest, model_config, stated_length
 from rlbhpc.study.digests import Digests
 from rlbhpc.study.expand import MAX_CHAIN, expand
 from rlbhpc.study.fields import Refers, Shape
@@ -335,10 +335,10 @@ def longest(study: Study, model: str) -> int | None:
     if entry.path is not None:
         config = model_config(study.folder(model, study.last_step(model)))
         if config or base is None:
-            return longest_sequence(config)
+            return stated_length(config)
     if base is None:
         assert entry.train is not None
-        return longest_sequence(study.file.recipes[entry.train.recipe].architecture)
+        return stated_length(study.file.recipes[entry.train.recipe].architecture)
     return longest(study, base)
 
 
