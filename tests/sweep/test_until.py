@@ -24,6 +24,7 @@ from rlbhpc.store import checked
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.study.keys import Block, SampleKey, sample_seed
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.presence import Presence
@@ -59,6 +60,19 @@ def side(arm: str, right: list[int], stop_after: int = 0) -> Presence:
     block = Block(arm, "s", 2, ("a", "b", "c", "d"), 8, zeros, stop_after)
     n = np.full(4, 8)
     return Presence(block, n, np.zeros((4, 1), np.uint8), np.array(right), n, n, zeros, 0, 0)
+
+
+def test_what_a_look_asks_for_is_asked_of_its_cells_alone(tmp_path: Path) -> None:
+    undecided = Finding(Verdict.UNDECIDED, 0.1, 0.0, 0.2, 1, 10)
+    more = looks.More("rl", "s", 2, 16, ("a", "elsewhere"))
+    taken = looks.LookRecord(
+        ("base", 2), ("rl", 2), "s", 8, 0.0, 1, "", 0.5, undecided, undecided, "draw", (more,)
+    )
+    looks.write(Layout(tmp_path), [taken])
+    blocks = [side(arm, [0, 0, 0, 0]).block for arm in ("base", "rl")]
+    others = [replace(blocks[1], set_name="t"), replace(blocks[1], step=1)]
+    wishes = [n.tolist() for n in looks.requested(Layout(tmp_path), [*blocks, *others])]
+    assert wishes == [[8] * 4, [16, 8, 8, 8], [8] * 4, [8] * 4]
 
 
 LEAST_CLEAR = ((("base", "s", 2), 16, ("a", "c")), (("rl", "s", 2), 16, ("c",)))

@@ -206,6 +206,22 @@ def test_a_second_update_of_a_rollout_is_off_its_policy(
     assert row["actor/skipped"] < 1
 
 
+@pytest.mark.parametrize("due", [[], [2]])
+def test_the_reference_is_renewed_when_the_algorithm_says_so(
+    model: Path, tmp_path: Path, due: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed: list[int] = []
+
+    def note(_: Learner) -> None:
+        renewed.append(len(lines(tmp_path / "dynamics.jsonl")) + 1)
+
+    monkeypatch.setattr(Learner, "renew_reference", note)
+    grpo = type(make_algorithm("grpo"))
+    monkeypatch.setattr(grpo, "renews_reference", lambda _, step: step in due)
+    curves(model, tmp_path, steps=3, kl_loss=0.1)
+    assert renewed == due
+
+
 @pytest.mark.parametrize("left_out", [False, True])
 def test_what_was_cut_off_may_be_left_out(model: Path, tmp_path: Path, left_out: bool) -> None:
     """Of one token nearly all are cut off; whatever is learnt is of the others."""

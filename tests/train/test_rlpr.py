@@ -142,6 +142,15 @@ def test_agreement_with_the_hidden_verifier_is_told() -> None:
     assert metrics == {"rlpr/threshold": 0.2, "rlpr/auc": pytest.approx((4 - 0.5) / 4)}
 
 
+@pytest.mark.parametrize("correct", [True, False])
+def test_nothing_is_told_of_agreement_where_all_are_alike(correct: bool) -> None:
+    given = batch(["7", "7"], Letters([], []))
+    given = replace(given, correct=torch.tensor([correct, correct]))
+    assert make_algorithm("rlpr").measure(given, torch.tensor([0.9, 0.4]), {}).keys() == {
+        "rlpr/threshold"
+    }
+
+
 @pytest.mark.parametrize("debias", [True, False])
 def test_a_problem_without_a_reference_answer_is_refused(debias: bool) -> None:
     problems = [Problem(f"toy/{i}", {"question": "?"}, " " * i, "math") for i in range(2)]
