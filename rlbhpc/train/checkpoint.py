@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 KEPT_STATES = 2
 # The reference in a training state, where it is no longer the model that training began from.
 REFERENCE = "reference.pt"
+# How images are cut; transformers 5 writes the second where older versions wrote the first.
+EYES = ("preprocessor_config.json", "processor_config.json")
 # What sampling needs beside weights and config.json; copied from the base as it is.
 COMPANIONS = (
     "tokenizer.json",
@@ -41,7 +43,11 @@ COMPANIONS = (
     "merges.txt",
     "tokenizer.model",
     "chat_template.jinja",
-    "preprocessor_config.json",
+    "chat_template.json",
+    "added_tokens.json",
+    "tekken.json",
+    *EYES,
+    "video_preprocessor_config.json",
     "generation_config.json",
 )
 

@@ -70,7 +70,8 @@ class Run:
             (self.base / "config.json").read_text(),
         ]
         if any(p.problem.images for p in self.prompts):  # how many tokens an image is
-            parts.append((self.base / "preprocessor_config.json").read_text())
+            files = [self.base / name for name in checkpoint.EYES]
+            parts.append(next(file for file in files if file.is_file()).read_text())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -185,6 +186,20 @@ def test_a_model_that_sees_learns_from_text_as_well(model: Path, tmp_path: Path)
     with Drain() as drain:
         assert train(run, lambda: make_engine("hf", model, rows=8), drain, quiet) == DONE
     assert all(row["rollout_corr/kl"] < 1e-8 for row in rows(tmp_path))
+
+
+def test_eyes_may_be_described_as_transformers_5_does(model: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(model, tmp_path / "base")
+    former = base / "preprocessor_config.json"
+    eyes = json.loads(former.read_text())
+    kind = eyes.pop("processor_class")
+    former.unlink()
+    described = json.dumps({"processor_class": kind, "image_processor": eyes})
+    (base / "processor_config.json").write_text(described)
+    trained(base, tmp_path / "run", steps=1)
+    assert Sight(tmp_path / "run" / "exported").pixels(FIGURES[:1])[0].shape == (
+        Sight(model).pixels(FIGURES[:1])[0].shape
+    )
 
 
 @pytest.mark.torchvision
