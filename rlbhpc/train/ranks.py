@@ -11,9 +11,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from torch.distributed.elastic.multiprocessing.api import SignalException, SubprocessContext
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
 
@@ -27,15 +26,6 @@ def main(words: Sequence[str]) -> int:
     # Somebody's `scancel --signal=USR1` reaches every process of a step; the ranks know what to do.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(PATIENCE))
-    codes: list[int | None] = []
-    close = SubprocessContext.close
-
-    def note_codes(context: Any, *args: Any, **kwargs: Any) -> None:
-        close(context, *args, **kwargs)
-        codes[:] = [rank.proc.returncode for rank in context.subprocess_handlers.values()]
-
-    # Of ranks that were warned, torchrun tells nobody how they ended.
-    SubprocessContext.close = note_codes
     try:
         run(parse_args(list(words)))
     except ChildFailedError as error:
@@ -43,8 +33,8 @@ def main(words: Sequence[str]) -> int:
         code = int(failure.exitcode)
         return code if code >= 0 else 128 - code
     except SignalException:
-        # The ranks were at their last step, or have saved, or had no time to.
-        return DONE if set(codes) == {DONE} else TRY_AGAIN
+        # Warned: the ranks have saved, or had no time to. Either way the job is to be run again.
+        return TRY_AGAIN
     return DONE
 
 

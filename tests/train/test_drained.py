@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -146,24 +145,6 @@ def test_the_codes_of_ranks_are_those_of_their_launcher(tmp_path: Path, code: in
     started = start_ranks(tmp_path, 2, "case.py")
     said, _ = started.communicate(timeout=100)
     assert started.returncode == code, said
-
-
-@pytest.mark.parametrize("last", [DONE, TRY_AGAIN])
-def test_warned_ranks_come_back_only_if_something_is_left(tmp_path: Path, last: int) -> None:
-    (tmp_path / "case.py").write_text(
-        "import os, signal, sys\n"
-        f"codes = [{DONE}, {last}]\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(codes[int(os.environ['RANK'])]))\n"
-        "print('ready', flush=True)\n"
-        "signal.pause()\n"
-    )
-    started = start_ranks(tmp_path, 2, "case.py")
-    assert started.stdout is not None
-    ready = (line for line in started.stdout if "ready" in line)
-    list(islice(ready, 2))
-    started.send_signal(signal.SIGTERM)
-    said, _ = started.communicate(timeout=100)
-    assert started.returncode == last, said
 
 
 @pytest.mark.timeout(200)
