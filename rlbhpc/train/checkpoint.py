@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +37,9 @@ REFERENCE = "reference.pt"
 EYES = ("preprocessor_config.json", "processor_config.json")
 # What sampling needs beside weights and config.json; copied from the base as it is.
 COMPANIONS = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "chat_template.json",
-    "added_tokens.json",
-    "tekken.json",
-    *EYES,
-    "video_preprocessor_config.json",
-    "generation_config.json",
-)
+    "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "tekken.json", "chat_template*", "*processor_config.json", "generation_config.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,9 +121,8 @@ def export_model(learner: Learner, base: Path, export: Export | None) -> None:
         if dist.get_rank() == 0:
             learner.policy.module.model.save_pretrained(partial, state_dict=weights)
             follow_umask(partial)
-            for name in COMPANIONS:
-                if (base / name).is_file():
-                    shutil.copyfile(base / name, partial / name)
+            for file in filter(Path.is_file, chain(*map(base.glob, COMPANIONS))):
+                shutil.copyfile(file, partial / file.name)
             record_checkpoint(partial, export.made_by, export.run)
 
 

@@ -196,7 +196,10 @@ def test_eyes_may_be_described_as_transformers_5_does(model: Path, tmp_path: Pat
     former.unlink()
     described = json.dumps({"processor_class": kind, "image_processor": eyes})
     (base / "processor_config.json").write_text(described)
+    (base / "chat_template.json").write_text("{}")
     trained(base, tmp_path / "run", steps=1)
+    exported = {path.name for path in (tmp_path / "run" / "exported").iterdir()}
+    assert {"tokenizer.json", "tokenizer_config.json", "chat_template.json"} <= exported
     assert Sight(tmp_path / "run" / "exported").pixels(FIGURES[:1])[0].shape == (
         Sight(model).pixels(FIGURES[:1])[0].shape
     )
