@@ -13,6 +13,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final
@@ -121,8 +122,11 @@ def _convert(folder: Path, tag: str, target: Path) -> None:
         for key, tensor in state.items()
         if not (tied and key == "lm_head.weight")
     }
-    stored = dict(stored_weights(skeleton(target), weights.items()))
-    save_file(stored, target / "model.safetensors", {"format": "pt"})
+    with suppress(UserError):  # vLLM samples models that only it knows how to build
+        module = skeleton(target)
+        if weights.keys() <= module.state_dict().keys():
+            weights = dict(stored_weights(module, weights.items()))
+    save_file(weights, target / "model.safetensors", {"format": "pt"})
 
 
 # --- adapters ------------------------------------------------------------------------------------
@@ -151,7 +155,7 @@ def _merge(adapter: Path, base: Path, target: Path) -> None:
         for name in weights:
             weights[name] = _adapted(name, weights[name], unmerged, settings)
         save_file(weights, target / file.name, {"format": "pt"})
-    for index in base.glob("*.safetensors.index.json"):
+    for index in base.glob("*.safetensors.index.json") if len(files) > 1 else ():
         shutil.copyfile(index, target / index.name)
     if unmerged:
         raise UserError(

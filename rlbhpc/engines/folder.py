@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.content import stated_length
+from rlbhpc.study import content
 
 
 def configuration(folder: Path) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def context_length(folder: Path) -> int:
 
     Where the file leaves it to the family, as Gemma 3's do, it is what transformers takes.
     """
-    length = stated_length(configuration(folder))
+    length = content.stated_length(configuration(folder))
     if length is None:
         from transformers import AutoConfig
 
@@ -44,17 +44,8 @@ def context_length(folder: Path) -> int:
 
 
 def steady_length(folder: Path) -> int:
-    """Tokens that a model can hold before its rotary frequencies become others for all of them.
-
-    With LongRoPE (Phi-3, Phi-4-mini) they depend on the longest text of a batch.
-    """
-    config = configuration(folder)
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    length = context_length(folder)
-    if scaling.get("rope_type", scaling.get("type")) not in ("longrope", "su"):
-        return length
-    name = "original_max_position_embeddings"
-    return min(length, config.get(name) or scaling.get(name) or length)
+    """As many as ``hf`` and training hold."""
+    return content.steady_length(configuration(folder)) or context_length(folder)
 
 
 def sees(folder: Path) -> bool:
@@ -78,9 +69,10 @@ def weight_files(folder: Path) -> list[Path]:
 
     Some folders have the weights once more for another program, as those of Mistral have.
     """
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        places = json.loads(index.read_text())["weight_map"].values()
-        return sorted(folder / name for name in set(places))
-    whole = folder / "model.safetensors"
-    return [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        return [whole]
+    if not index.is_file():
+        return sorted(folder.glob("*.safetensors"))
+    places = json.loads(index.read_text())["weight_map"].values()
+    return sorted(folder / name for name in set(places))

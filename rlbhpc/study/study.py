@@ -390,7 +390,9 @@ def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None
     counts = Counter(problem.id for problem in problems)
     if len(counts) < len(problems):  # of a set that is no FileSet
         [(problem_id, times)] = counts.most_common(1)
-        raise UserError(f"{entry.set}: {times} problems have the id {problem_id!r}; allowed: one")
+        raise UserError(
+            f"{entry.set or name}: {times} problems have the id {problem_id!r}; allowed: one"
+        )
     if entry.ids is not None:
         problems = listed(problems, Path(entry.ids))
     return problems if entry.probe is None else [probed(p, entry.probe) for p in problems]

@@ -31,7 +31,7 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
     try:
         engine = make_engine(kind, folder, **settings)
     except ValueError as error:
-        if kind != "vllm":
+        if kind != "vllm" or "Free memory on device" in str(error):  # another node may have it
             raise
         why = " ".join(str(error).split())  # such as a type or a length that it has no room for
         raise UserError(f"{folder}: vLLM does not load it: {why}") from error

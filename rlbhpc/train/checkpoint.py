@@ -37,7 +37,7 @@ REFERENCE = "reference.pt"
 EYES = ("preprocessor_config.json", "processor_config.json")
 # What sampling needs beside weights and config.json; copied from the base as it is.
 COMPANIONS = (
-    "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "tekken.json", "chat_template*", "*processor_config.json", "generation_config.json",
 )  # fmt: skip
 

@@ -28,6 +28,7 @@ from rlbhpc.engines.folder import (
     follow_umask,
     sees,
     steady_length,
+    weight_files,
 )
 from rlbhpc.engines.hf import backend
 from rlbhpc.engines.pictures import opened
@@ -76,6 +77,36 @@ def test_texts_end_before_their_frequencies_change(
     tmp_path: Path, config: dict[str, Any], length: int
 ) -> None:
     assert steady_length(folder_of(tmp_path, **config)) == length
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        OSError(116, "Stale file handle"),
+    ],
+)
+def test_what_another_node_may_not_have_is_no_fault_of_the_model(
+    tmp_path: Path, error: Exception
+) -> None:
+    with pytest.raises(type(error)), backend.loading(tmp_path):
+        raise error
+
+
+def test_the_attention_that_a_folder_asks_for_is_not_needed(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model")
+    stated = json.loads((folder / "config.json").read_text())
+    stated["attn_implementation"] = "flash_attention_2"
+    (folder / "config.json").write_text(json.dumps(stated))
+    make_engine("hf", folder).close()
+
+
+def test_an_index_beside_whole_weights_is_not_read(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "other.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone"}}')
+    assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
 
 
 def test_a_folder_that_does_not_say_what_is_needed_is_refused(tmp_path: Path) -> None:

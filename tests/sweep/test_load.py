@@ -113,3 +113,12 @@ def test_what_vllm_refuses_is_said_in_one_line(
         load_engine(study, "vllm", "base", 0)
     with pytest.raises(ValueError, match="1 error"):
         load_engine(study, "hf", "base", 0)
+
+    def find_it_full(*_: object, **__: object) -> None:
+        raise ValueError(
+            "Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desir"
+        )
+
+    monkeypatch.setattr(load, "make_engine", find_it_full)
+    with pytest.raises(ValueError, match="Free memory"):  # the job goes to another node
+        load_engine(study, "vllm", "base", 0)

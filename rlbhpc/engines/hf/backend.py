@@ -83,6 +83,9 @@ def loading(folder: Path) -> Iterator[None]:
     except (
         OSError, ValueError, ImportError, RuntimeError, AttributeError, SafetensorError,
     ) as error:  # fmt: skip
+        passing = isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
+        if passing or getattr(error, "errno", None):
+            raise
         why = str(error).strip().partition("\n")[0]
         raise UserError(f"{folder}: not a causal model that transformers can load: {why}") from None
 
@@ -124,7 +127,8 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     config = read_config(folder)
     text = config.get_text_config()
     with loading(folder):
-        module = model_kind(config).from_pretrained(folder, dtype=dtype)
+        kind = model_kind(config)
+        module = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     # Capped scores and sinks are computed by transformers' own eager attention only.
     plain = module._supports_sdpa and not getattr(text, "attn_logit_softcapping", None)
     attention = ATTENTION if plain else "eager"
