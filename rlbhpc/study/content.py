@@ -78,9 +78,16 @@ def take_stock(folder: Path) -> Stock:
         )
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         marks = list(pool.map(_mark, files))
-    for file, mark in zip(files, marks, strict=True):
-        if mark.size < POINTER and file.read_bytes().startswith(b"version https://git-lfs"):
-            raise UserError(f"{file}: a pointer of Git LFS, no weights; run `git lfs pull` there")
+    pointers = [
+        file
+        for file, mark in zip(files, marks, strict=True)
+        if mark.size < POINTER and file.read_bytes().startswith(b"version https://git-lfs")
+    ]
+    # One format of the weights is enough; Mistral's own is beside the one that is read.
+    formats = {file.suffix for file in files if _matches(file.name, WEIGHTS)}
+    left_out = {file.suffix for file in pointers if not file.name.startswith("consolidated")}
+    if pointers and formats <= left_out:
+        raise UserError(f"{pointers[0]}: a pointer of Git LFS; run `git lfs pull` there")
     return {file.relative_to(folder).as_posix(): m for file, m in zip(files, marks, strict=True)}
 
 
@@ -218,6 +225,23 @@ def stated_length(config: dict[str, Any]) -> int | None:
     )  # fmt: skip
     config = _of_language(config)
     return next((config[name] for name in names if isinstance(config.get(name), int)), None)
+
+
+def steady_length(config: dict[str, Any]) -> int | None:
+    """Tokens that a model can hold before its rotary frequencies become others for all of them.
+
+    With LongRoPE (Phi-3, Phi-4-mini) they depend on the longest text of a batch, so ``hf`` and
+    training hold no more.
+    """
+    length = stated_length(config)
+    config = _of_language(config)
+    scaling = config.get("rope_parameters") or config.get("rope_scaling")
+    if length is None or not isinstance(scaling, dict):
+        return length
+    if scaling.get("rope_type", scaling.get("type")) not in ("longrope", "su"):
+        return length
+    name = "original_max_position_embeddings"
+    return min(length, config.get(name) or scaling.get(name) or length)
 
 
 def _of_language(config: dict[str, Any]) -> dict[str, Any]:

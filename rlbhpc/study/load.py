@@ -19,7 +19,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt, get_prompt, prompt_names
 from rlbhpc.problems.registry import SETS, is_set, set_names
 from rlbhpc.study.complaints import listed, nearest, unknown_name, validated
-from rlbhpc.study.content import file_digest, model_config, stated_length
+from rlbhpc.study.content import file_digest, model_config, stated_length, steady_length
 from rlbhpc.study.digests import Digests
 from rlbhpc.study.expand import MAX_CHAIN, expand
 from rlbhpc.study.fields import Refers, Shape
@@ -312,12 +312,14 @@ def _check_lengths(tree: Node, study: Study) -> None:
     """Refuse responses longer than a model can hold: it would be cut, or fail on the cluster."""
     for name, arm in study.file.arms.items():
         node = tree.entries["arms"].entries[name]
-        _check_length(node, arm.max_tokens, longest(study, arm.model), arm.model)
+        limit = longest(study, arm.model, steady=study.engine(name) == "hf")
+        _check_length(node, arm.max_tokens, limit, arm.model)
     for name, model in study.models.items():
         if model.train is not None:
             recipe = study.file.recipes[model.train.recipe]
             node = tree.entries["recipes"].entries[model.train.recipe]
-            _check_length(node, recipe.max_tokens or 0, longest(study, name), name)
+            limit = longest(study, name, steady=True)
+            _check_length(node, recipe.max_tokens or 0, limit, name)
 
 
 def _check_length(node: Node, tokens: int, limit: int | None, model: str) -> None:
@@ -327,19 +329,20 @@ def _check_length(node: Node, tokens: int, limit: int | None, model: str) -> Non
         )
 
 
-def longest(study: Study, model: str) -> int | None:
-    """Most tokens that a model can hold, as far as it says."""
+def longest(study: Study, model: str, steady: bool = False) -> int | None:
+    """Most tokens that a model can hold, as far as it says; ``steady``: in ``hf`` and training."""
+    length = steady_length if steady else stated_length
     entry, base = study.models[model], study.base(model)
     if entry.endpoint is not None:
         return entry.endpoint.context
     if entry.path is not None:
         config = model_config(study.folder(model, study.last_step(model)))
         if config or base is None:
-            return stated_length(config)
+            return length(config)
     if base is None:
         assert entry.train is not None
-        return stated_length(study.file.recipes[entry.train.recipe].architecture)
-    return longest(study, base)
+        return length(study.file.recipes[entry.train.recipe].architecture)
+    return longest(study, base, steady)
 
 
 def _stage(name: str, path: str) -> str:

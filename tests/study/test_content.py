@@ -112,8 +112,20 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
 def test_a_pointer_is_no_weights(tmp_path: Path) -> None:
     pointer = tmp_path / "model.safetensors"
     pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
-    with pytest.raises(UserError, match=r"model.safetensors: a pointer of Git LFS, no weights; ru"):
+    with pytest.raises(UserError, match=r"model.safetensors: a pointer of Git LFS; run `git lfs p"):
         content_digest(tmp_path)
+    (tmp_path / "model-2.safetensors").write_bytes(b"weights")
+    with pytest.raises(UserError, match="a pointer"):
+        content_digest(tmp_path)
+    (tmp_path / "model.bin").write_bytes(b"weights")
+    assert content_digest(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.safetensors"])
+def test_pointers_in_the_place_of_other_weights_are_left(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\n")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    assert content_digest(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,17 @@ def test_mistakes_are_told_in_one_line(study_file: Path, change: str, complaint:
     assert "\n" not in str(error.value)
 
 
+def test_hf_and_training_hold_longrope_up_to_the_original_length(study_file: Path) -> None:
+    """vLLM holds what is stated; the others read longer texts with other frequencies."""
+    config = study_file.parent / "models/base/config.json"
+    scaling = {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 4096}
+    config.write_text(json.dumps({**json.loads(config.read_text()), **scaling}))
+    load_study(study_file, ["arms.base.max_tokens=5000", "arms.base.engine=vllm"])
+    for change in ("arms.base.engine=hf", "recipes.grpo.max_tokens=5000"):
+        with pytest.raises(UserError, match=r"found 5000; model .* holds 4,096 tokens"):
+            load_study(study_file, ["arms.base.max_tokens=5000", "arms.base.engine=vllm", change])
+
+
 def test_the_place_is_that_of_the_mistake(study_file: Path) -> None:
     text = study_file.read_text().replace("learning_rate", "learning_rat")
     study_file.write_text(text)
