@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +201,7 @@ def alone(folder: Path, verb: str) -> Iterator[LaunchFolder]:
         yield launch
 
 
-def _reject_newer(launch: LaunchFolder, others: Iterable[LaunchFolder]) -> None:
+def _reject_newer(launch: LaunchFolder, others: Sequence[LaunchFolder]) -> None:
     counted = launch.record.get("counted", ())
     late = {
         number
@@ -218,9 +218,11 @@ def _reject_newer(launch: LaunchFolder, others: Iterable[LaunchFolder]) -> None:
             if newer
             else "Slurm does not say whether jobs are in the queue that were not"
         )
+        unknown = ", ".join(str(other.path) for other in others if other.ids & late)
+        gone = "" if newer else f"; if their cluster is gone, move these away: {unknown}"
         raise UserError(
             f"{what} when launch {launch.path.name} was written, so samples may be drawn twice;"
-            " run `rlbhpc launch` again, which plans what is left",
+            f" run `rlbhpc launch` again, which plans what is left{gone}",
             TRY_AGAIN,
         )
 

@@ -50,8 +50,11 @@ def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[Stu
         return launch.submitted_jobs()
 
 
-def _dependency(launch: LaunchFolder, name: str, forgotten: bool) -> str:
-    """What a job waits for: the jobs before it, else what the user named."""
+def _dependency(launch: LaunchFolder, name: str, forgotten: bool) -> str | None:
+    """What a job waits for: the jobs before it, else what the user named.
+
+    None where Slurm does not say which of them it has forgotten.
+    """
     record = launch.record
     names = list(launch.jobs[name]["after"])
     arrays = [other for other, job in launch.jobs.items() if job["tasks"]]
@@ -62,7 +65,9 @@ def _dependency(launch: LaunchFolder, name: str, forgotten: bool) -> str:
     if forgotten and before:
         # What Slurm has forgotten has ended long ago.
         rows = slurm.queue(before, launch.clusters)
-        before = before if rows is None else sorted({row.job for row in rows})
+        if rows is None:
+            return None
+        before = sorted({row.job for row in rows})
     if before:
         return "afterany:" + ":".join(map(str, before))
     return str(record.get("dependency", ""))
@@ -97,8 +102,11 @@ def _call(launch: LaunchFolder, name: str) -> str:
     """The id that sbatch answers; empty where another call may get one."""
     answer = ""
     for forgotten in (False, True):
+        dependency = _dependency(launch, name, forgotten)
+        if dependency is None:
+            return ""
         try:
-            (job, *_) = launch.executor(name).send(_dependency(launch, name, forgotten))
+            (job, *_) = launch.executor(name).send(dependency)
             if number := job.job_id.partition("_")[0]:
                 return number
             answer = "an answer without an id"

@@ -27,9 +27,6 @@ SIGNS: Final = (
     (r"No available memory for the cache blocks|larger than the available KV cache memory",
      "the GPU has no room for one response beside the model",
      "a shorter max_tokens, or a larger `memory` under engine.options; then launch again"),
-    (r"No CUDA GPUs are available|NVIDIA driver on your system is too old",
-     "the work finds no GPU that it can use",
-     "ask for one (`gpus`), give a container --nv (`flags`), or install for the node's driver"),
     (r"uncorrectable ECC error", "a GPU of the node is broken",
      "launch again with --exclude and the node's name, and tell the site"),
     (r"oom.kill|Out Of Memory|[Ee]xceeded .*memory|memory limit|MemoryError|an.{1,2}t allocate mem",
@@ -60,6 +57,10 @@ SIGNS: Final = (
     (r"^rlbhpc: .*", "rlbhpc refused", "do what the line says, then launch again"),
     (r"collective operation timeout", "a rank waited in vain for the others",
      "launch again; if one node does it again: --exclude"),
+    # torch warns of a driver where work goes on without a GPU, too.
+    (r"No CUDA GPUs are available|NVIDIA driver on your system is too old",
+     "the work finds no GPU that it can use",
+     "ask for one (`gpus`), give a container --nv (`flags`), or install for the node's driver"),
     # With what vLLM and its processes put before a line; what only points to another line is none.
     (r"^(?:\[rank\d+\]: |(?:\(\w+ pid=\d+\) )*(?:ERROR [^]]*\] )?)[\w.]*(?:Error|Exception): "
      r"(?!Engine core init|WorkerProc init).*", "the work failed", ACTIONS["FAILED"]),

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from submitit.slurm.slurm import read_job_id
 
-from rlbhpc.launch.host.task import FILTERS
+from rlbhpc.launch.host.task import is_filter
 
 log = logging.getLogger(__name__)
 
 TIMEOUT = 20.0
 # Names the clusters of a site's commands that are given none.
 CLUSTERS = "SLURM_CLUSTERS"
+# Lines of errors that leave a question about jobs open, or answer it.
+ABOUT_JOBS = r"(?m)^.*(?:load_jobs|Invalid job id|cluster|ontact|onnect|Socket).*$"
 # An array of which squeue does not name every task that waits.
 SOME = -2
 
@@ -46,7 +49,7 @@ def ask(*command: str, clusters: str = "") -> str | None:
     """
     if clusters:
         command = (command[0], f"--clusters={clusters}", *command[1:])
-    environment = {name: os.environ[name] for name in os.environ if not name.startswith(FILTERS)}
+    environment = {name: os.environ[name] for name in os.environ if not is_filter(name)}
     # Without this, squeue cuts the tasks of an array off after 64 characters.
     environment["SLURM_BITSTR_LEN"] = "0"
     if command[0] == "squeue":
@@ -63,7 +66,8 @@ def ask(*command: str, clusters: str = "") -> str | None:
     log.debug("%s: status %d %s", command, done.returncode, done.stderr.strip())
     # A single id that Slurm has forgotten is an error there, and no job to us. Of several clusters
     # those that do not know it say so, beside the answer of the one that does.
-    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    # What is wrong with a line of slurm.conf says nothing of jobs.
+    errors = re.findall(ABOUT_JOBS, done.stderr)
     forgotten = bool(errors) and all("Invalid job id" in line for line in errors)
     return done.stdout if done.returncode == 0 or forgotten else None
 

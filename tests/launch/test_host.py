@@ -212,6 +212,8 @@ def test_what_had_no_room_goes_with_the_task(
     assert Record("7_2").stalls == 1
     Record("7_2").move("41_2")
     assert (Record("7_2").stalls, Record("41_2").stalls) == (0, 1)
+    Record("41_2").add(9, "ended with exit code 9", progress=True)
+    assert Record("41_2").stalls == 0
 
 
 def test_what_is_refused_is_not_tried_again(run: Run) -> None:

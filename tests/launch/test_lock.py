@@ -83,7 +83,7 @@ def test_what_was_planned_while_slurm_was_silent_is_sent_when_it_answers(
     stubs.add("squeue", f"echo '{busy}' >&2; exit 1")
     launch = written(prepare(path, cluster=cluster))
     for squeue, told in (
-        (f"echo '{busy}' >&2; exit 1", "Slurm does not say"),
+        (f"echo '{busy}' >&2; exit 1", "Slurm does not say .* is gone, move these away: /"),
         ("echo '1_[0-1]|RUNNING|None|ann'", "job 1 of ann is in the queue and was not"),
     ):
         stubs.add("squeue", squeue)

@@ -246,7 +246,7 @@ def test_a_qos_that_refuses_is_told_and_leaves_nothing_in_the_queue(site: Site) 
     site.root("sacctmgr", "-iQ", "modify", "user", USER, "set", "qos+=closed")
     full = refused("closed")
     assert full.returncode == 75
-    assert "not with this qos" in full.stderr
+    assert "none of this size, time or qos" in full.stderr
     site.rlbhpc("launch", *words)
     site.idle()
     assert site.status(str(site.folder / "runs" / "tiny"))["missing"] == 0

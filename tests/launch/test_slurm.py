@@ -74,7 +74,10 @@ def test_of_several_clusters_one_knows_the_job(stubs: Stubs) -> None:
     error = "slurm_load_jobs error: {}"
     unknown = error.format("Invalid job id specified")
     silent = error.format("Unable to contact slurm controller (connect failure)")
+    parsing = "squeue: error: _parse_next_key: Parsing error at unrecognized key: NodeSet"
     for errors, rows in (
+        ([parsing, unknown], [Row(5, -1, "RUNNING", "None", "ann")]),
+        ([parsing], None),
         ([unknown], [Row(5, -1, "RUNNING", "None", "ann")]),
         ([unknown, silent], None),
     ):
@@ -89,10 +92,11 @@ def test_the_shell_leaves_nothing_out_of_an_answer(
     """squeue(1): SQUEUE_STATES and others are options that its command line has not."""
     for name in ("SQUEUE_STATES", "SQUEUE_USERS", "SACCT_FORMAT", "SLURM_CLUSTERS", "SLURM_CONF"):
         monkeypatch.setenv(name, "x")
-    stubs.add("squeue", "env | sed -n 's/=x$//p'")
+    monkeypatch.setenv("SQUEUE_FEDERATION", "x")  # which leaves nothing out
+    stubs.add("squeue", "env | sed -n 's/=x$//p' | sort")
     stubs.add("sinfo", "env | sed -n 's/=x$//p' | sort")
-    assert slurm.ask("squeue") == "SLURM_CONF\n"
-    assert slurm.ask("sinfo") == "SLURM_CLUSTERS\nSLURM_CONF\n"
+    assert slurm.ask("squeue") == "SLURM_CONF\nSQUEUE_FEDERATION\n"
+    assert slurm.ask("sinfo") == "SLURM_CLUSTERS\nSLURM_CONF\nSQUEUE_FEDERATION\n"
     with launching_environment():
         assert not {"SQUEUE_STATES", "SACCT_FORMAT", "SLURM_CLUSTERS"} & set(os.environ)
     assert os.environ["SQUEUE_STATES"] == "x"

@@ -228,6 +228,21 @@ def test_a_job_that_slurm_has_forgotten_is_no_longer_waited_for(launch: Path, st
     assert compact[1].startswith("--dependency=afterany:10")
 
 
+def test_which_jobs_are_forgotten_is_asked_until_slurm_says(
+    launch: Path, stubs: Stubs, pauses: list[float]
+) -> None:
+    stubs.add(
+        "sbatch",
+        'case "$*" in *:101*) echo "sbatch: error: Job dependency problem" >&2; exit 1;; esac\n'
+        + ACCEPT,
+    )
+    stubs.add("squeue", "exit 1")
+    with pytest.raises(UserError, match="Slurm does not answer") as late:
+        sending.send(launch)
+    assert late.value.code == TRY_AGAIN
+    assert pauses == [5, 15, 45, 120, 300]
+
+
 def test_variables_of_the_shell_do_not_win_over_the_scripts(
     launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,9 +200,12 @@ class Record:
             {"time": time.time(), "host": node(), "code": code, "cause": cause,
              "progress": progress}
         )  # fmt: skip
-        if not self._write(False):
-            with contextlib.suppress(OSError):
-                Path(f"{UNRECORDED}{self.name}.{os.getpid()}").touch()
+        written = self._write(False)
+        if written or progress:
+            self._settle()
+            return
+        with contextlib.suppress(OSError):
+            Path(f"{UNRECORDED}{self.name}.{os.getpid()}").touch()
 
     def move(self, name: str) -> None:
         """Hand the record on to the job that takes over."""
@@ -216,6 +219,11 @@ class Record:
         if self.runs or self.stalls:
             self.stalls = 0
             self._write(ended)
+            self._settle()
+
+    def _settle(self) -> None:
+        for path in self._unrecorded():
+            path.unlink()
 
     def _unrecorded(self) -> list[Path]:
         return list(Path().glob(f"{UNRECORDED}{self.name}.*"))
@@ -231,8 +239,6 @@ class Record:
             # A full disk: the job must be requeued all the same.
             say(f"{self.path}: {error.strerror}")
             return False
-        for path in self._unrecorded():
-            path.unlink()
         return True
 
 

@@ -21,8 +21,6 @@ from . import TRY_AGAIN
 # Where Slurm itself is configured; all else of the shell's SLURM_* and SBATCH_* would win over the
 # scripts, or leak from a job that launches.
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
-# Variables of a shell that leave jobs out of what is asked of Slurm.
-FILTERS = ("SQUEUE_", "SACCT_", "SCANCEL_")
 # A task gives up before it has failed on more nodes than these.
 MOST_AVOIDED = 3
 
@@ -134,11 +132,17 @@ def fields_of(text: str) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in text.split())
 
 
+def is_filter(name: str) -> bool:
+    """Whether a variable of a shell leaves jobs out of what is asked of Slurm."""
+    filters = name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))
+    return filters and not name.endswith("_FEDERATION")  # which takes in jobs of other clusters
+
+
 @contextlib.contextmanager
 def launching_environment() -> Iterator[None]:
     """The shell's environment without what would win over the scripts."""
     site = {name: os.environ[name] for name in KEPT if name in os.environ}
-    with clean_env([name for name in os.environ if name.startswith(FILTERS)]):
+    with clean_env([*filter(is_filter, os.environ)]):
         os.environ.update(site)
         try:
             yield
