@@ -8,6 +8,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -129,8 +130,11 @@ class ArrivingSamples:
             self._keep(path, cell, number, response)
 
     def _check_question(self, path: Path, problem: str, response: Imported) -> None:
-        asked = hash(response.question or response.gold or "")
-        if self._questions.setdefault((problem, bool(response.question)), asked) != asked:
+        text = response.question or response.gold or ""
+        with suppress(ValueError):
+            text = str(float(text))
+        asked = hash(" ".join(text.split()))
+        if text and self._questions.setdefault((problem, bool(response.question)), asked) != asked:
             raise UserError(
                 f"{path}: {problem} is another question than before; if these files are of "
                 "several tasks, give each a problem set of its own (--set)"

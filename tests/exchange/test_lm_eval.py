@@ -81,6 +81,17 @@ def algebra(answer: int) -> dict[str, Any]:
     return {**filtered_rows(False)[0], "doc": doc, "target": str(answer)}
 
 
+def test_one_question_may_be_spelt_in_several_ways(tmp_path: Path) -> None:
+    shuffled = [{**algebra(3), "doc": {"Question": "Why?"}, "target": t} for t in ("(A)", "(C)")]
+    spaced = [{**algebra(3), "doc": {"problem": text}} for text in ("Why? \n", " Why?")]
+    bare = [{**algebra(3), "doc": {}, "target": target} for target in ("5", "5.0", None)]
+    for number, rows in enumerate((shuffled, spaced, bare)):
+        for seed, row in enumerate(rows):
+            lines(tmp_path / f"{number}/samples_{seed}.jsonl", [row])
+        done = take_in(tmp_path / f"run{number}", tmp_path / f"{number}")
+        assert done.samples == len(rows)
+
+
 @pytest.mark.parametrize(
     "geometry",
     [

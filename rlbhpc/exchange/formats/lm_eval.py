@@ -27,7 +27,9 @@ _NOT_SCORES: Final = {
     "doc_hash", "prompt_hash", "target_hash",
 }  # fmt: skip
 
-_QUESTIONS: Final = ("question", "problem", "query", "input", "prompt", "goal", "sentence")
+_QUESTIONS: Final = (
+    "question", "Question", "problem", "query", "input", "prompt", "goal", "sentence",
+)  # fmt: skip
 
 
 class LmEvalSamples(Form):
