@@ -17,7 +17,7 @@ from rlbhpc.stats.decision import MARGIN, decide
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.finding import Finding
-from rlbhpc.stats.priors import LEAST
+from rlbhpc.stats.priors import LEAST, carries_rates
 from rlbhpc.stats.sequential import Forecast, forecast
 
 #: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
@@ -84,8 +84,9 @@ def answer_of(sides: Sides, settings: Settings) -> tuple[Answer, Crossing]:
 
 def may_be_forecast(sides: Sides, answer: Answer) -> bool:
     """Whether a comparison is undecided, and more samples of each problem can be simulated."""
-    early = sides.base.stop_after.any() or sides.trained.stop_after.any()
-    return answer.word.open and len(sides.problems) >= LEAST and not early
+    both = (sides.base, sides.trained)
+    early = any(side.stop_after.any() for side in both)
+    return answer.word.open and all(map(carries_rates, both)) and not early
 
 
 def forecasts_of(sides: Sides, settings: Settings, studies: int) -> list[Forecast]:

@@ -256,6 +256,14 @@ def test_what_ends_early_on_either_side_has_no_forecast(
     assert may_be_forecast(Sides(*counts, ("a", "b", "c", "d"), 1), answer) == (base == trained)
 
 
+def test_single_samples_have_no_forecast(report: Report) -> None:
+    """They tell a mean alone, and so nothing of what more of each problem would show."""
+    single = Sides(Counts.of(1, [0] * 9), Counts.of(1, [1] * 9), tuple("abcdefghi"), 1)
+    answer, _ = answer_of(single, report.settings)
+    assert answer.word.open
+    assert not may_be_forecast(single, answer)
+
+
 @pytest.mark.parametrize(
     ("problems", "n", "parts"),
     [(1, 4, 0), (2, 3, 0), (2, 4, 1), (30, 19, 1), (30, 20, 2)],
