@@ -26,7 +26,7 @@ _LIKELY: Final = 2.5
 _MOVERS: Final = 5.0
 _NOISE_CARRIERS: Final = 6.0
 # Largest part of half an interval that one more problem may bring that moved and was not drawn:
-# where a few move, up to a third of studies draw none of them.
+# where a few move, two of five studies draw none of them.
 _UNSEEN: Final = 0.5
 
 
