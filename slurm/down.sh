@@ -29,6 +29,9 @@ stop "$state/munge/run/munged.pid" munged
 stop "$state/pid/network.pid" sleep
 for user in rlbhpc-dev2 rlbhpc-dev; do
     pkill -KILL -U "$user" 2>/dev/null || true
+    # Scratch of killed jobs: the next cluster counts its jobs from 1 again.
+    find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'rlbhpc-[0-9]*' -user "$user" -exec rm -rf {} + \
+        2>/dev/null || true
     id "$user" >/dev/null 2>&1 && userdel --force "$user" 2>/dev/null || true
 done
 # A file that a container runtime has mounted can be written, and not replaced.
