@@ -133,8 +133,9 @@ class ArrivingSamples:
         text = response.question or response.gold or ""
         with suppress(ValueError):
             text = str(float(text))
-        asked = hash(" ".join(text.split()))
-        if text and self._questions.setdefault((problem, bool(response.question)), asked) != asked:
+        question = hash(" ".join(text.split()))
+        place = problem, bool(response.question)
+        if text and self._questions.setdefault(place, question) != question:
             raise UserError(
                 f"{path}: {problem} is another question than before; if these files are of "
                 "several tasks, give each a problem set of its own (--set)"
