@@ -78,6 +78,20 @@ class Record:
         number = (self.get("extra_info") or {}).get("index")
         return "" if number is None else str(number)
 
+    def ground_truth(self) -> str | None:
+        """Return verl's reference answer, of a list its only item; None where there is none."""
+        judged_by = self.get("reward_model")
+        answer = judged_by.get("ground_truth") if isinstance(judged_by, Mapping) else None
+        if isinstance(answer, list) and len(answer) == 1:
+            answer = answer[0]
+        if isinstance(answer, list | Mapping):
+            # Any of them, or all of them? The files that the sets are made for hold one text.
+            raise UserError(
+                f"{self.place}: `ground_truth` is {answer!r:.80}; allowed: one text or number; "
+                "write one answer there, or read the file with a set of your own"
+            )
+        return None if answer is None else str(answer)
+
     def images(self, *names: str) -> tuple[bytes, ...]:
         """Return the image or images in the first of these fields, as bytes."""
         value = self.need(*names)

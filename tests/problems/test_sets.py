@@ -315,6 +315,20 @@ def test_an_answer_of_0_and_an_index_that_is_missing(tmp_path: Path) -> None:
     assert one.id != two.id
 
 
+@pytest.mark.parametrize("name", ["dapo-math", "rlpr-train"])
+def test_an_answer_in_a_list_is_its_only_item(name: str, tmp_path: Path) -> None:
+    """As a column of lists gives it: the gold answer was the text "['2']"."""
+    [record, *_] = SHAPES[name][0]
+
+    def golds(answer: Any) -> list[str]:
+        changed = {**record, "reward_model": {"ground_truth": answer, "style": "rule"}}
+        return [problem.gold for problem in load(name, shapes.jsonl([changed], tmp_path))]
+
+    assert golds(["2"]) == golds("2") == ["2"]
+    with pytest.raises(UserError, match=r"record 1: `ground_truth` is \['2', '3'\]; allowed: one"):
+        golds(["2", "3"])
+
+
 def test_math_by_levels(tmp_path: Path) -> None:
     made = [
         {"problem": f"{level}?", "answer": "1", "level": level}

@@ -149,8 +149,9 @@ def parse_dapo(name: str, record: Record) -> Problem:
     before, after = get_prompt("dapo").text.split("{question}")
     question = messages.removeprefix(before.rpartition("<|im_start|>user\n")[2])
     question = question.removesuffix(after.partition("<|im_end|>")[0])
-    gold = (record.get("reward_model") or {}).get("ground_truth")
-    gold = record.text("solution", "answer") if gold is None else str(gold)
+    gold = record.ground_truth()
+    if gold is None:
+        gold = record.text("solution", "answer")
     return make_problem(name, record.index(), question, gold, "math")
 
 

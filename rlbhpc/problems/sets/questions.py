@@ -86,11 +86,11 @@ def parse_rlpr_train(name: str, record: Record) -> Problem:
     user_turns = [turn.get("content") for turn in spoken]
     if len(user_turns) != 1 or not isinstance(user_turns[0], str):
         raise UserError(f"{record.place}: `prompt` is no conversation with one user's turn")
-    judged_by = record.need("reward_model")
-    gold = judged_by.get("ground_truth") if isinstance(judged_by, dict) else None
+    record.need("reward_model")
+    gold = record.ground_truth()
     if gold is None:
         raise UserError(f"{record.place}: `reward_model` has no `ground_truth`")
-    return make_problem(name, record.index(), user_turns[0], str(gold), "math")
+    return make_problem(name, record.index(), user_turns[0], gold, "math")
 
 
 MMLU_PRO = FileSet(
