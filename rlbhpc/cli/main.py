@@ -9,10 +9,12 @@ from __future__ import annotations
 import atexit
 import difflib
 import importlib
+import io
 import keyword
 import logging
 import os
 import platform
+import pwd
 import shlex
 import sys
 import threading
@@ -172,6 +174,9 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and turn every outcome into an exit code."""
+    if args is None:
+        _use_utf8()
+        _name_user()
     with DebugLog() as debug_log:
         code = _outcome(args, debug_log)
         log.debug("exit code %d", code)
@@ -180,6 +185,32 @@ def main(args: list[str] | None = None) -> NoReturn:
     if args is None and any(thread.daemon for thread in threading.enumerate()):
         _leave(code)
     sys.exit(code)
+
+
+def _use_utf8() -> None:
+    """Take paths and texts for UTF-8 whatever the locale says, as Python 3.15 does by itself.
+
+    Python reads that once, at its start. What a terminal cannot show is printed as its code point.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _name_user() -> None:
+    """Give a user whom the machine does not know, as in a container, the home that Docker gives.
+
+    Python, torch and vLLM look for name and home in the environment first.
+    """
+    if not {"HOME", "USER"} <= os.environ.keys():
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            os.environ.setdefault("HOME", "/")
+            os.environ.setdefault("USER", str(os.getuid()))
 
 
 def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:

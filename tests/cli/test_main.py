@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from rlbhpc.cli import main as cli_main
 from rlbhpc.cli.main import VERBS, cli, main
 from rlbhpc.errors import UserError
+from tests.studies import untrained, write_unloadable_model
 
 HEAVY = {
     "torch",
@@ -186,3 +187,41 @@ def test_the_shell_completes_verbs_without_loading_them() -> None:
     }  # fmt: skip
     result = CliRunner().invoke(cli, [], prog_name="rlbhpc", env=environment)
     assert result.output == "plain,compact\n"
+
+
+UNKNOWN = (
+    "import os, pwd; from rlbhpc.cli.main import main; "
+    "os.getuid = lambda: 12345; pwd.getpwuid = {}.__getitem__; main()"
+)
+
+
+@pytest.mark.parametrize(
+    ("environment", "printed"),
+    [
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, b"\xe9\xe2\x86\x92"),
+        ({"PYTHONIOENCODING": "utf-8"}, b"\\udce9\xe2\x86\x92"),
+        ({"PYTHONIOENCODING": "ISO-8859-15"}, b"\\udce9\\u2192"),
+    ],
+)
+def test_any_locale_will_do(environment: dict[str, str], printed: bytes, tmp_path: Path) -> None:
+    name = b"\xe9\xe2\x86\x92"  # as Latin-1 and as UTF-8 have it
+    done = subprocess.run(
+        [sys.executable, "-m", "rlbhpc", "init", "algorithms", "-o", name],
+        cwd=tmp_path, env=os.environ | environment, capture_output=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert printed in done.stdout
+    assert "rl-grpo …" in (tmp_path / os.fsdecode(name)).read_text("utf-8")
+
+
+def test_a_user_whom_the_machine_does_not_know_launches(tmp_path: Path) -> None:
+    write_unloadable_model(tmp_path / "model")
+    (tmp_path / "study.yaml").write_text(untrained("x"))
+    places = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-c", UNKNOWN, "launch", "study.yaml", "--cluster", "local"],
+        cwd=tmp_path, env=places, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    (record,) = tmp_path.glob("runs/x/launches/*/launch.json")
+    assert json.loads(record.read_text())["user"] == "12345"
