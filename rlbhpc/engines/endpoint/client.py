@@ -45,7 +45,7 @@ class StoppedError(Exception):
 
 
 class Client:
-    """One connection to a server, reused and renewed as needed.
+    """One connection to a server, which opens itself again after it was closed.
 
     ``url`` goes up to and with ``/v1``. ``key`` is sent as a bearer token and never enters a
     message. A try is given up after ``timeout`` seconds without a byte. ``stop`` is set from
@@ -58,9 +58,13 @@ class Client:
         self._url = url.rstrip("/")
         self._key = key
         self._tries = tries
-        self._timeout = timeout
         self._stop = stop
-        self._connection: http.client.HTTPConnection | None = None
+        parts = urlsplit(self._url)
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        port = parts.port or kind.default_port
+        self._connection = kind(parts.hostname or "", port, timeout=timeout)
+        self._path = parts.path
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request until it is answered, and return the answer."""
@@ -75,8 +79,10 @@ class Client:
                 self.close()
                 self._pause(attempt, reason, None)
                 continue
-            reply = _object(answer)
-            if status == 200 and reply is not None:
+            reply = None
+            with contextlib.suppress(ValueError, RecursionError):  # as after a cut connection
+                reply = json.loads(answer)
+            if status == 200 and isinstance(reply, dict):
                 return reply
             reason = self._reason(status, answer)
             if status in FOR_GOOD:
@@ -88,29 +94,22 @@ class Client:
 
     def stop(self) -> None:
         """End a request that is being waited for, from another thread."""
-        connection = self._connection
-        if connection is not None and connection.sock is not None:
+        sock = self._connection.sock
+        if sock is not None:
             with contextlib.suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let go of the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
     def _once(self, path: str, data: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
         if self._stop.is_set():
             raise StoppedError
-        parts = urlsplit(self._url)
-        if self._connection is None:
-            secure = parts.scheme == "https"
-            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            self._connection = kind(parts.hostname or "", parts.port, timeout=self._timeout)
         headers = {"Content-Type": "application/json", "User-Agent": f"rlbhpc/{__version__}"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        self._connection.request("POST", f"{parts.path}{path}", data, headers)
+        self._connection.request("POST", f"{self._path}{path}", data, headers)
         response = self._connection.getresponse()
         return response.status, response.headers, response.read()
 
@@ -141,12 +140,3 @@ def key_of(variable: str | None) -> str | None:
     if not key.isascii() or not key.isprintable():
         raise UserError(f"endpoint: {variable} holds characters that no key has; export it again")
     return key
-
-
-def _object(answer: bytes) -> dict[str, Any] | None:
-    """Parse an answer; None where it is no JSON object, as after a cut connection."""
-    try:
-        content = json.loads(answer)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
