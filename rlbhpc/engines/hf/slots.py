@@ -82,7 +82,7 @@ class Window(Cache):
         self.positions = positions
         # What a rotary embedding counts; an image takes more columns than turns.
         self.turns = positions + shifts
-        self._cells: dict[int, torch.Tensor] = {}
+        self._rows = torch.arange(self.live, device=positions.device)
 
     def additive(self, dtype: torch.dtype, last: int | None = None) -> torch.Tensor:
         """Mask to add to scores, ``[rows, 1, 1, width]``; only the ``last`` columns are seen."""
@@ -93,22 +93,13 @@ class Window(Cache):
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
         return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None, None]
 
-    def _index(self, heads: int) -> torch.Tensor:
-        """Where each row and head writes, among the slots' columns laid end to end."""
-        if heads not in self._cells:
-            device = self.positions.device
-            first = torch.arange(self.live * heads, device=device) * self.slots.width
-            self._cells[heads] = first + self.positions.repeat_interleave(heads)
-        return self._cells[heads]
-
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store one token's ``[rows, heads, 1, head dim]`` at the rows' columns; what rows see."""
         stored = self.slots.layers[layer_idx]
         for t, new in zip(stored, (key_states, value_states), strict=True):
-            dim = t.shape[3]
-            t.view(-1, dim).index_copy_(0, self._index(t.shape[1]), new.reshape(-1, dim))
+            t[self._rows, :, self.positions] = new[:, :, 0]
         return stored[0][: self.live, :, : self.width], stored[1][: self.live, :, : self.width]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
