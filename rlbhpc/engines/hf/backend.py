@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from torch.nn.functional import linear, pad
+from torch.nn.functional import pad
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -253,8 +253,6 @@ class Backend:
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of hidden states."""
-        if self.sight is not None:  # a plain linear output layer
-            return linear(hidden, self.module.lm_head.weight)
         logits: torch.Tensor = self._head(inputs_embeds=hidden[None]).logits
         return logits[0]
 
@@ -263,7 +261,7 @@ class _States(BaseModelOutputWithPastAndCrossAttentions):
     """Hidden states alone; some models' heads pass on what became of experts and images, too."""
 
     router_logits = image_hidden_states = None
-    audio_hidden_states = shared_kv_states = None
+    audio_hidden_states = shared_kv_states = rope_deltas = None
 
 
 class _Given(torch.nn.Module):
