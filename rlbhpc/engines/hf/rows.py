@@ -42,7 +42,7 @@ class Rows:
         self._penalises = sampling.penalises
         vocabulary = backend.config.vocab_size if sampling.penalises else 0
         self.device = backend.device
-        self.requests: list[Request | None] = [None] * capacity
+        self.requests = np.full(capacity, None)
         self.lengths = np.zeros(capacity, np.int64)
         self.shifts = np.zeros(capacity, np.int64)
         self.sampled = np.zeros(capacity, np.int64)
@@ -84,8 +84,8 @@ class Rows:
         self.written[slots] = 0
         self.shifts[slots] = shift
         self.busy[slots] = 1
+        self.requests[slots] = requests
         for slot, request in zip(slots, requests, strict=True):
-            self.requests[slot] = request
             self.lengths[slot] = len(request.prompt_ids) - 1
             if self._penalises:
                 self.read[slot, list(request.prompt_ids)] = True
@@ -120,24 +120,20 @@ class Rows:
         ]
         out = []
         for i, slot in enumerate(slots):
-            request, n = self.requests[slot], int(self.sampled[slot])
-            assert request is not None
-            out.append(Finished(request, *(a[i, :n].copy() for a in host)))
+            n = int(self.sampled[slot])
+            out.append(Finished(self.requests[slot], *(a[i, :n].copy() for a in host)))
         self._release(slots)
         return out
 
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Move running rows to free slots."""
         for state in (
-            self.lengths, self.shifts, self.sampled, self.busy, self.hidden, self.uniform,
-            self.tokens, self.logprobs, self.entropies, self.read, self.written,
+            self.requests, self.lengths, self.shifts, self.sampled, self.busy, self.hidden,
+            self.uniform, self.tokens, self.logprobs, self.entropies, self.read, self.written,
         ):  # fmt: skip
             state[targets] = state[sources]
-        for source, target in zip(sources, targets, strict=True):
-            self.requests[target] = self.requests[source]
         self._release(sources)
 
     def _release(self, slots: list[int]) -> None:
         self.lengths[slots] = self.sampled[slots] = self.busy[slots] = 0
-        for slot in slots:
-            self.requests[slot] = None
+        self.requests[slots] = None
