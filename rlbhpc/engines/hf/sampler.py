@@ -88,10 +88,9 @@ class Sampler:
         for request in requests:
             try:
                 expanded = self.backend.expand(request)
+                why = too_long(len(expanded.prompt_ids), sampling, self.max_length)
             except UserError as error:
-                yield failed(request, str(error))
-                continue
-            why = too_long(len(expanded.prompt_ids), sampling, self.max_length)
+                why = str(error)
             if why:
                 yield failed(request, why)
             else:
