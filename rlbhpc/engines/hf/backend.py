@@ -195,7 +195,9 @@ class Backend:
         self.module = module
         self.config = module.config.get_text_config()
         self.sight = Sight(module.name_or_path) if module.config.model_type in SEEING else None
-        self._head = _head(module)
+        # The outer module without its body: the output layer, with whatever scales or caps it.
+        self._head = copy.copy(module)
+        self._head._modules = {**module._modules, module.base_model_prefix: _Given()}
         self.near = near_sight(self.config)
         parameter = next(module.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
@@ -274,16 +276,6 @@ class _Given(torch.nn.Module):
     def decoder(self) -> _Given:
         """What OPT calls in the place of its base model."""
         return self
-
-
-def _head(module: Any) -> Any:
-    """Cut the output layer out of a causal model, with whatever scaling or capping it applies.
-
-    A copy of the outer module that shares all its parts but the base model.
-    """
-    head = copy.copy(module)
-    head._modules = {**module._modules, module.base_model_prefix: _Given()}
-    return head
 
 
 def near_sight(config: Any) -> int | None:

@@ -71,13 +71,10 @@ class Sight:
         """Images as the vision tower takes them, one after the other."""
         with self._lock:
             if images not in self._kept:
-                fresh = self._processed(images)
+                try:
+                    inputs = self._processor(images=list(opened(images)), return_tensors="pt")
+                except ValueError as error:  # such as one that is 300 times as wide as high
+                    raise UserError(f"an image that the model cannot be shown: {error}") from None
+                fresh = inputs["pixel_values"], inputs["image_grid_thw"]
                 keep(self._kept, images, fresh, lambda pixels: pixels[0].nbytes, KEPT)
             return self._kept[images]
-
-    def _processed(self, images: tuple[bytes, ...]) -> Pixels:
-        try:
-            inputs = self._processor(images=list(opened(images)), return_tensors="pt")
-        except ValueError as error:  # such as one that is 300 times as wide as high
-            raise UserError(f"an image that the model cannot be shown: {error}") from None
-        return inputs["pixel_values"], inputs["image_grid_thw"]

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -130,12 +131,9 @@ class VllmEngine:
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
         stop = StopText(self.tokens, sampling)
-        ahead = Ahead([self._generate(iter(requests), sampling)])
-        try:
+        with closing(Ahead([self._generate(iter(requests), sampling)])) as ahead:
             for item in ahead:
                 yield item if isinstance(item, Completion) else _complete(*item, stop)
-        finally:
-            ahead.close()
 
     def _generate(
         self, requests: Iterator[Request], sampling: Sampling
@@ -151,7 +149,10 @@ class VllmEngine:
             why = too_long(len(request.prompt_ids), sampling, self.max_length)
             if why:
                 raise UserError(why)
-            return prompt, _seeded(params, request.seed)
+            # A copy: the settings are checked once, which takes 20 times as long.
+            own = copy(params)
+            own.extra_args = {**params.extra_args, "seed": request.seed}
+            return prompt, own
 
         for request, output in self._run(requests, read):
             if isinstance(output, str):
@@ -334,13 +335,6 @@ def _environment(dtype: str) -> None:
     if dtype == "float32":
         # Else Triton's products, with which vLLM attends in float32, keep 10 bits of a factor.
         os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
-
-
-def _seeded(params: SamplingParams, seed: int) -> SamplingParams:
-    """The same settings for one request: they are checked once, which takes 20 times as long."""
-    own = copy(params)
-    own.extra_args = {**params.extra_args, "seed": seed}
-    return own
 
 
 def _prompt(request: Request) -> dict[str, Any]:
