@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,24 +30,20 @@ from rlbhpc.verify.running.own import verify_apart
 def prepare(study: Study, model: str) -> Run | Distillation:
     """Everything that training one model of a study needs."""
     origin = begin_training(study, model)
-    exports = {
-        step: Export(study.layout.checkpoint(model, step), study.digests[model][step], origin.run)
-        for step in study.models[model].steps or []
-    }
-    return replace(_run(study, model), exports=exports)
-
-
-def _run(study: Study, model: str) -> Run | Distillation:
     training = study.models[model].train
     assert training is not None
     recipe = study.file.recipes[training.recipe]
     check_material(recipe)
     base = _base(study, model, training.from_, recipe)
+    digests = study.digests[model]
     common: dict[str, Any] = {
         "name": model,
         "base": base,
         "folder": study.layout.training(model),
-        "exports": {},
+        "exports": {
+            step: Export(study.layout.checkpoint(model, step), digests[step], origin.run)
+            for step in study.models[model].steps or []
+        },
     }
     settings, algorithm = settings_here(study, model), algorithm_of(recipe)
     if algorithm is None:
