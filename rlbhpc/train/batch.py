@@ -132,7 +132,10 @@ def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBa
     read: list[NDArray[np.int64]] = []
     used = 0
     for r in chosen:
-        before = _positions(r)
+        if r.shown is None:
+            before = np.tile(np.arange(len(r.prompt_ids)), (3, 1))
+        else:
+            before = r.shown.positions
         behind = int(before.max()) + 1 + np.arange(len(r.token_ids) - 1)
         parts = [(r.token_ids[:-1], np.tile(behind, (3, 1)))]
         if r.prompt not in prompts:
@@ -168,13 +171,6 @@ def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBa
         seen=torch.as_tensor(np.concatenate(seen)),
         images=tuple(images),
     )
-
-
-def _positions(response: Response) -> NDArray[np.int64]:
-    """Of a prompt's tokens: one number after the other, unless it is shown images."""
-    if response.shown is not None:
-        return response.shown.positions
-    return np.tile(np.arange(len(response.prompt_ids)), (3, 1))
 
 
 def _rows(read: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
