@@ -200,6 +200,5 @@ def all_sum(values: Tensor) -> Tensor:
 
 def any_rank(flag: bool) -> bool:
     """Whether the flag is up on any rank: all stop together or none."""
-    flags = torch.tensor([int(flag)], device="cuda" if torch.cuda.is_available() else "cpu")
-    dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-    return bool(flags.item())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return bool(all_sum(torch.tensor([int(flag)], device=device)).item())
