@@ -176,9 +176,7 @@ class Learner:
         A batch without a signal leaves the weights as they are, bit for bit: Adam would move them
         by its momentum even with a gradient of 0.
         """
-        metrics: dict[str, float] = {}
-        if update.values is not None:
-            metrics |= self._update_critic(update, step)
+        metrics = {} if update.values is None else self._update_critic(update, step)
         pulled = self.settings.entropy_bonus or update.reference is not None
         idle = not update.kept.any() or not (update.bearing.any() or pulled)
         if self.algorithm.holds_policy(step) or idle:
