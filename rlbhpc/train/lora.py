@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
+from rlbhpc.engines.hf import backend
 from rlbhpc.errors import UserError
 
 # Constant, so that the best learning rate depends little on the rank (Schulman et al. 2025, "LoRA
@@ -102,17 +103,15 @@ def whole_weights(module: nn.Module) -> Iterator[tuple[str, list[Tensor], LowRan
     Buffers that are saved are weights, too, such as a router's bias.
     """
     layers = {name: m for name, m in module.named_modules() if isinstance(m, LowRank)}
-    for name, parameter in module.named_parameters():
+    for name, weight in backend.whole_weights(module).items():
         inner, _, leaf = name.rpartition(".")
         if inner in layers:
             continue  # A and B are in the weights that they adapt
         called = inner.removesuffix(".plain")
         layer = layers.get(called)
         if layer is None:
-            yield name, [parameter], None
+            yield name, [weight], None
         elif leaf == "weight":
             yield f"{called}.weight", [*layer.parameters()], layer
         else:
-            yield f"{called}.{leaf}", [parameter], None
-    saved = module.state_dict(keep_vars=True)
-    yield from ((name, [buffer], None) for name, buffer in module.named_buffers() if name in saved)
+            yield f"{called}.{leaf}", [weight], None
