@@ -77,12 +77,10 @@ class Tokens:
 
     def check_prompt(self, prompt: Prompt, rendered: str) -> None:
         """Refuse a template in another model's chat format; see :func:`check_tokens`."""
-
-        def encode(mark: str) -> list[int]:
-            ids: list[int] = self.tokenizer(mark, add_special_tokens=False)["input_ids"]
-            return ids
-
-        check_tokens(prompt, self.encode(rendered), self.tokenizer.bos_token_id, encode)
+        check_tokens(
+            prompt, self.encode(rendered), self.tokenizer.bos_token_id,
+            lambda mark: self.tokenizer(mark, add_special_tokens=False)["input_ids"],
+        )  # fmt: skip
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of response tokens; special tokens, the end-of-text among them, leave no trace."""

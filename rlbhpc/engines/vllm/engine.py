@@ -145,7 +145,9 @@ class VllmEngine:
         params = self._params(sampling)
 
         def read(request: Request) -> tuple[Any, SamplingParams]:
-            prompt = _prompt(request)
+            prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
+            if request.images:
+                prompt["multi_modal_data"] = {"image": list(opened(request.images))}
             why = too_long(len(request.prompt_ids), sampling, self.max_length)
             if why:
                 raise UserError(why)
@@ -335,10 +337,3 @@ def _environment(dtype: str) -> None:
     if dtype == "float32":
         # Else Triton's products, with which vLLM attends in float32, keep 10 bits of a factor.
         os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
-
-
-def _prompt(request: Request) -> dict[str, Any]:
-    prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
-    if request.images:
-        prompt["multi_modal_data"] = {"image": list(opened(request.images))}
-    return prompt
