@@ -107,7 +107,7 @@ def installed_identity(kind: str, name: str) -> str:
         # Imports the packages that the module is in.
         spec = importlib.util.find_spec(entry.module)
     except Exception as error:
-        raise UserError(f"{place}: {_cause(error)}") from None
+        raise UserError(f"{place}: {cause(error)}") from None
     # Of a file on disk or in a zip file; a folder without `__init__.py` has no bytes.
     read = getattr(spec and spec.loader, "get_data", None)
     if spec is None or spec.origin is None or read is None:
@@ -166,7 +166,7 @@ def find(kind: str, name: str) -> Plugin | None:
         value = entry.load()
         module = importlib.import_module(entry.module)
     except Exception as error:
-        raise UserError(f"{kind} {name!r} of {entry.value}: {_cause(error)}") from None
+        raise UserError(f"{kind} {name!r} of {entry.value}: {cause(error)}") from None
     return Plugin(value, module, installed_identity(kind, name))
 
 
@@ -300,10 +300,11 @@ def _module(path: Path) -> ModuleType:
                  if frame.filename == str(path)]  # fmt: skip
         place = f"{path}:{lines[-1]}" if lines else str(path)
         hint = _ALONE * isinstance(error, ImportError | FileNotFoundError)
-        raise UserError(f"{place}: {_cause(error)}{hint}") from None
+        raise UserError(f"{place}: {cause(error)}{hint}") from None
     return module
 
 
-def _cause(error: BaseException) -> str:
+def cause(error: BaseException) -> str:
+    """What an exception says, in one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -223,6 +224,31 @@ def test_two_problems_of_one_id_are_refused_whoever_loads_them(folder: Path) -> 
     )
     with pytest.raises(UserError, match=r"sums\.py: 2 problems have the id 'sums/0'; allowed: one"):
         load_study(folder / "own.yaml")
+
+
+@pytest.mark.parametrize(
+    ("problems", "complaint"),
+    [
+        ("[Problem('sums/0', {'question': '?'}, [2], 'math')]", "problem sums/0: its gold is [2]"),
+        ("[{'id': 'sums/0', 'question': '?'}]", "AttributeError: 'dict' object has no attribute"),
+        ("None", "TypeError: 'NoneType' object is not iterable"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_set_that_is_no_file_set_is_refused_in_one_line(
+    folder: Path, problems: str, complaint: str
+) -> None:
+    """It ended in a traceback."""
+    (folder / "sums.py").write_text(
+        "from rlbhpc.problems.problem import Problem\n"
+        "from rlbhpc.problems.problemset import ProblemSet\n"
+        "class Table(ProblemSet):\n"
+        f"    def load(self, selection):\n        return {problems}\n"
+        "SET = Table()\n"
+    )
+    with pytest.raises(UserError, match=re.escape(complaint)) as error:
+        load_study(folder / "own.yaml")
+    assert f": {folder / 'sums.py'}: loading its problems: " in str(error.value)
 
 
 def test_a_study_can_be_moved_with_its_plugins(folder: Path) -> None:

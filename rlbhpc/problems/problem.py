@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc import plugins
 from rlbhpc.problems.deferred import Deferred
+from rlbhpc.problems.record import number_text
 
 #: What problem sets call their strata.
 STRATA: Final = ("level", "difficulty", "subject")
@@ -39,9 +42,18 @@ class Problem:
     solution: str = ""
 
     def __post_init__(self) -> None:
+        gold: Any = self.gold
+        is_number = isinstance(gold, Real) and not isinstance(gold, bool)
+        # NaN, which tables have for nothing, is no answer.
+        if is_number and abs(gold) < math.inf:
+            object.__setattr__(self, "gold", number_text(gold))
         for name, value in {"gold": self.gold, **self.fields}.items():
             if not isinstance(value, str):
-                raise TypeError(f"its {name} is {value!r:.80}; allowed: a text")
+                raise TypeError(
+                    f"problem {self.id}: its {name} is {value!r:.80}; allowed: a text"
+                    f"{' or a number' * (name == 'gold')}; make one of it, as json.dumps does of "
+                    "a list"
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain copies of what a set may give as a view, which cannot be pickled."""

@@ -10,11 +10,13 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.files import data_files, read_records
 from rlbhpc.problems.problem import Problem
@@ -130,15 +132,21 @@ class FileSet(ProblemSet):
     def _parsed(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
         for file in files:
             for record in read_records(file):
-                try:
+                with in_one_line(f"{record.place}: reading it as a problem"):
                     problem = self.parse(name, record)
-                except UserError:
-                    raise
-                except Exception as error:  # mostly of a file beside the study
-                    cause = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-                    raise UserError(f"{record.place}: reading it as a problem: {cause}") from error
                 if problem is not None:
                     yield problem, record
+
+
+@contextmanager
+def in_one_line(what: str) -> Iterator[None]:
+    """Tell of what a set raises, mostly one in a file beside the study."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{what}: {plugins.cause(error)}") from error
 
 
 def make_problem(
@@ -156,13 +164,15 @@ def make_problem(
     Where the set has no ids (``local_id`` is empty) the id is a hash of question, answer and
     images, so it stays when records are sorted, sharded or added.
     """
-    if not local_id:
-        parts = [question, gold, *(hashlib.sha256(image).hexdigest() for image in images)]
-        local_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    return Problem(
+    problem = Problem(
         f"{set_name}/{local_id}", {"question": question}, gold, verifier, extras or {}, images,
         solution,
     )  # fmt: skip
+    if local_id:
+        return problem
+    parts = [question, problem.gold, *(hashlib.sha256(image).hexdigest() for image in images)]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return replace(problem, id=f"{set_name}/{digest[:16]}")
 
 
 def _of_split(path: Path, splits: tuple[str, ...], wanted: str | None) -> list[Path]:

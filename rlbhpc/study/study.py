@@ -23,7 +23,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.own import own_set
 from rlbhpc.problems.probe import probed
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import Selection
+from rlbhpc.problems.problemset import Selection, in_one_line
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.subset import listed
@@ -380,13 +380,12 @@ def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None
     repeated = ([] if dropped is None else dropped) if entry.duplicates == "drop" else None
     problem_set = own_set(entry.fields) if entry.fields else get_set(entry.set or name)
     registered = name if entry.set is None or plugins.is_file(entry.set) else entry.set
-    loaded = problem_set.load(
-        Selection(registered, path, entry.subset, entry.limit, entry.seed, repeated)
-    )
-    problems = [
-        replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
-        for p in loaded
-    ]
+    selection = Selection(registered, path, entry.subset, entry.limit, entry.seed, repeated)
+    with in_one_line(f"{entry.set or name}: loading its problems"):
+        problems = [
+            replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
+            for p in problem_set.load(selection)
+        ]
     counts = Counter(problem.id for problem in problems)
     if len(counts) < len(problems):  # of a set that is no FileSet
         [(problem_id, times)] = counts.most_common(1)

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
@@ -44,7 +45,7 @@ def test_fields_without_a_question_are_refused(tmp_path: Path) -> None:
         own({"gold": "a"}, tmp_path)
 
 
-def problem(question: str, gold: str = "", solution: str = "", **more: Any) -> Problem:
+def problem(question: str, gold: Any = "", solution: str = "", **more: Any) -> Problem:
     verifier = more.pop("verifier", "math")
     return Problem(f"s/{question}", {"question": question}, gold, verifier, **more,
                    solution=solution)  # fmt: skip
@@ -123,15 +124,17 @@ def test_a_file_of_ones_own_holds_a_problem_set(tmp_path: Path) -> None:
     ("lines", "complaint"),
     [
         ("return record.values['question']", "KeyError: 'question'"),
-        ("return make_problem(name, '', 'q', record.need('a'), 'math')", "its gold is 2; allowed"),
+        ("return make_problem(name, '7', 'q', ['2'], 'math')", "problem mine/7: its gold is ['2']"),
         ("return make_problem(name, '', 'q', None, 'math')", "its gold is None; allowed: a text"),
+        ("return make_problem(name, '', 'q', True, 'math')", "its gold is True; allowed: a text"),
+        ("return make_problem(name, '', 'q', float('nan'), 'math')", "its gold is nan; allowed"),
         ("return make_problem(name, '', [], '2', 'math')", "its question is []; allowed: a text"),
     ],
 )
 def test_a_record_that_a_set_of_ones_own_cannot_read_is_named(
     tmp_path: Path, lines: str, complaint: str
 ) -> None:
-    """A gold answer of 2 was found out by `math`, after sampling, as a failure of each sample."""
+    """What is no text was found out by `math`, after sampling, as a failure of each sample."""
     file = tmp_path / "mine.py"
     file.write_text(
         "from rlbhpc.problems.problemset import FileSet, Source, make_problem\n"
@@ -143,6 +146,15 @@ def test_a_record_that_a_set_of_ones_own_cannot_read_is_named(
         get_set(str(file)).load(Selection("mine", data))
     assert str(error.value).startswith(f"{data}/")
     assert ", record 1: reading it as a problem: " in str(error.value)
+
+
+@pytest.mark.parametrize("gold", ["27", 27, 27.0, np.int64(27), np.float64(27)])
+def test_a_gold_answer_that_is_a_number_is_its_text(gold: Any) -> None:
+    """As sets of rlbhpc's own read it, a large one whole: the same problem, of the same id."""
+    question = make_problem("s", "", "?", gold, "./mine.py")
+    assert question == make_problem("s", "", "?", "27", "./mine.py")
+    assert problem("?", 10**30).gold == f"1{'0' * 30}"
+    assert problem("?", 0.5).gold == "0.5"
 
 
 def test_strata_are_words_and_images_are_bytes(tmp_path: Path) -> None:
