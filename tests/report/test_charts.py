@@ -92,6 +92,19 @@ def test_difference_draws_both_bands_and_the_crossing(report: Report) -> None:
     assert len(crossings) == len(pair.crossing.sets)
 
 
+def test_a_difference_of_single_samples_is_a_dot_with_its_interval(tmp_path: Path) -> None:
+    """A line and a band through one point left the figure empty."""
+    study = make_study(tmp_path, 40, 1)
+    put_counts(study, "base", [0, 1] * 20, 1)
+    put_counts(study, "rl", [1] * 15 + [0, 1] * 12 + [0], 1, 100)
+    report = gather(tmp_path)
+    (pair,) = report.final
+    (panel,) = difference_chart(pair, report.colours).panels
+    (dot,), bar = marks(panel, Dots), marks(panel, Stroke)[1]
+    assert (dot.x.tolist(), dot.y.tolist()) == ([1], [100 * pair.net.estimate])
+    assert bar.y[:2].tolist() == [100 * pair.net.low, 100 * pair.net.high]
+
+
 def test_histogram_and_coverage_count_every_problem(report: Report) -> None:
     (pair,) = report.final
     histogram = histogram_chart(pair, report.colours)

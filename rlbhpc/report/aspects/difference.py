@@ -65,13 +65,17 @@ def difference_chart(pair: Comparison, colours: Colours) -> Chart:
     """Draw trained − base: pointwise and simultaneous band, crossing sets as bars at the bottom."""
     curve, colour = pair.curve, colours[pair.trained.arm]
     band, pointwise = curve.band, curve.pointwise
+    middle, low, high = (100 * e for e in (pointwise.estimate, pointwise.lower, pointwise.upper))
     y = points_axis([band], "trained − base, points")
     panel = Panel(k_axis(pair.reach), y)
     panel.doubt(pair.reach)
     panel.band(curve.k, 100 * band.lower, 100 * band.upper, colour, 0.13)
-    panel.band(curve.k, 100 * pointwise.lower, 100 * pointwise.upper, colour, 0.22)
+    panel.band(curve.k, low, high, colour, 0.22)
     panel.level(0)
-    panel.line(curve.k, 100 * pointwise.estimate, colour, name=pair.trained.arm)
+    if pair.reach > 1:
+        panel.line(curve.k, middle, colour, name=pair.trained.arm)
+    else:  # one point makes no line
+        panel.points(curve.k, middle, colour, low, high, name=pair.trained.arm)
     for crossing in pair.crossing.sets:
         panel.line([crossing.lower, crossing.upper], [y.low, y.low], INK, width=5)
     return Chart([panel], lambda: difference_frame([pair]))
