@@ -27,7 +27,8 @@ MOST_JOBS = 6
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--watch", type=click.IntRange(min=LEAST_SECONDS), metavar="SECONDS",
-    help=f"Look again every so many seconds, at least {LEAST_SECONDS}, until all is there.",
+    help=f"Look again every so many seconds, at least {LEAST_SECONDS}, until all is there or "
+    "no job is left.",
 )  # fmt: skip
 @shared.as_json
 def status(run: Path, watch: int | None, as_json: bool) -> int:
@@ -44,7 +45,7 @@ def status(run: Path, watch: int | None, as_json: bool) -> int:
         else:
             show(study_status)
         unfinished = study_status.missing or study_status.behind
-        if watch is None or not unfinished:
+        if watch is None or not unfinished or study_status.stands_still:
             return INCOMPLETE if unfinished else DONE
         time.sleep(watch)
 

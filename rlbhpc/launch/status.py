@@ -76,6 +76,12 @@ class Status:
         """Samples that are still to be made."""
         return sum(block.missing for block in self.blocks)
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether all jobs that were submitted are over, and nobody works on the run."""
+        submitted = bool(self.launches) and (self.launches[-1].path / "submitted").exists()
+        return submitted and self.queue == {} and not self.at_work
+
 
 def status(layout: Layout) -> Status:
     """Look at everything once; asks Slurm two questions at most."""

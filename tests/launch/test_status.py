@@ -207,6 +207,28 @@ def test_slurm_is_asked_twice_and_never_in_a_hurry(run: Run, stubs: Stubs) -> No
         call("status", path, "--watch", 59)
 
 
+def test_who_watches_is_told_when_no_job_is_left(
+    run: Run, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused job leaves the queue without its samples, and the watch went on for ever."""
+    path, study = run
+    stubs.add("squeue", "echo '1_1|RUNNING|None|me'")
+    looks: list[float] = []
+
+    def refused(seconds: float) -> None:
+        if seconds < 60:  # who waits for the stub
+            return
+        looks.append(seconds)
+        stubs.add("squeue", *["exit 1"] * (len(looks) == 1))
+        assert len(looks) <= 2, "it waits for nothing"
+
+    monkeypatch.setattr("time.sleep", refused)
+    make(study, [0, 2, 3])
+    code, result = call("status", path, "--watch", 60)
+    assert (code, looks) == (INCOMPLETE, [60, 60]), "Slurm did not answer once"
+    assert result.stdout.count("No job is in the queue; `rlbhpc launch` again makes what is") == 1
+
+
 def test_a_recipe_that_training_would_refuse_writes_nothing(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s", TRAINED.replace("algorithm: grpo", "algorithm: gprs"))
     with pytest.raises(UserError, match=r"recipes\.rl: .*gprs"):
