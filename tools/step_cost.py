@@ -14,7 +14,8 @@ from typing import Final
 from transformers import Qwen2Config
 
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.forecast import memory_of, trained_size, without_data
+from rlbhpc.train.forecast import memory_of, without_data
+from rlbhpc.train.lora import plain_size
 from rlbhpc.train.settings import Settings
 
 #: From the published config.json of each Qwen2.5.
@@ -102,7 +103,7 @@ SECONDS: Final = (
 
 @cache
 def parameters(model: str) -> int:
-    return trained_size(without_data(Qwen2Config(**SHAPES[model]), MEMORY[0].settings))
+    return plain_size(without_data(Qwen2Config(**SHAPES[model]), MEMORY[0].settings))
 
 
 def memory_rows() -> Iterator[str]:

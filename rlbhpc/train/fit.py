@@ -25,7 +25,6 @@ from rlbhpc.train.forecast import (
     Forecast,
     flop_of,
     memory_of,
-    trained_size,
     without_data,
     work_of,
 )
@@ -67,10 +66,11 @@ def forecast_of(study: Study, model: str, settings: Settings, ranks: int) -> For
     parameters = plain_size(policy)
     beside = algorithm is not None and settings.rollouts == "vllm"
     largest = max(p.numel() for p in policy.parameters())
+    learning = policy.model.num_parameters(only_trainable=True)
     return Forecast(
         model, recipe.algorithm, parameters, ranks, work_of(settings, algorithm),
         memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
-        flop_of(parameters, trained_size(policy), settings, algorithm),
+        flop_of(parameters, learning, settings, algorithm),
         share=1 - settings.rollout_memory if beside else 1.0,
         handed=parameters * BYTES[settings.dtype] if beside else 0,
         largest=largest * BYTES[settings.dtype] if beside else 0,

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import PreTrainedModel
 
 from rlbhpc.engines.hf.backend import model_kind
 from rlbhpc.train.algorithms.algorithm import Algorithm
@@ -92,15 +93,6 @@ class Forecast:
         return ""
 
 
-def _size(module: torch.nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-def trained_size(module: torch.nn.Module) -> int:
-    """Number of parameters that learn."""
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)
-
-
 def without_data(config: Any, settings: Settings) -> Policy:
     """The policy with shapes and types alone: a model of any size costs nothing."""
     with FAKE:
@@ -153,14 +145,13 @@ def memory_of(
 ) -> dict[str, int]:
     """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time."""
     config, parameters = policy.model.config.get_text_config(), plain_size(policy)
-    memory = _states("policy", _size(policy), trained_size(policy), settings, ranks)
+    memory = _states("policy", policy.model, 0, settings, ranks)
     width = settings.micro_tokens
     if algorithm is not None:
         width = settings.max_tokens  # a response is never cut, whatever a micro-batch may hold
         if algorithm.NEEDS_CRITIC:
-            body, learning = policy.model.base_model, config.hidden_size
-            sizes = _size(body) + learning, trained_size(body) + learning
-            memory |= _states("critic", *sizes, settings, ranks)
+            body = policy.model.base_model
+            memory |= _states("critic", body, config.hidden_size, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
             memory["reference weights"] = parameters * BYTES[settings.dtype]
         if settings.rollouts == "hf":
@@ -176,14 +167,18 @@ def memory_of(
 
 
 def _states(
-    name: str, parameters: int, learning: int, settings: Settings, ranks: int
+    name: str, model: PreTrainedModel, beside: int, settings: Settings, ranks: int
 ) -> dict[str, int]:
-    """Weights, gradients and optimiser of one trained module, as the ZeRO stage divides them.
+    """Weights, gradients and optimiser of one trained model, as the ZeRO stage divides them.
+
+    ``beside`` counts what learns and is no part of the model.
 
     DeepSpeed keeps 32-bit master weights beside 16-bit ones, and gradients are added up in 32 bits
     wherever a ZeRO stage or 16-bit weights ask for it (Rajbhandari et al. 2020, arXiv 1910.02054).
     """
     stage, size = settings.running_stage, BYTES[settings.dtype]
+    parameters = model.num_parameters() + beside
+    learning = model.num_parameters(only_trainable=True) + beside
 
     def share(count: int, byte: int, from_stage: int) -> int:
         return count * byte // (ranks if stage >= from_stage else 1)
