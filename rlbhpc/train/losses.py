@@ -36,16 +36,13 @@ def row_weights(
 
     The totals count the whole optimiser step over all ranks, never a micro-batch.
     """
-    ones = torch.ones(lengths.shape, dtype=torch.float32, device=lengths.device)
-    match mode:
-        case "token":
-            return ones / total_tokens
-        case "sequence":
-            return ones / (lengths * total_rows)
-        case "sequence-sum":
-            return ones / total_rows
-        case "constant":
-            return ones / (max_length * total_rows)
+    divisors: dict[str, Tensor | int] = {
+        "token": total_tokens,
+        "sequence": lengths * total_rows,
+        "sequence-sum": total_rows,
+        "constant": max_length * total_rows,
+    }
+    return torch.ones(lengths.shape, dtype=torch.float32, device=lengths.device) / divisors[mode]
 
 
 def log_ratios(logp: Tensor, other: Tensor, mask: Tensor, level: Ratio) -> Tensor:
