@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.hf import engine as hf_engine
 from rlbhpc.engines.hf import sampler
-from rlbhpc.engines.hf.backend import attend
+from rlbhpc.engines.hf.backend import ATTENTION
 from rlbhpc.engines.hf.slots import NARROWEST, STRIDE, round_up
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
@@ -44,15 +45,15 @@ def test_bits_do_not_depend_on_the_batch(tiny: Path, hf: Engine) -> None:
 @pytest.mark.parametrize("heads, kv_heads, dim", [(2, 1, 32), (4, 4, 16), (14, 2, 64), (8, 2, 128)])
 def test_bits_do_not_depend_on_masked_columns(heads: int, kv_heads: int, dim: int) -> None:
     draw = torch.Generator().manual_seed(0)
-    query = torch.randn(16, heads, dim, generator=draw)
+    query = torch.randn(16, heads, 1, dim, generator=draw)
     key, value = torch.randn(2, 16, kv_heads, 256, dim, generator=draw)
     for seen in (5, 16, NARROWEST):
         found = []
         for width in range(NARROWEST, 257, STRIDE):
-            mask = torch.zeros(16 * kv_heads, 1, width)
-            mask[:, :, seen:] = -torch.inf
+            mask = torch.zeros(16, 1, 1, width)
+            mask[..., seen:] = -torch.inf
             narrow = key[:, :, :width], value[:, :, :width]
-            found.append(attend(query, *narrow, mask, dim**-0.5))
+            found.append(ALL_ATTENTION_FUNCTIONS[ATTENTION](None, query, *narrow, mask)[0])
         assert all(torch.equal(one, found[0]) for one in found)
 
 

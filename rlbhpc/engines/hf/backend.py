@@ -35,25 +35,6 @@ ATTENTION = "rlbhpc"
 SEEING = {"qwen2_vl", "qwen2_5_vl"}
 
 
-def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float
-) -> torch.Tensor:
-    """Attention of one new token per row over its slot.
-
-    Written as two batched matrix products, because these sum over a row's columns in order, so
-    that masked columns at the end (exact zeros) leave the bits as they are; the fused kernels cut
-    the columns by the shape of the whole batch. ``query`` is [rows, heads, head dim], ``key`` and
-    ``value`` [rows, kv heads, width, head dim], ``mask``, which is added, [rows × kv heads, 1,
-    width]; the result is [rows, heads, value dim].
-    """
-    rows, heads, dim = query.shape
-    kv_heads = key.shape[1]
-    grouped = query.reshape(rows * kv_heads, heads // kv_heads, dim)
-    scores = torch.baddbmm(mask, grouped, key.flatten(0, 1).mT, alpha=scale)
-    weights = torch.softmax(scores, -1, dtype=torch.float32).to(value.dtype)
-    return torch.bmm(weights, value.flatten(0, 1)).view(rows, heads, value.shape[-1])
-
-
 def _attention(
     module: Any,
     query: torch.Tensor,
@@ -61,14 +42,26 @@ def _attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    **_: Any,
+    **__: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers calls it: ours for a decoding step, PyTorch's for a prefill."""
+    """Attention as transformers calls it: ours for a decoding step, PyTorch's for a prefill.
+
+    Ours is of one new token per row over its slot. It is written as two batched matrix products,
+    because these sum over a row's columns in order, so that masked columns at the end (exact zeros)
+    leave the bits as they are; the fused kernels cut the columns by the shape of the whole batch.
+    ``query`` is [rows, heads, 1, head dim], ``key`` and ``value`` [rows, kv heads, width, head
+    dim], the mask, which is added, [rows, 1, 1, width]; the result is [rows, 1, heads, value dim].
+    """
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = attention_mask[:, 0].repeat_interleave(key.shape[1], 0)
-    return attend(query[:, :, 0], key, value, mask, scale)[:, None], None
+    rows, heads, _, dim = query.shape
+    kv_heads = key.shape[1]
+    grouped = query.reshape(rows * kv_heads, heads // kv_heads, dim)
+    mask = attention_mask[:, 0].repeat_interleave(kv_heads, 0)
+    scores = torch.baddbmm(mask, grouped, key.flatten(0, 1).mT, alpha=scale)
+    weights = torch.softmax(scores, -1, dtype=torch.float32).to(value.dtype)
+    return torch.bmm(weights, value.flatten(0, 1)).view(rows, 1, heads, value.shape[-1]), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attention)
