@@ -165,18 +165,16 @@ class Token(NamedTuple):
 def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
     """Turn a server's answer into a completion; a malformed one is a failure that says so."""
     try:
-        choice = answer["choices"][0]
-        why = choice.get("finish_reason")
-        if why not in ("stop", "length"):
-            return failed(request, f"the server ended the response for the reason {why!r}")
-        return _completion(request, answer, choice, stop)
+        return _completion(request, answer, stop)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         return failed(request, f"the answer is not in the protocol: {type(error).__name__} {error}")
 
 
-def _completion(
-    request: Request, answer: dict[str, Any], choice: dict[str, Any], stop: Sequence[str]
-) -> Completion:
+def _completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
+    choice = answer["choices"][0]
+    why = choice.get("finish_reason")
+    if why not in ("stop", "length"):
+        return failed(request, f"the server ended the response for the reason {why!r}")
     if "message" in choice:
         text, tokens = choice["message"].get("content"), list(_chat_tokens(choice))
     else:
@@ -189,7 +187,7 @@ def _completion(
         logprobs = entropies = [math.nan] * len(ids)
     # The protocol calls an end of text and a stop string by one name.
     whole = "".join(token.text for token in tokens)
-    if choice["finish_reason"] == "length":
+    if why == "length":
         finish = Finish.LENGTH
     elif isinstance(choice.get("stop_reason"), str) or any(s in whole for s in stop):
         finish = Finish.STOP_STRING
