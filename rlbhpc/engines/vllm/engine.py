@@ -329,7 +329,6 @@ def _environment(dtype: str) -> None:
         # of progress: they are of settings made here, and say that what is asked may crash.
         "NO_USAGE_STATS": "1",
         "LOGGING_LEVEL": "ERROR",
-        "CPU_OMP_THREADS_BIND": "auto",
         "CPU_KVCACHE_SPACE": "1",
     }
     for name, value in settings.items():

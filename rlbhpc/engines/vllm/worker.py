@@ -46,7 +46,7 @@ class MeasuringSampler(Sampler):
             return super().forward(logits, sampling_metadata, *args, **kwargs)
         rows = self._rows()
         # The settings are one call's of our engine, which makes one at a time.
-        whole = _settings(rows[0])["whole"]
+        whole = rows[0].sampling_params.extra_args["whole"]
         scaled = logits.float()
         temperature = sampling_metadata.temperature
         if whole:  # nothing else wants the logits
@@ -123,20 +123,15 @@ def next_uniforms(rows: list[Any], device: torch.device) -> torch.Tensor:
     """The number of each row's next token; its stream lives as long as vLLM's record of it."""
     for request in rows:
         if not hasattr(request, "uniforms"):
-            n = request.sampling_params.max_tokens
+            settings = request.sampling_params
+            numbers = uniforms(settings.extra_args["seed"], settings.max_tokens)
             # Read as bytes: NumPy's own numbers cost three times as much to gather.
-            request.uniforms = uniforms(_settings(request)["seed"], n).data
-    numbers = [request.uniforms[len(request.output_token_ids)] for request in rows]
-    on_host = torch.from_numpy(np.array(numbers))
+            request.uniforms = numbers.data
+    following = [request.uniforms[len(request.output_token_ids)] for request in rows]
+    on_host = torch.from_numpy(np.array(following))
     if device.type == "cuda":
         on_host = on_host.pin_memory()
     return on_host.to(device, non_blocking=True)
-
-
-def _settings(request: Any) -> dict[str, Any]:
-    """What our engine says of a request beside what vLLM knows."""
-    settings: dict[str, Any] = request.sampling_params.extra_args
-    return settings
 
 
 class Extension:
