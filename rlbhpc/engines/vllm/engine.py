@@ -131,18 +131,28 @@ class VllmEngine:
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
         stop = StopText(self.tokens, sampling)
-        with closing(Ahead([self._generate(iter(requests), sampling)])) as ahead:
+        with closing(Ahead([self._generate(iter(requests), sampling, stop)])) as ahead:
             for item in ahead:
                 yield item if isinstance(item, Completion) else _complete(*item, stop)
 
     def _generate(
-        self, requests: Iterator[Request], sampling: Sampling
+        self, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
         import torch
 
         # A thread of its own begins with the first GPU.
         torch.cuda.set_device(self._device)
-        params = self._params(sampling)
+        params = _measuring(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            # For the worker's own sampler: whether nothing is cut away.
+            extra_args={"whole": sampling.whole},
+            skip_clone=True,
+            stop=sampling.stop,
+            **sampling.extras() | {"stop_token_ids": sorted(stop.ends)},
+            logprobs=1,
+        )
 
         def read(request: Request) -> tuple[Any, SamplingParams]:
             prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
@@ -192,20 +202,6 @@ class VllmEngine:
                     yield running.pop(output.request_id), output
         finally:
             engine.abort_request(list(running))
-
-    def _params(self, sampling: Sampling) -> SamplingParams:
-        ends = sorted(self.tokens.eos | set(sampling.stop_token_ids))
-        return _measuring(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
-            # For the worker's own sampler: whether nothing is cut away.
-            extra_args={"whole": sampling.whole},
-            skip_clone=True,
-            stop=sampling.stop,
-            **sampling.extras() | {"stop_token_ids": ends},
-            logprobs=1,
-        )
 
     def score(
         self, texts: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], temperature: float = 1.0
