@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 from rlbhpc.sweep.progress import LINE_SECONDS, duration
 
@@ -36,9 +35,9 @@ WARNING = (
 class TrainingLine:
     """Steps done, what the last one looked like, and time to go; rank 0 alone speaks."""
 
-    def __init__(self, model: str, steps: int, stream: TextIO | None = None) -> None:
+    def __init__(self, model: str, steps: int) -> None:
         self._model, self._steps = model, steps
-        self._stream = stream or sys.stderr
+        self._stream = sys.stderr
         self._live = self._stream.isatty()
         self._quiet = os.environ.get("RANK", "0") != "0"
         self._first: int | None = None

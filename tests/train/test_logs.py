@@ -159,7 +159,8 @@ def test_the_line_of_a_training(
     moments = iter([100.0, 100.1, 120.0, 130.0, 130.1])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(moments))
     monkeypatch.delenv("RANK", raising=False)
-    line = TrainingLine("rl", 9, stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    line = TrainingLine("rl", 9)
     line.finish()
     assert stream.getvalue() == ""
     for step in (4, 5, 6):
@@ -173,7 +174,8 @@ def test_ranks_behind_the_first_say_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     stream = io.StringIO()
-    line = TrainingLine("rl", 9, stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    line = TrainingLine("rl", 9)
     line.show(1, {"rollout_corr/kl": 1.0})
     line.finish()
     assert stream.getvalue() == ""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from rlbhpc.train.progress import TrainingLine
 
 
-def test_a_mismatch_of_sampler_and_trainer_is_said_once() -> None:
+def test_a_mismatch_of_sampler_and_trainer_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    line = TrainingLine("rl", 3, stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    line = TrainingLine("rl", 3)
     for step, mismatch in enumerate((1e-5, 0.02, 0.03), 1):
         line.show(step, {"critic/rewards/mean": 0.5, "rollout_corr/kl": mismatch})
     line.finish()
