@@ -198,7 +198,7 @@ def _claim(report: Report, pair: Comparison) -> Claim:
         base=_side(report, pair.base),
         trained=_side(report, pair.trained),
         net=Bounds.of(pair.net),
-        first=Bounds.of(pair.curve.pointwise[0]),
+        first=Bounds.of(pair.pointwise[0]),
         lost=Found.of(answer.lost),
         gained=Found.of(answer.gained),
         crossings=pair.crossing.first_k.tolist(),

@@ -25,6 +25,7 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.decision import decide, supporting
 from rlbhpc.stats.difference import LARGE_K
+from rlbhpc.stats.efficiency import interval_at_one
 from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.histogram import never_solved_shift
 from rlbhpc.stats.support import support_intervals
@@ -128,10 +129,21 @@ class Comparison:
             f"the first {self.reach:,} samples of each problem.",
         )
 
+    @cached_property
+    def pointwise(self) -> Interval:
+        """Trained minus base at each k; at k = 1 as the answer gives it, maybe without bounds."""
+        first, every = interval_at_one(self.curve), self.curve.pointwise
+        return replace(
+            every,
+            lower=np.append(first.lower, every.lower[1:]),
+            upper=np.append(first.upper, every.upper[1:]),
+            sound=np.append(first.sound, every.sound[1:]),
+        )
+
     @property
     def net(self) -> Interval:
         """Trained minus base pass@k at the largest k."""
-        return self.curve.pointwise[len(self.curve.k) - 1]
+        return self.pointwise[len(self.curve.k) - 1]
 
     @cached_property
     def never_solved(self) -> Interval:

@@ -53,7 +53,7 @@ def _comparisons(report: Report) -> str:
     for pair in report.final:
         cells = pair.solved.counts if pair.solved else {}
         counts = "/".join(str(value) for value in cells.values()) or "–"
-        first, last = pair.curve.pointwise, pair.net
+        first, last = pair.pointwise, pair.net
         rows.append(
             [
                 pair.title,

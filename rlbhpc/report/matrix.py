@@ -8,7 +8,7 @@ from typing import Final
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note
-from rlbhpc.report.phrases import signed
+from rlbhpc.report.phrases import UNSOUND, bounds, signed
 from rlbhpc.stats import Word
 
 _KINDS: Final = {
@@ -46,14 +46,12 @@ def counts(pair: Comparison) -> str:
 
 def net(pair: Comparison) -> str:
     """``net −4.1 [−8.0, −0.5]``: the difference at the largest k with its interval."""
-    value = pair.net
-    ends = f"[{signed(float(value.lower))}, {signed(float(value.upper))}]"
-    return f"net {signed(float(value.estimate))} {ends}"
+    return f"net {bounds(pair.net, sign=True)}"
 
 
 def quick(pair: Comparison) -> str:
     """The difference at k = 1."""
-    return signed(float(pair.curve.pointwise.estimate[0]))
+    return signed(float(pair.pointwise.estimate[0]))
 
 
 def several_bases(report: Report) -> bool:
@@ -85,11 +83,12 @@ def matrix(report: Report) -> ET.Element:
     sizes = f"{reach[0]:,}" if len(reach) == 1 else f"{reach[0]:,} to {reach[-1]:,}"
     level = f"{100 * report.settings.prob:g} %"
     bases = ", ".join(dict.fromkeys(base for _, base in arms))
+    doubt = f" {UNSOUND}" if any("?" in net(pair) for pair in report.final) else ""
     words = note(
         f"Against {bases}, in K = {sizes} samples of each problem. Counts: problems that only the "
         "base, or only the trained arm, solves. Words: a problem is lost if it takes the trained "
         "arm ten times the samples of the base, gained the other way round. Net: trained − base "
-        f"pass@K in points with its {level} interval."
+        f"pass@K in points with its {level} interval.{doubt}"
     )
     return el("div", body, words, class_="answer")
 

@@ -24,11 +24,13 @@ def signed(value: float) -> str:
 
 
 def bounds(interval: Interval | None, index: int | None = None, *, sign: bool = False) -> str:
-    """``31.2 [18.0, 45.0]``, with ``?`` behind bounds that simulation does not support."""
+    """``31.2 [18.0, 45.0]``, with ``?`` behind unsound bounds; alone where there are none."""
     if interval is None:
         return "–"
     single = interval if index is None else interval[index]
     show = signed if sign else percent
+    if math.isnan(single.low) and not math.isnan(single.estimate):
+        return show(float(single.estimate))
     mark = "" if bool(single.sound) else " ?"
     estimate, lower, upper = (show(float(v)) for v in (single.estimate, single.lower, single.upper))
     return f"{estimate} [{lower}, {upper}]{mark}"

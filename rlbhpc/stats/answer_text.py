@@ -116,7 +116,9 @@ def _crossing(answer: Answer) -> tuple[str, ...]:
 
 def _against(answer: Answer) -> str:
     """Point out where the counted cells and the interval of the net disagree."""
-    if math.isnan(answer.p_mcnemar) or bool(answer.net.sign) == (answer.p_mcnemar < 1 - PROB):
+    if math.isnan(answer.p_mcnemar) or math.isnan(answer.net.low):
+        return ""
+    if bool(answer.net.sign) == (answer.p_mcnemar < 1 - PROB):
         return ""
     return " (the interval and McNemar's test disagree: take it as open)"
 
@@ -147,12 +149,12 @@ def _round(value: float) -> str:
 
 
 def points(interval: Interval) -> str:
-    """``+2.3 [-1.7, +6.4]``; the estimate alone where there are no bounds."""
+    """``+2.3 [-1.7, +6.4]``, with ``?`` behind unsound bounds; alone where there are none."""
     if math.isnan(interval.low):
         return f"{100 * float(interval.estimate):+.1f}"
     values = (interval.estimate, interval.lower, interval.upper)
     middle, low, high = (f"{100 * float(v):+.1f}" for v in values)
-    return f"{middle} [{low}, {high}]"
+    return f"{middle} [{low}, {high}]{'' if bool(interval.sound) else ' ?'}"
 
 
 def p_value(value: float) -> str:

@@ -186,6 +186,7 @@ def decide(
             for group, cells in ((joint.lost, base_only), (joint.gained, trained_only))
         )
     net = curve.pointwise[len(curve.k) - 1]
+    at_one = interval_at_one(curve)
     exact = bool((base.limit == k).all() and (trained.limit == k).all())
     counted = curve.seeds == 1 and exact
     p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
@@ -206,8 +207,8 @@ def decide(
         k,
         lost,
         gained,
-        net,
-        interval_at_one(curve),
+        at_one if k == 1 else net,
+        at_one,
         contrasts(joint, best, base, trained, k, net) if bounds else (),
         _last_crossing(curve) if bounds else None,
         left_out,

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
 from rlbhpc.report.aspect import Report
+from rlbhpc.report.aspects.checkpoints import steps_frame
+from rlbhpc.report.aspects.difference import difference_frame
 from rlbhpc.report.claim import claim_card, claim_schema
 from rlbhpc.report.gather import gather
+from rlbhpc.report.matrix import net
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.sweep.remember import PROBE
-from tests.report.made import SET, make_study, put_samples
+from tests.report.made import SET, make_study, put_counts, put_samples
 
 
 @pytest.fixture
@@ -44,6 +48,32 @@ def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, 
     assert trained["missing"] == pair.trained.tally.missing == 64
     assert claim["contamination"] == []
     assert card["notes"] == list(report.notes)
+
+
+@pytest.mark.parametrize(
+    ("n", "base", "trained", "ending"),
+    [
+        (16, [0, 4, 8] * 4, [16, 4, 8, *[0, 4, 8] * 3], "] ?"),
+        (1, [0, 1] * 20, [0, 1] * 19 + [1, 1], "+2.5"),
+    ],
+)
+def test_all_parts_give_the_intervals_of_the_answer(
+    n: int, base: list[int], trained: list[int], ending: str, tmp_path: Path
+) -> None:
+    """Tables and claims had bounds at k = 1 where sentences have none; ``?`` stood in tables."""
+    study = make_study(tmp_path, len(base), n)
+    put_counts(study, "base", base, n)
+    put_counts(study, "rl", trained, n, 100)
+    report = gather(tmp_path)
+    (pair,) = report.final
+    assert np.isnan(pair.answer.efficiency.low)
+    tables = difference_frame([pair]), steps_frame([pair])
+    assert all(frame.loc[frame["k"] == 1, "lower"].isna().all() for frame in tables)
+    (claim,) = json.loads(claim_card(report))["claims"]
+    assert claim["first"]["lower"] is claim["first"]["upper"] is None
+    assert net(pair).endswith(ending)
+    sentence = f"At k = {n} trained minus base is {net(pair).removeprefix('net ')} points"
+    assert any(words.startswith(sentence) for words in pair.words)
 
 
 def test_probes_of_its_two_models_stand_with_a_claim(report: Report) -> None:

@@ -105,7 +105,7 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     rows: list[list[Cell]] = [
         [
             pair.trained.step,
-            bounds(pair.curve.pointwise, 0, sign=True),
+            bounds(pair.pointwise, 0, sign=True),
             pair.reach,
             bounds(pair.net, sign=True),
         ]
@@ -175,7 +175,7 @@ def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
         }
         for pair in line_up
         for name, k, interval in (
-            ("pass@1", 1, pair.curve.pointwise[0]),
+            ("pass@1", 1, pair.pointwise[0]),
             ("pass@K", pair.reach, pair.net),
         )
     )

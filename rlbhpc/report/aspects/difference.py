@@ -40,8 +40,8 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
             k,
             percent(float(pair.rates[0][i])),
             percent(float(pair.rates[1][i])),
-            signed(float(pair.curve.pointwise.estimate[i])),
-            bounds(pair.curve.pointwise, i, sign=True).partition(" ")[2],
+            signed(float(pair.pointwise.estimate[i])),
+            bounds(pair.pointwise, i, sign=True).partition(" ")[2] or "–",
             bounds(pair.curve.band, i, sign=True).partition(" ")[2],
             bool(pair.curve.informative[i]),
         ]
@@ -64,7 +64,7 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
 def difference_chart(pair: Comparison, colours: Colours) -> Chart:
     """Draw trained − base: pointwise and simultaneous band, crossing sets as bars at the bottom."""
     curve, colour = pair.curve, colours[pair.trained.arm]
-    band, pointwise = curve.band, curve.pointwise
+    band, pointwise = curve.band, pair.pointwise
     middle, low, high = (100 * e for e in (pointwise.estimate, pointwise.lower, pointwise.upper))
     y = points_axis([band], "trained − base, points")
     panel = Panel(k_axis(pair.reach), y)
@@ -85,12 +85,12 @@ def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     """Draw the pointwise differences of several arms to their base: algorithms, ablations."""
     bases = {pair.base.arm for pair in pairs}
     name = bases.pop() if len(bases) == 1 else "the base"
-    y = points_axis([pair.curve.pointwise for pair in pairs], f"difference to {name}, points")
+    y = points_axis([pair.pointwise for pair in pairs], f"difference to {name}, points")
     panel = Panel(k_axis(max(pair.reach for pair in pairs)), y, height=240)
     panel.level(0, dash=DOTTED)
     for pair in pairs:
         name, colour = pair.trained.label, colours[pair.trained.arm]
-        panel.curve(pair.curve.k, pair.curve.pointwise, colour, name, opacity=0.12)
+        panel.curve(pair.curve.k, pair.pointwise, colour, name, opacity=0.12)
         panel.end(100 * pair.net.estimate, name, colour)
     return Chart([panel], lambda: difference_frame(pairs))
 
@@ -107,10 +107,10 @@ def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "k": pair.curve.k,
             "base_pass_at_k": pair.rates[0],
             "trained_pass_at_k": pair.rates[1],
-            **bounded("difference", pair.curve.pointwise),
+            **bounded("difference", pair.pointwise),
             "band_lower": pair.curve.band.lower,
             "band_upper": pair.curve.band.upper,
-            "sound": pair.curve.pointwise.sound,
+            "sound": pair.pointwise.sound,
             "problems": pair.curve.support,
             "at_most_quarter_n": pair.curve.informative,
         }

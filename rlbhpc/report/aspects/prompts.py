@@ -115,7 +115,7 @@ def section(report: Report) -> Iterator[Node]:
         yield table(f"Prompts on {set_name}", heads, rows, wide=(2,))
         rows = [
             [pair.trained.label, pair.base.label, prompt, str(pair.answer.word),
-             bounds(pair.curve.pointwise, 0, sign=True), pair.reach, bounds(pair.net, sign=True)]
+             bounds(pair.pointwise, 0, sign=True), pair.reach, bounds(pair.net, sign=True)]
             for prompt, pair in under_prompts(report)
             if pair.problem_set == set_name
         ]  # fmt: skip
