@@ -146,6 +146,7 @@ def test_a_selection_of_nothing_has_no_samples(tree: xr.DataTree) -> None:
         counts = base.isel(selection).rlb.counts()
         assert (counts.n == 0).all() and (counts.c == 0).all()
         assert counts.sizes["problem"] == P
+    assert base.isel(problem=[], sample=[0, 2])["n_tokens"].to_numpy().shape[:2] == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["seed", "fingerprint", "sample"])
