@@ -130,7 +130,8 @@ def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> Non
     after = {recipe.problem_set: recipe for recipe in recipes(gather(pooled.folder))}
     layout.looks.unlink()
     for recipe in recipes(pooled):
-        assert after[recipe.problem_set].answer == recipe.answer
+        # As text: from Python 3.13 on, two answers with a NaN are never equal.
+        assert repr(after[recipe.problem_set].answer) == repr(recipe.answer)
         tells = "one test of the first 64 samples" in after[recipe.problem_set].words[-1]
         assert tells == (recipe.problem_set == set_name)
 

@@ -57,7 +57,8 @@ def bomb(levels: int) -> str:
         ("a: &x [*x]", "f:1: a[0]: *x stands for no value"),
         ("a: *x", "*x stands for no value"),
         (bomb(12), "more than 20,000 values"),
-        ("a: " + "[" * 3_000 + "]" * 3_000, f"nested deeper than {MAX_DEPTH} levels"),
+        ("a: " + "[" * 900 + "]" * 900, f"nested deeper than {MAX_DEPTH} levels"),
+        ("a: " + "[" * 3_000 + "]" * 3_000, "nest"),  # PyYAML 6.0.4 has a limit of its own
         ("? [a]\n: b", "a key must be a plain name"),
         ("a: 1\n---\nb: 1", "a second YAML document"),
         ("# nothing", "f: empty"),
@@ -105,7 +106,7 @@ def test_places_that_are_no_files(tmp_path: Path) -> None:
         Path("/dev/zero"): "not a file; give the path of a study file",
         tmp_path / "none": "no such file; `rlbhpc init` writes one to start from",
         tmp_path / ("x" * 5_000): "cannot be read: File name too long",
-        tmp_path / "a\0b": r"a\\x00b': cannot be read: embedded null",
+        tmp_path / "a\0b": r"a\\x00b': cannot be read: .*embedded null",
     }.items():
         with pytest.raises(UserError, match=complaint):
             read_tree(path)

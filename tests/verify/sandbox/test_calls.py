@@ -85,7 +85,8 @@ GUARD = "if __name__ == '__main__':\n    print(2, input())"
         ("import sys\nprint(3)\nsys.exit(1)", "", "3\n"),
         ("import os\nprint(os.read(0, 9))", "ab", "b''\n"),
         ("print(len(str(10**49_999)))", "", "50000\n"),
-        ("print(len(str(10**50_000)))", "", None),
+        # From Python 3.12 on the limit is only roughly where it was set.
+        ("print(len(str(10**51_000)))", "", None),
         ("print(1)\n1/0", "", None),
     ],
 )  # fmt: skip
