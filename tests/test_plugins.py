@@ -16,6 +16,7 @@ from rlbhpc.cli.main import cli
 from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
+from rlbhpc.launch.prepare import try_own_rewards
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.difference import diff
 from rlbhpc.study.layout import Layout
@@ -356,6 +357,30 @@ def test_check_calls_a_verifier_before_any_sample(folder: Path, body: str, compl
         refuse_what_raises(problem)
     assert str(error.value).startswith(f"{folder}/verifier.py: {problem.id}: judging ")
     assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("return judged.verdict.right / len(judged.text)", "sums/.*: ZeroDivisionError: division"),
+        ("import os; os._exit(3)", "sums/.*: it ended with exit code 3"),
+        ("return float(open('table.txt').read())", "sums/.*: FileNotFoundError: "),
+        ("print('hi'); return judged.logprobs[0]", None),
+    ],
+)
+def test_check_calls_a_reward_before_any_rollout(
+    folder: Path, body: str, complaint: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who heard of it after the first rollout had waited in a queue for that."""
+    (folder / "table.txt").write_text("1")
+    (folder / "reward.py").write_text(f"def reward(judged):\n    {body}\n")
+    monkeypatch.chdir(folder)
+    study = load_study(folder / "own.yaml")
+    if complaint is None:
+        try_own_rewards(study, ["rl"])
+        return
+    with pytest.raises(UserError, match=f"reward {folder}/reward.py: on a response to {complaint}"):
+        try_own_rewards(study, ["rl"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
-from rlbhpc.launch.prepare import reject_what_jobs_would
+from rlbhpc.launch.prepare import reject_what_jobs_would, try_own_rewards
 from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study, longest, stored_study
@@ -48,9 +48,11 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     looked_at = brought(study, overrides)
     with waiting("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
-        if reject_what_jobs_would(resolved):
+        training = reject_what_jobs_would(resolved)
+        if training:
             check_memory(resolved)
     _try_own_verifiers(resolved)
+    try_own_rewards(resolved, training)
     changed = since_last_run(resolved)
     if as_json:
         record = expansion(resolved) | {"since_last_run": changed and changed.as_dict()}

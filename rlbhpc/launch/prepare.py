@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import getpass
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from rlbhpc.debug_log import keep
+from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose
@@ -16,13 +22,17 @@ from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
 from rlbhpc.launch.launches import LaunchFolder, live, traced
 from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.script import Draft
+from rlbhpc.problems.problem import Problem
 from rlbhpc.study.lineage import set_aside, untrained
 from rlbhpc.study.load import load_study
+from rlbhpc.study.plugin_check import first_call
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_engines, check_verifiers
 from rlbhpc.sweep.plan import Plan, Shard, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.remember import remember
+from rlbhpc.train.rewards import REWARDS, Judged, make_reward
+from rlbhpc.verify.verdict import Status, Verdict
 
 # Expected response tokens of one shard.
 SHARD_TOKENS = 50_000_000
@@ -105,6 +115,26 @@ def reject_what_jobs_would(study: Study) -> list[str]:
 
         check_recipes(study)
     return training
+
+
+def try_own_rewards(study: Study, models: Sequence[str]) -> None:
+    """Call the rewards that are none of rlbhpc's on responses to a problem of their recipe."""
+    training = [study.models[model].train for model in models]
+    for name in dict.fromkeys(entry.recipe for entry in training if entry is not None):
+        recipe = study.file.recipes[name]
+        rewards = {**recipe.options.get("rewards", {})}
+        own = {reward: rewards[reward] for reward in rewards if reward not in REWARDS}
+        if own and recipe.problems is not None:
+            [problem] = study.problems(recipe.problems)[:1]
+            place = f"reward {', '.join(own)}: on a response to {problem.id}: it"
+            first_call(partial(_reward, problem, own), place)
+
+
+def _reward(problem: Problem, rewards: Mapping[str, float]) -> None:
+    reward, logprobs = make_reward(rewards), np.zeros(1, np.float32)
+    with TemporaryDirectory() as folder, chdir(folder):  # a job finds no file beside it
+        for text, status in ((problem.gold, Status.RIGHT), ("", Status.NO_ANSWER)):
+            reward(Judged(problem, text, 1, 1, Finish.EOS, Verdict(status), logprobs=logprobs))
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -63,6 +64,23 @@ def in_child(module: str, *arguments: str, data: bytes = b"") -> tuple[str, str]
     return output.decode(errors="replace"), ending
 
 
+def first_call(call: Callable[[], None], place: str) -> None:
+    """Call what a study brings, in a child, and refuse it as the call does, or as it ended."""
+    output, ending = in_child(__name__, data=pickle.dumps(call))
+    complaint = json.loads(output) if output else f"{place} {ending}"
+    if complaint:
+        raise UserError(complaint)
+
+
+def _complaint() -> str:
+    """What is refused by the call that the parent has sent."""
+    try:
+        pickle.loads(sys.stdin.buffer.read())()  # noqa: S301, from the parent alone
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def _look(looked_at: str) -> dict[str, object]:
     try:
         if plugins.is_file(looked_at):
@@ -75,7 +93,7 @@ def _look(looked_at: str) -> dict[str, object]:
         return {"error": str(error)}
 
 
-def answers() -> TextIO:
+def _answers() -> TextIO:
     """Open what a child answers on; all that its user's files and their children print is told."""
     opened = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -84,6 +102,8 @@ def answers() -> TextIO:
 
 
 if __name__ == "__main__":
-    parent = answers()
+    parent = _answers()
     for name in sys.argv[1:]:
         print(json.dumps(_look(name)), file=parent, flush=True)
+    if not sys.argv[1:]:
+        print(json.dumps(_complaint()), file=parent, flush=True)
