@@ -86,13 +86,14 @@ class Status:
 def status(layout: Layout) -> Status:
     """Look at everything once; asks Slurm two questions at most."""
     study = stored_study(layout.study)
-    blocks = presence(layout, list(study.blocks()))
     folders = traced(layout)
     rows = live(folders)
     listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
-    measure = Gaps(blocks)
     holder = at_work(layout)
     claimed = claimed_here(layout)
+    # After the question who works: whoever ended since has stored what it made.
+    blocks = presence(layout, list(study.blocks()))
+    measure = Gaps(blocks)
     attempts = read_attempts(layout)
     rate = _rate(attempts)
     shards: dict[str, dict[str, list[int]]] = {}

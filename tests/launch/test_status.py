@@ -229,6 +229,20 @@ def test_who_watches_is_told_when_no_job_is_left(
     assert result.stdout.count("No job is in the queue; `rlbhpc launch` again makes what is") == 1
 
 
+def test_samples_of_a_job_that_ends_meanwhile_are_there(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were counted before the queue was looked at: a watch ended with 3, as if refused."""
+    path, study = run
+
+    def leave(_: Any) -> list[Any]:
+        make(study, [0, 1, 2, 3])
+        return []
+
+    monkeypatch.setattr("rlbhpc.launch.status.live", leave)
+    assert status(path)[1]["missing"] == 0
+
+
 def test_a_recipe_that_training_would_refuse_writes_nothing(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s", TRAINED.replace("algorithm: grpo", "algorithm: gprs"))
     with pytest.raises(UserError, match=r"recipes\.rl: .*gprs"):
