@@ -15,7 +15,7 @@ from rlbhpc import plugins
 from rlbhpc.cli.main import cli
 from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.errors import UserError
+from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch.prepare import try_own_rewards
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.difference import diff
@@ -250,6 +250,20 @@ def test_a_set_that_is_no_file_set_is_refused_in_one_line(
     with pytest.raises(UserError, match=re.escape(complaint)) as error:
         load_study(folder / "own.yaml")
     assert f": {folder / 'sums.py'}: loading its problems: " in str(error.value)
+
+
+def test_a_set_under_which_the_file_system_fails_may_be_tried_again(folder: Path) -> None:
+    """A worker ended with 64, which says that its study is wrong."""
+    study = load_study(folder / "own.yaml")
+    (folder / "sums.py").write_text(
+        "from rlbhpc.problems.problemset import ProblemSet\n"
+        "class Table(ProblemSet):\n"
+        "    def load(self, selection):\n        raise OSError(5, 'Input/output error')\n"
+        "SET = Table()\n"
+    )
+    with pytest.raises(UserError, match="Input/output error") as error:
+        study.problems("sums")
+    assert error.value.code == TRY_AGAIN
 
 
 def test_a_study_can_be_moved_with_its_plugins(folder: Path) -> None:

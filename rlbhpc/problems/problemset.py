@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc import plugins
-from rlbhpc.errors import UserError
+from rlbhpc.errors import USAGE, UserError
+from rlbhpc.files import explain
 from rlbhpc.problems.files import data_files, read_records
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.record import Record
@@ -146,7 +147,9 @@ def in_one_line(what: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{what}: {plugins.cause(error)}") from error
+        # Another try may help where it is a file system that fails.
+        code = explain(error, Path()).code if isinstance(error, OSError) else USAGE
+        raise UserError(f"{what}: {plugins.cause(error)}", code) from error
 
 
 def make_problem(
