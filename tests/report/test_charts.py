@@ -14,9 +14,9 @@ import pytest
 
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.accuracy import bars_panel, histogram_chart
-from rlbhpc.report.aspects.checkpoints import checkpoints_chart
+from rlbhpc.report.aspects.checkpoints import _steps_panel, checkpoints_chart
 from rlbhpc.report.aspects.coverage import coverage_chart
-from rlbhpc.report.aspects.difference import difference_chart
+from rlbhpc.report.aspects.difference import difference_chart, differences_chart
 from rlbhpc.report.aspects.gap import delta_se_chart
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
 from rlbhpc.report.draw.axes import k_axis, linear_axis, log_axis, step_axis
@@ -105,6 +105,19 @@ def test_a_difference_of_single_samples_is_a_dot_with_its_interval(tmp_path: Pat
     (dot,), bar = marks(panel, Dots), marks(panel, Stroke)[1]
     assert (dot.x.tolist(), dot.y.tolist()) == ([1], [100 * pair.net.estimate])
     assert bar.y[:2].tolist() == [100 * pair.net.low, 100 * pair.net.high]
+
+
+def test_a_difference_without_an_interval_is_inside_its_figure(tmp_path: Path) -> None:
+    """An axis held intervals alone, and what lies outside is drawn on its edge."""
+    study = make_study(tmp_path, 40, 1)
+    put_counts(study, "base", [0, 1] * 20, 1)
+    put_counts(study, "rl", [*[0, 1] * 19, 1, 1], 1, 100)
+    report = gather(tmp_path)
+    (pair,) = report.final
+    (several,) = differences_chart([pair], report.colours).panels
+    for panel in (several, _steps_panel([pair], report.colours)):
+        assert marks(panel, Dots)[0].y.tolist() == [2.5] and np.isnan(pair.net.low)
+        assert panel.y.low <= 2.5 <= panel.y.high
 
 
 def test_histogram_and_coverage_count_every_problem(report: Report) -> None:

@@ -148,7 +148,7 @@ def checkpoints_chart(line: Line, colours: Colours) -> Chart:
 def _steps_panel(line_up: Sequence[Comparison], colours: Colours) -> Panel:
     """Draw the difference to the base at k = 1 and at the largest k, with intervals."""
     frame = steps_frame(line_up)
-    limits = [100 * frame["lower"], 100 * frame["upper"]]
+    limits = [100 * frame[name] for name in ("difference", "lower", "upper")]
     y = linear_axis(limits, "trained − base, points", zero=True)
     panel = Panel(step_axis(frame["step"].tolist()), y)
     panel.level(0)

@@ -70,8 +70,8 @@ def linear_axis(values: Iterable[ArrayLike], label: str, *, zero: bool = False) 
 
 
 def points_axis(intervals: Iterable[Interval], label: str) -> Axis:
-    """A range in points or percent that holds 0 and all these intervals of rates."""
-    limits = [100 * side for value in intervals for side in (value.lower, value.upper)]
+    """A range in points or percent that holds 0 and all these rates with their intervals."""
+    limits = [100 * x for value in intervals for x in (value.estimate, value.lower, value.upper)]
     return linear_axis(limits, label, zero=True)
 
 
