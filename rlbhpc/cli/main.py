@@ -244,6 +244,11 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
         refused = explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
         _say(f"rlbhpc: {refused}")
         return refused.code
+    except MemoryError as error:
+        log.debug("refused", exc_info=True)
+        cause = str(error) or "of Python"
+        _say(f"rlbhpc: cannot allocate memory ({cause}); with more, give the same command again")
+        return TRY_AGAIN
     except ModuleNotFoundError as error:
         log.debug("refused", exc_info=True)
         if error.name not in EXTRAS:

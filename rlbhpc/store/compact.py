@@ -64,7 +64,8 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
         sources = Sources.survey(layout)
         base = Base.of(version, rebuild=rebuild)
         log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
-        if base and base.reusable and base.sources["inputs"] == sources.inputs:
+        same = base and base.reusable and base.sources["inputs"] == sources.inputs
+        if base and same and not any(map(base.lacks, sources.groups)):
             return Compacted(base.store, False, notes=(*sources.notes, *all_notes(base.sources)))
         if done := _round(layout, sources, version, base):
             return done

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, cube, cube_schema, versions
 from rlbhpc.store.grid import UNPLANNED, Grid
-from rlbhpc.store.left_out import Note
+from rlbhpc.store.left_out import DAMAGED, Note
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.versions import Version
 from rlbhpc.store.view import View
@@ -68,6 +68,11 @@ class Base:
         bands = self.sources.get("left_out", {}).get(str(group), {})
         return [Note(*note) for note in bands.get(_name(place), [])]
 
+    def lacks(self, group: Group) -> bool:
+        """Whether damage kept samples of a group out, which may be readable by now."""
+        bands = self.sources.get("left_out", {}).get(str(group), {})
+        return any(_is_damaged(map(Note._make, notes)) for notes in bands.values())
+
     def grid(self, group: Group) -> Grid | None:
         """Axes of a group; None where it has none or they cannot be read."""
         try:
@@ -80,10 +85,15 @@ class Base:
         return _samples(self.root.get(group))
 
 
-def all_notes(sources: Mapping[str, Any]) -> list[Note]:
-    """What was left out of a whole version, by what it was made from."""
-    groups = sources.get("left_out", {}).values()
+def all_notes(sources: Mapping[str, Any], without: Iterable[Group] = ()) -> list[Note]:
+    """What was left out of a whole version but for some groups, by what it was made from."""
+    others = set(map(str, without))
+    groups = [bands for name, bands in sources.get("left_out", {}).items() if name not in others]
     return [Note(*note) for bands in groups for notes in bands.values() for note in notes]
+
+
+def _is_damaged(notes: Iterable[Note]) -> bool:
+    return any(note.kind == DAMAGED for note in notes)
 
 
 class Derivation:
@@ -155,6 +165,8 @@ class Derivation:
             for row in range(old.rows)
             if grid.row(row) == old.row(row)
             for step in range(len(old.steps))
+            # A file may have been put back, or the disk be well again.
+            if not _is_damaged(base.notes(rows.group, (row, step)))
         }
         row_of = {problem: i // grid.chunk.problems for i, problem in enumerate(grid.problems)}
         step_at = {step: i for i, step in enumerate(grid.steps)}

@@ -168,7 +168,7 @@ def tables_of(
             for part in stretches(sizes, _BATCH_BYTES):
                 batch = [*groups[part]]
                 yield from _checked(file, path, listed, batch, wanted, sums, skipped)
-    except FileNotFoundError:
+    except (FileNotFoundError, MemoryError):
         raise
     except _UNREADABLE as error:
         skipped.append(Skipped(path, f"unreadable part: {error}"))
@@ -225,6 +225,8 @@ def _checked(
         if (checksums(table, sizes) != sums[batch][:, positions]).any():
             raise DamagedError("values fail their checksum")
         yield batch, schema.filled(table, wanted, sum(sizes))
+    except MemoryError:  # tells nothing of the part
+        raise
     except _UNREADABLE as error:
         if len(batch) == 1:
             reason = f"row group {batch[0]}: {error}"

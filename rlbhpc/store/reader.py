@@ -111,14 +111,15 @@ def _view(sources: Sources, version: Version | None) -> tuple[dict[str, xr.Datas
     """
     base = Base.of(version)
     below = version.store if version else None
-    notes = [*sources.notes, *(all_notes(base.sources) if base else [])]
     changed = [group for group in sources.groups if not (base and _unchanged(sources, group, base))]
+    notes = [*sources.notes, *(all_notes(base.sources, changed) if base else [])]
     above: dict[str, Buffer] = {}
     root = cube.create(MemoryStore(above))
     try:
         derivations = derive(root, sources, base, changed, lambda group, place: True)
     except PurgedError as error:
         # As compaction would: the cube stays as it is, and what came since is not shown either.
+        notes += all_notes(base.sources) if base else []
         notes.append(Note(left_out.PURGED, str(error), error.samples))
         return lazy.datasets(lazy.open_overlay({}, below)), notes
     for derivation in derivations.values():
@@ -149,4 +150,5 @@ def _unchanged(sources: Sources, group: Group, base: Base) -> bool:
     """Whether the cube holds all that there is of a group."""
     plans = base.sources["inputs"]["plans"]
     same_plan = plans.get(str(group)) == sources.inputs["plans"][str(group)]
-    return same_plan and dict(base.files(group)) == sources.rows[group].files
+    same_files = dict(base.files(group)) == sources.rows[group].files
+    return same_plan and same_files and not base.lacks(group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
@@ -13,8 +14,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xarray as xr
@@ -165,6 +168,38 @@ def test_a_compacted_cube_goes_on_telling(
     journal(layout, [made.sample(0, 3)], "b")
     compact(layout)
     assert int((opened(layout)[0][f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N
+
+
+def test_a_part_that_is_readable_again_enters_the_cube(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal.seal(layout, ARM, SET, grid(P, N), "all")
+    gc.gc(layout, ARM, SET, idle_hours=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(pq.ParquetFile, "read_row_groups", partial(refuse, OSError(errno.EIO, "bad")))
+        compact(layout)
+        assert counted(opened(layout)[0]) == {"damaged": P * N}
+    assert counted(opened(layout)[0]) == {}
+    assert compact(layout).new
+    assert int((rlbhpc.open_cube(layout.cube)[f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N
+    assert not compact(layout).new
+
+
+def test_memory_that_runs_out_is_no_damage(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seal.seal(layout, ARM, SET, grid(P, N), "all")
+    gc.gc(layout, ARM, SET, idle_hours=0)
+    full = pa.ArrowMemoryError("malloc of size 65536 failed")
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", partial(refuse, full))
+    code, text = said(capsys, "compact", layout.root)
+    assert code == TRY_AGAIN
+    assert text.startswith(f"rlbhpc: cannot allocate memory ({full}); with more, give")
+    assert not layout.cube.exists()
+
+
+def refuse(error: Exception, *words: object, **settings: object) -> None:
+    raise error
 
 
 def test_damage_that_came_after_the_cube_is_no_purge(layout: Layout) -> None:
