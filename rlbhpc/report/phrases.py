@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.stats import Interval
+from rlbhpc.stats.answer_text import points
 
 
 def percent(value: float) -> str:
@@ -27,13 +28,7 @@ def bounds(interval: Interval | None, index: int | None = None, *, sign: bool = 
     """``31.2 [18.0, 45.0]``, with ``?`` behind unsound bounds; alone where there are none."""
     if interval is None:
         return "–"
-    single = interval if index is None else interval[index]
-    show = signed if sign else percent
-    if math.isnan(single.low) and not math.isnan(single.estimate):
-        return show(float(single.estimate))
-    mark = "" if bool(single.sound) else " ?"
-    estimate, lower, upper = (show(float(v)) for v in (single.estimate, single.lower, single.upper))
-    return f"{estimate} [{lower}, {upper}]{mark}"
+    return points(interval if index is None else interval[index], "+.1f" if sign else ".1f")
 
 
 def bounds_at(sizes: Sequence[int], k: NDArray[np.int64], interval: Interval) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from rlbhpc.stats.binomial import detection_threshold
 from rlbhpc.stats.interval import PROB, Interval
 from rlbhpc.stats.joint import FACTOR
@@ -148,12 +150,12 @@ def _round(value: float) -> str:
     return f"{math.ceil(value / 10**digits) * 10**digits:,}"
 
 
-def points(interval: Interval) -> str:
+def points(interval: Interval, form: str = "+.1f") -> str:
     """``+2.3 [-1.7, +6.4]``, with ``?`` behind unsound bounds; alone where there are none."""
-    if math.isnan(interval.low):
-        return f"{100 * float(interval.estimate):+.1f}"
-    values = (interval.estimate, interval.lower, interval.upper)
-    middle, low, high = (f"{100 * float(v):+.1f}" for v in values)
+    ends = interval.estimate, interval.lower, interval.upper
+    middle, low, high = ("–" if np.isnan(end) else f"{100 * float(end):{form}}" for end in ends)
+    if low == "–" and middle != "–":
+        return middle
     return f"{middle} [{low}, {high}]{'' if bool(interval.sound) else ' ?'}"
 
 
