@@ -280,6 +280,8 @@ def _leave(code: int) -> NoReturn:
     Python would stop it in the middle of torch's code, which aborts the process: exit code 134
     instead of the one that says whether the same command helps later.
     """
+    # On a busy machine zarr would close its loop while that runs, and print the error.
+    atexit.unregister(getattr(sys.modules.get("zarr.core.sync"), "cleanup_resources", object))
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # as it is where the shell closed it

@@ -136,6 +136,8 @@ sys.argv = ["rlbhpc", "--version"]
 main(WORDS)
 """
 THREAD = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+# What a busy machine does to the loop of zarr, which is given 0.2 s to end.
+LOOP = "from zarr.core import sync; sync._get_loop().call_soon_threadsafe(time.sleep, 2)"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,7 @@ THREAD = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     [
         (THREAD, "", "", "at exit\n"),
         (THREAD, "", "2>&-", "at exit\n"),
+        (LOOP, "", "", "at exit\n"),
         (THREAD, "['--version']", "", "at exit\nended by Python\n"),
         ("", "", "", "at exit\nended by Python\n"),
     ],
@@ -152,6 +155,7 @@ def test_a_thread_that_still_works_is_left(thread: str, words: str, closed: str,
     shell = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", script]
     done = subprocess.run(shell, capture_output=True, text=True, check=True)
     assert done.stdout.partition("\n")[2] == out
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(
