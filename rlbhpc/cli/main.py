@@ -19,6 +19,7 @@ import shlex
 import sys
 import threading
 import warnings
+from errno import ENOENT
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
@@ -241,6 +242,8 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
         from rlbhpc.files import explain
 
         path = error.filename2 or error.filename or "a file or the standard output"
+        if error.errno == ENOENT and error.filename is None:
+            path = "the working folder"  # of all that may be missing, it alone has no name
         refused = explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
         _say(f"rlbhpc: {refused}")
         return refused.code

@@ -7,6 +7,7 @@ import getpass
 import hashlib
 import itertools
 import json
+import re
 import shlex
 import sys
 import zipfile
@@ -19,6 +20,7 @@ from typing import Any
 
 from rlbhpc import files
 from rlbhpc.errors import UserError
+from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.container import expanded
 from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.launches import RECORD, LaunchFolder, launches
@@ -95,6 +97,12 @@ def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
         raise UserError(
             f"{str(draft.folder)!r}: no batch script can name a folder with a line break; choose"
             " another `output`"
+        )
+    number = re.search("%[Aajt]", str(draft.folder))
+    if draft.cluster_name in HERE and number:
+        raise UserError(
+            f"{draft.folder}: submitit takes {number[0]} for a number of the job; choose another"
+            " `output`"
         )
     texts = {}
     for job in jobs:

@@ -86,6 +86,7 @@ def test_an_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
         (UserError("later", code=75), 75, "later"),
         (ModuleNotFoundError(name="torch"), 64, "needs torch, which is not here: pip install 'rlb"),
         (KeyboardInterrupt(), 75, "interrupted"),
+        (FileNotFoundError(2, "getcwd"), 75, "rlbhpc: the working folder: No such file or d"),
         (click.exceptions.Exit(5), 5, ""),
     ],
 )

@@ -44,6 +44,12 @@ def submit(launch: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def test_a_folder_that_submitit_would_rename_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"50%all.*submitit takes %a for a number of the job"):
+        launched(tmp_path / "50%all", "true")
+    assert not list(tmp_path.rglob("*.sbatch"))
+
+
 @pytest.mark.slow
 def test_a_failure_of_a_local_job_has_its_log_and_an_end(tmp_path: Path, stubs: Stubs) -> None:
     work = '[ $SLURM_ARRAY_TASK_ID = 0 ] || exit 0; echo "CUDA out of memory. Tried"; exit 64'
