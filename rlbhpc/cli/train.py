@@ -80,6 +80,7 @@ def train(
         return _forecast(resolved, waiting, ranks, memory, as_json)
     keep(resolved.layout.logs, "train")
     _choose_accelerator()
+    _reject_unusable_gpus()
     with Drain(limit=limit) as drain:
         for name in waiting:
             code = _train_one(resolved, name, drain)
@@ -91,6 +92,18 @@ def train(
 def _choose_accelerator() -> None:
     has_gpu = bool(devices()) and sys.platform == "linux"
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu else "cpu")
+
+
+def _reject_unusable_gpus() -> None:
+    """Refuse GPUs to a torch without CUDA, in which DeepSpeed ends with a traceback."""
+    import torch
+
+    gpus = devices() if os.environ["DS_ACCELERATOR"] == "cuda" else []
+    if gpus and not torch.backends.cuda.is_built():
+        raise UserError(
+            f"GPU {gpus[0]}: torch {torch.__version__} is built without CUDA; install torch for "
+            "CUDA, or train on processors with CUDA_VISIBLE_DEVICES=-1"
+        )
 
 
 def _forecast(

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rlbhpc.train
+from rlbhpc.cli.train import train
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
@@ -292,3 +294,15 @@ def test_milder_settings_come_in_the_order_in_which_they_cost(tmp_path: Path) ->
     alone = replace(foretold, handed=0, ranks=1)
     undivided = list(_milder(replace(mild, zero_stage=0), alone, 1000))
     assert undivided[:4] == [("zero_stage", 3), ("ranks", 2), ("zero_stage", 3), ("ranks", 4)]
+
+
+def test_a_gpu_that_torch_cannot_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_unloadable_model(tmp_path / "model")
+    (tmp_path / "study.yaml").write_text(trained("x", [1], {}))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7")
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    with pytest.raises(UserError, match=r"^GPU GPU-7: torch .* is built without CUDA; install"):
+        train.main([str(tmp_path / "study.yaml")], standalone_mode=False)
