@@ -254,6 +254,10 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
         return TRY_AGAIN
     except ModuleNotFoundError as error:
         log.debug("refused", exc_info=True)
+        if error.name in sys.stdlib_module_names:
+            lacking = f"the Python {sys.executable} was built without {error.name.strip('_')}"
+            _say(f"rlbhpc: {lacking}; install rlbhpc with another one, such as uv's")
+            return USAGE
         if error.name not in EXTRAS:
             raise
         extra = f"pip install 'rlbhpc[{EXTRAS[error.name]}]'"
