@@ -269,10 +269,10 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
 
 
 def _say(text: str, err: bool = True) -> None:
-    """Print a last line, unless its reader went away; the exit code is what it is."""
+    """Print a last line where somebody, or a disk, takes it; the exit code is what it is."""
     try:
         click.echo(text, err=err)
-    except BrokenPipeError:
+    except OSError:
         _drop_output(sys.stderr if err else sys.stdout)
 
 

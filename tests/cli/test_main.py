@@ -231,3 +231,9 @@ def test_a_user_whom_the_machine_does_not_know_launches(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     (record,) = tmp_path.glob("runs/x/launches/*/launch.json")
     assert json.loads(record.read_text())["user"] == "12345"
+
+
+def test_a_refusal_keeps_its_exit_code_where_its_log_has_no_room(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "rlbhpc", "status", "nowhere"]
+        assert subprocess.run(command, cwd=tmp_path, stderr=full, check=False).returncode == 64
