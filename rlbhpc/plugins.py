@@ -216,6 +216,17 @@ def alone(path: Path) -> Iterator[Path]:
             raise UserError(str(error).replace(str(copy), str(path))) from None
 
 
+@contextmanager
+def copied_alone(reference: str) -> Iterator[str]:
+    """A plugin of a file in such a copy; one of a package as it is."""
+    if not is_file(reference):
+        yield reference
+        return
+    original = path_of(reference)
+    with alone(original) as copy:
+        yield reference.replace(str(original), str(copy), 1)
+
+
 def names(path: Path) -> list[str]:
     """What a file defines and imports, by its public names."""
     return [key for key in vars(_module(path)) if not key.startswith("_")]

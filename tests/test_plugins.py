@@ -379,6 +379,7 @@ def test_check_calls_a_verifier_before_any_sample(folder: Path, body: str, compl
         ("return judged.verdict.right / len(judged.text)", "sums/.*: ZeroDivisionError: division"),
         ("import os; os._exit(3)", "sums/.*: it ended with exit code 3"),
         ("return float(open('table.txt').read())", "sums/.*: FileNotFoundError: "),
+        ("return float(open(__file__[:-9] + 'table.txt').read())", "sums/.*: FileNotFoundError: "),
         ("print('hi'); return judged.logprobs[0]", None),
     ],
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import chdir
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from rlbhpc import plugins
 from rlbhpc.debug_log import keep
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import TRY_AGAIN, UserError
@@ -131,8 +131,10 @@ def try_own_rewards(study: Study, models: Sequence[str]) -> None:
 
 
 def _reward(problem: Problem, rewards: Mapping[str, float]) -> None:
-    reward, logprobs = make_reward(rewards), np.zeros(1, np.float32)
-    with TemporaryDirectory() as folder, chdir(folder):  # a job finds no file beside it
+    logprobs = np.zeros(1, np.float32)
+    with ExitStack() as stack:
+        copies = {name: stack.enter_context(plugins.copied_alone(name)) for name in rewards}
+        reward = make_reward({copies[name]: weight for name, weight in rewards.items()})
         for text, status in ((problem.gold, Status.RIGHT), ("", Status.NO_ANSWER)):
             reward(Judged(problem, text, 1, 1, Finish.EOS, Verdict(status), logprobs=logprobs))
 

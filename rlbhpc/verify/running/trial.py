@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 
 from rlbhpc import plugins
@@ -25,11 +24,7 @@ def refuse_what_raises(problem: Problem) -> None:
 
 
 def _judge(problem: Problem, place: str) -> None:
-    kind = problem.verifier
-    with ExitStack() as stack:
-        if plugins.is_file(kind):
-            original = plugins.path_of(kind)
-            kind = kind.replace(str(original), str(stack.enter_context(plugins.alone(original))), 1)
+    with plugins.copied_alone(problem.verifier) as kind:
         for what, response in (("its reference answer", problem.gold), ("an empty response", "")):
             verdict = verify(kind, problem.gold, response, problem)
             if verdict.status is Status.ERROR:
