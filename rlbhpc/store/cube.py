@@ -288,6 +288,8 @@ def create_group(
     root: zarr.Group, path: str, kind: str, provenance: Mapping[str, Any]
 ) -> zarr.Group:
     """Start a group with what every group says of itself."""
+    # A parent that is not there yet, zarr makes by a hard link, which some file systems have not.
+    root.require_group(path.partition("/")[0])
     group = root.require_group(path)
     group.update_attributes(
         {
