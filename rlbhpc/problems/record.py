@@ -132,6 +132,6 @@ class Record:
 
 def number_text(value: float) -> str:
     """Write a number as a person does: 27.0 is 27, since a float column is a matter of storage."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    if not isinstance(value, int) and abs(value) < 2**53 and value == int(value):
         return str(int(value))
     return str(value)

@@ -148,7 +148,7 @@ def test_a_record_that_a_set_of_ones_own_cannot_read_is_named(
     assert ", record 1: reading it as a problem: " in str(error.value)
 
 
-@pytest.mark.parametrize("gold", ["27", 27, 27.0, np.int64(27), np.float64(27)])
+@pytest.mark.parametrize("gold", ["27", 27, 27.0, np.int64(27), np.float64(27), np.float32(27)])
 def test_a_gold_answer_that_is_a_number_is_its_text(gold: Any) -> None:
     """As sets of rlbhpc's own read it, a large one whole: the same problem, of the same id."""
     question = make_problem("s", "", "?", gold, "./mine.py")
