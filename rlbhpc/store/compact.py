@@ -64,9 +64,8 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
         sources = Sources.survey(layout)
         base = Base.of(version, rebuild=rebuild)
         log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
-        same = base and base.reusable and base.sources["inputs"] == sources.inputs
-        if base and same and not any(map(base.lacks, sources.groups)):
-            return Compacted(base.store, False, notes=(*sources.notes, *all_notes(base.sources)))
+        if base and base.is_of(sources) and not any(map(base.lacks, sources.groups)):
+            return _as_it_is(sources, base)
         if done := _round(layout, sources, version, base):
             return done
     raise UserError(
@@ -86,6 +85,8 @@ def _round(
         raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
         derivations = _build(made / versions.STORE, sources, base)
+        if base and base.is_of(sources) and not any(d.derived for d in derivations.values()):
+            return _as_it_is(sources, base)
         versions.settle(made / versions.STORE, base.store if base else None)
         now = versions.current(layout)
         if (now and now.folder) != (old and old.folder):
@@ -121,6 +122,10 @@ def _round(
         sum(len(derivation.kept) for derivation in derivations.values()),
         (*sources.notes, *all_notes(version.sources)),
     )
+
+
+def _as_it_is(sources: Sources, base: Base) -> Compacted:
+    return Compacted(base.store, False, notes=(*sources.notes, *all_notes(base.sources)))
 
 
 def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Derivation]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
@@ -58,6 +59,10 @@ class Base:
         same_schema = sources.get("schema_version") == cube_schema.SCHEMA_VERSION
         return cls(version.store, root, sources, same_schema and not rebuild)
 
+    def is_of(self, sources: Sources) -> bool:
+        """Whether it may stay, since it was made from the same."""
+        return self.reusable and bool(self.sources["inputs"] == sources.inputs)
+
     def files(self, group: Group) -> Mapping[str, int]:
         """Files that a group was made from, with the samples of each."""
         files: Mapping[str, int] = self.sources["inputs"]["groups"].get(str(group), {})
@@ -71,7 +76,7 @@ class Base:
     def lacks(self, group: Group) -> bool:
         """Whether damage kept samples of a group out, which may be readable by now."""
         bands = self.sources.get("left_out", {}).get(str(group), {})
-        return any(_is_damaged(map(Note._make, notes)) for notes in bands.values())
+        return any(_damaged(map(Note._make, notes)) for notes in bands.values())
 
     def grid(self, group: Group) -> Grid | None:
         """Axes of a group; None where it has none or they cannot be read."""
@@ -92,8 +97,9 @@ def all_notes(sources: Mapping[str, Any], without: Iterable[Group] = ()) -> list
     return [Note(*note) for bands in groups for notes in bands.values() for note in notes]
 
 
-def _is_damaged(notes: Iterable[Note]) -> bool:
-    return any(note.kind == DAMAGED for note in notes)
+def _damaged(notes: Iterable[Note]) -> int:
+    """Count the samples that damage kept out."""
+    return sum(note.samples for note in notes if note.kind == DAMAGED)
 
 
 class Derivation:
@@ -122,7 +128,7 @@ class Derivation:
         for row in range(self.grid.rows):
             for step in range(len(self.grid.steps)):
                 place = (row, step)
-                if self._base and place in untouched and keep(place):
+                if self._base and place in untouched and self._is_as_good(place) and keep(place):
                     self.kept.add(place)
                     notes = self._base.notes(self._rows.group, place)
                 else:
@@ -132,22 +138,29 @@ class Derivation:
                     self.notes[_name(place)] = notes
         self._count_lost(target)
 
+    def _is_as_good(self, place: Place) -> bool:
+        """Whether the base holds all of a band that can be read now.
+
+        A file of which damage kept samples out may have been put back, or the disk be well again.
+        """
+        before = _damaged(self._base.notes(self._rows.group, place)) if self._base else 0
+        return not before or _damaged(self._read(*place)[1]) >= before
+
+    def _read(self, row: int, step: int) -> tuple[pa.Table, list[Note]]:
+        """Rows of a band, and what was left out of them."""
+        steps, problems = {self.grid.steps[step]}, set(self.grid.row(row))
+        view = View(self._rows.now, band.COLUMNS, problems=problems, steps=steps, verify=True)
+        return view.read(np.arange(view.count), band.COLUMNS), view.notes
+
     def _derive(self, target: zarr.Group, row: int, step: int) -> list[Note]:
         """Write a band from its rows; what was left out of it."""
         grid = self.grid
         problems = grid.row(row)
         required = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
-        view = View(
-            self._rows.now,
-            band.COLUMNS,
-            problems=set(problems),
-            steps={grid.steps[step]},
-            verify=True,
-        )
-        table = view.read(np.arange(view.count), band.COLUMNS)
+        table, notes = self._read(row, step)
         arrays = band.build(table, problems, required, grid.n, grid.chunk.samples)
         cube.write_band(target, grid, row, step, arrays)
-        return view.notes
+        return notes
 
     def _untouched(self) -> set[Place]:
         """Bands of the base that no new source touches."""
@@ -165,8 +178,6 @@ class Derivation:
             for row in range(old.rows)
             if grid.row(row) == old.row(row)
             for step in range(len(old.steps))
-            # A file may have been put back, or the disk be well again.
-            if not _is_damaged(base.notes(rows.group, (row, step)))
         }
         row_of = {problem: i // grid.chunk.problems for i, problem in enumerate(grid.problems)}
         step_at = {step: i for i, step in enumerate(grid.steps)}

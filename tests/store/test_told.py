@@ -185,6 +185,19 @@ def test_a_part_that_is_readable_again_enters_the_cube(
     assert not compact(layout).new
 
 
+def test_damage_that_stays_makes_no_new_cube_and_takes_no_more_samples(layout: Layout) -> None:
+    """What a later damage hits is in the cube already, and nowhere else."""
+    journal(layout, samples([0], N + 2)[N:], "b")
+    damage_journal(layout)
+    assert compact(layout).new
+    assert not compact(layout).new
+    held = rlbhpc.open_cube(layout.cube)[f"{ARM}/{SET}"].verdict.load()
+    damage(layout.journals(ARM, SET) / "b.journal", 1)
+    compact(layout)
+    for tree in (rlbhpc.open_cube(layout.cube), opened(layout)[0]):
+        assert tree[f"{ARM}/{SET}"].verdict.equals(held)
+
+
 def test_memory_that_runs_out_is_no_damage(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
