@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
@@ -97,9 +96,8 @@ def all_notes(sources: Mapping[str, Any], without: Iterable[Group] = ()) -> list
     return [Note(*note) for bands in groups for notes in bands.values() for note in notes]
 
 
-def _damaged(notes: Iterable[Note]) -> int:
-    """Count the samples that damage kept out."""
-    return sum(note.samples for note in notes if note.kind == DAMAGED)
+def _damaged(notes: Iterable[Note]) -> bool:
+    return any(note.kind == DAMAGED for note in notes)
 
 
 class Derivation:
@@ -143,23 +141,34 @@ class Derivation:
 
         A file of which damage kept samples out may have been put back, or the disk be well again.
         """
-        before = _damaged(self._base.notes(self._rows.group, place)) if self._base else 0
-        return not before or _damaged(self._read(*place)[1]) >= before
+        if self._base is None or not _damaged(self._base.notes(self._rows.group, place)):
+            return True
+        row, step = place
+        first = row * self.grid.chunk.problems
+        rows = slice(first, first + len(self.grid.row(row)))
+        held = _present(self._base.root[str(self._rows.group)], step)[rows]
+        arrays, _ = self._band(row, step)
+        return bool((arrays["verdict"] >= 0).sum() <= held.sum())
 
-    def _read(self, row: int, step: int) -> tuple[pa.Table, list[Note]]:
-        """Rows of a band, and what was left out of them."""
-        steps, problems = {self.grid.steps[step]}, set(self.grid.row(row))
-        view = View(self._rows.now, band.COLUMNS, problems=problems, steps=steps, verify=True)
-        return view.read(np.arange(view.count), band.COLUMNS), view.notes
-
-    def _derive(self, target: zarr.Group, row: int, step: int) -> list[Note]:
-        """Write a band from its rows; what was left out of it."""
+    def _band(self, row: int, step: int) -> tuple[dict[str, NDArray[Any]], list[Note]]:
+        """A band from its rows, and what was left out of it."""
         grid = self.grid
         problems = grid.row(row)
         required = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
-        table, notes = self._read(row, step)
-        arrays = band.build(table, problems, required, grid.n, grid.chunk.samples)
-        cube.write_band(target, grid, row, step, arrays)
+        view = View(
+            self._rows.now,
+            band.COLUMNS,
+            problems=set(problems),
+            steps={grid.steps[step]},
+            verify=True,
+        )
+        table = view.read(np.arange(view.count), band.COLUMNS)
+        return band.build(table, problems, required, grid.n, grid.chunk.samples), view.notes
+
+    def _derive(self, target: zarr.Group, row: int, step: int) -> list[Note]:
+        """Write a band from its rows; what was left out of it."""
+        arrays, notes = self._band(row, step)
+        cube.write_band(target, self.grid, row, step, arrays)
         return notes
 
     def _untouched(self) -> set[Place]:

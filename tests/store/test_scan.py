@@ -50,10 +50,10 @@ def damage(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def damage_part(path: Path) -> None:
-    """Flip a bit in the texts of the first row group of a part."""
+def damage_part(path: Path, name: str = "text") -> None:
+    """Flip a bit of a column in the first row group of a part."""
     metadata = pq.ParquetFile(path).metadata
-    column = metadata.row_group(0).column(schema.ROWS.get_field_index("text"))
+    column = metadata.row_group(0).column(schema.ROWS.get_field_index(name))
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size - 9] ^= 4
     path.write_bytes(data)

@@ -185,6 +185,22 @@ def test_a_part_that_is_readable_again_enters_the_cube(
     assert not compact(layout).new
 
 
+def test_what_can_be_read_of_a_part_again_enters_the_cube(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody counts what an unreadable file holds: it may be more than what stays damaged."""
+    (part,) = seal.seal(layout, ARM, SET, grid(P, N), "all").made
+    gc.gc(layout, ARM, SET, idle_hours=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "ParquetFile", partial(refuse, OSError(errno.EIO, "bad")))
+        compact(layout)
+        assert counted(opened(layout)[0]) == {"damaged": 1}
+    damage_part(part, "seed")
+    compact(layout)
+    assert counted(opened(layout)[0]) == {"damaged": N}
+    assert int((rlbhpc.open_cube(layout.cube)[f"{ARM}/{SET}"].verdict >= 0).sum()) == P * N - N
+
+
 def test_damage_that_stays_makes_no_new_cube_and_takes_no_more_samples(layout: Layout) -> None:
     """What a later damage hits is in the cube already, and nowhere else."""
     journal(layout, samples([0], N + 2)[N:], "b")
