@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Bring up a throw-away Slurm on this host: munge, MariaDB, slurmdbd, slurmctld, three nodes, four
-# preempting partitions, two ordinary users with a folder that they share, one node with an old
-# Python. Everything listens on the loopback address only, and all state is in one folder. Run it
+# preempting partitions and a short one, two ordinary users with a folder that they share, one node
+# with an old Python, a job_submit.lua. Everything listens on the loopback address only, and all state is in one folder. Run it
 # again and it mends what is down.
 set -euo pipefail
 
@@ -54,7 +54,12 @@ make_state() {
         chown munge:munge "$state/munge/munge.key"
         chmod 400 "$state/munge/munge.key"
     fi
-    for file in slurm.conf gres.conf slurmdbd.conf cgroup.conf task-prolog.sh; do render "$file"; done
+    local file
+    for file in slurm.conf gres.conf slurmdbd.conf cgroup.conf task-prolog.sh job_submit.lua; do
+        render "$file"
+    done
+    echo "# Nothing yet." >"$state/etc/extra.conf"
+    rm -f "$state/etc/say" "$state/etc/refuse"
     chmod 755 "$state/etc/task-prolog.sh"
     install -D -m 755 "$here/etc/old-python3" "$state/old/python3"
     chmod 600 "$state/etc/slurmdbd.conf"

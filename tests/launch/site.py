@@ -116,6 +116,33 @@ class Site:
             ["bash", "-c", "\n".join(lines)], check=True, timeout=120, capture_output=True
         )
 
+    @contextmanager
+    def settings(self, *lines: str) -> Iterator[None]:
+        """Lines of slurm.conf that hold for a while, such as ``PrivateData=jobs``."""
+        extra = STATE / "etc" / "extra.conf"
+        before = extra.read_text()
+        try:
+            extra.write_text("".join(f"{line}\n" for line in lines))
+            self.root("scontrol", "reconfigure")
+            self.until("slurmctld", self.answers)
+            yield
+        finally:
+            extra.write_text(before)
+            self.root("scontrol", "reconfigure")
+            self.until("slurmctld", self.answers)
+
+    @contextmanager
+    def words(self, **texts: str) -> Iterator[None]:
+        """What job_submit.lua tells whoever submits: ``say``, or ``refuse`` with these words."""
+        paths = {name: STATE / "etc" / name for name in texts}
+        try:
+            for name, path in paths.items():
+                path.write_text(texts[name])
+            yield
+        finally:
+            for path in paths.values():
+                path.unlink(missing_ok=True)
+
     def queue(self) -> list[slurm.Row]:
         """The jobs of both users."""
         done = self.root("squeue", f"--user={USER},{SECOND}", "--noheader", "--format=%i|%T|%r|%u")
