@@ -1,82 +1,37 @@
-"""Whole outputs of a report, compared with what was read and found right.
+"""What goldens of a report keep: pages, tables and terminals as lines of text.
 
-RLBHPC_GOLDEN=1 writes them anew; read the difference before it is committed. Prose and the ends of
-tables stand in a file as they are. Of the rest of a table, and of a drawing, there is one line that
-changes with any of its marks and numbers. The last printed digit of a number may differ.
+Prose and tables are kept whole, tables column by column where they are data. Of a figure a golden
+keeps its labels, and of each line and area how many points it has and where it begins and ends.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import io
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import zip_longest
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.terminal import print_report, print_sentences
+from tests.golden import NUMBER, agree_with
 
 HOME = Path(__file__).parent / "golden"
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?")
-# Where a page has numbers that were worked out; all other attributes are compared letter by letter.
-PLACES = re.compile(r' (?:d|x|y|x1|x2|y1|y2|data-value)="[^"]*"|>[^<]*<')
+# What is smaller is noise of a sum.
+ABSOLUTE = 1e-9
 BLOCKS = re.compile(r"(?=<(?:p|li|h\d|summary|pre|details|section|header|main|nav|table|div)\b)")
-# Rows that stand in a file whole: the first ones, and the last.
-ROWS = 3
-# Characters of a line that is cut.
-SHORT = 60
+# Marks of a figure that have a place.
+MARKS = re.compile(r"<(path|circle|rect|line)\b([^>]*)>")
+PLACES = re.compile(r' (?:d|x|y|x1|x2|y1|y2|cx|cy|width|height)="([^"]*)"')
 
 
 def agree(name: str, lines: Iterable[str]) -> None:
-    """Compare lines with those of a file."""
-    path = HOME / f"{name}.txt"
-    texts = "\n".join(lines).split("\n")
-    if os.environ.get("RLBHPC_GOLDEN"):
-        path.write_text("\n".join(texts) + "\n")
-    expected = path.read_text().split("\n")[:-1]
-    for number, (text, right) in enumerate(zip_longest(texts, expected, fillvalue=""), start=1):
-        assert alike(text, right), f"{path.name}:{number}\nis:  {text}\nwas: {right}"
-    assert len(texts) == len(expected)
-
-
-def alike(text: str, right: str) -> bool:
-    """Whether two lines differ in nothing but the last digits of their numbers."""
-    if NUMBER.sub("#", text) != NUMBER.sub("#", right):
-        return False
-    pairs = zip(NUMBER.findall(text), NUMBER.findall(right), strict=True)
-    return all(abs(float(a) - float(b)) <= 1.01 * last_digit(b) for a, b in pairs)
-
-
-def last_digit(number: str) -> float:
-    """The value of a one in the last digit; 0 for whole numbers, which have to be equal."""
-    mantissa, _, exponent = number.partition("e")
-    _, point, decimals = mantissa.partition(".")
-    return 10.0 ** (int(exponent or 0) - len(decimals)) if point else 0.0
-
-
-def total(numbers: Iterable[float]) -> str:
-    """A sum that depends on the order, too."""
-    values = np.fromiter(numbers, float)
-    return f"{len(values)} numbers {np.dot(values, 1 + np.arange(len(values)) % 7):.5e}"
-
-
-def letters(text: str) -> str:
-    """A short hash without digits."""
-    return "".join(chr(97 + byte % 26) for byte in hashlib.sha256(text.encode()).digest()[:8])
-
-
-def summary(markup: str) -> str:
-    """One line for all marks and numbers of some markup."""
-    places = " ".join(PLACES.findall(markup))
-    shape = PLACES.sub(lambda place: NUMBER.sub("#", place[0]), markup)
-    return f"[{letters(shape)}, {total(map(float, NUMBER.findall(places)))}]"
+    """Compare lines with those of a golden."""
+    agree_with(HOME / f"{name}.txt", lines, absolute=ABSOLUTE)
 
 
 def page_lines(html: str) -> Iterator[str]:
@@ -104,44 +59,44 @@ def printed(
     return [line.rstrip() for line in out.getvalue().split("\n")]
 
 
-def short_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The beginnings of lines, each with what changes with all of it."""
-    for line in lines:
-        if len(line) <= SHORT:
-            yield line
-            continue
-        shape = letters(NUMBER.sub("#", line))
-        yield f"{line[:SHORT]} [{shape}, {sum(map(float, NUMBER.findall(line))):.3e}]"
-
-
 def figure_lines(figure: str) -> str:
+    """Labels of a figure, and where its marks begin and end."""
     caption = figure[figure.index("<figcaption>") :]
-    return f"\n<figure> {summary(figure)} {caption}\n"
+    labels = re.findall(r"<(?:span|p|text|div)\b[^>]*>([^<]+)<", figure)
+    lines = [f"\n<figure> {caption}", f"  labels: {' | '.join(labels)}"]
+    for (tag, count), places in groupby(map(mark_places, MARKS.finditer(figure)), lambda m: m[:2]):
+        ends = [place for *_, place in places]
+        shown = ends if len(ends) <= 2 else [ends[0], ends[-1]]
+        lines.append(f"  {len(ends)} {tag} of {count}: {'; '.join(shown)}")
+    return "\n".join([*lines, ""])
+
+
+def mark_places(mark: re.Match[str]) -> tuple[str, int, str]:
+    """Tag of a mark, how many numbers place it, and the first and last two of them."""
+    numbers = NUMBER.findall(" ".join(PLACES.findall(mark[2])))
+    ends = numbers if len(numbers) <= 4 else [*numbers[:2], *numbers[-2:]]
+    return mark[1], len(numbers), " ".join(f"{float(number):.1f}" for number in ends)
 
 
 def table_lines(table: str) -> str:
+    """A table of a page, row by row."""
     rows = re.findall(r"<tr>.*?</tr>", table, re.S)
     cells = [" | ".join(re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)) for row in rows]
     caption = "".join(re.findall(r"<caption>(.*?)</caption>", table))
-    if caption == "Versions":
-        return "\n<table> Versions\n"
-    ends = cells if len(cells) <= 2 * ROWS else [*cells[:ROWS], "…", cells[-1]]
-    return "\n".join([f"\n<table> {summary(table)} {caption}", *ends, ""])
+    if caption in ("Versions", "From the registry of metrics"):
+        return f"\n<table> {caption}\n"
+    return "\n".join([f"\n<table> {caption}", *cells, ""])
 
 
 def frame_lines(frames: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Tables column by column: first and last value, and a line for all of them."""
+    """Tables column by column: all values, those that repeat with how often they do."""
     for name, frame in frames.items():
         yield f"{name}: {len(frame)} rows"
         for column in frame:
             values = frame[column]
-            ends = " … ".join(cell(values.iloc[place]) for place in (0, -1))
-            if pd.api.types.is_bool_dtype(values) or not pd.api.types.is_numeric_dtype(values):
-                every = letters("\n".join(NUMBER.sub("#", str(value)) for value in values))
+            if pd.api.types.is_float_dtype(values):
+                texts = [f"{value:#.5g}" for value in values]
             else:
-                every = total(values.dropna().astype(float))
-            yield f"  {column} ({values.dtype}): {ends} [{every}]"
-
-
-def cell(value: object) -> str:
-    return f"{value:.4e}" if isinstance(value, float) else str(value)
+                runs = [(value, len(list(run))) for value, run in groupby(map(str, values))]
+                texts = [f"{value}×{count}" if count > 1 else value for value, count in runs]
+            yield f"  {column} ({values.dtype}): {' '.join(texts)}"

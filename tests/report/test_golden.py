@@ -23,7 +23,7 @@ from rlbhpc.report.page import page, pages
 from rlbhpc.report.write import as_records
 from rlbhpc.study.layout import Layout
 from tests.report.extra import make_extra, make_probe
-from tests.report.golden import agree, frame_lines, page_lines, printed, short_lines
+from tests.report.golden import agree, frame_lines, page_lines, printed
 from tests.report.made import frames_of, make_study, put_samples
 from tests.report.rich import make_regraded, make_rich
 
@@ -32,7 +32,7 @@ def test_a_run_with_everything(rich_run: Path, tmp_path: Path) -> None:
     """Nearly all that a report can show, and its samples under another grader."""
     rich = gather(rich_run)
     lay_beside(rich, make_regraded(tmp_path / "other", rich_run))
-    agree("rich_page", short_lines(page_lines("".join(pages(rich).values()))))
+    agree("rich_page", page_lines("".join(pages(rich).values())))
     agree("rich_tables", frame_lines(frames_of(rich)))
     agree("rich_terminal", printed(rich, 120))
     agree("two_terminal", printed(replace(rich, final=rich.final[:2]), 120))
@@ -44,7 +44,7 @@ def test_everything_of_few_problems(tmp_path: Path, problems: int) -> None:
     run = make_rich(tmp_path / "run", problems).layout.root
     few = gather(run)
     lay_beside(few, make_regraded(tmp_path / "other", run, problems))
-    agree(f"few_{problems}", short_lines(page_lines("".join(pages(few).values()))))
+    agree(f"few_{problems}", page_lines("".join(pages(few).values())))
 
 
 def test_arms_of_no_study_that_share_some_problems(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_arms_of_no_study_that_share_some_problems(tmp_path: Path) -> None:
     put_samples(study, "rl", trained, 100, provenance={"graders": []}, first=1)
     study.layout.study.unlink()
     some = gather(tmp_path / "run", [("base", "rl")])
-    agree("some_page", short_lines(page_lines(page(some))))
+    agree("some_page", page_lines(page(some)))
     tables = frames_of(some)
     agree("some_tables", frame_lines({n: tables[n] for n in ("coverage", "accuracy_histogram")}))
 
@@ -77,18 +77,18 @@ def figures(report: Report) -> Iterator[str]:
 
 def test_what_people_trainers_and_studies_add(tmp_path: Path) -> None:
     extra = make_extra(tmp_path)
-    agree("extra_page", short_lines(page_lines(page(extra))))
+    agree("extra_page", page_lines(page(extra)))
     agree("extra_tables", frame_lines(frames_of(extra)))
-    agree("extra_terminal", short_lines(printed(extra, 200, verbose=True)))
+    agree("extra_terminal", printed(extra, 200, verbose=True))
     card = claim_card(extra).decode().replace(extra.study_hash, "HASH")  # of paths, too
     agree("extra_claim", card.split("\n"))
 
 
 def test_a_probe_of_contamination(tmp_path: Path) -> None:
     probe = make_probe(tmp_path / "run")
-    agree("probe_page", short_lines(page_lines(page(probe))))
+    agree("probe_page", page_lines(page(probe)))
     agree("probe_tables", frame_lines(frames_of(probe)))
-    agree("probe_terminal", short_lines(printed(probe, 100, verbose=True, styled=True)))
+    agree("probe_terminal", printed(probe, 100, verbose=True, styled=True))
 
 
 def test_a_run_with_gaps(report: Report) -> None:
@@ -110,5 +110,5 @@ def test_problems_that_end_at_their_second_right_sample(tmp_path: Path) -> None:
     other = Layout(shutil.copytree(stopped.folder, tmp_path / "other"))
     other.regraded.write_text(json.dumps({"from": str(stopped.folder), "done": True}))
     lay_beside(stopped, other.root)
-    agree("stopped_page", short_lines(page_lines(page(stopped))))
+    agree("stopped_page", page_lines(page(stopped)))
     agree("stopped_tables", frame_lines(frames_of(stopped)))
