@@ -16,18 +16,8 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.until import look_rows, print_looks, tell_next
 from rlbhpc.errors import DONE, NOTHING_TO_DO
-from rlbhpc.launch.cluster import Cluster, choose
-from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.predict import (
-    Outcome,
-    Prediction,
-    Rates,
-    Site,
-    curve,
-    measured,
-    predict,
-    rows_in_flight,
-)
+from rlbhpc.launch.cluster import choose, copies_per_task
+from rlbhpc.launch.predict import Prediction, Rates, measured, predict, rows_in_flight
 from rlbhpc.launch.prepare import SHARD_TOKENS, reject_what_jobs_would
 from rlbhpc.stats.power import CHANCE, smallest_loss
 from rlbhpc.study.layout import Layout
@@ -40,8 +30,6 @@ from rlbhpc.sweep.progress import duration
 
 # Seconds in which an engine loads a model of some billion parameters.
 START: Final = 60.0
-# Slurm lets a requeued job wait for about so long before it looks at it again.
-PAUSE: Final = 120.0
 # Samples of every problem, and right ones where it stops, from which a base's rates are taken.
 _ENOUGH: Final = 8
 
@@ -64,10 +52,6 @@ _ENOUGH: Final = 8
     help=f"Until a worker's model is loaded. Default: as measured, else {START:g}.",
 )  # fmt: skip
 @click.option(
-    "--preemptions", type=click.FloatRange(min=0), metavar="PER_DAY",
-    help="Play the sweep through with so many preemptions of a worker per day.",
-)  # fmt: skip
-@click.option(
     "--until", type=click.Choice([u.value for u in Until]), metavar="CONDITION",
     help="Take a look at what is there, and ask for the samples that can decide it: "
     + ", ".join(f'"{u.value}"' for u in Until) + ".",
@@ -80,13 +64,12 @@ _ENOUGH: Final = 8
 def plan(
     study: Path, overrides: tuple[str, ...], shard_tokens: int, cluster: str | None,
     width: int | None, tokens_per_second: float | None, startup: float | None,
-    preemptions: float | None, until: str | None, budget: int | None, as_json: bool,
+    until: str | None, budget: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Show which samples of STUDY are missing, and the shards that would make them.
 
     Also the smallest loss or gain of problems that a study of this size can call, from its first
-    samples or from a typical base. With a rate, measured or given, also what they cost; with
-    --preemptions, how that changes with the number of shards and the drain time. No plan is
+    samples or from a typical base. With a rate, measured or given, also what they cost. No plan is
     written. Exit code 4 says that nothing is missing.
 
     With --until, a look is taken where all samples are there, and what it asks for is missing from
@@ -105,7 +88,9 @@ def plan(
 
         looks = take_looks(resolved, present, Until(until), budget)
         present = presence(resolved.layout, list(resolved.blocks()))
-    new_plan = make_plan(resolved, present, shard_tokens)
+    gpus_per_copy = resolved.file.engine.tensor_parallel
+    copies = copies_per_task(site, gpus_per_copy)
+    new_plan = make_plan(resolved, present, shard_tokens, copies=copies)
     rates = known_rates(resolved.layout, tokens_per_second, startup)
     decides = power_rows(resolved, present)
     record: dict[str, Any] = {
@@ -129,21 +114,10 @@ def plan(
     if new_plan.samples and rates is not None:
         workers = width or len(new_plan.shards)
         in_flight = rows_in_flight(resolved.file.engine.options)
-        prediction = predict(new_plan, rates, site, workers, in_flight)
+        prediction = predict(new_plan, rates, site, workers, in_flight, gpus_per_copy)
         record |= {"rates": asdict(rates), "width": workers, "prediction": asdict(prediction)}
         if not as_json:
             print_cost(rates, workers, prediction)
-        if preemptions is not None:
-            sizes, drains = _preempted(new_plan, rates, site, workers, in_flight, preemptions)
-            record["by_shards"] = [asdict(outcome) for outcome in sizes]
-            record["by_drain"] = [{"drain": drain, **asdict(outcome)} for drain, outcome in drains]
-            if not as_json:
-                print_outcomes(
-                    sizes,
-                    drains,
-                    len(new_plan.shards),
-                    f"{preemptions:g} preemptions of a worker per day",
-                )
     elif new_plan.samples and not as_json:
         click.echo("No rate was measured yet: give --tokens-per-second to see what that costs.")
     if as_json:
@@ -160,22 +134,6 @@ def known_rates(layout: Layout, tokens: float | None, start: float | None) -> Ra
         return rates
     before = rates or Rates(0.0, START, "")
     return Rates(tokens or before.tokens, before.start if start is None else start, "as given")
-
-
-def _preempted(
-    plan: Plan, rates: Rates, site: Cluster, width: int, in_flight: int, per_day: float
-) -> tuple[list[Outcome], list[tuple[float, Outcome]]]:
-    """Play the sweep through with preemptions, by shards and by drain time."""
-    mean = plan.tokens / plan.samples
-    met = Site(
-        preemptions=per_day / 24,
-        limit=seconds(site.sample.time),
-        drain=site.warning,
-        pause=PAUSE,
-        response=mean * in_flight / rates.tokens,
-        in_flight=mean * in_flight / 2,
-    )
-    return curve(plan.tokens, len(plan.shards), rates, met, width)
 
 
 def block_row(p: Presence) -> dict[str, Any]:
@@ -225,26 +183,6 @@ def print_cost(rates: Rates, width: int, prediction: Prediction) -> None:
         f"{prediction.sbatch_calls} sbatch calls\n"
         f"  a preemption without warning loses about {prediction.loss_tokens:,.0f} tokens"
     )
-
-
-def print_outcomes(
-    sizes: list[Outcome], drains: list[tuple[float, Outcome]], shards: int, title: str
-) -> None:
-    """Print how a sweep went that was played through with preemptions."""
-    names = ["wall time", "busy hours", "overhead", "attempts per shard", ""]
-    click.echo()
-    rows = [[outcome.shards, *_cells(outcome)] for outcome in sizes]
-    print_table(title, ["shards", *names], rows)
-    rows = [[f"{drain:g} s", *_cells(outcome)] for drain, outcome in drains]
-    print_table(f"With {shards:,} shards", ["drain time", *names], rows)
-
-
-def _cells(outcome: Outcome) -> list[str]:
-    never = "" if outcome.finished else "never ends: the time limit is below the start"
-    return [
-        duration(outcome.wall_seconds), f"{outcome.busy_hours:,.1f}", f"{outcome.overhead:.1%}",
-        f"{outcome.attempts_per_shard:.2f}", never,
-    ]  # fmt: skip
 
 
 class _Size(NamedTuple):

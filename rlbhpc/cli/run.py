@@ -9,7 +9,7 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.debug_log import keep
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.local import run_here
+from rlbhpc.sweep.local import run_plan
 from rlbhpc.sweep.remember import recall
 
 
@@ -21,12 +21,13 @@ from rlbhpc.sweep.remember import recall
 def run(plan: Path, shards: str | None, limit: float | None, grace: float) -> int:
     """Work shards of PLAN, a file that `rlbhpc sample` or `rlbhpc launch` wrote.
 
-    Samples that somebody has made in the meantime are not made again.
+    A process works for each copy of the model that the GPUs hold. Samples that somebody has made
+    in the meantime are not made again.
     """
     study, loaded = recall(plan, None if shards is None else _numbers(shards))
     keep(study.layout.logs, "run")
     with Drain(grace, limit) as drain:
-        return run_here(study, loaded, loaded.shards, drain)
+        return run_plan(study, loaded, plan, drain)
 
 
 def _numbers(text: str) -> list[int]:

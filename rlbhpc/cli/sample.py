@@ -13,10 +13,9 @@ from rlbhpc.cli.table import tell
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.lineage import reject_strangers
-from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_verifiers
-from rlbhpc.sweep.local import run_here, run_workers
+from rlbhpc.sweep.local import run_plan
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
 from rlbhpc.sweep.remember import remember
@@ -58,13 +57,8 @@ def sample(
     if not plan.samples:
         return NOTHING_TO_DO
     path = plan.save(resolved.layout.plans)
-    count = workers or max(1, len(devices()) // resolved.file.engine.tensor_parallel)
     with Drain(grace, limit) as drain:
-        if count == 1:
-            code = run_here(resolved, plan, plan.shards, drain)
-        else:
-            numbers = [shard.number for shard in plan.shards]
-            code = run_workers(path, numbers, count, drain)
+        code = run_plan(resolved, plan, path, drain, workers)
     if not drain.requested:
         seal_and_clean(resolved.layout)
     if code == 0 and any(p.missing for p in presence(resolved.layout, blocks)):

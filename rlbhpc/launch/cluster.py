@@ -143,6 +143,11 @@ def python_of(command: list[str]) -> list[str]:
     return [*before, f"{folder}{slash}python"]
 
 
+def copies_per_task(cluster: Cluster, gpus_per_copy: int) -> int:
+    """Copies of a model that the GPUs of one sampling task hold."""
+    return max(1, cluster.sample.gpus // gpus_per_copy)
+
+
 def load_cluster(path: Path) -> Cluster:
     """Read one file of the cluster table."""
     return validated(load_tree(path), Cluster)

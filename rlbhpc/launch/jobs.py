@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from rlbhpc.errors import UserError
-from rlbhpc.launch.cluster import Cluster
+from rlbhpc.launch.cluster import Cluster, copies_per_task
 from rlbhpc.store import versions
 from rlbhpc.store.sources import Sources
 from rlbhpc.study.layout import Layout
@@ -75,14 +75,15 @@ def jobs_of(
     limit = _width(cluster, width, len(training) + ends, len(groups))
     sampling: list[Job] = []
     for (needs, gpu), members in groups.items():
-        share = len(members)
+        copies = copies_per_task(cluster, study.file.engine.tensor_parallel) if gpu else 1
+        share = -(-len(members) // copies)
         if limit is not None:
             spare = max(0, limit - len(groups))
-            share = 1 + spare * len(members) // len(chosen)
+            share = min(share, 1 + spare * len(members) // len(chosen))
         stem = "sample" if needs is None else f"sample-{needs[0]}-{needs[1]}"
         stem += "" if gpu else "-endpoint"
         # A task keeps to one model as long as it can.
-        parts = np.array_split([shard.number for shard in members], min(share, len(members)))
+        parts = np.array_split([shard.number for shard in members], share)
         tasks = [tuple(part.tolist()) for part in parts]
         after = (f"train-{trained_by(study, *needs)}",) if needs else ()
         for start in range(0, len(tasks), cluster.max_array_size):

@@ -19,7 +19,7 @@ from rlbhpc.launch.jobs import SNAPSHOT, behind
 from rlbhpc.launch.launches import LaunchFolder, alone
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
-from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.devices import devices, shares
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.presence import presence
 
@@ -117,9 +117,7 @@ def _slots(gpus_per_copy: int, width: int | None) -> list[str | None]:
             f"engine.tensor_parallel: found {gpus_per_copy}; allowed: 1 to {len(gpus)}, the GPUs of"
             " this machine; lower it, or launch on a cluster"
         )
-    copies = range(0, len(gpus) - gpus_per_copy + 1, gpus_per_copy)
-    groups = [",".join(gpus[start : start + gpus_per_copy]) for start in copies]
-    return [*groups[:width]] or [None] * (width or 1)
+    return [*shares(gpus, gpus_per_copy)[:width]] or [None] * (width or 1)
 
 
 def _in_process(launch: LaunchFolder, say: Callable[[str], None]) -> dict[str, list[Job[str]]]:

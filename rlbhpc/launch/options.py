@@ -94,6 +94,15 @@ def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str
     return {name: text for name, text in options.items() if name not in rivals} | dict(more)
 
 
+def gpus_in(options: Mapping[str, str]) -> int | None:
+    """GPUs of a node that the options ask for, such as gpu:a100:4; None where they do not say."""
+    for name in ("gres", "gpus", "gpus-per-node"):
+        count = re.search(r"(?:^|:)(\d+)(?:,|$)", options.get(name, ""))
+        if count is not None:
+            return int(count[1])
+    return None
+
+
 def _split(word: str) -> tuple[str, str | None]:
     """Long name of an option, and its value if that stands in the same word."""
     if word.startswith("--"):

@@ -17,10 +17,11 @@ from rlbhpc.debug_log import keep
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
-from rlbhpc.launch.cluster import choose
+from rlbhpc.launch.cluster import choose, copies_per_task
 from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
 from rlbhpc.launch.launches import LaunchFolder, live, traced
 from rlbhpc.launch.lock import at_work
+from rlbhpc.launch.options import gpus_in
 from rlbhpc.launch.script import Draft
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.lineage import set_aside, untrained
@@ -71,6 +72,10 @@ def prepare(
     name, entry = choose(cluster or resolved.file.cluster)
     if throttle is not None:
         entry = entry.model_copy(update={"throttle": throttle})
+    gpus = gpus_in(options or {})
+    if gpus is not None:
+        sample = entry.sample.model_copy(update={"gpus": gpus})
+        entry = entry.model_copy(update={"sample": sample})
     if holder := at_work(resolved.layout):
         raise UserError(
             f"{holder}; wait for its end, or look: rlbhpc status {resolved.layout.root}", TRY_AGAIN
@@ -82,7 +87,9 @@ def prepare(
     training = reject_what_jobs_would(resolved)
     present = presence(resolved.layout, list(resolved.blocks()))
     _refuse_twice(running, training)
-    plan = make_plan(resolved, _uncovered(resolved, present, running), shard_tokens, retry_failed)
+    copies = copies_per_task(entry, resolved.file.engine.tensor_parallel)
+    missing = _uncovered(resolved, present, running)
+    plan = make_plan(resolved, missing, shard_tokens, retry_failed, copies)
     shards: Sequence[Shard] = plan.shards
     if running and not shards:
         plan, shards = _help(resolved, present, running) or (plan, ())

@@ -171,9 +171,10 @@ def resources_of(draft: Draft, job: Job) -> Resources:
     if not job.gpu:
         return resources.model_copy(update={"gpus": 0})
     if job.kind == "sample" and resources.gpus:
-        # One task is one copy of the model, on the GPUs that share it.
+        # A task that samples holds as many copies of the model as fit its GPUs; scoring takes one.
         gpus_per_copy = draft.study.file.engine.tensor_parallel
-        resources = resources.model_copy(update={"gpus": max(resources.gpus, gpus_per_copy)})
+        gpus = max(resources.gpus if job.tasks else 1, gpus_per_copy)
+        resources = resources.model_copy(update={"gpus": gpus})
     return resources
 
 

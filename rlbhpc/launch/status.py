@@ -107,7 +107,7 @@ def status(layout: Layout) -> Status:
         for row, numbers in folder.worked(rows or ()):
             waiting.update(numbers)
             if row.state in RUNS:
-                # A task works its shards one after the other.
+                # Of several shards a task may have begun some only.
                 running |= begun.intersection(numbers) if len(numbers) > 1 else set(numbers)
         is_at_work = f" launch {folder.path.name} " in holder
         if is_at_work and not running:
@@ -118,8 +118,8 @@ def status(layout: Layout) -> Status:
         states = _by_state(gaps, running, waiting, begun if rows is None else set())
         shards[folder.path.name] = states
         tokens += sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
-    sampling = {key for folder in listed for key in folder.tasks}
-    working = sum(row.state == "RUNNING" and (row.job, row.task) in sampling for row in rows or ())
+    # A task works so many shards at once as its GPUs hold copies of the model.
+    working = sum(len(states.get("running", ())) for states in shards.values())
     missing = any(block.missing for block in blocks)
     trains = bool(study.file.recipes)
     return Status(

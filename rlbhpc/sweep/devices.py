@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from typing import Final
 
 # The second is what Slurm sets in a job without a GPU.
@@ -18,6 +19,10 @@ def devices() -> list[str]:
     A name is an index, or `GPU-…` or `MIG-…`.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    amd = os.environ.get("ROCR_VISIBLE_DEVICES")
+    if chosen is None and amd is not None:
+        # HIP numbers what this lets through anew.
+        return [str(index) for index, _ in enumerate(filter(None, amd.split(",")))]
     if chosen is not None:
         names = (name.strip() for name in chosen.split(","))
         # CUDA reads up to the first that names none.
@@ -29,3 +34,9 @@ def devices() -> list[str]:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return listed.stdout.split()
+
+
+def shares(gpus: Sequence[str], gpus_per_copy: int) -> list[str]:
+    """GPUs of each copy of a model that fits, in the words of CUDA_VISIBLE_DEVICES."""
+    starts = range(0, len(gpus) - gpus_per_copy + 1, gpus_per_copy)
+    return [",".join(gpus[start : start + gpus_per_copy]) for start in starts]

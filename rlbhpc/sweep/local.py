@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlbhpc.errors import DONE, TRY_AGAIN
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.devices import devices, shares
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import load_engine
 from rlbhpc.sweep.plan import Plan, Shard
@@ -19,6 +19,16 @@ from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.worker import Work, load_all_problems, work
 
 log = logging.getLogger(__name__)
+
+
+def run_plan(study: Study, plan: Plan, path: Path, drain: Drain, workers: int | None = None) -> int:
+    """Work all shards of a plan, by default in a process for each copy that the GPUs hold."""
+    gpus_per_copy = study.file.engine.tensor_parallel
+    count = workers or max(1, len(shares(devices(), gpus_per_copy)))
+    if count == 1:
+        return run_here(study, plan, plan.shards, drain)
+    numbers = [shard.number for shard in plan.shards]
+    return run_workers(path, numbers, count, drain, gpus_per_copy)
 
 
 def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) -> int:
@@ -43,17 +53,20 @@ def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) ->
     return code
 
 
-def run_workers(plan: Path, shards: Sequence[int], workers: int, drain: Drain) -> int:
-    """Work shards in ``workers`` processes, each with its share of the GPUs.
+def run_workers(
+    plan: Path, shards: Sequence[int], workers: int, drain: Drain, gpus_per_copy: int = 1
+) -> int:
+    """Work shards in ``workers`` processes, each with the GPUs of one copy of the model.
 
     A warning to this process is handed on to the workers, which drain by themselves.
     """
-    gpus = devices()
+    gpus_of_copies = shares(devices(), gpus_per_copy)
     running = []
     for number in range(min(workers, len(shards))):
         environment = dict(os.environ)
-        if gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[number::workers])
+        if gpus_of_copies:
+            own = gpus_of_copies[number] if number < len(gpus_of_copies) else ""
+            environment["CUDA_VISIBLE_DEVICES"] = own
         chosen = ",".join(str(shard) for shard in shards[number::workers])
         command = [sys.executable, "-P", "-m", "rlbhpc", "run", str(plan), "--shards", chosen]
         log.debug("worker %d: %s", number, command)

@@ -183,10 +183,12 @@ def _digest(line: bytes) -> str:
 
 
 def make_plan(
-    study: Study, present: Iterable[Presence], shard_tokens: int, retry_failed: bool = False
-) -> Plan:
+    study: Study, present: Iterable[Presence], shard_tokens: int, retry_failed: bool = False,
+    copies: int = 1,
+) -> Plan:  # fmt: skip
     """Cut what is missing into shards of about ``shard_tokens`` expected tokens each.
 
+    A worker that loads ``copies`` of a model has a shard for each of them, if there are samples.
     Spans are dealt out in an order that is random but fixed by their content, so every shard gets
     its share of the hard problems and costs about the same.
     """
@@ -204,7 +206,7 @@ def make_plan(
             continue
         pieces.sort(key=lambda piece: hashlib.sha256(repr(piece[0][0]).encode()).digest())
         total = sum(cost for _, cost in pieces)
-        count = max(1, round(total / shard_tokens))
+        count = max(1 if engine == "endpoint" else copies, round(total / shard_tokens))
         for part in _deal(pieces, min(count, len(pieces))):
             # One arm and set after the other: an engine runs one sampling setting at a time.
             ordered = tuple(sorted(span for spans, _ in part for span in spans))

@@ -1,4 +1,4 @@
-"""Launching: how fast status and simulation are, and how near predictions come."""
+"""Launching: how fast status is, and how near predictions come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlbhpc.launch import status
 from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.predict import Rates, Site, measured, predict, simulate
+from rlbhpc.launch.predict import measured, predict
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
@@ -27,15 +27,7 @@ PROBLEMS, N = 500, 2_000
 
 
 def run() -> list[Row]:
-    return [*simulation(), *looks(), *predictions()]
-
-
-def simulation() -> Iterator[Row]:
-    """10⁸ samples of 4,000 tokens in 10,000 shards, 2 preemptions of a worker per day."""
-    site = Site(2 / 24, 4 * 3600, 180, 120, 300, 500_000)
-    rates = Rates(6_000, 60, "as given")
-    seconds = median_seconds(lambda: simulate(4e11, 10_000, rates, site, 500), runs=3)
-    yield Row("simulation of 10⁸ samples, 10,000 shards", seconds, "s", "<= 10", seconds <= 10)
+    return [*looks(), *predictions()]
 
 
 def looks(problems: int = PROBLEMS, n: int = N) -> Iterator[Row]:

@@ -20,7 +20,7 @@ from rlbhpc.verify.benchmark import table
 from rlbhpc.verify.verdict import Status
 from tests.cli.transcript import expected, say
 from tests.launch.launched import Run, make, plan_of, run, stubs
-from tests.launch.made import Stubs, cluster_of, study_in
+from tests.launch.made import Stubs
 from tests.responses import sums_study, write_responses
 from tests.store import made
 from tests.store.test_scan import grid, right
@@ -63,18 +63,6 @@ def test_a_study_that_stops(tmp_path: Path, stubs: Stubs) -> None:
         say(tmp_path, "check", file),
     ]
     assert "".join(texts) == expected("stopping")
-
-
-def test_what_preemptions_cost(tmp_path: Path, stubs: Stubs) -> None:
-    path, _ = study_in(tmp_path / "s")
-    words = ["plan", path, "--tokens-per-second", 0.1, "--shard-tokens", 150]
-    cluster_of(tmp_path, sample={"time": "00:01:00"}, warning=30)
-    texts = [
-        say(tmp_path, *words, "--preemptions", 30, "--width", 2),
-        say(tmp_path, *words, "--preemptions", 30, "--cluster", tmp_path / "site.yaml"),
-        say(tmp_path, *words, "--preemptions", 0, "--startup", 0),
-    ]
-    assert "".join(texts) == expected("preempted")
 
 
 def test_a_run_at_work(tmp_path: Path, run: Run, stubs: Stubs) -> None:

@@ -19,9 +19,10 @@ from rlbhpc.launch.cluster import choose, load_cluster, table
 from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, _seals
 from rlbhpc.launch.options import REFUSED, read_options
 from rlbhpc.launch.predict import Rates, predict
+from rlbhpc.launch.prepare import prepare
 from rlbhpc.launch.script import directives, set_up
 from rlbhpc.sweep.plan import Plan
-from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
+from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in, study_in
 from tests.studies import trained
 
 
@@ -108,6 +109,31 @@ def test_a_pupil_waits_for_its_base_and_its_teachers_samples(tmp_path: Path) -> 
         "train-other": (("other", 5, "sample-other-5"),),
         "train-small": (("small", 20, "sample-small-20"),),
     }
+
+
+@pytest.mark.parametrize(
+    ("site", "words", "gpus_per_copy", "tasks"),
+    [
+        ({"gpus": 5}, [], 1, [5]),  # two shards would do; each copy has one
+        ({"gpus": 8}, [], 3, [2]),
+        ({"gpus": 1}, ["--gres=gpu:a100:4"], 1, [4]),
+        ({"gpus": 1}, ["-G", "2"], 1, [2]),
+        ({"gpus": 1}, [], 1, [1, 1]),
+        ({"gpus": 0}, [], 1, [1, 1]),
+    ],
+)
+def test_a_task_has_a_shard_for_each_copy_that_its_gpus_hold(
+    tmp_path: Path, site: dict[str, int], words: list[str], gpus_per_copy: int, tasks: list[int]
+) -> None:
+    path, _ = study_in(tmp_path / "s")
+    cluster_of(tmp_path, sample=site)
+    prepared = prepare(
+        path, [f"engine.tensor_parallel={gpus_per_copy}"], cluster=str(tmp_path / "site.yaml"),
+        options=read_options(words), shard_tokens=300,
+    )  # fmt: skip
+    (sample,) = (job for job in prepared.jobs if job.kind == "sample")
+    assert [len(shards) for shards in sample.tasks] == tasks
+    assert sorted(number for shards in sample.tasks for number in shards) == list(range(sum(tasks)))
 
 
 @pytest.mark.parametrize("limit", [None, 500])

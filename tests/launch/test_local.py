@@ -16,8 +16,10 @@ import submitit
 import rlbhpc
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch import Launch
+from rlbhpc.launch.status import status
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.attempt import read_attempts
 from tests.launch.made import ROOT, Stubs, cluster_of, tiny, tiny_trained
 from tests.launch.test_on_a_cluster import digest
 
@@ -118,6 +120,30 @@ def _is_worker(pid: int, run: Path) -> bool:
         return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(run) and b"host" not in words
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(("gpus_per_copy", "held"), [(1, ["0", "1"]), (2, ["0,1"])])
+def test_a_task_with_several_gpus_holds_a_copy_on_each_share_of_them(
+    tmp_path: Path, gpus_per_copy: int, held: list[str]
+) -> None:
+    """The script of a task, run as Slurm runs it; one with few samples fills its GPUs as well."""
+    study = study_in(tmp_path / "s", tiny(2))
+    table = cluster_of(tmp_path, sample={"gpus": 2, "cpus": 2})
+    assert table.sample.gpus == 2
+    overrides = [f"engine.tensor_parallel={gpus_per_copy}"]
+    launch = rlbhpc.launch.write(study, str(tmp_path / "site.yaml"), overrides=overrides)
+    # As Slurm names the devices that it gives; the engine finds none and works on the processor.
+    gpus = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_ARRAY_TASK_ID": "0", "PYTHONPATH": str(ROOT)}
+    script = launch.folder / "sample.sbatch"
+    done = subprocess.run(
+        ["bash", script], env={**os.environ, **gpus}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == DONE, done.stderr
+    layout = Layout(tmp_path / "s" / "runs" / "tiny")
+    attempts = read_attempts(layout)
+    assert sorted(",".join(attempt["devices"]) for attempt in attempts) == held
+    assert len({attempt["pid"] for attempt in attempts}) == len(held)
+    assert not status(layout).missing
 
 
 def test_any_function_runs_through_a_plain_executor(tmp_path: Path) -> None:

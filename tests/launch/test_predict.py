@@ -1,8 +1,7 @@
-"""Predictions: closed forms where there are any, and what must hold of a simulation."""
+"""Predictions: what a plan costs, in closed forms."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 
@@ -13,13 +12,12 @@ from hypothesis import strategies as st
 from rlbhpc.launch import predict as costs
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.predict import Rates, Site, curve, measured, predict, simulate, wall
+from rlbhpc.launch.predict import Rates, measured, predict, wall
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span
 
 RATES = Rates(tokens=1_000.0, start=60.0, source="as given")
-CALM = Site(preemptions=0, limit=math.inf, drain=0, pause=0, response=10, in_flight=5_000)
 
 
 def plan_of(shards: int, tokens: int) -> Plan:
@@ -102,68 +100,6 @@ def test_a_rate_needs_some_time_to_be_measured(
     checked.write(layout.attempts / "c.json", {**unloaded, "ended": 900.0})
     found = measured(layout)
     assert (found and found.tokens) == rate
-
-
-def test_without_preemptions_nothing_but_starts_is_added() -> None:
-    found = simulate(1e8, 100, RATES, CALM, width=10)
-    assert found.busy_hours == pytest.approx((1e8 / 1_000 + 100 * 60) / 3600)
-    assert found.attempts_per_shard == 1
-    assert found.finished
-
-
-def test_time_limits_alone_have_a_closed_form() -> None:
-    """One shard of w seconds in runs of L − d − s useful seconds each: ceil(w / useful) runs."""
-    site = dataclasses.replace(CALM, limit=1_000, drain=100, response=10, pause=30)
-    for work, runs in ((10_000, 12), (840, 1), (841, 2), (1680, 2)):
-        found = simulate(work * 1_000, 1, RATES, site, width=1)
-        assert found.attempts_per_shard == runs
-        # Each run loads once, and the job waits before each but the first.
-        assert found.busy_hours * 3600 == pytest.approx(work + 60 * runs)
-        assert found.wall_seconds == pytest.approx(work + 60 * runs + 30 * (runs - 1))
-        assert found.overhead == pytest.approx(60 * runs / work)
-
-
-@pytest.mark.parametrize(("response", "lost"), [(400.0, 3.75), (100.0, 0.0), (0.0, 0.0)])
-def test_a_drain_loses_the_share_of_a_response_that_it_is_too_short_for(
-    response: float, lost: float
-) -> None:
-    """5,000 tokens in flight are 5 s of work: a drain of 100 s saves 1/4 of a response of 400 s."""
-    site = dataclasses.replace(CALM, limit=1_000, drain=100, response=response)
-    found = simulate(1_600 * 1_000, 1, RATES, site, width=1)
-    assert found.busy_hours * 3600 == pytest.approx(1_600 + 2 * 60 + lost)
-
-
-def test_preemptions_have_a_closed_form() -> None:
-    """Without start and loss a shard of w seconds is preempted w·rate times on average."""
-    rates = dataclasses.replace(RATES, start=0.0)
-    site = dataclasses.replace(CALM, preemptions=2.0, in_flight=0)
-    found = simulate(1_000.0 * 3_600 * 4_000, 4_000, rates, site, width=100)
-    assert found.attempts_per_shard - 1 == pytest.approx(2.0, rel=0.05)
-    assert found.overhead == pytest.approx(0, abs=1e-9)
-
-
-def test_a_limit_below_the_start_is_told() -> None:
-    found = simulate(1e6, 3, RATES, dataclasses.replace(CALM, limit=50), width=3)
-    assert not found.finished
-    assert found.attempts_per_shard == 1_000, "then it is given up"
-
-
-def test_longer_drains_save_what_is_in_flight() -> None:
-    site = dataclasses.replace(CALM, preemptions=1.0, limit=14_400, response=300, drain=120)
-    sizes, drains = curve(1e9, 200, RATES, site, width=50)
-    assert [one.shards for one in sizes] == [25, 50, 100, 200, 400, 800, 1600]
-    assert [outcome.shards for outcome in curve(1e6, 1, RATES, CALM, 1)[0]] == [1, 2, 4, 8]
-    by_drain = {drain: one.overhead for drain, one in drains}
-    assert list(by_drain) == [0.0, 30.0, 60.0, 120.0, 300.0]
-    assert by_drain[300.0] < by_drain[0.0]
-    short = dataclasses.replace(site, limit=300.0, drain=45.0)
-    assert [drain for drain, _ in curve(1e6, 1, RATES, short, 1)[1]] == [
-        0.0,
-        30.0,
-        45.0,
-        60.0,
-        120.0,
-    ]
 
 
 @pytest.mark.parametrize(

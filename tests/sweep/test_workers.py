@@ -49,13 +49,23 @@ def test_devices_are_those_that_are_visible_else_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, names: list[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
     assert devices() == [], "a host without them has no program that lists them"
     smi = tmp_path / "nvidia-smi"
     smi.write_text("#!/bin/bash\necho 0; echo 1; echo 5; exit 1\n")
     smi.chmod(0o755)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices() == names
+
+
+@pytest.mark.parametrize(("visible", "names"), [("4,6", ["0", "1"]), ("", [])])
+def test_devices_of_amd_are_numbered_anew(
+    monkeypatch: pytest.MonkeyPatch, visible: str, names: list[str]
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", visible)
     assert devices() == names
 
 
@@ -68,24 +78,27 @@ done;; esac
 
 
 @pytest.mark.parametrize(
-    ("visible", "shards", "workers", "started"),
+    ("visible", "gpus_per_copy", "shards", "workers", "started"),
     [
-        ("", [0, 1, 2, 3, 4], 2, {"0,2,4": "", "1,3": ""}),
-        ("0,1,2", [0, 1, 2], 2, {"0,2": "0,2", "1": "1"}),
-        ("0", [0, 1], 4, {"0": "0", "1": ""}),
-        ("0", [], 4, {}),
+        ("", 1, [0, 1, 2, 3, 4], 2, {"0,2,4": "", "1,3": ""}),
+        # A worker with more GPUs than its copy needs would start copies of its own on them.
+        ("0,1,2", 1, [0, 1, 2], 2, {"0,2": "0", "1": "1"}),
+        ("0,1,2,3,4", 2, [0, 1, 2], 2, {"0,2": "0,1", "1": "2,3"}),
+        ("0", 1, [0, 1], 4, {"0": "0", "1": ""}),
+        ("0", 1, [], 4, {}),
     ],
 )
-def test_each_worker_has_its_share_of_shards_and_devices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, shards: list[int], workers: int,
-    started: dict[str, str],
+def test_each_worker_has_its_share_of_shards_and_the_devices_of_one_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, gpus_per_copy: int,
+    shards: list[int], workers: int, started: dict[str, str],
 ) -> None:  # fmt: skip
     (tmp_path / "python").write_text(WORKER)
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     # -P: a verifier `string.py` in the working folder must not be taken for Python's own.
-    assert local.run_workers(Path("plan.json"), shards, workers, Drain(grace=9)) == DONE
+    drain = Drain(grace=9)
+    assert local.run_workers(Path("plan.json"), shards, workers, drain, gpus_per_copy) == DONE
     told = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "python"}
     assert told == {
         name: f"{gpus}: -P -m rlbhpc run plan.json --shards {name} --grace 9\n"
