@@ -31,8 +31,7 @@ from rlbhpc.launch.send import start_estimates
 @shared.overrides
 @click.option(
     "--cluster", metavar="NAME|FILE",
-    help="Default: the study's, or by the host's name. 'local' is this machine, 'debug' this "
-    "very process.",
+    help="Default: the study's, or by the host's name. 'local' is this machine.",
 )  # fmt: skip
 @click.option(
     "--only", type=click.Choice(["train", "sample"]), help="Leave out jobs of the other kind."
@@ -79,7 +78,7 @@ def launch(
             click.echo(f"{name}: {answer}")
     if submit:
         launched.submit(width=more["width"], say=tell if as_json else click.echo)
-    if submit and prepared.draft.cluster_name in HERE:
+    if submit and prepared.draft.cluster_name == HERE:
         reject_missing(launch_in(launched.folder))
     return DONE
 
@@ -98,5 +97,5 @@ def _tell(prepared: Prepared, folder: Path, submit: bool, as_json: bool) -> None
         print_summary(prepared.plan)
     click.echo(f"{len(prepared.jobs)} scripts for cluster {draft.cluster_name} in {folder}")
     if not submit:
-        what = "run" if draft.cluster_name in HERE else "submit"
+        what = "run" if draft.cluster_name == HERE else "submit"
         click.echo(f"To {what} them: {folder / 'submit.sh'}")

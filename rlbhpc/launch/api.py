@@ -34,12 +34,11 @@ class Launch:
     ) -> dict[str, list[Job[str]]]:
         """Submit what was not submitted; submitit's jobs by the name of the script.
 
-        On the clusters ``local`` and ``debug`` the jobs have ended when this returns; ``width`` is
-        how many tasks of them run at once.
+        On the cluster ``local`` the jobs have ended when this returns; ``width`` is how many tasks
+        run at once.
         """
-        cluster = launch_in(self.folder).record["cluster"]
-        if cluster in HERE:
-            return run_here(self.folder, cluster == "debug", width, say)
+        if launch_in(self.folder).record["cluster"] == HERE:
+            return run_here(self.folder, width, say)
         return {name: list(jobs) for name, jobs in send(self.folder, say).items()}
 
     def jobs(self) -> dict[str, list[Job[str]]]:
@@ -52,7 +51,7 @@ def write(
 ) -> Launch:
     """Write the scripts of what is missing of a study; nothing is submitted.
 
-    ``cluster`` is a name of the cluster table, a path of one of its files, ``local`` or ``debug``;
+    ``cluster`` is a name of the cluster table, a path of one of its files, or ``local``;
     ``sbatch`` are options such as ``["-p", "gpu"]``; ``more`` are ``overrides``, ``only``,
     ``width``, ``throttle``, ``shard_tokens`` and ``retry_failed``, as of `rlbhpc launch`.
     """
@@ -88,7 +87,7 @@ def executor(
     Functions and results are pickled, and run in this very environment outside any container.
     """
     name, entry = choose(cluster)
-    if name in HERE:
+    if name == HERE:
         return LocalExecutor(folder)
     resources: Resources = getattr(entry, kind)
     plain = SlurmExecutor(folder)

@@ -55,7 +55,7 @@ def draft(base: str, trained: str, sets: str | None, cluster: str | None) -> Dra
         )
     if cluster is not None:
         choose(cluster)  # refuses an unknown name
-    is_here = cluster in HERE if cluster else shutil.which("sbatch") is None
+    is_here = cluster == HERE if cluster else shutil.which("sbatch") is None
     size = ON_CPUS if is_here and not devices() else ON_GPUS
     usual = GENERATED_SET if models[0].is_toy else DEFAULT_SET
     return Draft(*models, read_sets(sets or usual), cluster, size)
@@ -91,7 +91,7 @@ def make_results(file: Path, say: Say) -> Layout:
     """Launch what is missing of a study until nothing is, and give the run's place."""
     study = load_study(file)
     cluster = study.file.cluster or _usual_cluster()
-    is_here = cluster in HERE
+    is_here = cluster == HERE
     if is_here:
         _reject_lacking(study)
     cancelled = _cancelled(study.layout)

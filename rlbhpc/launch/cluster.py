@@ -36,8 +36,8 @@ BUILT_IN: Final = (
     Path(sys.prefix) / "share" / "rlbhpc" / "clusters",
 )
 DEFAULT: Final = "generic"
-# Names that stand for this machine: processes of their own, or this very process.
-HERE: Final = ("local", "debug")
+# The name that stands for this machine.
+HERE: Final = "local"
 
 
 class Resources(Entry):
@@ -181,7 +181,7 @@ def table() -> dict[str, Path]:
 
 def choose(wanted: str | None) -> tuple[str, Cluster]:
     """Name and entry of the cluster to launch on: a name, a path that ends in .yaml, or by host."""
-    if wanted in HERE:
+    if wanted == HERE:
         return wanted, here()
     clusters = table()
     if wanted is not None and wanted.endswith(".yaml"):

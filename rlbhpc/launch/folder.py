@@ -99,7 +99,7 @@ def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
             " another `output`"
         )
     number = re.search("%[Aajt]", str(draft.folder))
-    if draft.cluster_name in HERE and number:
+    if draft.cluster_name == HERE and number:
         raise UserError(
             f"{draft.folder}: submitit takes {number[0]} for a number of the job; choose another"
             " `output`"

@@ -271,7 +271,7 @@ def cancel(layout: Layout) -> Cancelled:
     holder = at_work(layout)
     for folder in folders:
         is_at_work = f" launch {folder.path.name} " in holder
-        is_here = bool(holder) and folder.record["cluster"] in HERE
+        is_here = bool(holder) and folder.record["cluster"] == HERE
         if rows is None or is_at_work or is_here or folder.own(rows):
             # A launch of somebody else's may not be written to; scancel alone ends it as well.
             with suppress(PermissionError):

@@ -1,16 +1,13 @@
-"""A launch on this machine: the same scripts as local processes, or their work in this process."""
+"""A launch on this machine: the same scripts as local processes."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from submitit.core.core import Job
-from submitit.local.debug import DebugExecutor
 from submitit.local.local import LocalExecutor, LocalJob
 
 from rlbhpc.errors import INCOMPLETE, UserError
@@ -29,15 +26,12 @@ LOOK = 0.2
 
 
 def run_here(
-    folder: Path,
-    in_process: bool = False,
-    width: int | None = None,
-    say: Callable[[str], None] = print,
+    folder: Path, width: int | None = None, say: Callable[[str], None] = print
 ) -> dict[str, list[Job[str]]]:
     """Run all jobs of a launch, each after those before it; returns when they have ended."""
     with alone(folder, "runs") as launch:
         (launch.path / "submitted").touch()
-        return _in_process(launch, say) if in_process else _as_processes(launch, width, say)
+        return _as_processes(launch, width, say)
 
 
 def reject_missing(launch: LaunchFolder) -> None:
@@ -118,31 +112,3 @@ def _slots(gpus_per_copy: int, width: int | None) -> list[str | None]:
             " this machine; lower it, or launch on a cluster"
         )
     return [*shares(gpus, gpus_per_copy)[:width]] or [None] * (width or 1)
-
-
-def _in_process(launch: LaunchFolder, say: Callable[[str], None]) -> dict[str, list[Job[str]]]:
-    """One task after the other in this very process, where a debugger can stop."""
-    executor = DebugExecutor(launch.path / "logs")
-    jobs: dict[str, list[Job[str]]] = {}
-    for name, job in launch.jobs.items():
-        for task in job["tasks"] or [[]]:
-            if launch.is_cancelled:
-                return jobs
-            shards = ",".join(map(str, task))
-            words = [shards if word == "{}" else word for word in job["words"]]
-            made: Job[str] = executor.submit(call, launch.path, words)
-            jobs.setdefault(name, []).append(made)
-            say(f"{name}: rlbhpc {shlex.join(words)} ended with {made.result()}")
-    return jobs
-
-
-def call(folder: Path, words: list[str]) -> str:
-    """What a job calls, called here as `python -m rlbhpc` calls it; its exit code."""
-    # By name, since no room imports the command line, which imports all of them.
-    main = importlib.import_module("rlbhpc.cli.main").main
-    try:
-        with contextlib.chdir(folder):
-            main(words)
-    except SystemExit as end:
-        return str(end.code or 0)
-    return "0"

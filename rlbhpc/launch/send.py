@@ -164,8 +164,8 @@ def main() -> int:
     """What submit.sh runs, in the folder of its launch."""
     try:
         launch = launch_in(Path.cwd())
-        if launch.record["cluster"] in HERE:
-            run_here(launch.path, launch.record["cluster"] == "debug")
+        if launch.record["cluster"] == HERE:
+            run_here(launch.path)
             reject_missing(launch)
         else:
             send(launch.path)

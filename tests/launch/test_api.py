@@ -70,9 +70,8 @@ def test_weights_are_not_moved_away_under_jobs(run: Run, stubs: Stubs) -> None:
         prepare(path, retrain=True)
 
 
-@pytest.mark.parametrize("cluster", ["local", "debug"])
-def test_the_executor_of_this_machine_needs_no_slurm(tmp_path: Path, cluster: str) -> None:
-    assert isinstance(launch.executor(cluster, folder=tmp_path), submitit.LocalExecutor)
+def test_the_executor_of_this_machine_needs_no_slurm(tmp_path: Path) -> None:
+    assert isinstance(launch.executor("local", folder=tmp_path), submitit.LocalExecutor)
 
 
 def test_a_plain_site_has_a_plain_executor(tmp_path: Path, stubs: Stubs) -> None:

@@ -45,7 +45,6 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("local", True, "", ON_CPUS),
         ("local", True, "0", ON_GPUS),
-        ("debug", True, "", ON_CPUS),
         ("generic", False, "", ON_GPUS),
         (None, True, "", ON_GPUS),
         (None, False, "", ON_CPUS),

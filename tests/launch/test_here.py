@@ -207,17 +207,6 @@ def test_a_launch_that_is_cancelled_while_it_is_sent_sends_no_more(
     assert "sample 7\n" in (launch.folder / "submitted").read_text()
 
 
-def test_cancel_stops_the_jobs_of_a_process_that_does_the_work_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, _ = study_in(tmp_path / "s")
-    launch = written(prepare(path, cluster="debug"))
-    worked: list[list[str]] = []
-    monkeypatch.setattr("rlbhpc.launch.local.call", lambda folder, words: worked.append(words))
-    jobs = launch.submit(say=lambda line: (launch.folder / "cancelled").touch())
-    assert set(jobs) == {"sample"} and len(worked) == 1
-
-
 def test_what_is_cancelled_while_ask_waits_is_not_launched_again(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,7 +119,7 @@ def test_a_job_that_goes_on_under_another_id_is_no_newer_one(tmp_path: Path, stu
     assert set(launch.submit(say=lambda line: None)) == {"sample", "compact", "report"}
 
 
-@pytest.mark.parametrize("cluster", ["local", "debug", "generic"])
+@pytest.mark.parametrize("cluster", ["local", "generic"])
 def test_who_comes_second_is_told_who_is_at_work(
     tmp_path: Path, stubs: Stubs, other: str, cluster: str
 ) -> None:
@@ -144,14 +144,11 @@ def test_cancel_stops_the_launch_that_somebody_submits_and_no_other(
     assert [(folder / "cancelled").exists() for folder in (first, second)] == [True, False]
 
 
-@pytest.mark.parametrize("cluster", ["local", "debug"])
-def test_jobs_in_the_queue_are_seen_from_this_machine(
-    tmp_path: Path, stubs: Stubs, cluster: str
-) -> None:
+def test_jobs_in_the_queue_are_seen_from_this_machine(tmp_path: Path, stubs: Stubs) -> None:
     path, _ = study_in(tmp_path / "s")
     assert call("launch", path, "--submit")[0] == DONE
     stubs.add("squeue", f"echo '1_[0-3]|RUNNING|None|{ME}'")
-    code, result = call("launch", path, "--cluster", cluster, "--submit")
+    code, result = call("launch", path, "--cluster", "local", "--submit")
     assert code == NOTHING_TO_DO
     assert "launch 0001 is in the queue" in result.stderr
 
