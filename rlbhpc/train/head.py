@@ -13,8 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-
-from rlbhpc.train.products import multiply
+from torch.nn.functional import linear
 
 # Logits that are there at a time: 256 MiB in 32 bits.
 LOGITS: Final = 1 << 26
@@ -56,7 +55,7 @@ class TokenScores(torch.autograd.Function):
         rows = chunk_rows(len(weight))
         parts = []
         for h, target in zip(hidden.split(rows), targets.split(rows), strict=True):
-            scaled = multiply(h, weight, bias).float() / temperature
+            scaled = linear(h, weight, bias).float() / temperature
             norm = scaled.logsumexp(-1)
             logprob = scaled.gather(-1, target[:, None])[:, 0] - norm
             entropy = _entropy(scaled, norm) if entropies else torch.zeros_like(logprob)
@@ -80,16 +79,16 @@ class TokenScores(torch.autograd.Function):
         of_bias = torch.zeros_like(bias, dtype=wide) if ctx.needs_input_grad[2] else None
         pieces = (x.split(rows) for x in (hidden, of_hidden, *columns, g, e))
         for h, of_h, target, norm, entropy, g_part, e_part in zip(*pieces, strict=True):
-            scaled = multiply(h, weight, bias).float() / ctx.temperature
+            scaled = linear(h, weight, bias).float() / ctx.temperature
             logp = scaled.sub_(norm[:, None])
             due = logp.exp().mul_(-g_part[:, None])
             if ctx.entropies:
                 due.sub_(logp.exp().mul_(e_part[:, None]).mul_(logp + entropy[:, None]))
             due.scatter_add_(1, target[:, None], g_part[:, None])
             narrow = due.div_(ctx.temperature).to(h.dtype)
-            of_h.copy_(multiply(narrow, weight.t()))
+            of_h.copy_(narrow @ weight)
             if of_weight is not None:
-                product = multiply(narrow.t(), h.t())
+                product = narrow.t() @ h
                 of_weight = of_weight.add_(product) if several else product
             if of_bias is not None:
                 of_bias.add_(narrow.sum(0))

@@ -16,7 +16,6 @@ from rlbhpc.engines.staging import staged
 from rlbhpc.train.attention import attend_in_rows, hidden_states
 from rlbhpc.train.batch import MicroBatch
 from rlbhpc.train.head import score_in_chunks
-from rlbhpc.train.products import multiply_faster
 
 
 class Scored(NamedTuple):
@@ -66,7 +65,6 @@ class Policy(nn.Module):
     def __init__(self, model: PreTrainedModel, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(model)
-        multiply_faster(model)
         score_in_chunks(model.get_output_embeddings())
         self.model = model
         self.sight = sight
@@ -94,7 +92,6 @@ class Critic(nn.Module):
     def __init__(self, body: PreTrainedModel, sight: Sight | None = None) -> None:
         super().__init__()
         attend_in_rows(body)
-        multiply_faster(body)
         self.body = body
         self.sight = sight
         self.head = nn.Linear(body.config.get_text_config().hidden_size, 1, bias=False)

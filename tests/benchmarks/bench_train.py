@@ -1,4 +1,4 @@
-"""One training step beside TRL's, and beside ours by MKL: the same model, prompts, lengths, loss.
+"""One training step beside TRL's: the same model, prompts, lengths, loss.
 
 A Qwen2 of 4.8 million parameters on one core, 64 responses a step, in seconds of the processor: a
 neighbour on the machine changes them little, and no thread waits for another. Two processes take
@@ -36,13 +36,12 @@ def run() -> list[Row]:
             compared(model, "fixed", "64 + 24 tokens, training: time of TRL's step", 0.65),
             compared(model, "uneven", "8 to 256 + 24 tokens, training: time of TRL's step", 0.45),
             compared(model, "sampled", "end to end, with rollouts: time of TRL's step", 0.6),
-            compared(model, "fixed", "64 + 24 tokens: time of ours by MKL alone", 1.0, "mkl"),
         ]
 
 
-def compared(model: Path, work: str, what: str, target: float, beside: str = "trl") -> Row:
+def compared(model: Path, work: str, what: str, target: float) -> Row:
     """Ratio of processor seconds a step in float32, with memory beside it."""
-    with Side("us", model, work) as us, Side(beside, model, work) as them:
+    with Side("us", model, work) as us, Side("trl", model, work) as them:
         while not us.figures or not them.figures:
             us.take_turn()
             them.take_turn()

@@ -1,10 +1,9 @@
 """One side of a comparison, as a process of its own: ``SIDE MODEL WORK``.
 
-``us`` is this trainer, ``mkl`` the same without `train/products.py`, ``trl`` TRL's. All take the
-same steps: the same model, prompts, lengths, group size and loss. ``WORK`` is ``fixed`` (every
-response as long as allowed), ``uneven`` (lengths uniform from 8 to the longest), or ``sampled``
-(each side samples with its own engine). Before each step it says so and waits to be told on its
-standard input; at the end it prints one line of JSON.
+``us`` is this trainer, ``trl`` TRL's. Both take the same steps: the same model, prompts, lengths,
+group size and loss. ``WORK`` is ``fixed`` (every response as long as allowed), ``uneven`` (lengths
+uniform from 8 to the longest), or ``sampled`` (each side samples with its own engine). Before each
+step it says so and waits to be told on its standard input; at the end it prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from rlbhpc.train import products
 
 MARK, TURN = "side: ", "turn"
 STEPS, GROUP, PROMPTS = 15, 8, 8
@@ -161,8 +158,6 @@ def by_us(model: Path, work: str) -> dict[str, Any]:
 
 
 def main(side: str, model: str, work: str) -> None:
-    if side == "mkl":
-        products.is_onednn_faster = lambda: False
     figures = (by_trl if side == "trl" else by_us)(Path(model), work)
     figures["mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(MARK + json.dumps(figures), flush=True)
