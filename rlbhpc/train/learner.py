@@ -21,6 +21,7 @@ from rlbhpc.train.algorithms.algorithm import Algorithm, Cells
 from rlbhpc.train.batch import MicroBatch, Response, assemble, split
 from rlbhpc.train.lora import adapt, whole_weights
 from rlbhpc.train.losses import (
+    MAX_K3,
     MAX_LOG_RATIO,
     log_ratios,
     off_policy_weights,
@@ -260,7 +261,7 @@ class Learner:
         bonus = s.entropy_bonus * batch.by_response(scored.entropies)
         total = policy_loss + s.kl_loss * penalty - bonus
         with torch.no_grad():
-            far = (logp - reference).abs() > MAX_LOG_RATIO
+            clamped = (penalty >= MAX_K3) & (s.kl_kind == "k3")
             ratio = log_ratio.exp()
             outside = (ratio > 1 + a.clip_high) & (advantages > 0)
             outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
@@ -272,7 +273,7 @@ class Learner:
                 "actor/pg_clipfrac": (outside * tokens).sum(),
                 "actor/ppo_kl": ((old - logp) * tokens).sum(),
                 "actor/kl_loss": (penalty * tokens).sum(),
-                "actor/kl_clamped": (far * tokens).sum(),
+                "actor/kl_clamped": (clamped * tokens).sum(),
                 # k3 of the sampler against the trainer: never negative, 0 if they agree.
                 "rollout_corr/kl": ((torch.expm1(gap) - gap) * tokens).sum(),
             }

@@ -14,6 +14,8 @@ from torch import Tensor
 
 # Beyond this a log-ratio says only "far away"; exp() would overflow long before it mattered.
 MAX_LOG_RATIO = 20.0
+# The largest k3 of a token: verl's `kl_penalty` clamps it there.
+MAX_K3 = 10.0
 
 Ratio = Literal["token", "sequence", "geometric"]
 
@@ -87,14 +89,15 @@ def reference_penalty(logp: Tensor, ref_logp: Tensor, kind: Literal["k2", "k3"])
 
     k2 = Δ²/2, k3 = e^{−Δ} − 1 + Δ. As a term of the loss only k2 has the gradient of the reverse KL
     on on-policy samples; k3's is that of the forward KL, and that of k1 = Δ, which belongs into the
-    reward, is 0. k3 is held at Δ = ±20, as verl does: in float32 it is infinite
-    from −89 on. Such a token has no gradient; ``actor/kl_clamped`` counts them.
+    reward, is 0. k3 is computed from Δ within ±20 and is at most 10, both as verl does: in float32
+    it is infinite from −89 on. A token at either bound has no gradient;
+    ``actor/kl_clamped`` counts them.
     """
     delta = logp - ref_logp
     if kind == "k2":
         return delta**2 / 2
     delta = delta.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return torch.expm1(-delta) + delta
+    return (torch.expm1(-delta) + delta).clamp(max=MAX_K3)
 
 
 def off_policy_weights(log_ratio: Tensor, cap: float) -> Tensor:

@@ -128,6 +128,27 @@ def test_k3_far_from_its_reference_is_finite(apart: float) -> None:
     assert float(logp.grad) == 0
 
 
+@pytest.mark.parametrize(
+    ("delta", "value"),
+    [
+        (-2.3, 6.674182),
+        (-2.7, 10.0),
+        (5.0, 4.006738),
+        (10.9, 9.900018),
+        (11.1, 10.0),
+        (-30.0, 10.0),
+    ],
+)
+def test_k3_is_at_most_ten_as_in_verl(delta: float, value: float) -> None:
+    """e^{-Δ} - 1 + Δ, then verl's clamp of the value to [-10, 10]."""
+    logp = torch.tensor([delta], requires_grad=True)
+    out = reference_penalty(logp, torch.zeros(1), "k3")
+    out.backward()
+    assert float(out.detach()) == pytest.approx(value, abs=1e-5)
+    assert logp.grad is not None
+    assert (float(logp.grad) == 0) == (value == 10.0)
+
+
 def test_expected_gradients_of_the_penalties_by_enumeration() -> None:
     """On a three-token policy: k2's gradient is ∇KL(π‖ref), k3's is −∇ of KL(ref‖π)."""
     theta = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64, requires_grad=True)
