@@ -100,11 +100,14 @@ def test_edges_of_the_reward() -> None:
         "so <answer>7</answer>",
         GOOD + GOOD,
         "</think><think>" + GOOD,
+        "Sure. " + GOOD,
+        "\n" + GOOD,
     ]
     out = reward_of(texts, gaining)
     assert out[:3] == [0, 0, 0], "no answer begins"
-    assert out[3:] == pytest.approx([0.9] * 3, abs=1e-3), "answers, in no good form"
+    assert out[3:] == pytest.approx([0.9] * 5, abs=1e-3), "answers, in no good form"
     assert reward_of([texts[3]], gaining, think=False) == pytest.approx([1.0], abs=1e-3)
+    assert reward_of([GOOD + " and more"], gaining) == pytest.approx([1.0], abs=1e-3)
 
 
 def test_an_answer_that_is_opened_by_words_alone() -> None:

@@ -32,8 +32,9 @@ class RLPR(GRPO):
     Yu et al. 2025 (arXiv 2506.18254). z is what the model wrote before its answer, in whose place
     the reference y* is read; p is the mean of its tokens' probabilities (their product, or the
     root of it, with ``probability``). What the untrained model gives it without any reasoning is
-    taken off. f is 1 where each tag stands once, in order; ``think: false`` asks for the answer's
-    tags alone. A response that begins no answer gets p = 0.
+    taken off. f is 1 where each tag stands once, in order, and the response begins with
+    ``<think>``; ``think: false`` asks for the answer's tags alone. A response that begins no
+    answer gets p = 0.
 
     A group is learnt from while its rewards' deviation is at least ``std_beta`` times what it has
     been on average: the mean of steps ``average_from`` … ``filter_from`` − 1 first, then a moving
@@ -116,11 +117,14 @@ class RLPR(GRPO):
         return metrics
 
     def is_tidy(self, text: str) -> bool:
-        """Whether each tag stands once, in order."""
+        """Whether each tag stands once, in order, and nothing before ``<think>``."""
         tags = [*(("<think>", "</think>") if self.think else ()), self.opening]
         tags += [self.closing] if self.closing else []
-        places = [text.find(tag) for tag in tags]
-        return places == sorted(places) and all(text.count(tag) == 1 for tag in tags)
+        if any(text.count(tag) != 1 for tag in tags):
+            return False
+        positions = [text.find(tag) for tag in tags]
+        begins_well = positions[0] == 0 or not self.think
+        return begins_well and positions == sorted(positions)
 
     def _scores(self, batch: Batch) -> Tensor:
         """Probability of the reference in the place of each response's answer, shape (B,)."""
