@@ -22,9 +22,9 @@ class DAPO(GRPO):
 
     .. math:: r \mathrel{+}= -f \cdot \mathrm{clip}\Bigl(\frac{len - (L_{\max} - b)}{b}, 0, 1\Bigr)
 
-    The factor is in units of the reward: its authors' 1.0 stands beside rewards of 1 and −1, which
-    are as far apart as 2 and 0. The penalty is added after correctness, so a truncated response
-    that is right is still graded.
+    The factor f is in units of the reward. Its authors take 1 beside rewards of 1 and −1, so the
+    default is half of what lies between the rewards of right and wrong here, 1 and 0. The penalty
+    is added after correctness, so a truncated response that is right is still graded.
     Whether a group is kept is decided by correctness, not by the shaped reward.
     """
 
@@ -32,7 +32,7 @@ class DAPO(GRPO):
     dual_clip: DualClip | None = 10.0
     max_refills: Whole = 10
     overlong_buffer: Whole = 4096
-    overlong_factor: Weight = 1.0
+    overlong_factor: Weight = 0.5
 
     LEARNS_FROM: ClassVar[str] = "a group that is solved sometimes but not always"
 
