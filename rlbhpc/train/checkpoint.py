@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 import torch.distributed as dist
 
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 KEPT_STATES = 2
 # The reference in a training state, where it is no longer the model that training began from.
 REFERENCE = "reference.pt"
+# What a state says of itself, written last.
+PROGRESS = "progress.json"
 # How images are cut; transformers 5 writes the second where older versions wrote the first.
 EYES = ("preprocessor_config.json", "processor_config.json")
 # What sampling needs beside weights and config.json; copied from the base as it is.
@@ -57,15 +60,19 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
     if final.exists():
         return
     with _committed(final) as partial:
-        learner.policy.save_checkpoint(str(partial), tag="policy")
+        ds.save(learner.policy, partial, "policy")
         if learner.critic is not None:
-            learner.critic.save_checkpoint(str(partial), tag="critic")
+            ds.save(learner.critic, partial, "critic")
+        if learner.renewed and learner.reference is not None and dist.get_rank() == 0:
+            torch.save(learner.reference.state_dict(), partial / REFERENCE)
+        dist.barrier()
         if dist.get_rank() == 0:
-            if learner.renewed and learner.reference is not None:
-                torch.save(learner.reference.state_dict(), partial / REFERENCE)
             record = {**progress, "step": step, "ranks": dist.get_world_size()}
             record |= {name: getattr(learner.settings, name) for name in ("zero_stage", "offload")}
-            (partial / "progress.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+            record["bytes"] = {
+                str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)
+            }
+            (partial / PROGRESS).write_text(json.dumps(record, indent=1, sort_keys=True))
     log.debug("saved %s", final)
     if dist.get_rank() == 0:
         for old in states(folder)[:-KEPT_STATES]:
@@ -77,25 +84,59 @@ def states(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("step-*") if p.suffix != ".partial")
 
 
+def read_progress(state: Path) -> dict[str, Any] | None:
+    """Progress that a state was saved with; None if one of its files is not as it was written.
+
+    A host that fails, or a disk that is full, can leave a file of a renamed folder short.
+    """
+    try:
+        progress: dict[str, Any] = json.loads((state / PROGRESS).read_text())
+    except (ValueError, FileNotFoundError):
+        return None
+    for name, size in progress.get("bytes", {}).items():
+        file = state / name
+        if not file.is_file() or file.stat().st_size != size:
+            return None
+    return progress
+
+
+def _newest_whole_state(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest state that is whole, and its progress; damaged ones are removed and told of."""
+    saved = states(folder)
+    for state in reversed(saved):
+        progress = read_progress(state)
+        if progress is not None:
+            return state, progress
+        click.echo(f"{state}: damaged, and removed; an older state is tried", err=True)
+        shutil.rmtree(state)
+    if saved:
+        raise UserError(f"{folder}: no state of this training is whole; run again to start anew")
+    return None
+
+
 def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] | None:
-    """Go on from the newest state; None if there is none.
+    """Go on from the newest whole state; None if there is none.
 
     ``identity`` is the digest of everything that must not change within a run.
     """
-    saved = states(folder)
-    if not saved:
+    # One rank decides for all: others may see a shared folder a moment later.
+    found: list[Any] = [None]
+    if dist.get_rank() == 0:
+        found = [_newest_whole_state(folder)]
+    dist.broadcast_object_list(found, device=learner.device)
+    if found[0] is None:
         return None
-    progress: dict[str, Any] = json.loads((saved[-1] / "progress.json").read_text())
+    state, progress = found[0]
     if progress["identity"] != identity:
         raise UserError(
-            f"{saved[-1]}: this state was made with other settings, another base model or other "
+            f"{state}: this state was made with other settings, another base model or other "
             f"problems; go on with those, or remove {folder} to start anew"
         )
-    ds.load(learner.policy, saved[-1], "policy", progress["ranks"])
+    ds.load(learner.policy, state, "policy", progress["ranks"])
     if learner.critic is not None:
-        ds.load(learner.critic, saved[-1], "critic", progress["ranks"])
-    if learner.reference is not None and (saved[-1] / REFERENCE).is_file():
-        weights = torch.load(saved[-1] / REFERENCE, map_location=learner.device, weights_only=True)
+        ds.load(learner.critic, state, "critic", progress["ranks"])
+    if learner.reference is not None and (state / REFERENCE).is_file():
+        weights = torch.load(state / REFERENCE, map_location=learner.device, weights_only=True)
         learner.reference.load_state_dict(weights)
         learner.renewed = True
     return progress
@@ -136,11 +177,16 @@ def _committed(final: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
     dist.barrier()
     yield partial
+    # Every rank: on a shared file system only the host that wrote a file can flush it.
+    for path in _files(partial):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
     dist.barrier()
     if dist.get_rank() == 0:
-        for path in filter(Path.is_file, partial.rglob("*")):
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
         partial.rename(final)
         sync_folder(final.parent)
     dist.barrier()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return filter(Path.is_file, folder.rglob("*"))

@@ -143,6 +143,14 @@ def gathered(engine: Any, parameters: list[Tensor]) -> Any:
     return deepspeed.zero.GatheredParameters(parameters, enabled=sharded)
 
 
+def save(engine: Any, folder: Path, tag: str) -> None:
+    """Save weights that learn and their optimiser as ``tag``; frozen ones are read from the start.
+
+    Every rank must call it.
+    """
+    engine.save_checkpoint(str(folder), tag=tag, exclude_frozen_parameters=True)
+
+
 def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
     """Load the state ``tag`` that ``saved_ranks`` ranks saved, on however many there are now.
 
@@ -151,15 +159,17 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
     """
     whole = folder / f"{tag}-universal"
     _remove(whole)
+    # Parameters that stand still are in no state.
+    strict = all(parameter.requires_grad for parameter in engine.module.parameters())
     if saved_ranks == dist.get_world_size() or engine.zero_optimization_stage() == 0:
-        engine.load_checkpoint(str(folder), tag=tag)
+        engine.load_checkpoint(str(folder), tag=tag, load_module_strict=strict)
         return
     if dist.get_rank() == 0:
         click.echo(f"{folder}: putting the parts of {saved_ranks} ranks together", err=True)
         _put_together(folder / tag, whole, saved_ranks)
     dist.barrier()
     engine._config.load_universal_checkpoint = True
-    engine.load_checkpoint(str(folder), tag=whole.name)
+    engine.load_checkpoint(str(folder), tag=whole.name, load_module_strict=strict)
     engine._config.load_universal_checkpoint = False
     for parameter, state in engine.optimizer.optimizer.state.items():
         # DeepSpeed leaves one count of steps, on the CPU, to all groups of ZeRO-3 together: a fused

@@ -158,6 +158,12 @@ def test_a_run_goes_on_bit_for_bit(model: Path, tmp_path: Path, zero_stage: int)
     broken = learner(model, "ppo", zero_stage=zero_stage)
     learn(broken, 1, 2)
     checkpoint.save_state(broken, tmp_path, 2, {"identity": "one"})
+    [saved] = checkpoint.states(tmp_path)
+    stored = sum(path.stat().st_size for path in saved.rglob("*.pt"))
+    learning = [p for p in broken.policy.module.parameters() if p.requires_grad]
+    learning += [p for p in broken.critic.module.parameters() if p.requires_grad]
+    # Of what learns the value and two moments, once more where ZeRO has a flat copy; no frozen one.
+    assert stored < 4 * 4 * sum(p.numel() for p in learning) + 200_000
     again = learner(model, "ppo", zero_stage=zero_stage)
     state = checkpoint.load_state(again, tmp_path, "one")
     assert state is not None and state["step"] == 2

@@ -23,7 +23,7 @@ from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
-from rlbhpc.train.checkpoint import Export
+from rlbhpc.train.checkpoint import Export, states
 from rlbhpc.train.loop import Judge, Prompt, Run, train
 from rlbhpc.train.rewards import Judged, make_reward
 from rlbhpc.train.settings import Settings
@@ -98,6 +98,29 @@ def test_a_store_is_kept_with_the_training_state(model: Path, tmp_path: Path) ->
     assert any("kept/critic/score/mean" in row for row in curves[0]), "nothing was left out"
     newest = sorted((broken.folder / "state").iterdir())[-1]
     assert '"steps": [\n   1,\n   2,\n   3,\n   4\n  ]' in (newest / "progress.json").read_text()
+
+
+def test_a_damaged_state_gives_way_to_the_one_before_it(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reward = make_reward({"correct": 1.0})
+    straight = run_in(tmp_path / "straight", model, Threshold(), reward)
+    assert ended(straight) == DONE
+    broken = run_in(tmp_path / "broken", model, Threshold(), reward)
+    assert [ended(broken, stops=True) for _ in range(3)] == [TRY_AGAIN] * 3
+    newest = states(broken.folder / "state")[-1]
+    [weights_file] = newest.rglob("*model_states.pt")
+    with weights_file.open("r+b") as file:
+        file.truncate(weights_file.stat().st_size // 2)
+    assert ended(broken) == DONE
+    assert str(newest) in capsys.readouterr().err
+    assert weights(broken) == weights(straight)
+    assert lines(broken.folder / "dynamics.jsonl") == lines(straight.folder / "dynamics.jsonl")
+
+    for state in states(broken.folder / "state"):
+        (state / "progress.json").write_text("{")
+    with pytest.raises(UserError):
+        ended(replace(broken, settings=replace(broken.settings, steps=6)))
 
 
 @pytest.mark.parametrize("gold", [0, 1, 2])
