@@ -54,6 +54,8 @@ A800: Final = Card("A800", 80, 312e12, 2.04e12, 25e9)
 #: Shares of a peak that are reached: by training, by reading a prompt or a response, by memory. The
 #: first two are an H200's (docs/gpu.md, part ``rates``), whose operations are the H100's.
 TRAINS, READS, MOVES = 0.37, 0.4, 0.7
+#: What vLLM has of a GPU while it samples, where a recipe does not say.
+SHARE: Final = Settings(steps=1).rollout_memory
 
 
 @dataclass(frozen=True)
@@ -86,15 +88,15 @@ class Case:
 
 
 MEMORY: Final = (
-    Case("7B", H100, 8, 2, 2048, 1, 0.5),
-    Case("7B", H100, 8, 3, 2048, 1, 0.5),
-    Case("7B", H100, 2, 3, 2048, 1, 0.5, offload=True),
+    Case("7B", H100, 8, 2, 2048, 1, SHARE),
+    Case("7B", H100, 8, 3, 2048, 1, SHARE),
+    Case("7B", H100, 2, 3, 2048, 1, SHARE, offload=True),
     Case("32B", H100, 32, 3, 2048, 1, 0.86),
     Case("32B", H100, 128, 3, 8192, 16, 0.86),
 )
 SECONDS: Final = (
-    Case("7B", H100, 8, 2, 2048, 1, 0.5),
-    Case("7B", H100, 32, 2, 2048, 1, 0.5),
+    Case("7B", H100, 8, 2, 2048, 1, SHARE),
+    Case("7B", H100, 32, 2, 2048, 1, SHARE),
     Case("32B", H100, 128, 3, 8192, 1, 0.86),
     Case("32B", H100, 128, 3, 8192, 16, 0.86),
     Case("32B", A800, 128, 3, 8192, 16, 0.86, drawn=2.0),

@@ -19,11 +19,12 @@ from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
-from rlbhpc.train.checkpoint import states
+from rlbhpc.train.checkpoint import read_progress, states
 from rlbhpc.train.forecast import (
     BYTES,
     Forecast,
     flop_of,
+    loading_of,
     memory_of,
     without_data,
     work_of,
@@ -67,10 +68,14 @@ def forecast_of(study: Study, model: str, settings: Settings, ranks: int) -> For
     beside = algorithm is not None and settings.rollouts == "vllm"
     largest = max(p.numel() for p in policy.parameters())
     learning = policy.model.num_parameters(only_trainable=True)
+    reference = parameters
+    if algorithm is not None and algorithm.reference_model:
+        reference = _teacher_parameters(study, algorithm.reference_model, settings)
+    memory = memory_of(policy, settings, algorithm, ranks, rollout_rows(study), reference)
     return Forecast(
-        model, recipe.algorithm, parameters, ranks, work_of(settings, algorithm),
-        memory_of(policy, settings, algorithm, ranks, rollout_rows(study)),
-        flop_of(parameters, learning, settings, algorithm),
+        model, recipe.algorithm, parameters, ranks, work_of(settings, algorithm), memory,
+        flop_of(parameters, learning, reference, settings, algorithm),
+        loading=loading_of(policy, memory, settings),
         share=1 - settings.rollout_memory if beside else 1.0,
         handed=parameters * BYTES[settings.dtype] if beside else 0,
         largest=largest * BYTES[settings.dtype] if beside else 0,
@@ -169,10 +174,18 @@ def _recipe(study: Study, model: str) -> Recipe:
 def _saved_zero(study: Study, model: str) -> tuple[int, bool] | None:
     """How a run that goes on had divided its state, whatever would be chosen today."""
     for state in reversed(states(study.layout.states(model))):
-        progress = json.loads((state / "progress.json").read_text())
-        if "zero_stage" in progress:
+        progress = read_progress(state)
+        if progress is not None and "zero_stage" in progress:
             return progress["zero_stage"], progress["offload"]
     return None
+
+
+def _teacher_parameters(study: Study, teacher: str, settings: Settings) -> int:
+    """Parameters of the model that an algorithm measures against."""
+    folder = study.folder(teacher, study.last_step(teacher))
+    made = (folder / "config.json").is_file()
+    config = read_config(folder) if made else _config(study, teacher)
+    return plain_size(without_data(config, replace(settings, lora_rank=0)))
 
 
 def _config(study: Study, model: str) -> Any:

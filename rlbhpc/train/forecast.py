@@ -30,6 +30,8 @@ from rlbhpc.train.settings import Settings
 BYTES = {"float32": 4, "bfloat16": 2}
 # What is there only while a micro-batch is on its way.
 PASSING: Final = ("activations", "output layer", "gathered weights")
+# Share of a GPU that stays free for CUDA, libraries and fragmentation.
+RESERVE: Final = 0.1
 # Elements that ZeRO-3 lets be whole at a time: DeepSpeed's own choice.
 LIVE: Final = 1_000_000_000
 # One mode for a model and what is run on it: views of weights are known by their storage.
@@ -43,9 +45,10 @@ class Forecast:
     ``work`` counts what is sampled and updated over the whole run; ``memory`` is in bytes of one
     rank, by part. ``flop`` are at most 2 per parameter and token that is read or sampled, 6 that is
     trained on (Kaplan et al. 2020, arXiv 2001.08361), 4 where the parameter stands still, attention
-    left out; None for supervised training, whose texts have the length that they have. ``share`` of
-    a device's memory is left to training while vLLM samples. ``handed`` are the bytes of the
-    weights that vLLM has of its own, ``largest`` those of the largest of them.
+    left out; None for supervised training, whose texts have the length that they have. ``loading``
+    are the bytes of the models while ZeRO-3 has not divided the last of them yet, 0 where nothing
+    is divided. ``share`` of a device's memory is left to training while vLLM samples. ``handed``
+    are the bytes of the weights that vLLM has of its own, ``largest`` those of the largest of them.
     """
 
     model: str
@@ -55,6 +58,7 @@ class Forecast:
     work: Mapping[str, int]
     memory: Mapping[str, int]
     flop: float | None
+    loading: int
     share: float
     handed: int
     largest: int
@@ -76,10 +80,12 @@ class Forecast:
         lasting = {name: size for name, size in self.memory.items() if name not in PASSING}
         # vLLM's weights are filled one by one, each from a whole copy.
         handing = lasting | {"weights handed to vLLM": self.handed + self.largest}
+        usable = limit * (1 - RESERVE)
         for phase, memory, room in (
-            ("", self.memory, float(limit)),
+            ("while models are loaded, ", {"weights not yet divided": self.loading}, usable),
+            ("", self.memory, usable),
             ("while vLLM samples, ", lasting, limit * self.share),
-            ("while vLLM gets its weights, ", handing, float(limit)),
+            ("while vLLM gets its weights, ", handing, usable),
         ):
             needed = sum(memory.values())
             if needed <= room:
@@ -88,7 +94,7 @@ class Forecast:
             largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
             return (
                 f"{phase}one rank holds {needed / 2**30:.1f} GiB at least and has "
-                f"{room / 2**30:.1f}; the largest parts are {largest} GiB"
+                f"{room / 2**30:.1f} of {limit / 2**30:.1f}; the largest parts are {largest} GiB"
             )
         return ""
 
@@ -121,9 +127,12 @@ def work_of(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
 
 
 def flop_of(
-    every: int, learning: int, settings: Settings, algorithm: Algorithm | None
+    every: int, learning: int, reference: int, settings: Settings, algorithm: Algorithm | None
 ) -> float | None:
-    """Operations of a run over ``every`` parameter, of which so many are ``learning``."""
+    """Operations of a run over ``every`` parameter, of which so many are ``learning``.
+
+    ``reference`` counts the parameters of the model that a penalty is measured against.
+    """
     if algorithm is None:
         return None
     work = work_of(settings, algorithm)
@@ -132,18 +141,26 @@ def flop_of(
     lesson_tokens = settings.steps * lessons * settings.max_tokens
     # Old log-probs are read again where an update is not exactly on-policy, or a reward needs them.
     read = work["updates"] > work["steps"] or bool(algorithm.kl_beta)
-    reference = bool(settings.kl_loss or algorithm.kl_beta)
+    compared = reference if settings.kl_loss or algorithm.kl_beta else 0
     critic = algorithm.NEEDS_CRITIC
     trained = settings.epochs * (1 + critic)
-    once = every * (2.0 * (read + reference + critic) + 4 * trained)
+    once = every * (2.0 * (read + critic) + 4 * trained) + 2.0 * compared
     sampling = 2.0 * every * work["response tokens at most"]
     return sampling + lesson_tokens * (once + 2.0 * learning * trained)
 
 
 def memory_of(
-    policy: Policy, settings: Settings, algorithm: Algorithm | None, ranks: int, rows: int
+    policy: Policy,
+    settings: Settings,
+    algorithm: Algorithm | None,
+    ranks: int,
+    rows: int,
+    reference: int = 0,
 ) -> dict[str, int]:
-    """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time."""
+    """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time.
+
+    ``reference`` counts the parameters of a teacher; 0 where the policy's start is the reference.
+    """
     config, parameters = policy.model.config.get_text_config(), plain_size(policy)
     memory = _states("policy", policy.model, 0, settings, ranks)
     width = settings.micro_tokens
@@ -153,7 +170,7 @@ def memory_of(
             body = policy.model.base_model
             memory |= _states("critic", body, config.hidden_size, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
-            memory["reference weights"] = parameters * BYTES[settings.dtype]
+            memory["reference weights"] = (reference or parameters) * BYTES[settings.dtype]
         if settings.rollouts == "hf":
             memory["sampler weights"] = parameters * BYTES[settings.dtype]
             most = min(rows, settings.responses_per_rank(ranks))
@@ -164,6 +181,24 @@ def memory_of(
         memory["gathered weights"] = min(LIVE, parameters) * BYTES[settings.dtype]
     memory["activations"] = _activations(policy, settings, batch)
     return memory
+
+
+def loading_of(policy: Policy, memory: Mapping[str, int], settings: Settings) -> int:
+    """Bytes that one rank holds at most while its models are loaded, by ZeRO-3 alone.
+
+    Each model is whole on every GPU before DeepSpeed divides it; the critic comes last, beside all
+    of the policy's state.
+    """
+    if settings.zero_stage < 3:
+        return 0
+    size = BYTES[settings.dtype]
+    whole_policy = sum(p.numel() for p in policy.parameters()) * size
+    loading = whole_policy + memory["policy weights"]
+    if "critic weights" in memory:
+        state = sum(held for part, held in memory.items() if part.startswith("policy "))
+        whole_critic = policy.model.base_model.num_parameters() * size
+        loading = max(loading, state + whole_critic + memory["critic weights"])
+    return loading
 
 
 def _states(

@@ -69,9 +69,9 @@ def test_operations_are_those_of_reading_and_learning(
 ) -> None:
     beta = {"kl_beta": changes.pop("kl_beta")} if "kl_beta" in changes else {}
     chosen, given = make_algorithm(algorithm, **beta), settings(**changes)
-    flop = flop_of(1000, 100, given, chosen)
+    flop = flop_of(1000, 100, 1000, given, chosen)
     assert flop == pytest.approx(per_token * 1000 * 120 * 16)
-    assert flop_of(1000, 100, given, None) is None
+    assert flop_of(1000, 100, 0, given, None) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_is_sampled_and_not_learnt_from_counts_as_sampled_alone(
     algorithm: str, samples: int, sampled: float
 ) -> None:
     given = settings(samples_per_prompt=samples)
-    flop = flop_of(1000, 100, given, make_algorithm(algorithm))
+    flop = flop_of(1000, 100, 1000, given, make_algorithm(algorithm))
     assert flop == pytest.approx((2 * sampled + 4.2 * samples) * 1000 * 30 * 16)
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from rlbhpc.cli.check import check
 from rlbhpc.cli.train import train
+from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.train.fit import device_memory
 from tests.cli.test_store_verbs import printed
@@ -143,7 +144,8 @@ def test_what_cannot_fit_is_refused_with_the_nearest_that_does(shipped: dict[str
     refused = dry_run(shipped["algorithms"], ["grpo"], *words)
     assert isinstance(refused.exception, UserError)
     message = str(refused.exception)
-    assert "one rank holds" in message and "has 80.0; the largest parts are activations" in message
+    assert "one rank holds" in message and "has 72.0 of 80.0" in message
+    assert "the largest parts are activations" in message
     nearest = yaml.safe_load(message.partition("fits: ")[2].partition(" under")[0])
     assert nearest == {"recompute": True}
     words = (
@@ -154,6 +156,51 @@ def test_what_cannot_fit_is_refused_with_the_nearest_that_does(shipped: dict[str
     # On one GPU nothing but more of them helps.
     alone = dry_run(shipped["algorithms"], ["grpo"], "--memory", 24)
     assert "ranks: " in str(alone.exception) and "`ranks` are GPUs" in str(alone.exception)
+
+
+LARGER = """
+name: larger
+models:
+  small: {path: small}
+  large: {path: large}
+  taught: {train: {from: small, recipe: taught}, steps: [1]}
+  tuned: {train: {from: large, recipe: tuned}, steps: [1]}
+problem_sets: {countdown: {subset: train, limit: 4}}
+recipes:
+  taught:
+    {algorithm: on-policy-distillation, problems: countdown, prompt: countdown,
+     prompts_per_step: 64, samples_per_prompt: 4, max_tokens: 512, options: {teacher: large}}
+  tuned:
+    {algorithm: sft, problems: countdown, prompt: countdown, prompts_per_step: 64,
+     options: {traces: {hit: 0.5, count: 64}}}
+sampling: {prompt: countdown, temperature: 1.0, max_tokens: 60, n: 2}
+arms: {taught: {model: taught}, tuned: {model: tuned}}
+"""
+
+
+def test_what_every_gpu_holds_whole_has_to_fit(tmp_path: Path) -> None:
+    """A teacher's weights by its own size, and a model before ZeRO-3 divides it."""
+    for name, shape in (("small", SHAPES["7B"]), ("large", SHAPES["32B"])):
+        config = make_tiny_model(tmp_path / name) / "config.json"
+        values = {**json.loads(config.read_text()), **shape}
+        values |= {"max_window_layers": shape["num_hidden_layers"], "layer_types": None}
+        config.write_text(json.dumps(values))
+    study = tmp_path / "study.yaml"
+    study.write_text(LARGER)
+    words = ("--ranks", 32, "--memory", 200)
+    taught, tuned = json.loads(dry_run(study, ["taught", "tuned"], *words).stdout)
+    assert taught["parameters"] == pytest.approx(7.6e9, rel=0.01)
+    teacher = taught["memory"]["reference weights"]
+    assert teacher == 2 * tuned["parameters"] == pytest.approx(2 * 32.8e9, rel=0.01)
+    # A step reads each response with the teacher, too.
+    assert taught["flop"] > 2 * tuned["parameters"] * 64 * 4 * 512
+    assert dry_run(study, ["taught"], "--ranks", 8, "--memory", 80).exception is not None
+    # An eighth of 72 GiB would do to train it, were it not whole when it is loaded.
+    divided = ("--set", "recipes.tuned.options={traces: {hit: 0.5, count: 64}, zero_stage: 3}")
+    refused = dry_run(study, ["tuned"], "--ranks", 32, "--memory", 60, *divided).exception
+    assert isinstance(refused, UserError)
+    assert "while models are loaded" in str(refused)
+    assert dry_run(study, ["tuned"], "--ranks", 32, "--memory", 80, *divided).exception is None
 
 
 def test_check_and_a_start_refuse_it_too(
