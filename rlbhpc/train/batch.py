@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbhpc.engines.completion import Prompt
+from rlbhpc.verify.verdict import Verdict
 
 # Rows of attention are cut into groups in which none is longer than so many times the shortest:
 # each group is a call of its own, and within it rows are padded to the longest.
@@ -56,6 +57,33 @@ class Response:
     def size(self) -> int:
         """Tokens that are read to score it: the last one of a response predicts nothing."""
         return len(self.prompt_ids) + len(self.token_ids) - 1
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One response of a rollout, ready to be trained on.
+
+    ``reward`` is NaN where the response could not be scored: it is not learnt from, and no other's
+    baseline counts it.
+    """
+
+    problem: str
+    gold: str
+    group: int
+    response: Response
+    sampler_logprobs: NDArray[np.float32]
+    entropy_sum: float
+    truncated: bool
+    text: str
+    verdict: Verdict
+    reward: float
+    greedy_reward: float = 0.0
+    part: int = 0
+
+    @property
+    def correct(self) -> bool:
+        """Whether the verifier found it right."""
+        return self.verdict.right
 
 
 @dataclass(frozen=True)

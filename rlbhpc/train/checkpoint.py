@@ -13,7 +13,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from rlbhpc.files import sync_folder
 from rlbhpc.study.origin import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
+from rlbhpc.train.run import Export
 
 log = logging.getLogger(__name__)
 
@@ -36,22 +36,11 @@ KEPT_STATES = 2
 REFERENCE = "reference.pt"
 # What a state says of itself, written last.
 PROGRESS = "progress.json"
-# How images are cut; transformers 5 writes the second where older versions wrote the first.
-EYES = ("preprocessor_config.json", "processor_config.json")
 # What sampling needs beside weights and config.json; copied from the base as it is.
 COMPANIONS = (
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "tekken.json", "chat_template*", "*processor_config.json", "generation_config.json",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Export:
-    """Where the model of one step goes, and what its record says of it: see ``study.origin``."""
-
-    folder: Path
-    made_by: str
-    run: str
 
 
 def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, Any]) -> None:

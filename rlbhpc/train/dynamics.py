@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,7 @@ from rlbhpc import files
 from rlbhpc.store import rollouts as store
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.step_log import lines
-
-if TYPE_CHECKING:
-    from rlbhpc.train.rollout import Rollout
+from rlbhpc.train.batch import Rollout
 
 
 def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -324,8 +324,8 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Scorer:
-    """The policy as it is now, and its tokeniser. All ranks ask together, for the same."""
+class PolicyScorer:
+    """What an algorithm may ask of the learner's policy: see ``algorithm.Scorer``."""
 
     learner: Learner
     tokens: Tokens

@@ -7,13 +7,11 @@ only the micro-batches of the update are shared out.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import click
 import torch
@@ -21,58 +19,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlbhpc.engines.engine import Engine
-from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
-from rlbhpc.problems.problem import Problem
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Store
+from rlbhpc.train.algorithms.algorithm import Batch, Store
 from rlbhpc.train.dynamics import Logs
-from rlbhpc.train.learner import Learner, Scorer, Update
+from rlbhpc.train.learner import Learner, PolicyScorer, Update
 from rlbhpc.train.losses import explained_variance
 from rlbhpc.train.progress import Progress
-from rlbhpc.train.rollout import Judge, Prompt, batch_of, blank_of, collect
-from rlbhpc.train.settings import Settings
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run.
-
-    ``name`` is the model of the study that comes out of it, and enters the seeds of its rollouts.
-    It starts from ``base``, keeps training state and dynamics in ``folder``, and puts the model at
-    each step where ``exports`` says. A penalty is measured against ``reference``, None for
-    ``base``. ``ask`` puts a problem that an algorithm makes itself into the recipe's prompt.
-    """
-
-    name: str
-    base: Path
-    folder: Path
-    exports: dict[int, checkpoint.Export]
-    settings: Settings
-    algorithm: Algorithm
-    prompts: Sequence[Prompt]
-    judge: Judge
-    sight: Sight | None = None
-    reference: Path | None = None
-    ask: Callable[[Problem], Prompt] | None = None
-
-    @property
-    def identity(self) -> str:
-        """Digest of what must stay the same for a run to go on."""
-        parts = [
-            self.name,
-            self.settings.essence,
-            repr(self.algorithm),
-            *(f"{p.problem.content_hash} {p.ids}" for p in self.prompts),
-            (self.base / "config.json").read_text(),
-        ]
-        if any(p.problem.images for p in self.prompts):  # how many tokens an image is
-            files = [self.base / name for name in checkpoint.EYES]
-            parts.append(next(file for file in files if file.is_file()).read_text())
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+from rlbhpc.train.rollout import batch_of, blank_of, collect
+from rlbhpc.train.run import Run
 
 
 def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: Progress) -> int:
@@ -85,7 +43,7 @@ def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: P
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step, cursor = int(saved.get("step", 0)), int(saved.get("cursor", 0))
     store: Store = saved.get("store", {})
-    scorer = Scorer(learner, Tokens(run.base))
+    scorer = PolicyScorer(learner, Tokens(run.base))
     if not step:
         _tell_untrained_tokens(run, learner)
         problems = [prompt.problem for prompt in run.prompts]

@@ -16,13 +16,11 @@ from rlbhpc.problems.prompts import render
 from rlbhpc.study.lineage import begin_training, check_weights
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
-from rlbhpc.train.checkpoint import Export
 from rlbhpc.train.fit import settings_here
-from rlbhpc.train.loop import Run
 from rlbhpc.train.policy import sight_of
 from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward
-from rlbhpc.train.rollout import Judge, Prompt
+from rlbhpc.train.run import Export, Judge, Prompt, Run
 from rlbhpc.train.sft import Distillation, learning_pairs
 from rlbhpc.verify.running.own import verify_apart
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbhpc.engines.completion import Completion, Finish, Request
@@ -25,60 +24,15 @@ from rlbhpc.study.arm import Sampling
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Batch, Rounds, Store
-from rlbhpc.train.batch import Response, Shown
+from rlbhpc.train.algorithms.algorithm import Batch, Rounds, Scorer, Store
+from rlbhpc.train.batch import Response, Rollout, Shown
 from rlbhpc.train.dynamics import describe
-from rlbhpc.train.learner import Scorer, padded
+from rlbhpc.train.learner import padded
 from rlbhpc.train.rewards import Judged
+from rlbhpc.train.run import Prompt, Run
 from rlbhpc.verify.verdict import Status, Verdict
 
-if TYPE_CHECKING:
-    from rlbhpc.train.loop import Run
-
 NOTHING = np.array([], np.int32)
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A problem with its prompt, tokenised once; an image is marked by one token."""
-
-    problem: Problem
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """One response of a rollout, ready to be trained on.
-
-    ``reward`` is NaN where the response could not be scored: it is not learnt from, and no other's
-    baseline counts it.
-    """
-
-    problem: str
-    gold: str
-    group: int
-    response: Response
-    sampler_logprobs: NDArray[np.float32]
-    entropy_sum: float
-    truncated: bool
-    text: str
-    verdict: Verdict
-    reward: float
-    greedy_reward: float = 0.0
-    part: int = 0
-
-    @property
-    def correct(self) -> bool:
-        """Whether the verifier found it right."""
-        return self.verdict.right
-
-
-@dataclass(frozen=True)
-class Judge:
-    """What turns a completion's text into a reward: a verifier and a reward function."""
-
-    verify: Callable[[Problem, str], Verdict]
-    reward: Callable[[Judged], float]
 
 
 @dataclass(frozen=True)

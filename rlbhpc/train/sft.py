@@ -36,6 +36,7 @@ from rlbhpc.train.dynamics import StepLog
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.progress import Progress
 from rlbhpc.train.rollout import draw_order
+from rlbhpc.train.run import Export
 from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.verify.verdict import Status
 
@@ -55,7 +56,7 @@ class Distillation:
     name: str
     base: Path
     folder: Path
-    exports: dict[int, checkpoint.Export]
+    exports: dict[int, Export]
     settings: Settings
     pairs: Sequence[Response]
 

@@ -15,8 +15,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import load_set
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals
-from rlbhpc.train.batch import Response
-from rlbhpc.train.rollout import Rollout
+from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 

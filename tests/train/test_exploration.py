@@ -18,9 +18,9 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Signals
-from rlbhpc.train.loop import Run
 from rlbhpc.train.losses import log_ratios, row_weights
 from rlbhpc.train.prepare import prepare
+from rlbhpc.train.run import Run
 
 pytestmark = pytest.mark.engine
 

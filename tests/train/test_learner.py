@@ -26,8 +26,9 @@ from rlbhpc.train import checkpoint
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, Update
-from rlbhpc.train.loop import Judge, Prompt, Run, train
+from rlbhpc.train.loop import train
 from rlbhpc.train.rewards import make_reward
+from rlbhpc.train.run import Export, Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.train.sft import Distillation, fine_tune
 from rlbhpc.verify.verdict import Status, Verdict
@@ -129,7 +130,7 @@ def test_a_saved_buffer_is_handed_on_with_the_weights(tmp_path: Path) -> None:
     trained.renew_reference()
     assert trained.reference is not None
     assert torch.equal(trained.reference.model.get_buffer(bias), torch.arange(4.0))
-    checkpoint.export_model(trained, base, checkpoint.Export(tmp_path / "next", "digest", "run"))
+    checkpoint.export_model(trained, base, Export(tmp_path / "next", "digest", "run"))
     assert load_file(tmp_path / "next" / "model.safetensors")[bias].tolist() == [0, 1, 2, 3]
 
 
@@ -246,7 +247,7 @@ def test_fine_tuning_saves_and_goes_on(model: Path, tmp_path: Path) -> None:
     outcomes = []
     for name, ends in (("straight", [DONE]), ("broken", [TRY_AGAIN, DONE])):
         folder = tmp_path / name
-        exports = {5: checkpoint.Export(folder / "out", "made", "run")}
+        exports = {5: Export(folder / "out", "made", "run")}
         run = Distillation("m", model, folder, exports, settings, pairs)
         for end in ends:
             with Drain() as drain:

@@ -14,10 +14,9 @@ from rlbhpc.store import rollouts as store
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.step_log import lines
 from rlbhpc.train import progress
-from rlbhpc.train.batch import Response
+from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.dynamics import Logs, StepLog, describe
 from rlbhpc.train.progress import TrainingLine
-from rlbhpc.train.rollout import Rollout
 from rlbhpc.verify.verdict import Status, Verdict
 
 pytestmark = pytest.mark.engine

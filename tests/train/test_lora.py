@@ -133,13 +133,14 @@ def test_a_model_that_adapters_would_miss_is_refused(family: str) -> None:
 def test_sampling_gets_a_model_without_adapters(tmp_path: Path, tied: bool) -> None:
     from rlbhpc.train import checkpoint
     from rlbhpc.train.policy import Policy
+    from rlbhpc.train.run import Export
     from tests.train.step_case import responses
 
     model = make_tiny_model(tmp_path / "tiny", hidden_size=32, tie_word_embeddings=tied)
     trained = learner(model)
     trained.load_reference(model)
     learn(trained, 1, 2)
-    checkpoint.export_model(trained, model, checkpoint.Export(tmp_path / "step-2", "made", "run"))
+    checkpoint.export_model(trained, model, Export(tmp_path / "step-2", "made", "run"))
     assert not [p for p in (tmp_path / "step-2").iterdir() if "adapter" in p.name]
     read = Policy.load(tmp_path / "step-2", torch.float32).eval()
     assert [n.removeprefix("model.") for n, _ in read.named_parameters()] == [*weights(trained)]

@@ -20,7 +20,8 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.recipe import Recipe, Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
-from rlbhpc.train.learner import Learner, Scorer
+from rlbhpc.train.learner import Learner
+from rlbhpc.train.learner import PolicyScorer
 from rlbhpc.train.prepare import _prompts, prepare
 from rlbhpc.train.recipes import settings_of
 from rlbhpc.train.sft import _taught, learning_pairs
@@ -83,7 +84,7 @@ def test_special_tokens_are_the_prompts_alone(study: Study) -> None:
     tokenizer.save_pretrained(study.folder("base", 0))
     (pair,) = learnt(study, "reading")
     assert pair.prompt_ids[0] == begin and begin not in pair.token_ids
-    scorer = Scorer(cast(Learner, None), Tokens(study.folder("base", 0)))
+    scorer = PolicyScorer(cast(Learner, None), Tokens(study.folder("base", 0)))
     assert scorer.encode(" 2") == tuple(pair.token_ids[:-1])
     assert scorer.decode(pair.token_ids.tolist()) == " 2"
 

@@ -31,9 +31,9 @@ from rlbhpc.train.fit import (
     nearest_that_fits,
     refuse_what_cannot_fit,
 )
-from rlbhpc.train.loop import Judge, Prompt, Run
 from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import check_recipes, rollout_rows, settings_of
+from rlbhpc.train.run import Judge, Prompt, Run
 from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.train.sft import Distillation
 from rlbhpc.verify.verdict import Status, Verdict

@@ -25,10 +25,11 @@ from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import rollout
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Round, Rounds
+from rlbhpc.train.batch import Rollout
 from rlbhpc.train.deepspeed_engine import init_ranks
-from rlbhpc.train.loop import Run
 from rlbhpc.train.rewards import Judged
-from rlbhpc.train.rollout import Judge, Prompt, Rollout, _played, _sample, roll_out, rollout_engine
+from rlbhpc.train.rollout import _played, _sample, roll_out, rollout_engine
+from rlbhpc.train.run import Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 

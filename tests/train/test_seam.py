@@ -23,9 +23,10 @@ from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
-from rlbhpc.train.checkpoint import Export, states
-from rlbhpc.train.loop import Judge, Prompt, Run, train
+from rlbhpc.train.checkpoint import states
+from rlbhpc.train.loop import train
 from rlbhpc.train.rewards import Judged, make_reward
+from rlbhpc.train.run import Export, Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 

@@ -28,12 +28,12 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.batch import Response, Shown
-from rlbhpc.train.checkpoint import Export
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.loop import Run, refuse_a_mixture, train
+from rlbhpc.train.loop import refuse_a_mixture, train
 from rlbhpc.train.policy import sight_of
-from rlbhpc.train.rollout import Judge, Prompt, rollout_engine
+from rlbhpc.train.rollout import rollout_engine
+from rlbhpc.train.run import Export, Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.train.support import quiet

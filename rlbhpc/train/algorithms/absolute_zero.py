@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,11 +19,9 @@ from rlbhpc.study.fields import Count
 from rlbhpc.study.options import Weight, Whole
 from rlbhpc.train.algorithms.algorithm import Batch, Round, Rounds, Signals, Store, whiten
 from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
+from rlbhpc.train.batch import Rollout
+from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status
-
-if TYPE_CHECKING:
-    from rlbhpc.train.rollout import Rollout
-    from rlbhpc.train.settings import Settings
 
 SET = "absolute-zero"
 

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.study.options import Weight, check_values
+from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.losses import surrogate
-
-if TYPE_CHECKING:
-    from rlbhpc.problems.problem import Problem
-    from rlbhpc.train.batch import Response
-    from rlbhpc.train.learner import Scorer
-    from rlbhpc.train.rollout import Rollout
-    from rlbhpc.train.settings import Settings
+from rlbhpc.train.settings import Settings
 
 DualClip = Annotated[float, Field(ge=1)]
 Degrees = Literal[0, 1]
@@ -32,6 +28,22 @@ Degrees = Literal[0, 1]
 
 Store = dict[str, Any]
 """What an algorithm remembers from step to step: JSON values, saved with the training state."""
+
+
+class Scorer(Protocol):
+    """The policy as it is now, and its tokeniser. All ranks ask together, for the same."""
+
+    def logprobs(self, responses: Sequence[Response]) -> Tensor:
+        """Log-probs of response tokens at the rollouts' temperature."""
+        ...
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Tokens of a piece of text, without special tokens."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of tokens."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,12 +15,9 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.fields import Count
 from rlbhpc.study.options import Share, Weight, Whole
-from rlbhpc.train.algorithms.algorithm import Batch, Store, group_std
+from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import Response
-
-if TYPE_CHECKING:
-    from rlbhpc.train.learner import Scorer
 
 
 @dataclass(frozen=True)
