@@ -44,15 +44,23 @@ VERBOSE: Final = "RLBHPC_VERBOSE"
 EXTRAS: Final = {"torch": "train", "transformers": "train", "deepspeed": "train", "vllm": "vllm"}
 
 
-# In the order of the work, with the line that ``--help`` shows for each. A verb is listed when it
-# works, not before.
-VERBS: Final = {
+# Each with the line that ``--help`` shows for it: first those of every study, then the others, both
+# in the order of the work. A verb is listed when it works, not before.
+MAIN_VERBS: Final = {
     "ask": "From two models to an answer in one command.",
     "init": "Write a commented study file to start from.",
     "check": "Check a study file and show what it expands to.",
+    "train": "Train the models of a study.",
+    "launch": "Write batch scripts for a cluster; submit them.",
+    "status": "Show how far a run is.",
+    "report": "Say what a run shows: words, figures, tables.",
+    "show": "Look at problems, samples and responses.",
+    "import": "Take in results that other tools measured.",
+    "export": "Write results as Parquet, CSV, JSON or netCDF.",
+}
+MORE_VERBS: Final = {
     "stage": "Fetch problem sets, or check those fetched before.",
     "plan": "Say which samples are missing.",
-    "train": "Train the models of a study.",
     "sample": "Make what is missing, on this machine.",
     "run": "Work some shards of a stored plan.",
     "select": "Print problems by how often an arm solves them.",
@@ -64,18 +72,13 @@ VERBS: Final = {
     "compact": "Bring the cube up to date with all samples.",
     "gc": "Remove journals that are sealed.",
     "merge": "Take in samples of the same study drawn elsewhere.",
-    "launch": "Write batch scripts for a cluster; submit them.",
-    "status": "Show how far a run is.",
     "cancel": "End a run's jobs; nothing is lost.",
     "doctor": "Look at this site: Slurm, containers, files.",
     "review": "Have people read the reasoning of rare right answers.",
-    "show": "Look at problems, samples and responses.",
-    "report": "Say what a run shows: words, figures, tables.",
     "curves": "Copy training curves to TensorBoard or W&B.",
-    "export": "Write results as Parquet, CSV, JSON or netCDF.",
-    "import": "Take in results that other tools measured.",
     "image": "Build and check Apptainer images.",
 }
+VERBS: Final = {**MAIN_VERBS, **MORE_VERBS}
 
 
 def _be_verbose(context: click.Context, parameter: click.Parameter, verbose: bool) -> None:
@@ -135,7 +138,7 @@ class LazyGroup(click.Group):
         return code
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Verbs in the order of the work."""
+        """All verbs, those of every study first."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -154,8 +157,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Print the verb table without importing any verb."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        for heading, verbs in (("Verbs", MAIN_VERBS), ("More verbs", MORE_VERBS)):
+            with formatter.section(heading):
+                formatter.write_dl(list(verbs.items()))
 
 
 @click.group(
