@@ -17,7 +17,7 @@ from rlbhpc.stats.decision import MARGIN, decide
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.finding import Finding
-from rlbhpc.stats.priors import LEAST, carries_rates
+from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES, carries_rates
 from rlbhpc.stats.sequential import Forecast, forecast
 
 #: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
@@ -25,8 +25,8 @@ from rlbhpc.stats.sequential import Forecast, forecast
 SIZES: Final = (2, 4)
 STUDIES: Final = (5, 20)
 _STUDIES_IN_ALL: Final = 60
-# Fewer samples than this are no part to check a prediction with.
-_LEAST_SAMPLES: Final = 20
+# Samples of which a tenth can tell a distribution of rates.
+_LEAST_SAMPLES: Final = FACTOR * LEAST_SAMPLES
 
 
 @dataclass(frozen=True)

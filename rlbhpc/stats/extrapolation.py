@@ -28,7 +28,7 @@ from rlbhpc.stats.fixed import (
     undecided,
 )
 from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
-from rlbhpc.stats.priors import RatePrior, fit_prior
+from rlbhpc.stats.priors import LEAST_SAMPLES, RatePrior, fit_prior
 
 #: How far beyond n the models are trusted together.
 FACTOR: Final = 10
@@ -139,8 +139,8 @@ def extrapolate(
         notes.append(f"beyond {FACTOR} n no check supports it")
     if not sound[sizes <= reach].all():
         notes.append("where few problems carry the width it may be too short")
-    if not all(prior.converged for prior in priors.values()):
-        notes.append("a fit ended on the edge of what is allowed: too few right samples")
+    if not all(prior.identified for prior in priors.values()):
+        notes.append("the samples leave a fitted distribution open: too few of them are right")
     band = Interval(
         middle,
         lower,
@@ -162,10 +162,10 @@ def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0
 
     ``rng``: generator that chooses the part. ``fraction``: share of the samples to predict from.
     """
-    if not 0 < fraction < 1 or int(fraction * counts.reach) < 2:
+    if not 0 < fraction < 1 or int(fraction * counts.reach) < LEAST_SAMPLES:
         raise UserError(
             f"a share {fraction} of {counts.reach} samples is no part to predict from; "
-            "take a share between 0 and 1 that leaves at least two samples"
+            f"take a share between 0 and 1 that leaves at least {LEAST_SAMPLES} samples"
         )
     part = int(fraction * counts.reach)
     k = min(counts.reach, FACTOR * part)
@@ -183,5 +183,5 @@ def _posterior(counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: flo
         Target.FIXED,
         f"posterior under a fitted {prior.name}",
         prob,
-        np.asarray(prior.converged),
+        np.asarray(prior.identified),
     )

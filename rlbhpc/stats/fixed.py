@@ -30,7 +30,7 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
 from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.pass_at_k import log_fail_at_k
-from rlbhpc.stats.priors import RatePrior, fit_prior, gradient
+from rlbhpc.stats.priors import RatePrior, carries_rates, fit_prior, gradient
 
 # Problems that must carry an interval's width. In simulations (tests/stats/calibration.py) it loses
 # its level below three.
@@ -75,15 +75,17 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     half = special.ndtri((1 + check_prob(prob)) / 2) * error
     lower, upper = np.maximum(estimate - half, 0), np.minimum(estimate + half, 1)
     fitted = False
-    if model_based.any():
+    inside = estimate[model_based]
+    # Where the samples tell no distribution of rates they leave everything open.
+    low, high = np.zeros(len(inside)), np.ones(len(inside))
+    if model_based.any() and carries_rates(counts):
         priors = [fit_prior(counts, zeros) for zeros in (False, True)]
         fitted = supported(counts, priors)
         bounds = [posterior_bounds(counts, p, sizes[model_based], prob)[1:] for p in priors]
         low, high = np.min(bounds, axis=0)[0], np.max(bounds, axis=0)[1]
         carried[model_based] = effective_under(counts, priors, sizes[model_based])
-        inside = estimate[model_based]
-        lower[model_based] = np.where(np.isnan(inside), np.nan, np.fmin(low, inside))
-        upper[model_based] = np.where(np.isnan(inside), np.nan, np.fmax(high, inside))
+    lower[model_based] = np.where(np.isnan(inside), np.nan, np.fmin(low, inside))
+    upper[model_based] = np.where(np.isnan(inside), np.nan, np.fmax(high, inside))
     draws = counts.n.sum() / sizes * np.minimum(estimate, 1 - estimate)
     sound = np.where(model_based, fitted & undecided(counts, estimate), draws >= _LEAST_DRAWS)
     sound &= (carried >= LEAST_EFFECTIVE) & ~np.isnan(estimate)
@@ -145,7 +147,7 @@ def posterior_bounds(
 
 def supported(counts: Counts, priors: Sequence[RatePrior]) -> bool:
     """Whether fitted priors have enough problems, and right samples, to stand on."""
-    return len(counts) >= ENOUGH and all(prior.converged for prior in priors)
+    return len(counts) >= ENOUGH and all(prior.identified for prior in priors)
 
 
 def undecided(counts: Counts, estimate: NDArray[np.float64]) -> NDArray[np.bool_]:

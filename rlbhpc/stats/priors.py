@@ -28,6 +28,12 @@ _BOUNDS: Final = ((-7.0, 5.0), (-4.0, 10.0), (-9.0, 6.0))
 # the data say nothing about one of them.
 _LOOSE: Final = 3.0
 _STEP: Final = 1e-3
+# Information of a problem about a direction of the parameters, below which the likelihood is flat:
+# identified fits have 1e-6 and more, others 1e-8 and less, which is the error of the differences.
+_FLAT: Final = 1e-7
+# Newton steps from where the search ended to the maximum itself: it ends within 1e-8 of it, at a
+# place that depends on the processor.
+_POLISHES: Final = 3
 
 Loss = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
 
@@ -38,9 +44,9 @@ class RatePrior:
 
     ``a, b``: parameters of the Beta part. ``zeros``: share of problems with rate 0.
     ``log_likelihood``: at the maximum, without the constant of the binomial coefficients.
-    ``covariance``: of (log a, log b) and, with zeros, of the logit of their share. ``converged``:
-    false where the maximum lies on the edge of what is allowed: the fit is then a bound, not an
-    estimate. Single samples tell the mean of the rates alone: there it is false as well.
+    ``covariance``: of (log a, log b) and, with zeros, of the logit of their share. ``identified``:
+    false where other parameters are as likely, or the maximum lies on the edge of what is allowed:
+    the fit is then a bound, not an estimate.
     """
 
     a: float
@@ -48,7 +54,7 @@ class RatePrior:
     zeros: float
     log_likelihood: float
     covariance: NDArray[np.float64]
-    converged: bool
+    identified: bool
 
     @property
     def parameters(self) -> NDArray[np.float64]:
@@ -78,11 +84,14 @@ class RatePrior:
 
 # A distribution of rates over problems needs two of them.
 LEAST: Final = 2
+# Parameters of the Beta with zeros. Counts of n samples depend on the first n moments of the rates
+# alone, so that with fewer samples other parameters are exactly as likely.
+LEAST_SAMPLES: Final = 3
 
 
 def carries_rates(counts: Counts) -> bool:
-    """Whether a fitted distribution of rates means anything: single samples tell its mean alone."""
-    return int((counts.n > 0).sum()) >= LEAST and bool((counts.n > 1).any())
+    """Whether the counts can tell a distribution of rates, that with zeros too."""
+    return int((counts.n >= LEAST_SAMPLES).sum()) >= LEAST
 
 
 def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
@@ -93,7 +102,8 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
 
     A stopping rule does not change the likelihood, so stopped rows are welcome here.
 
-    ``counts``: counts of one arm; at least two problems. ``zero_inflated``: whether problems with
+    ``counts``: counts of one arm; at least two problems, and as many samples of one as there are
+    parameters. ``zero_inflated``: whether problems with
     rate 0 are allowed for.
 
     Kazdan et al. (2025), arXiv:2510.05197; Levi (2024), arXiv:2410.16377.
@@ -106,6 +116,12 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
     if len(counts) < LEAST or not counts.n.any():
         raise UserError(
             f"{len(counts)} problems cannot carry a distribution of rates; two sampled ones can"
+        )
+    most, least = int(counts.n.max()), LEAST_SAMPLES if zero_inflated else LEAST_SAMPLES - 1
+    if most < least:
+        raise UserError(
+            f"{most} samples of a problem leave the distribution of rates open: {least} parameters "
+            f"need at least {least}; draw more samples of each problem"
         )
     width = int(counts.n.max()) + 1
     pairs, times = np.unique(counts.n * width + counts.c, return_counts=True)
@@ -139,18 +155,18 @@ def _fitted(pairs_bytes: bytes, times_bytes: bytes, width: int, zero_inflated: b
         ),
         key=lambda result: float(result.fun),
     )
-    theta = np.asarray(best.x)
-    inside = all(
-        low + 1e-6 < value < high - 1e-6
-        for value, (low, high) in zip(theta[:2], _BOUNDS, strict=False)
-    )
+    flat = _FLAT * float(times.sum())
+    theta = _polished(loss, np.asarray(best.x), flat)
+    inside, information = _inside(theta), _information(loss, theta)
+    # A share of zeros on its edge is no bound: what is left is the Beta.
+    identified = inside[:2].all() and _least(information, inside) > flat
     return RatePrior(
         float(np.exp(theta[0])),
         float(np.exp(theta[1])),
         float(special.expit(theta[2])) if zero_inflated else 0.0,
-        -float(best.fun),
-        _covariance(loss, theta),
-        inside and bool((n > 1).any()),
+        -loss(theta)[0],
+        _covariance(information),
+        bool(identified),
     )
 
 
@@ -266,12 +282,43 @@ def _zero(
     return np.where(c == 0, special.expit(theta[2] - seen_nothing), 0.0)
 
 
-def _covariance(loss: Loss, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Inverse of the observed information with a loose prior added."""
+def _inside(theta: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which parameters lie within the edges."""
+    low, high = np.array(_BOUNDS[: len(theta)]).T
+    return np.asarray((low + 1e-6 < theta) & (theta < high - 1e-6))
+
+
+def _least(information: NDArray[np.float64], inside: NDArray[np.bool_]) -> float:
+    """Least information about any direction of the parameters within the edges."""
+    return float(np.linalg.eigvalsh(information[np.ix_(inside, inside)]).min(initial=np.inf))
+
+
+def _polished(loss: Loss, theta: NDArray[np.float64], flat: float) -> NDArray[np.float64]:
+    """Climb from where a search ended to the maximum itself, where there is one."""
+    inside = _inside(theta)
+    for _ in range(_POLISHES):
+        information = _information(loss, theta)
+        if not _least(information, inside) > flat:
+            break
+        slope = loss(theta)[1][inside]
+        climbed = theta.copy()
+        climbed[inside] -= np.linalg.solve(information[np.ix_(inside, inside)], slope)
+        if np.abs(loss(climbed)[1][inside]).sum() >= np.abs(slope).sum():
+            break
+        theta = climbed
+    return theta
+
+
+def _information(loss: Loss, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Second derivatives of the loss."""
     steps = np.eye(len(theta)) * _STEP
     hessian = np.stack([loss(theta + step)[1] - loss(theta - step)[1] for step in steps])
-    hessian = (hessian + hessian.T) / (4 * _STEP)
-    values, vectors = np.linalg.eigh(hessian + np.eye(len(theta)) / _LOOSE**2)
+    return np.asarray((hessian + hessian.T) / (4 * _STEP))
+
+
+def _covariance(information: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Inverse of the observed information with a loose prior added."""
+    values, vectors = np.linalg.eigh(information + np.eye(len(information)) / _LOOSE**2)
     # On an edge the surface may bend the wrong way; the loose prior is then all there is.
     return np.asarray((vectors / np.maximum(values, 1 / _LOOSE**2)) @ vectors.T)
 

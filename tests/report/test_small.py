@@ -266,7 +266,7 @@ def test_single_samples_have_no_forecast(report: Report) -> None:
 
 @pytest.mark.parametrize(
     ("problems", "n", "parts"),
-    [(1, 4, 0), (2, 3, 0), (2, 4, 1), (30, 19, 1), (30, 20, 2)],
+    [(1, 4, 0), (2, 3, 0), (2, 4, 1), (30, 29, 1), (30, 30, 2)],
 )
 def test_few_samples_predict_nothing_or_unchecked(
     report: Report, problems: int, n: int, parts: int

@@ -198,7 +198,7 @@ CASES: dict[str, Callable[[], Any]] = {
         + [fit_power_law(Counts.of(8, [1, 4, 8])), fit_power_law(Counts.of(8, [8, 8, 1]))]
     ),
     "extrapolation, far": lambda: extrapolate(grown(BASE, 3), [160, 161], 0.5, beyond=True),
-    "extrapolation of a part": lambda: held_out_check(grown(BASE, 2), rng(), 0.125),
+    "extrapolation of a part": lambda: held_out_check(grown(BASE, 2), rng(), 0.25),
     "prompts": lambda: prompt_spread({"a": BASE, "b": TRAINED, "c": BASE[::-1]}, weights()),
     "fifty prompts": lambda: prompt_spread(
         {"a": Counts.of(8, [4, 6] * 25), "b": Counts.of(8, [1, 2] * 25)}, weights(50), [1, 8], 0.9
