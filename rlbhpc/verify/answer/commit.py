@@ -47,7 +47,7 @@ CUE: Final = re.compile(
 )
 # A heading that stands alone on its line; the answer is what follows it.
 _HEADING: Final = re.compile(
-    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answers?|results?|solution set)[ \t]*+[:：]?[* \t]*+$\n",
+    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answers?|results?|solution set)[ \t]*+[:：]?[* \t]*+$(?=\n)",
     re.IGNORECASE | re.MULTILINE,
 )
 MAX_TRIES: Final = 8
@@ -195,6 +195,8 @@ LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 def clause(text: str) -> str | None:
     """Read the answer that follows a phrase; None if what follows is prose or a hedge."""
+    if _LIST_ITEM.match(text):
+        return None
     text = _FACTORIAL.sub(r"$\1$", text)
     bold = _BOLD_OPTION.sub("**", text).lstrip(" \t\n:：=_").startswith("**")
     if text.lstrip(" \t\n*:：=").startswith("___"):
@@ -222,10 +224,11 @@ def clause(text: str) -> str | None:
         rest = _EXPLAINS.sub("", _sentence(text[math.end() :]))
         if HEDGE.search(rest):
             return None
-        if not re.search(r"\b(?:and|or)\b|,\s*[$\\\d]", rest):
-            unit = rest.strip(" *")
-            plain = _inner(math)
-            return f"{plain} \\text{{ {unit}}}" if re.fullmatch(r"[A-Za-z%]{1,12}", unit) else plain
+        unit = rest.strip(" *,")
+        if not unit:
+            return _inner(math)
+        if re.fullmatch(r"[A-Za-z%]{1,12}", unit):
+            return f"{_inner(math)} \\text{{ {unit}}}"
     line = _EXPLAINS.sub("", _sentence(text)).strip(" \t*_")
     if not line or HEDGE.search(line):
         return None
@@ -237,6 +240,10 @@ def clause(text: str) -> str | None:
     return undelimited(line) if line and short else None
 
 
+# "Solution:\n\n1. First, …": the steps of a solution, whose first number is no answer.
+_LIST_ITEM: Final = re.compile(
+    r"[\s*_:：]*\n[ \t*_(]*\d{1,2}[.)][*_]*[ \t]+\S|[ \t*_:：]*1[.)] [^\n]*(?:\n(?!2[.)] )[^\n]*)*\n2[.)] "
+)
 # A sign that another follows ends no sentence: "5!." is 120, "5!" may be 5.
 _FACTORIAL: Final = re.compile(r"(?<![\w.^}/*)!$-])(\d+!)(?=[.,;])(?!,\d)")
 _BULLET: Final = r"\n[ \t]*[-*•][ \t]+([^\n]*[^\n.,; ])[.,; ]*"
