@@ -10,7 +10,7 @@ import click
 
 from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table, tell, visible
-from rlbhpc.engines.completion import Finish
+from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.report.browse import Browser, Choice, ProblemRow, SampleRow
 from rlbhpc.store.samples import Found
@@ -111,7 +111,7 @@ def _values(match: Found) -> dict[str, Any]:
         "rule": sample.rule,
         "answer": sample.answer,
         "error": sample.error,
-        "finish": "" if sample.finish < 0 else Finish(sample.finish).name.lower(),
+        "finish": finish_name(sample.finish),
         "n_tokens": tokens,
         "mean_logprob": sample.logprob_sum / tokens if has_logprobs else None,
         "mean_entropy": sample.entropy_sum / tokens if has_logprobs else None,

@@ -172,13 +172,13 @@ def _compare(stored: Stored, first: str, second: str, workers: int, as_json: boo
     comparisons = {}
     for group in stored.groups():
         graders = (BatchVerifier(first, workers=workers), BatchVerifier(second, workers=workers))
-        pairs = (
-            (record.problem, record.response)
+        graded = (
+            record
             for _, records in stored.records(group)
             for record in records
             if record.verdict.status is not Status.FAILED
         )
-        comparisons[str(group)] = compare_graders(pairs, *graders)
+        comparisons[str(group)] = compare_graders(graded, *graders)
     _print(comparisons, first, second, as_json)
     return DONE
 

@@ -21,6 +21,11 @@ class Finish(IntEnum):
     ERROR = 3
 
 
+def finish_name(code: int) -> str:
+    """Name a stored code, as verifiers and tables are told it; empty where it is unknown (−1)."""
+    return "" if code < 0 else Finish(code).name.lower()
+
+
 @dataclass(frozen=True)
 class Request:
     """One response to generate: prompt tokens, a seed of its own, and a tag that comes back."""

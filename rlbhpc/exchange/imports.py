@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from rlbhpc import __version__
+from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingSamples, Counts, Digests, Target, take_counts
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
@@ -225,7 +226,7 @@ def _judged(
         # As a study's verifier would see it, as far as the file tells.
         identity, fields = target.problem(response.problem), {"question": response.question}
         problem = Problem(identity, fields, response.gold, verifier.kind)
-        items.append((response.gold, text, problem))
+        items.append((response.gold, text, problem, finish_name(response.finish)))
     verdicts = verifier.verify_many(items)
     return [
         # A response that could not be drawn stays what it is.

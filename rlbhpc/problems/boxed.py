@@ -45,3 +45,9 @@ def braced(text: str, start: int) -> str | None:
         if depth == 0:
             return text[start + 1 : brace.start()]
     return None
+
+
+def ends_in_box(text: str) -> bool:
+    r"""Whether the last ``\boxed{`` of a text is never closed."""
+    start = text.rfind("\\boxed{")
+    return start >= 0 and braced(text, start + len("\\boxed")) is None

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import xarray as xr
 
-from rlbhpc.engines.completion import Finish
+from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.store import samples
 from rlbhpc.store.reader import open_cube
@@ -129,7 +129,7 @@ class Browser:
                 row.problem,
                 sample,
                 Status(int(verdict[i, sample])).name.lower(),
-                "" if finish[i, sample] < 0 else Finish(int(finish[i, sample])).name.lower(),
+                finish_name(int(finish[i, sample])),
                 int(tokens[i, sample]),
                 int(seed[i, sample]),
             )

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.files import put
 from rlbhpc.problems.problem import Problem
@@ -31,6 +32,7 @@ from rlbhpc.verify.verdict import Status, Verdict
 
 _COLUMNS: Final = (
     "step", "problem", "sample", "fingerprint", "verdict", "answer", "rule", "grader", "text",
+    "finish",
 )  # fmt: skip
 
 
@@ -118,8 +120,9 @@ class Stored:
                 problems[problem],
                 text or "",
                 Verdict(Status(verdict), answer or "", answer or "", rule or "", grader or ""),
+                finish_name(finish),
             )
-            for problem, verdict, answer, rule, grader, text in zip(*columns, strict=True)
+            for problem, verdict, answer, rule, grader, text, finish in zip(*columns, strict=True)
         ]
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rlbhpc.engines.completion import Completion, Finish
+from rlbhpc.engines.completion import Completion, Finish, finish_name
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
@@ -69,7 +69,7 @@ class Judge:
             for index in places:
                 request, done = finished[index]
                 problem = self._problems[request.key.problem]
-                items.append((problem.gold, done.text, problem))
+                items.append((problem.gold, done.text, problem, finish_name(done.finish)))
             self._judge(kind, places, items, verdicts)
             if kind in PAPER and self._verification.paper:
                 self._judge(PAPER[kind], places, items, papers)

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.completion import Completion, Finish, Request, finish_name
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf.sight import Sight
@@ -270,7 +270,7 @@ def _judged(
 ) -> Rollout:
     reward = nan
     if completion.finish is not Finish.ERROR:
-        verdict = run.judge.verify(problem, completion.text)
+        verdict = run.judge.verify(problem, completion.text, finish_name(completion.finish))
         reward = run.judge.reward(
             Judged(
                 problem, completion.text, len(completion.token_ids), run.settings.max_tokens,

@@ -28,9 +28,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Judge:
-    """What turns a completion's text into a reward: a verifier and a reward function."""
+    """What turns a completion into a reward: a verifier and a reward function.
 
-    verify: Callable[[Problem, str], Verdict]
+    ``verify`` is told the problem, the text and how it ended.
+    """
+
+    verify: Callable[[Problem, str, str], Verdict]
     reward: Callable[[Judged], float]
 
 

@@ -3,8 +3,12 @@
 A verifier is a module with two names::
 
     FINGERPRINT: str
-    def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict: ...
+    def verify(
+        gold: str, response: str, problem: Problem | None = None, finish: str = ""
+    ) -> Verdict: ...
 
+``finish`` may be left out by a verifier that does not ask: how the response ended, ``"eos"``,
+``"stop_string"``, ``"length"`` where it was cut at its limit, or ``""`` where nobody knows.
 ``FINGERPRINT`` names the grader and everything a verdict of it stands on (own version, versions of
 libraries, sandbox tier). ``verify`` says what it thinks of one response; it need not fill in
 ``Verdict.grader`` and ``Verdict.seconds``, and it may raise: an exception is the verifier's own
@@ -12,12 +16,14 @@ fault and becomes :attr:`Status.ERROR`, which a sweep retries.
 
 More is optional, and only :mod:`rlbhpc.verify.running.batch` uses it:
 
-``distinct(response) -> str``
+``distinct(response, finish) -> str``
     The part of a response that alone decides its verdict (the extracted answer, the program).
-    Equal parts are judged once per problem. Without it the whole response is that part.
+    Equal parts are judged once per problem. Without it the whole response is that part. It need
+    not ask for ``finish`` either.
 ``canonical(part) -> str``
     The form of that part under which verdicts are cached: equal forms, equal verdicts.
-``extract(response) -> Extracted | None``, ``judge_extracted(gold, answer, problem) -> Verdict``
+``extract(response, finish) -> Extracted | None``
+``judge_extracted(gold, answer, problem) -> Verdict``
     ``verify`` in two steps, so that no answer is sought twice; its text is the distinct part.
 ``CONCURRENT``
     Whether ``verify`` mostly waits for processes of its own, so that several threads gain by it.
@@ -68,9 +74,22 @@ class Verifier(Protocol):
 
     FINGERPRINT: str
 
-    def verify(self, gold: str, response: str, problem: Problem | None = None) -> Verdict:
+    @property
+    def verify(self) -> Callable[..., Verdict]:
         """Judge one response."""
         ...
+
+
+def takes_finish(judge: Callable[..., Any]) -> bool:
+    """Whether a function asks how a response ended, by a parameter of that name."""
+    with suppress(ValueError, TypeError):  # what is built in may not tell its parameters
+        return "finish" in inspect.signature(judge).parameters
+    return False
+
+
+def ending(judge: Callable[..., Any], finish: str) -> dict[str, str]:
+    """Name how a response ended, if that is known, for a function that asks for it."""
+    return {"finish": finish} if finish and takes_finish(judge) else {}
 
 
 class OwnVerifier:
@@ -84,22 +103,25 @@ class OwnVerifier:
     def __init__(self, plugin: plugins.Plugin) -> None:
         self.FINGERPRINT = plugin.identity
         self._judge: Callable[..., Any] = plugin.value
-        self._distinct: Callable[[str], str] | None = getattr(plugin.module, "distinct", None)
-        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
+        self._distinct: Callable[..., str] | None = getattr(plugin.module, "distinct", None)
+        self._verdicts: dict[tuple[str, str, str, str], Verdict] = {}
 
-    def verify(self, gold: str, response: str, problem: Problem | None = None) -> Verdict:
+    def verify(
+        self, gold: str, response: str, problem: Problem | None = None, finish: str = ""
+    ) -> Verdict:
         """Judge one response; true and false are verdicts too."""
         if self._distinct is None:
-            return self._verdict(gold, response, problem)
+            return self._verdict(gold, response, problem, finish)
         name = f"{problem.content_hash} {problem.id}" if problem else ""
-        key = (gold, name, self._distinct(response))
-        verdict = self._verdicts.get(key) or self._verdict(gold, response, problem)
+        part = self._distinct(response, **ending(self._distinct, finish))
+        key = (gold, name, part, finish)
+        verdict = self._verdicts.get(key) or self._verdict(gold, response, problem, finish)
         if verdict.status not in {Status.TIMEOUT, Status.ERROR}:  # those are to be tried again
             self._verdicts[key] = verdict
         return verdict
 
-    def _verdict(self, gold: str, response: str, problem: Problem | None) -> Verdict:
-        verdict = self._judge(gold, response, problem)
+    def _verdict(self, gold: str, response: str, problem: Problem | None, finish: str) -> Verdict:
+        verdict = self._judge(gold, response, problem, **ending(self._judge, finish))
         if isinstance(verdict, Verdict):
             texts = (verdict.answer, verdict.canonical, verdict.rule, verdict.witness)
             if verdict.status in GIVEN and all(isinstance(text, str) for text in texts):
@@ -144,24 +166,29 @@ def _own(kind: str) -> OwnVerifier:
     return OwnVerifier(plugin)
 
 
-def verify(kind: str, gold: str, response: str, problem: Problem | None = None) -> Verdict:
+def verify(
+    kind: str, gold: str, response: str, problem: Problem | None = None, finish: str = ""
+) -> Verdict:
     """Judge one response with the verifier of ``kind``.
 
     ``kind``: a key of :data:`KINDS`, or a file of the study's own. ``gold``: the reference answer
     as the problem set states it (empty where tests decide). ``problem``: the problem itself, where
-    the verdict needs more than the gold answer. The verdict has the grader's fingerprint and the
-    time taken.
+    the verdict needs more than the gold answer. ``finish``: how the response ended, if that is
+    known: ``"length"`` says that it was cut. The verdict has the grader's fingerprint and the time
+    taken.
     """
     module = verifier(kind)
     start = time.perf_counter()
-    verdict = guarded(module, module.verify, gold, response, problem)
+    verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
-def guarded(module: Verifier, judge: Callable[..., Verdict], *arguments: object) -> Verdict:
+def guarded(
+    module: Verifier, judge: Callable[..., Verdict], *arguments: object, finish: str = ""
+) -> Verdict:
     """Call a verifier; what it raises is its own fault, to be tried again, and no verdict."""
     try:
-        verdict = judge(*arguments)
+        verdict = judge(*arguments, **ending(judge, finish))
     except (Exception, SystemExit) as error:
         rule = " ".join(f"raised {type(error).__name__}: {error}".split())
         verdict = Verdict(Status.ERROR, rule=rule[:300])

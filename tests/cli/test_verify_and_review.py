@@ -173,6 +173,18 @@ def test_a_second_look_has_the_time_that_the_study_gives(tmp_path: Path) -> None
     assert "no verdict within 0.4 s" in row["why"]
 
 
+def test_a_grader_is_told_again_how_a_response_ended(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def verify(gold, response, problem=None, finish=''):\n    return finish == 'eos'\n"
+    )
+    own = STUDY.replace("subset: test", "subset: test, verifier: ./mine.py")
+    study = sampled(tmp_path, own)
+    code, result = call("verify", study.layout.root, "--again", "--json")
+    assert code == DONE
+    (found,) = json.loads(result.stdout).values()
+    assert {row["after"] for row in found["verdicts"]} == {"right"}
+
+
 def test_the_same_grader_changes_nothing(study: Study) -> None:
     code, result = call("verify", study.layout.root, "--again", "--json")
     assert code == DONE

@@ -18,6 +18,7 @@ from rlbhpc.study.layout import Layout
 RIGHT = 1
 WRONG = 0
 NO_ANSWER = 2
+NO_ANSWER = 2
 TIMEOUT = 3
 ERROR = 5
 

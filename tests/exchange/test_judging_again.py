@@ -13,6 +13,7 @@ from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
 from tests.exchange.made import (
     ERROR,
+    NO_ANSWER,
     RIGHT,
     WRONG,
     cube_of,
@@ -36,6 +37,13 @@ def test_texts_without_a_score_are_judged(tmp_path: Path) -> None:
     nothing = lines(tmp_path / "b.jsonl", [{"problem": "a", "text": "4", "gold": None}])
     with pytest.raises(UserError, match="problem a has no single reference answer in this file"):
         take_in(tmp_path / "run", nothing, judge="math")
+
+
+def test_a_verifier_is_told_how_an_imported_response_ended(tmp_path: Path) -> None:
+    cut = {"problem": "a", "text": "The answer is 4", "gold": 4, "finish": "length"}
+    path = lines(tmp_path / "a.jsonl", [cut, {**cut, "finish": "eos"}])
+    take_in(tmp_path / "run", path, judge="math")
+    assert verdicts(cube_of(tmp_path / "run"), "a") == [NO_ANSWER, RIGHT]
 
 
 def test_what_a_verifier_failed_on_is_told(tmp_path: Path) -> None:

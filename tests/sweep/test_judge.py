@@ -113,6 +113,15 @@ def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:
     assert [row.verdict for row in plain] == [verdict for verdict, _ in said]
 
 
+def test_a_verifier_is_told_that_a_response_was_cut(tmp_path: Path) -> None:
+    none = np.zeros(1, np.float32)
+    for finish, verdict in ((Finish.EOS, Status.RIGHT), (Finish.LENGTH, Status.NO_ANSWER)):
+        done = Completion(0, np.zeros(1, np.int32), none, none, "The answer is 7", finish)
+        asked = Asked(SampleKey("base", 0, "m/3", 0), 11, 7)
+        (sample,) = Judge(PROBLEMS, Verification(), tmp_path).samples([(asked, done)])
+        assert sample.verdict == verdict
+
+
 def test_a_row_joins_what_was_asked_and_what_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -25,10 +26,10 @@ from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import rollout
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Round, Rounds
-from rlbhpc.train.batch import Rollout
+from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.rewards import Judged
-from rlbhpc.train.rollout import _played, _sample, roll_out, rollout_engine
+from rlbhpc.train.rollout import _judged, _played, _sample, roll_out, rollout_engine
 from rlbhpc.train.run import Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
@@ -238,3 +239,19 @@ def test_a_sampler_that_does_not_start_says_what_to_change(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"^rollouts: vllm shows no images without torchvision; "):
         rollout_engine(replace(run, sight=cast(Sight, object())), 4)
+
+
+def test_a_verifier_is_told_how_a_rollout_ended() -> None:
+    told: list[str] = []
+
+    def verify(problem: Problem, text: str, finish: str) -> Verdict:
+        told.append(finish)
+        return Verdict(Status.WRONG)
+
+    run: Any = SimpleNamespace(judge=Judge(verify, lambda judged: 0.0), settings=Settings(steps=1))
+    problem = Problem("toy/1", {"question": "?"}, "4", "math")
+    none = np.zeros(1, np.float32)
+    for finish in (Finish.EOS, Finish.LENGTH):
+        done = Completion(0, np.zeros(1, np.int32), none, none, "The answer is 4", finish)
+        _judged(run, problem, 0, Response((1,), done.token_ids), done, 5)
+    assert told == ["eos", "length"]

@@ -92,8 +92,8 @@ def test_regrading_shows_what_changed_per_problem_and_for_the_curve():
 
 def test_two_graders_side_by_side():
     one = problem("one", "5")
-    items = [(one, f"\\boxed{{{answer}}}") for answer in ("5", "500", "500", "4")]
-    table = compare_graders(items, BatchVerifier("math"), BatchVerifier("math-paper"))
+    graded = records(one, ["5", "500", "500", "4"])
+    table = compare_graders(graded, BatchVerifier("math"), BatchVerifier("math-paper"))
     (disagreement,) = table.disagreements
     assert (disagreement.answer, disagreement.samples) == ("500", 2)
     assert disagreement.before.startswith("wrong")

@@ -239,3 +239,32 @@ def test_a_verifier_that_takes_the_reference_later_is_refused(kind: str, paramet
     Path(kind).write_text(f"def verify({parameters}):\n    return True\n")
     with pytest.raises(UserError, match=r"its parameters are .* called as verify\(gold, response"):
         judge(kind, "2")
+
+
+ASKS = """
+def verify(gold, response, problem=None, finish=""):
+    return finish == gold
+
+def distinct(response, finish=""):
+    return response
+"""
+
+
+@pytest.mark.parametrize("text", [ASKS, ASKS.split("def distinct")[0]])
+def test_a_verifier_that_asks_is_told_how_a_response_ended(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "asks.py"
+    file.write_text(text)
+    problem = Problem("sums/3", {"question": "1 + 1?"}, "length", str(file))
+    endings = ("length", "eos", "length", "")
+    items = [("length", "the same", problem, finish) for finish in endings]
+    right = [True, False, True, False]
+    assert [v.right for v in BatchVerifier(str(file)).verify_many(items)] == right
+    assert [verify_apart(problem, "the same", finish).right for finish in endings] == right
+    assert not verify_apart(problem, "the same").right
+
+
+def test_a_verifier_that_does_not_ask_is_called_as_before(kind: str) -> None:
+    problem = Problem("sums/3", {"question": "1 + 1?"}, "2", kind)
+    assert verify_apart(problem, "2", "length").right
+    told = [("2", "2", problem, "length"), ("2", "2", problem)]
+    assert all(verdict.right for verdict in BatchVerifier(kind).verify_many(told))

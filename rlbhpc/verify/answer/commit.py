@@ -47,7 +47,8 @@ CUE: Final = re.compile(
 )
 # A heading that stands alone on its line; the answer is what follows it.
 _HEADING: Final = re.compile(
-    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answers?|results?|solution set)[ \t]*+[:：]?[* \t]*+$(?=\n)",
+    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answers?|results?|solution set)[ \t]*+[:：]?[* \t]*+"
+    r"$(?=\n)",
     re.IGNORECASE | re.MULTILINE,
 )
 MAX_TRIES: Final = 8
@@ -242,7 +243,8 @@ def clause(text: str) -> str | None:
 
 # "Solution:\n\n1. First, …": the steps of a solution, whose first number is no answer.
 _LIST_ITEM: Final = re.compile(
-    r"[\s*_:：]*\n[ \t*_(]*\d{1,2}[.)][*_]*[ \t]+\S|[ \t*_:：]*1[.)] [^\n]*(?:\n(?!2[.)] )[^\n]*)*\n2[.)] "
+    r"[\s*_:：]*\n[ \t*_(]*\d{1,2}[.)][*_]*[ \t]+\S"
+    r"|[ \t*_:：]*1[.)] [^\n]*(?:\n(?!2[.)] )[^\n]*)*\n2[.)] "
 )
 # A sign that another follows ends no sentence: "5!." is 120, "5!" may be 5.
 _FACTORIAL: Final = re.compile(r"(?<![\w.^}/*)!$-])(\d+!)(?=[.,;])(?!,\d)")

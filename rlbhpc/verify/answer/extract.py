@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
+from rlbhpc.problems.boxed import ends_in_box
 from rlbhpc.verify.answer.around_box import denied, joined, scale
 from rlbhpc.verify.answer.commit import CUE, marker, phrase, tag
 from rlbhpc.verify.answer.commit import Extracted as Extracted
@@ -41,17 +42,19 @@ _BRACES: Final = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|\\.|[{}]", re.DOTAL
 _MAX_JOINED: Final = 16
 
 
-def extract(response: str) -> Extracted | None:
+def extract(response: str, finish: str = "") -> Extracted | None:
     """Return the committed answer, or None if the response commits to none.
 
-    An open ``<think>`` is a response that never came to its answer.
+    An open ``<think>`` is a response that never came to its answer. ``finish``: how the response
+    ended, if that is known. One that was cut (``"length"``) within a box has no answer, whatever it
+    boxed before; of any other only what it had finished counts, and no last sentence.
     """
     body: str | None = response
     if "<" in response and _MARKUP.search(response) is not None:
         body = _after_thinking(_own_turn(_final_channel(response)))
     if body is None:
         return None
-    return _from_last_box(body) or _from_whole(body)
+    return _from_last_box(body) or _from_whole(body, cut=finish == "length")
 
 
 def _from_last_box(body: str) -> Extracted | None:
@@ -93,22 +96,31 @@ def _suffix(rest: str) -> str | None:
     return None if commits(rest) else scale(rest)
 
 
-def _from_whole(body: str) -> Extracted | None:
+# The last clause that was finished, of a response that was cut.
+_FINISHED: Final = re.compile(r".*(?:[\n。！？]|[.!?]\s|</answer>)", re.DOTALL)
+
+
+def _from_whole(body: str, cut: bool) -> Extracted | None:
     body = _first_task(_INVISIBLE.sub("", body))
     box = _box(body)
+    if cut and ends_in_box(body):
+        return None
+    last = _FINISHED.match(body) if cut else None
+    end = len(body) if not cut else 0 if last is None else last.end()
     if box is not None:
-        rest = body[box.end :]
+        rest = body[box.end : end]
         void = denied(body, box.start, box.end) or not stands(rest, box.text)
-        whole = joined(body, box.start, box.text, scale(rest))
+        whole = joined(body, box.start, box.text, scale(body[box.end :]))
         instead = late(rest, box.text)
         return instead or (_but_not(body, box) if void else Extracted(whole, "box"))
+    body = body[:end]
     explicit = tag(body) or marker(body)
     if explicit is not None:
         return explicit
     phrased = phrase(body)
     if phrased is not None:
         return unless_taken_back(body, phrased)
-    return closing(body) or bare(body)
+    return None if cut else closing(body) or bare(body)
 
 
 _BUT_NOT: Final = re.compile(

@@ -21,9 +21,9 @@ _VALUE: Final = re.compile(
 )
 
 
-def committed(response: str) -> str:
+def committed(response: str, finish: str = "") -> str:
     """Return the answer that a response commits to, as the ``math`` verifier reads it."""
-    extracted = extract(response)
+    extracted = extract(response, finish)
     return "" if extracted is None else extracted.text
 
 
@@ -49,7 +49,7 @@ def last_value(response: str) -> str:
     return value.replace("$", "")
 
 
-POLICIES: Final[Mapping[str, Callable[[str], str]]] = {
+POLICIES: Final[Mapping[str, Callable[..., str]]] = {
     "ours": committed,
     "last box": last_box,
     "last value": last_value,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.running.batch import BatchVerifier
+from rlbhpc.verify.running.batch import BatchVerifier, Item
 from rlbhpc.verify.running.own import verify_apart
 from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Status, Verdict
@@ -30,11 +30,17 @@ _UNJUDGED: Final = frozenset((Status.MISSING, Status.FAILED))
 
 
 class Record(NamedTuple):
-    """One stored sample: its problem, what the model wrote, and the verdict on it."""
+    """One stored sample: its problem, what the model wrote, the verdict, and how it ended."""
 
     problem: Problem
     response: str
     verdict: Verdict
+    finish: str = ""
+
+    @property
+    def item(self) -> Item:
+        """What a verifier is asked about it."""
+        return self.problem.gold, self.response, self.problem, self.finish
 
 
 # --- the thin list -------------------------------------------------------------------------------
@@ -98,7 +104,7 @@ def second_opinions(records: Sequence[Record], seconds: float) -> list[tuple[str
     algebra = [index for index, record in enumerate(records) if record.problem.verifier == "math"]
     payloads = []
     for index in algebra:
-        extracted = extract(records[index].response)
+        extracted = extract(records[index].response, records[index].finish)
         answer = extracted.text if extracted is not None else ""
         payloads.append({"gold": records[index].problem.gold, "answer": answer})
     for index, result in zip(algebra, shared_pool(MATH_VERIFY).run(payloads), strict=True):
@@ -109,7 +115,7 @@ def second_opinions(records: Sequence[Record], seconds: float) -> list[tuple[str
             opinions[index] = (word, f"math-verify: {result.value['why']}")
     for index, record in enumerate(records):
         if record.problem.verifier != "math":
-            again = verify_apart(record.problem, record.response, seconds)
+            again = verify_apart(record.problem, record.response, record.finish, seconds)
             word = "agrees" if again.right else "disagrees"
             if again.status in {Status.TIMEOUT, Status.ERROR}:
                 word = "cannot tell"
@@ -210,8 +216,7 @@ class Regrader:
             if record.verdict.status not in _UNJUDGED:
                 by_kind.setdefault(self._kind(record.problem), []).append(index)
         for kind, places in by_kind.items():
-            chosen = [records[index] for index in places]
-            items = [(r.problem.gold, r.response, r.problem) for r in chosen]
+            items = [records[index].item for index in places]
             for index, new in zip(places, self._grader(kind).verify_many(items), strict=True):
                 after[index] = new
         for record, new in zip(records, after, strict=True):
@@ -225,14 +230,14 @@ class Regrader:
 
 
 def compare_graders(
-    items: Iterable[tuple[Problem, str]], first: BatchVerifier, second: BatchVerifier
+    records: Iterable[Record], first: BatchVerifier, second: BatchVerifier
 ) -> Comparison:
-    """Put two graders side by side on (problem, response) pairs."""
+    """Put two graders side by side on the same responses."""
     result = Comparison()
-    remaining = iter(items)
+    remaining = iter(records)
     while chunk := list(islice(remaining, _CHUNK)):
-        calls = [(problem.gold, response, problem) for problem, response in chunk]
+        calls = [record.item for record in chunk]
         pairs = zip(first.verify_many(calls), second.verify_many(calls), strict=True)
-        for (problem, _), (before, after) in zip(chunk, pairs, strict=True):
-            result.note(problem.id, before, after)
+        for record, (before, after) in zip(chunk, pairs, strict=True):
+            result.note(record.problem.id, before, after)
     return result

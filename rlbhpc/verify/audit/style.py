@@ -17,6 +17,7 @@ from rlbhpc.verify.audit.policies import POLICIES
 from rlbhpc.verify.audit.second_look import MATH_VERIFY, Record
 from rlbhpc.verify.audit.witness_replay import UNKNOWN
 from rlbhpc.verify.audit.witness_replay import WORKER as REPLAY
+from rlbhpc.verify.registry import ending
 from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.running.pool import SECONDS, shared_pool
 from rlbhpc.verify.verdict import Verdict
@@ -69,10 +70,11 @@ class StyleJudge:
 
     def judge(self, records: Sequence[Record], into: ArmAudit) -> None:
         """Judge records and add what is found to an audit."""
-        verdicts = self._ours.verify_many(
-            [(r.problem.gold, r.response, r.problem) for r in records]
-        )
-        answers = {name: [read(r.response) for r in records] for name, read in POLICIES.items()}
+        verdicts = self._ours.verify_many([record.item for record in records])
+        answers = {
+            name: [read(r.response, **ending(read, r.finish)) for r in records]
+            for name, read in POLICIES.items()
+        }
         by_judging = {REFERENCE: [verdict.right for verdict in verdicts]}
         for name, texts in answers.items():
             pairs = [(r.problem, text) for r, text in zip(records, texts, strict=True)]

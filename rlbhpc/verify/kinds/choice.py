@@ -24,9 +24,9 @@ FINGERPRINT: Final = "choice-3"
 LETTERS: Final = "ABCDEFGHIJ"
 
 
-def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge which option a response commits to."""
-    answer = extract(response)
+    answer = extract(response, finish)
     if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
     choices = problem.extras.get("choices") if problem is not None else None

@@ -62,15 +62,15 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def distinct(response: str) -> str:
+def distinct(response: str, finish: str = "") -> str:
     """The answer that is shown to the judge; empty if there is none."""
-    found = extract(response)
+    found = extract(response, finish)
     return "" if found is None else found.text.strip()[:MOST_ANSWER]
 
 
-def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Ask the judge about one answer."""
-    answer = distinct(response)
+    answer = distinct(response, finish)
     if not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer")
     form = " ".join(answer.split())

@@ -43,9 +43,9 @@ class Hints(NamedTuple):
 _NO_HINTS: Final = Hints()
 
 
-def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge the committed answer of a response against the gold answer."""
-    return judge_extracted(gold, extract(response), problem)
+    return judge_extracted(gold, extract(response, finish), problem)
 
 
 def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None) -> Verdict:
@@ -53,9 +53,9 @@ def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None
     return judge(gold, answer, hints(problem))
 
 
-def distinct(response: str) -> str:
+def distinct(response: str, finish: str = "") -> str:
     """Return the committed answer; a string that no answer equals if there is none."""
-    answer = extract(response)
+    answer = extract(response, finish)
     return NO_ANSWER if answer is None else answer.text
 
 

@@ -19,13 +19,13 @@ from rlbhpc.verify.verdict import Status, Verdict
 FINGERPRINT: Final = f"probe-1/{math.FINGERPRINT}"
 
 
-def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge one response to the beginning of a question."""
     assert problem is not None
     rest, words = gold.split(), response.split()
     is_completed = words[: len(rest)] == rest
     whole = whole_problem(problem)
-    answer = registry.verify(whole.verifier, whole.gold, _after(response, len(rest)), whole)
+    answer = registry.verify(whole.verifier, whole.gold, _after(response, len(rest)), whole, finish)
     if answer.status in (Status.TIMEOUT, Status.ERROR):
         return answer
     parts = [name for name, holds in ((COMPLETED, is_completed), (ANSWERED, answer.right)) if holds]

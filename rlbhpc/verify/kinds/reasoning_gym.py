@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
-from rlbhpc.problems.boxed import last_balanced
+from rlbhpc.problems.boxed import ends_in_box, last_balanced
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import extraction
 from rlbhpc.verify.code.returned import parse
@@ -50,19 +50,23 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def distinct(response: str) -> str:
-    """The answer: what the last answer tag holds, or without a tag the last box."""
+def distinct(response: str, finish: str = "") -> str:
+    """The answer: what the last answer tag holds, or without a tag the last box.
+
+    A response that was cut within a box has none.
+    """
     text = extraction.answer_part(response)
     if "<answer>" not in response:
-        text = last_balanced(text[-MOST_ANSWER:])
+        cut = finish == "length" and ends_in_box(text)
+        text = "" if cut else last_balanced(text[-MOST_ANSWER:])
     return text.strip()
 
 
-def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge a response by the scorer of the problem's task."""
     if problem is None or problem.verifier != "reasoning-gym":
         raise ValueError("a task of reasoning-gym is judged by its problem")
-    answer = distinct(response)
+    answer = distinct(response, finish)
     if not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer tag and no box")
     if len(answer) > MOST_ANSWER or _runs(problem.extras["task"], answer):

@@ -24,12 +24,12 @@ from rlbhpc.verify.verdict import Verdict
 FINGERPRINT: Final = f"visual-2 {MATH}"
 
 
-def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
+def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge the committed answer of a response to a question about a picture."""
     extras: Mapping[str, Any] = {} if problem is None else problem.extras
     kind = str(extras.get("answer_type") or "")
     hint = Hints(unit=str(extras.get("unit") or ""), tolerance=_tolerance(kind, extras))
-    answer = extract(response)
+    answer = extract(response, finish)
     if kind == "list" and answer is not None:
         hint = hint._replace(kind="Tuple")
         return judge(

@@ -19,6 +19,7 @@ from rlbhpc.verify.registry import (
     OwnVerifier,
     Verifier,
     guarded,
+    takes_finish,
     verifier,
 )
 from rlbhpc.verify.running.cache import VerdictCache
@@ -26,7 +27,8 @@ from rlbhpc.verify.running.own import OwnProcess
 from rlbhpc.verify.running.pool import SECONDS
 from rlbhpc.verify.verdict import Status, Verdict
 
-Item = tuple[str, str, Problem | None]
+# Gold answer, response, problem and, where it is known, how the response ended.
+Item = tuple[str, str, Problem | None] | tuple[str, str, Problem | None, str]
 
 # Forgotten after the call, as is what a failed call did not judge: the next one tries again.
 _PASSING: Final = frozenset((Status.TIMEOUT, Status.ERROR, Status.MISSING))
@@ -61,7 +63,7 @@ class _New(NamedTuple):
     """A distinct pair of problem and answer that no verdict is known of."""
 
     slot: int
-    item: Item
+    item: tuple[str, str, Problem | None, str]
     part: str
     group: dict[str, int]
     answer: object
@@ -119,29 +121,33 @@ class BatchVerifier:
 
     def _slots(self, items: Sequence[Item], new: list[_New]) -> list[int]:
         """Give each item the number of its distinct pair, and list in ``new`` those that are."""
-        distinct: Callable[[str], str] = getattr(self.module, "distinct", str)
+        whole = _response_and_end if takes_finish(self.module.verify) else str
+        distinct: Callable[..., str] = getattr(self.module, "distinct", whole)
+        asks = takes_finish(distinct)
         groups, verdicts = self._groups, self._verdicts
         extract = getattr(self.module, "extract", None) if self._judge_extracted else None
         slots: list[int] = []
         group: dict[str, int] = {}
         last: tuple[str, Problem | None] | None = None
         for item in items:
-            gold, response, problem = item
+            gold, response, problem, finish = item if len(item) == 4 else (*item, "")
             if last is None or gold is not last[0] or problem is not last[1]:
                 last = (gold, problem)
                 # Imported problems may not hold their question: the id tells them apart.
                 name = (gold, "" if problem is None else f"{problem.content_hash} {problem.id}")
                 group = groups.setdefault(name, {})
             if extract is None:
-                answer, part = None, distinct(response)
+                answer = None
+                part = distinct(response, finish) if asks else distinct(response)
             else:
-                answer = extract(response)
+                answer = extract(response, finish)
                 part = NO_ANSWER if answer is None else answer.text
             slot = group.get(part)
             if slot is None:
                 slot = group[part] = len(verdicts)
                 verdicts.append(_UNSEEN)
-                new.append(_New(slot, item, part, group, answer))
+                asked = (gold, response, problem, finish)
+                new.append(_New(slot, asked, part, group, answer))
             slots.append(slot)
         return slots
 
@@ -163,7 +169,7 @@ class BatchVerifier:
         """Take verdicts from the cache; the pairs that it lacks, with their keys."""
         missing: list[_New] = []
         for pair in new:
-            gold, _, problem = pair.item
+            gold, _, problem, _ = pair.item
             key = cache.key(gold, problem, self._canonical(pair.part))
             entry = cache.get(key)
             if entry is None:
@@ -192,8 +198,9 @@ class BatchVerifier:
 
     def _verdict(self, pair: _New) -> Verdict:
         if self._judge_extracted is None:
-            return guarded(self.module, self.module.verify, *pair.item)
-        gold, _, problem = pair.item
+            *asked, finish = pair.item
+            return guarded(self.module, self.module.verify, *asked, finish=finish)
+        gold, _, problem, _ = pair.item
         return guarded(self.module, self._judge_extracted, gold, pair.answer, problem)
 
     def _forget_passing(self, new: Sequence[_New]) -> None:
@@ -201,6 +208,10 @@ class BatchVerifier:
         for pair in new:
             if self._verdicts[pair.slot].status in _PASSING:
                 del pair.group[pair.part]
+
+
+def _response_and_end(response: str, finish: str) -> str:
+    return f"{response}\0{finish}"
 
 
 def verify_many(kind: str, items: Sequence[Item], workers: int = 1) -> list[Verdict]:

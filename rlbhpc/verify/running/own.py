@@ -39,13 +39,15 @@ class OwnProcess:
         )
         self._in_a_row = 0
 
-    def verdict(self, gold: str, response: str, problem: Problem | None) -> Verdict:
+    def verdict(
+        self, gold: str, response: str, problem: Problem | None, finish: str = ""
+    ) -> Verdict:
         """Judge one response; without a verdict it is neither right nor wrong."""
         pickled = base64.b64encode(pickle.dumps(problem)).decode()
-        (result,) = self._pool.run([[gold, response, pickled]])
+        (result,) = self._pool.run([[gold, response, pickled, finish]])
         if result.outcome == "done" and result.value[4] != self._grader:
             self._pool.close()  # it read the file before somebody edited it
-            (result,) = self._pool.run([[gold, response, pickled]])
+            (result,) = self._pool.run([[gold, response, pickled, finish]])
         if result.outcome == "done":
             self._in_a_row = 0
             status, *texts = result.value
@@ -64,11 +66,13 @@ class OwnProcess:
         return Verdict(Status.ERROR, rule=line, grader=self._grader)
 
 
-def verify_apart(problem: Problem, response: str, seconds: float = SECONDS) -> Verdict:
+def verify_apart(
+    problem: Problem, response: str, finish: str = "", seconds: float = SECONDS
+) -> Verdict:
     """Judge one response to a problem; with a verifier that was brought, in its process."""
     if problem.verifier in KINDS:
-        return verify(problem.verifier, problem.gold, response, problem)
-    return _process(problem.verifier, seconds).verdict(problem.gold, response, problem)
+        return verify(problem.verifier, problem.gold, response, problem, finish)
+    return _process(problem.verifier, seconds).verdict(problem.gold, response, problem, finish)
 
 
 @cache
@@ -81,10 +85,10 @@ def loaded(kind: str) -> Callable[[Any], Any]:
     module = verifier(kind)
 
     def judge(payload: Any) -> Any:
-        gold, response, pickled = payload
+        gold, response, pickled, finish = payload
         # From the parent alone.
         problem = pickle.loads(base64.b64decode(pickled))  # noqa: S301
-        verdict = guarded(module, module.verify, gold, response, problem)
+        verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
         return [
             int(verdict.status), verdict.answer, verdict.canonical, verdict.rule, verdict.grader,
             0.0, verdict.witness,

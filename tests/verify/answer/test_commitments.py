@@ -8,8 +8,8 @@ from rlbhpc.verify import verify
 from rlbhpc.verify.verdict import Status
 
 HEADINGS = (
-    "Solution:", "Answer:", "**Solution:**", "## Final Answer", "**Final Answer**", "The answer is:",
-    "答案：", "Ответ:", "Respuesta:",
+    "Solution:", "Answer:", "**Solution:**", "## Final Answer", "**Final Answer**",
+    "The answer is:", "答案：", "Ответ:", "Respuesta:",
 )  # fmt: skip
 # The beginning of a solution of Qwen2.5-Math, as it lists its steps.
 STEPS = (
@@ -37,3 +37,30 @@ def test_all_of_the_clause_behind_a_phrase_is_read(rest: str) -> None:
         assert not verify("math", "5", f"{phrase} $5$ {rest}.").right
         assert verify("math", "5", f"{phrase} $5$ meters.").right
         assert verify("math", "5", f"{phrase} $5$, because $2 + 3 = 5$.").right
+
+
+OPEN_BOX = r"The partial sum is $\boxed{5}$. Now the total is $\boxed{17"
+# What the text before the cut says is finished only if something follows it.
+CUT = ("The answer is 1", "#### 1", "So the total is 1.", "1", r"The answer is $\frac{1}{2}")
+FINISHED = (
+    r"It is $\boxed{1}$. Let me che",
+    "The answer is 1. Let me",
+    "#### 1\nNow",
+    OPEN_BOX + "}",
+)
+
+
+def test_a_response_that_was_cut_within_a_box_has_no_answer() -> None:
+    for kind in ("math", "choice", "visual"):
+        assert verify(kind, "5", OPEN_BOX, None, "length").status is Status.NO_ANSWER
+    # A model that ended by itself forgot a brace at most.
+    assert verify("math", "5", OPEN_BOX, None, "eos").right
+
+
+def test_of_a_response_that_was_cut_only_what_it_finished_counts() -> None:
+    for response in CUT:
+        gold = "1/2" if "frac" in response else "1"
+        assert verify("math", gold, response, None, "length").status is Status.NO_ANSWER, response
+    for response in FINISHED:
+        gold = "17" if "17" in response else "1"
+        assert verify("math", gold, response, None, "length").right, response
