@@ -21,8 +21,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.difference import diff
 from rlbhpc.study.load import load_study
-from rlbhpc.study.plugin_check import brought
-from rlbhpc.study.plugin_copies import self_contained
+from rlbhpc.study.plugin_check import brought, self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence

@@ -22,8 +22,7 @@ from rlbhpc.study.difference import diff
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import begin_training
 from rlbhpc.study.load import load_study
-from rlbhpc.study.plugin_check import brought
-from rlbhpc.study.plugin_copies import self_contained
+from rlbhpc.study.plugin_check import brought, self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
 from rlbhpc.train.rewards import Judged, make_reward

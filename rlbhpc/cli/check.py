@@ -85,7 +85,7 @@ def check_memory(study: Study) -> None:
     # Models as large as that are not forecast without torch, as on some login nodes.
     if cluster.gpu_memory is None or importlib.util.find_spec("torch") is None:
         return
-    from rlbhpc.train.fit import forecast, refuse_what_cannot_fit
+    from rlbhpc.train.forecast import forecast, refuse_what_cannot_fit
 
     ranks = max(1, cluster.train.gpus * cluster.train.nodes)
     for name in untrained(study, study.models):

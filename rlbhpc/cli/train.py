@@ -110,7 +110,7 @@ def _forecast(
     study: Study, models: Sequence[str], ranks: int, memory: float | None, as_json: bool
 ) -> int:
     """Print what each training will do and hold; refuse what cannot fit."""
-    from rlbhpc.train.fit import device_memory, forecast, refuse_what_cannot_fit
+    from rlbhpc.train.forecast import device_memory, forecast, refuse_what_cannot_fit
 
     limit = device_memory() if memory is None else int(memory * 2**30)
     forecasts = [forecast(study, name, ranks, limit) for name in models]

@@ -12,18 +12,225 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.engines.folder import configuration, follow_umask, weight_files
-from rlbhpc.engines.sharded import gather, own_configuration, sharded_weights
 from rlbhpc.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+
+
+# ---- sharded -------------------------------------------------------------------------------------
+# Checkpoints that FSDP left in parts: what verl and TRL save, read part by part.
+#
+# Two forms are in use. PyTorch's distributed checkpoint (a folder with ``.metadata``, as Accelerate
+# and so TRL write it) says of every tensor where its pieces lie. verl writes what each rank held,
+# ``model_world_size_8_rank_0.pt`` and so on, as DTensors that know how they were cut. Both are read
+# a few tensors at a time, so a model larger than memory is converted on a login node.
+
+
+METADATA: Final = ".metadata"
+RANK_FILE: Final = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
+# Where the weights lie within what a user names: TRL's folder of a step, verl's of a step.
+PLACES: Final = (".", "pytorch_model_fsdp_0", "actor")
+# Where verl puts configuration and tokeniser.
+COMPANIONS: Final = "huggingface"
+# What wrappers leave in the names of weights.
+WRAPPERS: Final = re.compile(r"_fsdp_wrapped_module\.|_orig_mod\.|_checkpoint_wrapped_module\.")
+# Bytes of tensors that are held at a time, and of a file.
+CHUNK: Final = 2 << 30
+
+
+def sharded_weights(folder: Path) -> Path | None:
+    """Folder within ``folder`` that holds a model in parts; None if there is none."""
+    for place in PLACES:
+        inner = folder / place
+        if (inner / METADATA).is_file() or _rank_files(inner):
+            return inner
+    return None
+
+
+def own_configuration(folder: Path) -> Path | None:
+    """Folder with the configuration that was saved beside the parts, if one was."""
+    for place in PLACES:
+        inner = folder / place / COMPANIONS
+        if (inner / "config.json").is_file():
+            return inner
+    return None
+
+
+def gather(parts: Path, target: Path) -> None:
+    """Write the weights in ``parts`` as safetensors beside the configuration in ``target``."""
+    import torch
+
+    from rlbhpc.engines.hf.backend import skeleton, stored_weights, whole_weights
+
+    config = configuration(target)
+    dtype = getattr(torch, config.get("dtype") or config.get("torch_dtype") or "float32")
+    model = skeleton(target)
+    expected = whole_weights(model)
+    missing = set(expected)
+    read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
+
+    def weights() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in _undamaged(read(parts, expected), parts):
+            if tensor.shape != expected[name].shape:
+                shapes = f"{tuple(tensor.shape)}, the model's {tuple(expected[name].shape)}"
+                raise UserError(
+                    f"{parts}: {name} is {shapes}; name the model that it belongs to as its "
+                    "`base`, or merge it with the program that wrote it"
+                )
+            # A buffer has the precision that it needs, whatever the model's is.
+            buffer = not isinstance(expected[name], torch.nn.Parameter)
+            missing.discard(name)
+            yield name, tensor if buffer else tensor.to(dtype)
+
+    _save(stored_weights(model, weights()), target)
+    if missing:
+        raise UserError(
+            f"{parts}: {len(missing)} weights of the model are not in it, among them "
+            f"{min(missing)}; name the model that it belongs to as its `base`"
+        )
+
+
+def _undamaged(
+    tensors: Iterator[tuple[str, torch.Tensor]], parts: Path
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Hand on what is read, or say that a part of it is cut off or lost."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield from tensors
+    except (OSError, EOFError, RuntimeError, UnpicklingError, CheckpointException) as error:
+        why = (str(error) or repr(error)).strip().splitlines()[-1]
+        raise UserError(f"{parts}: cannot be read ({why}); copy it again") from None
+
+
+def _named(stored: Iterable[str], expected: Mapping[str, object], place: Path) -> dict[str, str]:
+    """The model's names of weights -> how the checkpoint calls them, whatever stands before."""
+    plain = {WRAPPERS.sub("", name): name for name in stored}
+    longest = max(expected, key=len)
+    prefixes = [name.removesuffix(longest) for name in plain if name.endswith(longest)]
+    if not prefixes:
+        raise UserError(
+            f"{place}: no {longest} in it; name the model that it belongs to as its `base`"
+        )
+    prefix = min(prefixes, key=len)
+    return {name: plain[prefix + name] for name in expected if prefix + name in plain}
+
+
+def _from_metadata(
+    parts: Path, expected: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of a distributed checkpoint, put together from their pieces."""
+    import torch
+    from torch.distributed import checkpoint as dcp
+
+    metadata: Any = dcp.FileSystemReader(parts).read_metadata().state_dict_metadata
+    names = _named(metadata, expected, parts)
+    name_of = {stored: name for name, stored in names.items()}
+
+    def empty(stored: str) -> torch.Tensor:
+        entry = metadata[stored]
+        return torch.empty(entry.size, dtype=entry.properties.dtype)
+
+    for batch in _batches((stored, empty(stored)) for stored in name_of):
+        dcp.load(batch, checkpoint_id=parts, no_dist=True)
+        for stored, tensor in batch.items():
+            yield name_of[stored], tensor
+
+
+def _rank_files(folder: Path) -> list[Path]:
+    """What each rank saved, in the order of ranks; empty if none did, refused if one is missing."""
+    file_of: dict[int, Path] = {}
+    sizes: set[int] = set()
+    for path in folder.glob("model_world_size_*_rank_*.pt"):
+        if match := RANK_FILE.fullmatch(path.name):
+            sizes.add(int(match[1]))
+            file_of[int(match[2])] = path
+    if not file_of:
+        return []
+    if len(sizes) > 1 or set(file_of) != set(range(max(sizes))):
+        raise UserError(
+            f"{folder}: parts of {len(file_of)} ranks, where the files' names speak of {max(sizes)}"
+        )
+    return [file_of[rank] for rank in sorted(file_of)]
+
+
+def _from_ranks(
+    parts: Path, expected: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of verl's files, each cut along one dimension or whole on every rank."""
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    # Pickles, which can run code: as with DeepSpeed's, convert those you trust.
+    ranks = [
+        torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+        for path in _rank_files(parts)
+    ]
+    for name, stored in _named(ranks[0], expected, parts).items():
+        pieces = [rank[stored] for rank in ranks]
+        first = pieces[0]
+        if isinstance(first, DTensor):
+            (placement, *others) = first.placements
+            if others:
+                raise UserError(
+                    f"{parts}: {name} is cut over several dimensions of ranks, which is not read; "
+                    "merge it with the program that wrote it"
+                )
+            local = [piece.to_local() for piece in pieces]
+            whole = local[0] if placement.is_replicate() else torch.cat(local, placement.dim)
+        elif isinstance(first, torch.Tensor):
+            whole = first
+        else:
+            raise UserError(
+                f"{parts}: {name} is a {type(first).__name__}, which is not read; merge it with "
+                "the program that wrote it"
+            )
+        yield name, whole
+
+
+def _batches(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
+    """Cut named tensors into batches of about :data:`CHUNK` bytes, each emptied after its use."""
+    batch: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors:
+        batch[name] = tensor
+        if sum(t.nbytes for t in batch.values()) >= CHUNK:
+            yield batch
+            batch.clear()
+    if batch:
+        yield batch
+
+
+def _save(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> None:
+    """Write weights in files of bounded size with their index."""
+    from safetensors.torch import save_file
+
+    places: dict[str, str] = {}
+    size = 0
+    copies = ((name, tensor.contiguous().clone()) for name, tensor in weights)
+    for number, batch in enumerate(_batches(copies), 1):
+        file = f"model-{number:05d}.safetensors"
+        save_file(batch, target / file, {"format": "pt"})
+        places.update(dict.fromkeys(batch, file))
+        size += sum(tensor.nbytes for tensor in batch.values())
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    (target / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+# Checkpoints that are no model folders yet: ZeRO and FSDP states converted, adapters merged.
+#
+# Both become a folder in the Hugging Face layout, made once and used by every engine. It is written
+# under another name and renamed when it is whole, so two workers that convert at the same time make
+# the same folder twice and keep one.
+
 
 ADAPTER: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from rlbhpc.engines.staging import VARIABLE as STAGE
+from rlbhpc.engines.folder import VARIABLE as STAGE
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import Cluster, Container
 from rlbhpc.study.study import Study

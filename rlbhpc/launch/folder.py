@@ -27,7 +27,7 @@ from rlbhpc.launch.launches import RECORD, LaunchFolder, launches
 from rlbhpc.launch.script import Draft, call, directives, head, set_up, words_of
 from rlbhpc.launch.study_executor import StudyExecutor
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.plugin_copies import self_contained
+from rlbhpc.study.plugin_check import self_contained
 
 # What the host's Python needs of ours; it is zipped for Pythons that have none of it.
 HOST_PACKAGES = ("submitit", "cloudpickle", "typing_extensions")

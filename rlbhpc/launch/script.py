@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlbhpc import __version__
-from rlbhpc.engines.staging import VARIABLE as STAGE
+from rlbhpc.engines.folder import VARIABLE as STAGE
 from rlbhpc.errors import UserError
 from rlbhpc.launch import container, slurm
 from rlbhpc.launch.cluster import (

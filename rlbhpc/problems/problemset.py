@@ -235,3 +235,32 @@ def _twice(place: str, before: str, problem: str, is_repeated: bool) -> str:
         f"{place}: another problem than {before} under the same id {problem!r}; give each an `id` "
         "of its own"
     )
+
+
+# ---- own -----------------------------------------------------------------------------------------
+# A problem set of your own without a line of Python: a study says what its fields are called.
+
+
+_QUESTION = "question"
+_PLACES = (_QUESTION, "gold", "id", "solution")
+
+
+def own_set(fields: Mapping[str, str]) -> FileSet:
+    """A set whose records have these fields.
+
+    ``fields`` maps ``question``, and possibly ``gold``, ``id`` and ``solution``, to the names of
+    the fields in the file. Any other name becomes an extra of the problem.
+    """
+    if _QUESTION not in fields:
+        raise UserError("`fields` says not which field holds the question: {question: NAME, …}")
+    extras = {name: field for name, field in fields.items() if name not in _PLACES}
+
+    def parse(set_name: str, record: Record) -> Problem:
+        gold = record.text(fields["gold"]) if "gold" in fields else ""
+        local_id = record.text(fields["id"]) if "id" in fields else ""
+        question = record.text(fields[_QUESTION])
+        more = {name: record.need(field) for name, field in extras.items()}
+        solution = record.text(fields["solution"]) if "solution" in fields else ""
+        return make_problem(set_name, local_id, question, gold, "math", more, solution=solution)
+
+    return FileSet(parse, Source(), splits=("test", "train"))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.prompts import PLACEHOLDER, Prompt, get_prompt, same_question
-from rlbhpc.problems.shots import Shot, draw_shots
+from rlbhpc.problems.prompts import PLACEHOLDER, Prompt, Shot, draw_shots, get_prompt, same_question
 from rlbhpc.study.schema import PromptEntry, StudyFile
 from rlbhpc.study.study import load_problems
 

@@ -20,10 +20,9 @@ from pydantic import ValidationError
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.problems.own import own_set
 from rlbhpc.problems.probe import probed
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import Selection, in_one_line
+from rlbhpc.problems.problemset import Selection, in_one_line, own_set
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.subset import listed

@@ -10,7 +10,7 @@ from typing import Any
 from rlbhpc import plugins
 from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import Engine, check_settings, make_engine
-from rlbhpc.engines.staging import staged
+from rlbhpc.engines.folder import staged
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.complaints import nearest

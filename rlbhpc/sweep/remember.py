@@ -18,7 +18,7 @@ from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import keep_contents
 from rlbhpc.study.load import stored_study
-from rlbhpc.study.plugin_copies import self_contained
+from rlbhpc.study.plugin_check import self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.plan import Plan

@@ -2,7 +2,7 @@
 
 A micro-batch is one line of tokens without padding. Responses to the same prompt that stand in it
 share the prompt: it is read once, and its gradient is the sum of theirs. Only attention needs to
-know which tokens make a response, so it alone is given rows (:mod:`rlbhpc.train.attention`).
+know which tokens make a response, so it alone is given rows (:mod:`rlbhpc.train.policy`).
 """
 
 from __future__ import annotations

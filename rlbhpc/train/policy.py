@@ -4,18 +4,229 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding, linear
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rlbhpc.engines.hf.backend import SEEING, loading, model_kind, read_config
+from rlbhpc.engines.folder import staged
+from rlbhpc.engines.hf.backend import SEEING, loading, model_kind, near_sight, read_config
 from rlbhpc.engines.hf.sight import Sight
-from rlbhpc.engines.staging import staged
-from rlbhpc.train.attention import attend_in_rows, hidden_states
+from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
-from rlbhpc.train.head import score_in_chunks
+
+# ---- attention -----------------------------------------------------------------------------------
+# Attention over responses that stand in one line and share their prompts.
+#
+# Everything else in a transformer looks at one token at a time and can read the line as it is.
+# Attention is given its rows back: a prompt's keys and values are laid before each of its
+# responses, which is then plain causal attention; without a window it needs no mask, and for that
+# the fastest kernels are made. What rows are padded with stands on their right, where under causal
+# attention no token looks.
+
+ROW_ATTENTION = "responses"
+REFUSED = (
+    "{} models cannot be trained here: {}; take one of plain attention layers, such as qwen2, "
+    "qwen3, llama or mistral"
+)
+# What models call a change of their logits behind the output layer; 1 and None change nothing.
+BEHIND = (
+    "logits_scaling", "logit_scale", "final_logit_softcapping", "lm_head_multiplier",
+    "output_multiplier",
+)  # fmt: skip
+
+
+def attend_in_rows(model: PreTrainedModel) -> None:
+    """Let a transformers model attend with :func:`attention`, or refuse what that would change."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    plain = kinds <= {"full_attention", "sliding_attention"} and not model._is_stateful
+    if not plain or not model._supports_sdpa or getattr(config, "attn_logit_softcapping", None):
+        why = "a layer is more than plain attention (a recurrent state, capped scores, sinks)"
+        raise UserError(REFUSED.format(config.model_type, why))
+    if any(getattr(config, name, None) not in (None, 1) for name in BEHIND):
+        raise UserError(REFUSED.format(config.model_type, "its logits are scaled or capped"))
+    # A vision tower looks both ways, at one image at a time: PyTorch's own attention does.
+    sees = "vision_config" in model.config.sub_configs
+    by_part = {"text_config": ROW_ATTENTION, "vision_config": "sdpa"}
+    model.set_attn_implementation(by_part if sees else ROW_ATTENTION)
+    if model.config.get_text_config()._attn_implementation != ROW_ATTENTION:
+        raise UserError(REFUSED.format(config.model_type, "it has an attention of its own"))
+
+
+def hidden_states(body: nn.Module, batch: MicroBatch, sight: Sight | None) -> Tensor:
+    """Last hidden state of each response token's predicting cell, (response tokens, hidden)."""
+    read: Any = {"input_ids": batch.input_ids}
+    if batch.images:
+        assert sight is not None
+        read = {"inputs_embeds": _with_images(body, batch, sight)}
+    # What is told of rows is for the layers that read the line, not for a vision tower.
+    reader = getattr(body, "language_model", body)
+    hidden = reader(
+        **read, position_ids=batch.positions, use_cache=False, rows=batch.rows, home=batch.home
+    ).last_hidden_state
+    return embedding(batch.cells, hidden[0])
+
+
+def _with_images(body: nn.Module, batch: MicroBatch, sight: Sight) -> Tensor:
+    """Embeddings of the line, those of images from the vision tower."""
+    tokens: Tensor = body.get_input_embeddings()(batch.input_ids)
+    pixels, grids = (x.to(tokens.device) for x in sight.pixels(batch.images))
+    seen = body.get_image_features(pixels, grids, return_dict=True).pooler_output
+    return tokens[0].index_copy(0, batch.seen, torch.cat(seen).to(tokens.dtype))[None]
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    rows: tuple[Tensor, ...] | None = None,
+    home: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attend row by row; takes (1, heads, cells, size) and gives (1, cells, heads, size)."""
+    if rows is None or home is None or attention_mask is not None:
+        raise UserError(REFUSED.format(type(module).__name__, "it is not told of rows"))
+    if "sliding_window" not in options and near_sight(module.config) is not None:
+        raise UserError(REFUSED.format(type(module).__name__, "it is not told of its window"))
+    tables = [x[0].transpose(0, 1) for x in (query, key, value)]
+    heads, size = query.shape[1], value.shape[-1]
+    window: int | None = options.pop("sliding_window", None)
+    attended = []
+    for group in rows:
+        laid = [_laid(table, group) for table in tables]
+        mask = _window(group.shape[1], window, home.device)
+        out, _ = sdpa_attention_forward(module, *laid, mask, **options)
+        attended.append(out.reshape(-1, heads * size))
+    line = attended[0] if len(attended) == 1 else torch.cat(attended)
+    return embedding(home, line).view(1, -1, heads, size), None
+
+
+def _laid(table: Tensor, group: Tensor) -> Tensor:
+    """Cells of a table laid out in rows: (rows, heads, width, size).
+
+    ``embedding`` is the one gather whose gradient is added up in parallel and in a fixed order.
+    """
+    line = embedding(group, table.reshape(len(table), -1))
+    return line.unflatten(-1, table.shape[1:]).transpose(1, 2)
+
+
+def _window(width: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Mask of a sliding window that is narrower than the rows; None where causal is all."""
+    if window is None or window >= width:
+        return None
+    square = torch.ones(width, width, dtype=torch.bool, device=device)
+    return square.tril().triu(1 - window)[None, None]
+
+
+AttentionInterface.register(ROW_ATTENTION, attention)
+
+
+# ---- head ----------------------------------------------------------------------------------------
+# Log-probs and entropies of tokens, without the logits of all of them at once.
+#
+# A response of 16,384 tokens over a vocabulary of 152,000 is 10 GB of logits in 32 bits, several
+# times over. Here the output layer and what is made of its logits are one operation, which works on
+# some rows at a time, keeps one number a token, and multiplies again when the gradient is due: an
+# output layer's work more, a third of its whole.
+
+
+# Logits that are there at a time: 256 MiB in 32 bits.
+LOGITS: Final = 1 << 26
+# Bytes of one of them at the worst moment: as they come, in 32 bits, as probabilities, and back.
+BYTES_PER_LOGIT: Final = 16
+
+
+def score_in_chunks(head: nn.Module) -> None:
+    """Let an output layer give (log-probs, entropies) of targets.
+
+    The module stays, since ZeRO-3 gathers its weights once for each of its calls.
+    """
+    head.forward = lambda hidden, *rest: TokenScores.apply(hidden, head.weight, head.bias, *rest)
+
+
+def chunk_rows(vocabulary: int) -> int:
+    """Tokens whose logits are there at a time."""
+    return max(1, LOGITS // vocabulary)
+
+
+class TokenScores(torch.autograd.Function):
+    """log p(target) and H under softmax((h·Wᵀ + b) / T), float32.
+
+    With p the distribution, g and e the gradients of log-prob and entropy, that of the scaled
+    logits is g·(1[target] − p) − e·p·(log p + H).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        entropies: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Score hidden states (tokens, d); entropies are 0 unless they are wanted."""
+        rows = chunk_rows(len(weight))
+        parts = []
+        for h, target in zip(hidden.split(rows), targets.split(rows), strict=True):
+            scaled = linear(h, weight, bias).float() / temperature
+            norm = scaled.logsumexp(-1)
+            logprob = scaled.gather(-1, target[:, None])[:, 0] - norm
+            entropy = _entropy(scaled, norm) if entropies else torch.zeros_like(logprob)
+            parts.append(torch.stack([logprob, entropy, norm]))
+        logprobs, entropy, norms = torch.cat(parts, 1).unbind()
+        ctx.save_for_backward(hidden, weight, bias, targets, norms, entropy)
+        ctx.temperature, ctx.entropies = temperature, entropies
+        return logprobs.clone(), entropy.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, e: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of hidden states, weight and bias."""
+        hidden, weight, bias, *columns = ctx.saved_tensors
+        rows = chunk_rows(len(weight))
+        several = len(hidden) > rows
+        of_hidden = torch.empty_like(hidden)
+        # In 16 bits the sum over many chunks would no longer grow.
+        wide = torch.float32 if several else weight.dtype
+        of_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
+        of_bias = torch.zeros_like(bias, dtype=wide) if ctx.needs_input_grad[2] else None
+        pieces = (x.split(rows) for x in (hidden, of_hidden, *columns, g, e))
+        for h, of_h, target, norm, entropy, g_part, e_part in zip(*pieces, strict=True):
+            scaled = linear(h, weight, bias).float() / ctx.temperature
+            logp = scaled.sub_(norm[:, None])
+            due = logp.exp().mul_(-g_part[:, None])
+            if ctx.entropies:
+                due.sub_(logp.exp().mul_(e_part[:, None]).mul_(logp + entropy[:, None]))
+            due.scatter_add_(1, target[:, None], g_part[:, None])
+            narrow = due.div_(ctx.temperature).to(h.dtype)
+            of_h.copy_(narrow @ weight)
+            if of_weight is not None:
+                product = narrow.t() @ h
+                of_weight = of_weight.add_(product) if several else product
+            if of_bias is not None:
+                of_bias.add_(narrow.sum(0))
+        # autograd itself rounds a gradient to the type of what it is of.
+        return of_hidden, of_weight, of_bias, None, None, None
+
+
+def _entropy(scaled: Tensor, norm: Tensor) -> Tensor:
+    """H = −Σ p log p, from scaled logits and their log-sum-exp."""
+    logp = scaled.sub_(norm[:, None])
+    return -(logp.exp().mul_(logp)).sum(-1)
+
+
+# ---- policy --------------------------------------------------------------------------------------
+# The modules that are trained: a policy that gives log-probs, and a critic that gives values.
 
 
 class Scored(NamedTuple):

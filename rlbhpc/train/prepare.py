@@ -16,7 +16,7 @@ from rlbhpc.problems.prompts import render
 from rlbhpc.study.lineage import begin_training, check_weights
 from rlbhpc.study.recipe import Recipe
 from rlbhpc.study.study import Study
-from rlbhpc.train.fit import settings_here
+from rlbhpc.train.forecast import settings_here
 from rlbhpc.train.policy import sight_of
 from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch.distributed import checkpoint as dcp
 from transformers import AutoModelForCausalLM
 
-from rlbhpc.engines import checkpoints, sharded
+from rlbhpc.engines import checkpoints
 from rlbhpc.engines.checkpoints import model_folder, needs_base
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
@@ -193,7 +193,7 @@ def fsdp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_an_fsdp_checkpoint_becomes_the_model_it_holds(
     fsdp: Path, tmp_path: Path, saved: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharded, "CHUNK", chunk)
+    monkeypatch.setattr(checkpoints, "CHUNK", chunk)
     # verl saves the configuration beside its parts; TRL's folder needs the model that it is of.
     base = fsdp / "base" if saved.startswith("checkpoint") else None
     assert needs_base(fsdp / saved) == (base is not None)

@@ -17,9 +17,17 @@ from torch import nn
 from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 from torch.nn import Parameter
 
-from rlbhpc.engines import sharded
+from rlbhpc.engines import checkpoints
 from rlbhpc.engines.ahead import Ahead
-from rlbhpc.engines.checkpoints import _adapted, model_folder, needs_base
+from rlbhpc.engines.checkpoints import (
+    _adapted,
+    _named,
+    _rank_files,
+    model_folder,
+    needs_base,
+    own_configuration,
+    sharded_weights,
+)
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.folder import (
     configuration,
@@ -32,7 +40,6 @@ from rlbhpc.engines.folder import (
 )
 from rlbhpc.engines.hf import backend
 from rlbhpc.engines.pictures import opened
-from rlbhpc.engines.sharded import _named, _rank_files, own_configuration, sharded_weights
 from rlbhpc.engines.tiny import _save_processor, byte_tokenizer, make_tiny_model, tiny_config
 from rlbhpc.errors import UserError
 
@@ -370,7 +377,7 @@ def test_parts_of_ranks_may_hold_weights_whole(
     expected = {"a": Parameter(torch.empty(4)), "b": Parameter(torch.empty(2, 2))}
     plain = nn.ParameterDict(expected)
     monkeypatch.setattr(backend, "skeleton", lambda _: plain)
-    sharded.gather(parts, made)
+    checkpoints.gather(parts, made)
     (file,) = made.glob("*.safetensors")
     assert file.name == "model-00001.safetensors"
     weights = load_file(file)
@@ -378,8 +385,8 @@ def test_parts_of_ranks_may_hold_weights_whole(
     places = {"metadata": {"total_size": 16}, "weight_map": dict.fromkeys(expected, file.name)}
     index = (made / "model.safetensors.index.json").read_text()
     assert index == json.dumps(places, indent=1)
-    monkeypatch.setattr(sharded, "CHUNK", 8)
-    sharded.gather(parts, made)
+    monkeypatch.setattr(checkpoints, "CHUNK", 8)
+    checkpoints.gather(parts, made)
     names = ["model-00001.safetensors", "model-00002.safetensors"]
     assert sorted(path.name for path in made.glob("*.safetensors")) == names
     mesh = DeviceMesh("cpu", [[0]], _init_backend=False, _rank=0)
@@ -388,7 +395,7 @@ def test_parts_of_ranks_may_hold_weights_whole(
     for other, what in (("text", "a str"), (cut, several)):
         torch.save({**whole, "module.b": other}, parts / f"model_world_size_{ranks}_rank_0.pt")
         with pytest.raises(UserError) as refused:
-            sharded.gather(parts, made)
+            checkpoints.gather(parts, made)
         assert str(refused.value) == (
             f"{parts}: b is {what}, which is not read; merge it with the program that wrote it"
         )

@@ -15,8 +15,7 @@ from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.hf import engine as hf_engine
 from rlbhpc.engines.hf import sampler
-from rlbhpc.engines.hf.backend import ATTENTION
-from rlbhpc.engines.hf.slots import NARROWEST, STRIDE, round_up
+from rlbhpc.engines.hf.backend import ATTENTION, NARROWEST, STRIDE, round_up
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.arm import Sampling

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlbhpc.engines import staging
-from rlbhpc.engines.staging import staged
+from rlbhpc.engines import folder
+from rlbhpc.engines.folder import staged
 
 # Stages a model, says where, and keeps it in use until its input ends.
 HOLDER = """
 import sys
 from pathlib import Path
-from rlbhpc.engines.staging import staged
+from rlbhpc.engines.folder import staged
 print(staged(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
@@ -29,7 +29,7 @@ sys.stdin.read()
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RLBHPC_STAGE", str(tmp_path / "node" / "stage"))
-    monkeypatch.setattr(staging, "_in_use", {})
+    monkeypatch.setattr(folder, "_in_use", {})
     return tmp_path / "node" / "stage"
 
 
@@ -91,7 +91,7 @@ def test_tasks_that_start_together_copy_once(stage: Path, tmp_path: Path) -> Non
 
 def test_a_copy_that_was_killed_is_not_taken_for_a_whole_one(stage: Path, tmp_path: Path) -> None:
     source = model(tmp_path / "m")
-    partial = (stage / staging._name(source)).with_suffix(".partial")
+    partial = (stage / folder._name(source)).with_suffix(".partial")
     partial.mkdir(parents=True)
     (partial / "model.safetensors").write_bytes(b"ha")
     assert files(staged(source))["model.safetensors"] == b"w" * 1000
@@ -112,7 +112,7 @@ def test_only_copies_that_nobody_uses_make_room(
 
     def usage(_: Path) -> SimpleNamespace:
         copies = sum(1 for path in stage.iterdir() if path.is_dir())
-        return SimpleNamespace(free=staging.SPARE + 1002 if copies < 3 else 0)
+        return SimpleNamespace(free=folder.SPARE + 1002 if copies < 3 else 0)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     found = staged(wanted)

@@ -12,10 +12,9 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems import files
-from rlbhpc.problems.boxed import last_balanced
 from rlbhpc.problems.files import data_files, read_again, read_records
 from rlbhpc.problems.pairs import read_pairs
-from rlbhpc.problems.record import Record, number_text
+from rlbhpc.problems.record import Record, last_balanced, number_text
 from rlbhpc.problems.registry import load_set
 from tests.problems import shapes
 from tests.problems.shapes import PNG, SHAPES

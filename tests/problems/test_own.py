@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.own import own_set
 from rlbhpc.problems.probe import probed, whole_problem
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import Selection, make_problem
+from rlbhpc.problems.problemset import Selection, make_problem, own_set
+from rlbhpc.problems.prompts import draw_shots, worked_answer
 from rlbhpc.problems.registry import get_set
-from rlbhpc.problems.shots import draw_shots, worked_answer
 from tests.problems import shapes
 
 RECORD = {"q": "1 + 1?", "a": 2, "key": "x1", "how": "Count.", "level": [1, 2]}

@@ -10,7 +10,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study, stored_study, study_of
-from rlbhpc.study.plugin_copies import self_contained
+from rlbhpc.study.plugin_check import self_contained
 from rlbhpc.study.study import FORMAT, Study, load_problems
 
 

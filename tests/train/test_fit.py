@@ -16,7 +16,7 @@ from rlbhpc.cli.check import check
 from rlbhpc.cli.train import train
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
-from rlbhpc.train.fit import device_memory
+from rlbhpc.train.forecast import device_memory
 from tests.cli.test_store_verbs import printed
 from tests.sweep.study_folder import CONFIGS, study_folder
 from tools.step_cost import SHAPES, memory_rows, seconds_rows
@@ -215,7 +215,7 @@ def test_check_and_a_start_refuse_it_too(
     assert "model simplerl: " in str(result.exception) and "ranks: " in str(result.exception)
     site.write_text("train: {gpus: 8, nodes: 16}\ngpu_memory: 80\n")
     assert CliRunner().invoke(check, words, standalone_mode=False).exception is None
-    monkeypatch.setattr("rlbhpc.train.fit.device_memory", lambda: 24 << 30)
+    monkeypatch.setattr("rlbhpc.train.forecast.device_memory", lambda: 24 << 30)
     started = CliRunner().invoke(train, [str(shipped["algorithms"]), "grpo"], standalone_mode=False)
     assert isinstance(started.exception, UserError)
     assert "model grpo: " in str(started.exception) and "fits: " in str(started.exception)

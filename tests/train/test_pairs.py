@@ -20,8 +20,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.recipe import Recipe, Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
-from rlbhpc.train.learner import Learner
-from rlbhpc.train.learner import PolicyScorer
+from rlbhpc.train.learner import Learner, PolicyScorer
 from rlbhpc.train.prepare import _prompts, prepare
 from rlbhpc.train.recipes import settings_of
 from rlbhpc.train.sft import _taught, learning_pairs

@@ -24,7 +24,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.batch import Response
-from rlbhpc.train.fit import (
+from rlbhpc.train.forecast import (
     _milder,
     _saved_zero,
     forecast,

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.engines.endpoint import client
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
@@ -77,7 +76,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(client, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr("rlbhpc.engines.endpoint.engine.FIRST_DELAY", 0.001)
     server = Server()
     yield server
     server.close()

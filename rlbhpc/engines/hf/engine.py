@@ -13,10 +13,8 @@ from rlbhpc.engines.distribution import entropy, log_distribution
 from rlbhpc.engines.engine import Score
 from rlbhpc.engines.first_calls import settle_vector_math
 from rlbhpc.engines.folder import steady_length
-from rlbhpc.engines.hf.backend import Backend, copy_weights, load_module
-from rlbhpc.engines.hf.rows import Finished
-from rlbhpc.engines.hf.sampler import Sampler
-from rlbhpc.engines.hf.slots import round_up
+from rlbhpc.engines.hf.backend import Backend, copy_weights, load_module, round_up
+from rlbhpc.engines.hf.sampler import Finished, Sampler
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError

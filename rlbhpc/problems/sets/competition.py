@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rlbhpc.problems.boxed import last_boxed
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
-from rlbhpc.problems.record import Record
+from rlbhpc.problems.record import Record, last_boxed
 
 
 def parse(name: str, record: Record) -> Problem:

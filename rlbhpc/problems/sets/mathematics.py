@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.boxed import last_boxed
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
 from rlbhpc.problems.prompts import get_prompt
-from rlbhpc.problems.record import Record
+from rlbhpc.problems.record import Record, last_boxed
 from rlbhpc.problems.subset import split_by_name
 
 _LEVELS: Final = re.compile(r"levels\[([1-5])-([1-5])\]")

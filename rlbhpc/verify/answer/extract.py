@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from rlbhpc.problems.boxed import ends_in_box
+from rlbhpc.problems.record import ends_in_box
 from rlbhpc.verify.answer.around_box import denied, joined, scale
 from rlbhpc.verify.answer.commit import CUE, marker, phrase, tag
 from rlbhpc.verify.answer.commit import Extracted as Extracted

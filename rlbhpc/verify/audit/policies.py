@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rlbhpc.problems.boxed import braced
+from rlbhpc.problems.record import braced
 from rlbhpc.verify.answer.extract import extract
 
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*\{")

@@ -13,8 +13,8 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
-from rlbhpc.problems.boxed import ends_in_box, last_balanced
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.record import ends_in_box, last_balanced
 from rlbhpc.verify.code import extraction
 from rlbhpc.verify.code.returned import parse
 from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
