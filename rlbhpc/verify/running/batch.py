@@ -84,15 +84,17 @@ class BatchVerifier:
         seconds: float = SECONDS,
     ) -> None:  # fmt: skip
         self.module: Verifier = verifier(kind)
-        if cache is not None and cache.fingerprint != self.module.FINGERPRINT:
-            raise ValueError(f"cache of {cache.fingerprint!r} given to {self.module.FINGERPRINT!r}")
+        # Here, since it may test the sandbox: each thread would, and hold up the others' tests.
+        fingerprint = self.module.FINGERPRINT
+        if cache is not None and cache.fingerprint != fingerprint:
+            raise ValueError(f"cache of {cache.fingerprint!r} given to {fingerprint!r}")
         self.kind = kind
         self.cache = cache
         self.workers = workers
         self.tally = Tally()
         self._own: OwnProcess | None = None
         if isinstance(self.module, OwnVerifier):
-            self._own = OwnProcess(kind, self.module.FINGERPRINT, seconds)
+            self._own = OwnProcess(kind, fingerprint, seconds)
         self._judge_extracted: Callable[..., Verdict] | None
         self._judge_extracted = getattr(self.module, "judge_extracted", None)
         self._canonical: Callable[[str], str] = getattr(self.module, "canonical", str)

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, Self
 
 from rlbhpc.errors import UserError
 from rlbhpc.verify.running.worker import HEADER
-from rlbhpc.verify.sandbox.run_queue import Waiting
+from rlbhpc.verify.sandbox.sleep import Sleep
 
 MAX_REPLY: Final = 1 << 16
 MAX_TRUSTED_REPLY: Final = 1 << 28
@@ -39,7 +39,7 @@ PATIENCE: Final = 100
 _START_SECONDS: Final = 120.0
 # Seconds from the end of a worker's pipe to its own end.
 _DYING_SECONDS: Final = 2.0
-# Seconds between looks at what the threads of a busy worker have waited for a processor.
+# Seconds between looks at what a busy worker is doing.
 _LOOK: Final = 0.1
 _CHILD: Final = "rlbhpc.verify.running.worker"
 
@@ -62,13 +62,13 @@ class Result:
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
-    waiting: Waiting
+    sleep: Sleep
     max_reply: int
     buffer: bytearray = field(default_factory=bytearray)
     task: int = -1
     deadline: float = 0.0
     last_deadline: float = 0.0
-    waited: float = 0.0
+    most_sleep: float = 0.0
     served: int = 0
 
 
@@ -76,8 +76,8 @@ class Pool:
     """A few killable workers that all run one function.
 
     ``function``: ``"module:function"``, imported in the workers; it maps a JSON value to a JSON
-    value. ``seconds``: processor time of one task; the wall clock allows three times that and two
-    seconds more, and as long as the task waits for a processor that others have. ``memory``:
+    value. ``seconds``: processor time of one task; it may sleep three times that and two seconds
+    more, and as long as it waits for a processor that others have, nothing counts. ``memory``:
     address space of one worker in bytes. ``brought``: what a user brings by this name, if anything;
     ``function`` then takes the name and gives the function to run.
     """
@@ -175,7 +175,7 @@ class Pool:
         self.started += 1
         max_reply = MAX_TRUSTED_REPLY if self.brought else MAX_REPLY
         deadline = time.monotonic() + _START_SECONDS
-        worker = _Worker(process, Waiting(process.pid), max_reply, deadline=deadline)
+        worker = _Worker(process, Sleep(process.pid), max_reply, deadline=deadline)
         while True:
             with contextlib.suppress(_Dead):
                 if _readable(worker) and _frame(worker) is not None:
@@ -191,9 +191,10 @@ class Pool:
     def _assign(self, worker: _Worker, index: int, payload: Any, seconds: float) -> None:
         frame = json.dumps({"payload": payload, "cpu": seconds}).encode()
         worker.task, worker.served = index, worker.served + 1
-        worker.deadline = time.monotonic() + wall_clock(seconds)
+        worker.sleep = Sleep(worker.process.pid)
+        worker.most_sleep = wall_clock(seconds)
+        worker.deadline = time.monotonic() + worker.most_sleep
         worker.last_deadline = worker.deadline + PATIENCE * seconds
-        worker.waited = worker.waiting.seconds() or 0.0
         assert worker.process.stdin is not None
         try:
             worker.process.stdin.write(HEADER.pack(len(frame)) + frame)
@@ -205,22 +206,18 @@ class Pool:
         busy = [worker for worker in self._workers if worker.task >= 0]
         if not busy:
             return []
-        for worker in busy:
-            worker.waiting.seconds()  # a thread that ends takes its count with it
-        soonest = min(worker.deadline for worker in busy) - time.monotonic()
-        patience = min(max(0.0, soonest), _LOOK)
         with selectors.DefaultSelector() as selector:
             for worker in busy:
                 assert worker.process.stdout is not None
                 selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
-            heard = [key.data for key, _ in selector.select(patience)]
+            heard = [key.data for key, _ in selector.select(_LOOK)]
         late = [w for w in busy if w not in heard and _late(w)]
         return heard + late
 
     def _collect(self, worker: _Worker) -> Result | None:
         """Read what a worker has to say; None if its reply is not whole yet."""
         if time.monotonic() >= worker.deadline and not _readable(worker):
-            starved = worker.deadline >= worker.last_deadline
+            starved = time.monotonic() >= worker.last_deadline
             self._drop(worker)
             return Result("error", "the node is too busy") if starved else Result("timeout")
         try:
@@ -244,19 +241,17 @@ class Pool:
 
 
 def wall_clock(seconds: float) -> float:
-    """Seconds that a task may take that has so much processor time."""
+    """Seconds that a task may sleep that has so much processor time."""
     return 3 * seconds + 2
 
 
 def _late(worker: _Worker) -> bool:
-    """Whether a task is past its deadline, moved by what it has waited for a processor."""
+    """Whether a task has slept too long, or is given up."""
+    slept = worker.sleep.seconds()
     now = time.monotonic()
-    if now < worker.deadline:
-        return False
-    total = worker.waiting.seconds() or 0.0
-    worker.deadline = min(worker.deadline + total - worker.waited, worker.last_deadline)
-    worker.waited = total
-    return now >= worker.deadline
+    if slept is None or now >= worker.last_deadline:
+        return now >= worker.deadline
+    return slept > worker.most_sleep
 
 
 class _Dead(Exception):  # noqa: N818 - an outcome, not a fault

@@ -96,10 +96,7 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Seconds after which a run that used little processor time is ended all the same.
-
-        Time that it waited for a processor comes on top.
-        """
+        """Seconds of sleep after which a run is ended: it used little processor time all along."""
         return 3 * self.cpu + 2
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, Final
 from rlbhpc.verify.sandbox import scratch
 from rlbhpc.verify.sandbox.job import CHUNK, Cause
 from rlbhpc.verify.sandbox.program import Confinement, enter
-from rlbhpc.verify.sandbox.run_queue import Waiting
+from rlbhpc.verify.sandbox.sleep import Sleep
 
 # Seconds between looks at a running program: often enough for a budget to be kept to a few
 # hundredths, seldom enough to cost nothing.
@@ -37,6 +37,14 @@ def _fork() -> int:
     return child
 
 
+def _is_any_full(pipes: tuple[int, ...]) -> bool:
+    """Whether a program that writes must wait for the verifier, which may have no processor."""
+    poll = select.poll()
+    for pipe in pipes:
+        poll.register(pipe, select.POLLOUT)
+    return len(poll.poll(0)) < len(pipes)
+
+
 class Watch:
     """Runs programs one at a time."""
 
@@ -45,8 +53,8 @@ class Watch:
         self._control = control
         self._confinement = confinement
         self._name = ""
-        self._waiting = Waiting("")
-        self._held_up: float | None = None
+        self._sleep = Sleep("")
+        self._slept: float | None = None
         # What was preloaded may have started threads.
         self._fork = _fork if threading.active_count() == 1 else os.fork
         self._wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -63,17 +71,20 @@ class Watch:
         child = self._fork()
         if child == 0:
             self._enter(request, descriptors, ready_writer)
-        for descriptor in (*descriptors, ready_writer):
+        *inputs, out, err, result = descriptors
+        for descriptor in (*inputs, ready_writer):
             os.close(descriptor)
+        outputs = (out, err, result)  # kept, to see whether their reader keeps up
         try:
             # Waits until the child is confined, or dead.
             self._name = os.read(ready, CHUNK).decode()
-            self._waiting = Waiting(self._name, self._confinement.proc)
-            cause, status, usage = self._supervise(child, request, start)
+            self._sleep = Sleep(self._name, self._confinement.proc)
+            cause, status, usage = self._supervise(child, request, start, outputs)
             if not self._name:
                 return {"run": request["run"], "failed": "the child could not be confined"}
         finally:
-            os.close(ready)
+            for descriptor in (ready, *outputs):
+                os.close(descriptor)
             if self._confinement.scratch != "/":
                 scratch.empty(self._confinement.scratch)
         return {
@@ -94,7 +105,7 @@ class Watch:
             os._exit(os.EX_OSERR)
 
     def _supervise(
-        self, child: int, request: dict[str, Any], start: float
+        self, child: int, request: dict[str, Any], start: float, outputs: tuple[int, ...]
     ) -> tuple[Cause, int, Any]:
         """Wait for the child's end, and bring it about when a limit is passed."""
         killed: Cause | None = None
@@ -113,7 +124,7 @@ class Watch:
             if self._control.fileno() in events:
                 reason = self._told_to_stop(request["run"])
             else:
-                reason = self._over_limit(child, request, start)
+                reason = self._over_limit(child, request, start, outputs)
             if reason is not None and killed is None:
                 killed = reason
                 os.kill(child, signal.SIGKILL)
@@ -123,7 +134,7 @@ class Watch:
     ) -> tuple[Cause, int, Any]:
         if killed is None and usage.ru_utime + usage.ru_stime > request["cpu"]:
             killed = Cause.CPU
-        if killed is Cause.WALL and self._held_up is None:
+        if killed is Cause.WALL and self._slept is None:
             # Where a site hides processes from each other: what others push from the processor
             # loses it more often than it gives it up to sleep.
             killed = Cause.STARVED if usage.ru_nivcsw > usage.ru_nvcsw + 10 else Cause.WALL
@@ -140,12 +151,14 @@ class Watch:
         order = marshal.loads(message)
         return Cause(order["stop"]) if order["run"] == run else None
 
-    def _over_limit(self, child: int, request: dict[str, Any], start: float) -> Cause | None:
+    def _over_limit(
+        self, child: int, request: dict[str, Any], start: float, outputs: tuple[int, ...]
+    ) -> Cause | None:
         elapsed = time.monotonic() - start
         if elapsed > request["longest_wall"]:
             return Cause.STARVED
-        self._held_up = self._waiting.seconds()
-        if elapsed > request["wall"] + (self._held_up or 0.0):
+        self._slept = self._sleep.seconds(held_up=_is_any_full(outputs))
+        if (elapsed if self._slept is None else self._slept) > request["wall"]:
             return Cause.WALL
         with suppress(OSError):
             # The clock of another process; see clock_getcpuclockid(3).

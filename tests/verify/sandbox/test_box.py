@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlbhpc.verify.sandbox import box, landlock, probe, self_test
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode
+from rlbhpc.verify.sandbox.pump import Pump
 from rlbhpc.verify.sandbox.tier import Tier
 from tests.verify.busy import busy_processes, one_processor
 from tests.verify.conftest import PARENT, TIERS, RecordingSandbox, open_sandbox
@@ -135,6 +139,25 @@ def test_waiting_for_a_busy_processor_is_no_time_of_the_program(name: str, progr
         assert (outcome.cause, outcome.stdout) == (Cause.EXIT, b"done\n")
         # Sleep is the program's own even here.
         assert sandbox.run(Job("import time; time.sleep(99)"), limits=limits).cause is Cause.WALL
+
+
+@pytest.mark.parametrize("name", ["T1", "T3"])
+def test_waiting_for_a_verifier_that_does_not_read_is_no_time_of_the_program(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verifier that has no processor leaves the pipes full."""
+    collect = Pump.collect
+
+    def late(pump: Pump, channel: socket.socket, run: int, patience: float) -> dict[str, Any]:
+        select.select([channel], [], [], 1.0)
+        return collect(pump, channel, run, patience)
+
+    monkeypatch.setattr(Limits, "wall", 0.3)
+    with open_sandbox(name) as sandbox:
+        assert sandbox.run(Job("print(1)")).stdout == b"1\n"
+        monkeypatch.setattr(Pump, "collect", late)
+        outcome = sandbox.run(Job("print('y' * 200_000)"))
+        assert (outcome.cause, len(outcome.stdout)) == (Cause.EXIT, 200_001)
 
 
 @pytest.mark.slow
