@@ -183,17 +183,11 @@ def test_check_a_cube(run: Path) -> None:
 
 
 def test_export_to_every_format_and_back(run: Path, tmp_path: Path) -> None:
-    for ending in ("parquet", "csv", "json", "nc"):
+    for ending in ("parquet", "csv", "json"):
         assert call("export", run, tmp_path / f"out.{ending}").exit_code == 0
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
     assert len(rows) == 4 * 12 * 2
     assert rows[0]["text"] == EVIL
-    truth = rlbhpc.open_cube(run)["base/math"].to_dataset().load()
-    written = xr.open_datatree(tmp_path / "out.nc", engine="h5netcdf")["base/math"].to_dataset()
-    for name in ("verdict", "seed", "answer", "n_tokens", "logprob_sum", "n", "vocabulary"):
-        assert written[name].dtype.kind in {truth[name].dtype.kind, "U"}
-        assert (written[name] == truth[name]).all()
-    assert written.verdict.attrs["flag_meanings"] == truth.verdict.attrs["flag_meanings"]
     counts = json.loads((tmp_path / "out.json").read_text())
     assert len(counts) == 8
 
@@ -391,24 +385,10 @@ def test_datasets_opens_the_exported_folder(run: Path, tmp_path: Path) -> None:
         call("export", run, tmp_path / "out.dataset")
 
 
-def test_lm_eval_summaries_have_pass_at_k_with_its_error(run: Path, tmp_path: Path) -> None:
-    assert call("export", run, tmp_path / "out.lm-eval").exit_code == 0
-    names = sorted(path.name for path in (tmp_path / "out.lm-eval").iterdir())
-    assert names == ["base", "base-5"]
-    summary = json.loads((tmp_path / "out.lm-eval/base-5/results_rlbhpc.json").read_text())
-    rates = rlbhpc.open_cube(run)["base/math"].to_dataset().rlb.pass_at_k(4).sel(step=5).values
-    scores = summary["results"]["math"]
-    assert scores["pass@4,none"] == pytest.approx(rates.mean())
-    assert scores["pass@4_stderr,none"] == pytest.approx(rates.std(ddof=1) / 2)
-    assert summary["n-samples"]["math"] == {"original": 4, "effective": 4}
-    assert summary["n-shot"] == {}
-
-
 def test_a_damaged_study_is_not_taken_for_an_import(run: Path, tmp_path: Path) -> None:
     Layout(run).study.write_text('{"format": 1')
-    for ending in ("lm-eval", "eee"):
-        with pytest.raises(UserError, match=r"study\.json: not a study"):
-            call("export", run, tmp_path / f"out.{ending}")
+    with pytest.raises(UserError, match=r"study\.json: not a study"):
+        call("export", run, tmp_path / "out.eee")
 
 
 def test_every_eval_ever_gets_scores_and_samples(run: Path, tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import resource
 from dataclasses import replace
 from pathlib import Path
 
-import h5netcdf
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -95,7 +93,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 def exported(run: Layout, folder: Path) -> str:
     texts = []
-    for ending in (".csv", ".json", ".lm-eval", ".eee", ".dataset"):
+    for ending in (".csv", ".json", ".eee", ".dataset"):
         path = folder / f"out{ending}"
         texts.append(f"=== {ending}: {export(run, path)}\n{contents(path)}")
     return "".join(texts)
@@ -132,32 +130,8 @@ def test_every_sample_is_a_row_of_a_table_and_of_a_dataset(run: Layout, tmp_path
     assert plain == {"step": 0, "sample": 0, "verdict": 1, "text": "So 2.", "stop_after": 0}
 
 
-def test_how_others_prompted_is_not_known_beside_arms_of_a_study(
-    run: Layout, tmp_path: Path
-) -> None:
-    (tmp_path / "counts.csv").write_text("problem,n,c\na,2,1\n")
-    import_files(run, [tmp_path / "counts.csv"], Target("theirs", "math500", "theirs"))
-    export(run, tmp_path / "out.lm-eval")
-    # Where lm-eval and converters of its results look.
-    files = (tmp_path / "out.lm-eval").glob("**/results_*.json")
-    shots = {file.parent.name: json.loads(file.read_text())["n-shot"] for file in files}
-    assert (shots["few"], shots["theirs"]) == ({"math500": 2}, {})
-
-
-def test_netcdf_is_packed(run: Layout, tmp_path: Path) -> None:
-    assert export(run, tmp_path / "out.nc") == "3 groups"
-    with h5netcdf.File(tmp_path / "out.nc") as file:
-        group = file["base/math500"]
-        verdict = group["verdict"]
-        assert (verdict.compression, verdict.compression_opts) == ("gzip", 1)
-        assert verdict.shuffle
-        for name, variable in group.variables.items():
-            is_packed = variable.ndim > 1 and name != "vocabulary"
-            assert variable.compression == ("gzip" if is_packed else None), name
-
-
 def test_an_export_that_cannot_be_written_says_why(run: Layout, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"out\.xlsx: no format for this ending; there are .*eval$"):
+    with pytest.raises(UserError, match=r"out\.xlsx: no format for this ending; there are .*eee$"):
         export(run, tmp_path / "out.xlsx")
     (tmp_path / "out.eee").mkdir()
     with pytest.raises(UserError, match=r"out\.eee exists; remove it, or choose another name"):

@@ -11,13 +11,9 @@ from click.testing import CliRunner
 from rlbhpc.cli.check import check
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE
-from rlbhpc.exchange.arriving import Target
-from rlbhpc.exchange.exports import export
-from rlbhpc.exchange.imports import import_files
 from rlbhpc.report.aspects.best_prompt import best_prompt_frame, best_prompts
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
-from rlbhpc.store.compact import compact
 from rlbhpc.study.load import load_study
 from tests.children import Child
 from tests.store import reading
@@ -55,16 +51,3 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     assert best.of.spread.prompts == ("countdown", "direct", "few-shot")
     assert best.trained == "trained" and len(best_prompt_frame([best]))
     assert "under the best prompt" in page(report)
-    (tmp_path / "theirs.csv").write_text("problem,n,c\n0,4,2\n")
-    target = Target("imported", "countdown", "other")
-    import_files(study.layout, [tmp_path / "theirs.csv"], target)
-    compact(study.layout)
-    folder = tmp_path / "theirs.lm-eval"
-    export(study.layout, folder)
-    shots = {
-        arm: json.loads((folder / arm / "results_rlbhpc.json").read_text())["n-shot"]
-        for arm in (*study.arms, "imported")
-    }
-    assert shots.pop("imported") == {}
-    assert shots.pop("base-few-shot") == {"countdown": 2}
-    assert set(map(json.dumps, shots.values())) == {'{"countdown": 0}'}

@@ -16,8 +16,6 @@ from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.exports.counts import write_csv, write_json
 from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
-from rlbhpc.exchange.exports.lm_eval import write_lm_eval
-from rlbhpc.exchange.exports.netcdf import write_netcdf
 from rlbhpc.exchange.exports.samples import write_dataset, write_parquet
 from rlbhpc.study.layout import Layout
 
@@ -46,9 +44,7 @@ FORMATS: Final[Mapping[str, FileFormat | FolderFormat]] = {
     ".dataset": FolderFormat(write_dataset, "the same as a folder for datasets.load_from_disk"),
     ".csv": FileFormat(write_csv, "n and c per problem and step (rlbhpc import reads it)"),
     ".json": FileFormat(write_json, "the same as a list of objects"),
-    ".nc": FileFormat(write_netcdf, "the cube as netCDF-4, one group per arm and set", "groups"),
     ".eee": FolderFormat(write_every_eval_ever, "a folder in the schema of Every Eval Ever"),
-    ".lm-eval": FolderFormat(write_lm_eval, "a folder of summaries as lm-eval writes", "results"),
 }
 
 
