@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlbhpc.launch.api import Launch as Launch
-    from rlbhpc.launch.api import executor as executor
-    from rlbhpc.launch.api import find as find
-    from rlbhpc.launch.api import write as write
+    from rlbhpc.launch.api import Launch, executor, find, write
 
-_PUBLIC = ("Launch", "executor", "find", "write")
+__all__ = ["Launch", "executor", "find", "write"]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the public names on first use: one file of this room must not load them all."""
-    if name in _PUBLIC:
-        from rlbhpc.launch import api
+def __dir__() -> list[str]:
+    """The public names, also before their first use."""
+    return __all__
 
-        return getattr(api, name)
-    raise AttributeError(f"module 'rlbhpc.launch' has no attribute {name!r}")
+
+# Hidden from type checkers, which would take every misspelt name for one that it gives.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import the public names on first use: one file of this room must not load them all."""
+        if name in __all__:
+            from rlbhpc.launch import api
+
+            return getattr(api, name)
+        raise AttributeError(f"module 'rlbhpc.launch' has no attribute {name!r}")

@@ -78,8 +78,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that a login node loads no more than it needs."""
-    if name in _MODULE:
-        return getattr(importlib.import_module(f"rlbhpc.stats.{_MODULE[name]}"), name)
-    raise AttributeError(f"module 'rlbhpc.stats' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """The public names, also before their first use."""
+    return __all__
+
+
+# Hidden from type checkers, which would take every misspelt name for one that it gives.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use, so that a login node loads no more than it needs."""
+        if name in _MODULE:
+            return getattr(importlib.import_module(f"rlbhpc.stats.{_MODULE[name]}"), name)
+        raise AttributeError(f"module 'rlbhpc.stats' has no attribute {name!r}")
