@@ -20,6 +20,7 @@ from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.tree import parse
 
 ROOT = Path(__file__).parents[1]
+INSTALLED_BY_NAME = re.compile(r"\binstall(?:\s+-\S+)*[\s\"'`f]*\brlbhpc\b(?!\s+with)[^\n]{0,20}")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -33,6 +34,18 @@ def test_generated_pages_are_current() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nobody_is_sent_to_a_package_index_for_our_name() -> None:
+    """The name is not ours there: whoever registers it would run code on users' machines."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    sent = []
+    for name in listed.stdout.decode().split("\0"):
+        if name in {"", "CHANGELOG.md"} or not (ROOT / name).is_file():
+            continue
+        text = (ROOT / name).read_text(errors="ignore")
+        sent += [(name, match[0]) for match in INSTALLED_BY_NAME.finditer(text)]
+    assert not sent
 
 
 def test_the_study_on_the_reference_page_is_valid() -> None:

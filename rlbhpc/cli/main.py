@@ -264,7 +264,7 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
             return USAGE
         if error.name not in EXTRAS:
             raise
-        extra = f"pip install 'rlbhpc[{EXTRAS[error.name]}]'"
+        extra = f"in a checkout, pip install '.[{EXTRAS[error.name]}]'"
         _say(f"rlbhpc: this needs {error.name}, which is not here: {extra}")
         return USAGE
     except Exception:

@@ -130,8 +130,9 @@ def _reject_lacking(study: Study) -> None:
         if engine in needed and importlib.util.find_spec(needed[engine]) is None:
             extra = "train" if engine == "hf" else "vllm"
             raise UserError(
-                f"engine {engine} needs {needed[engine]}, which is not installed here: pip install"
-                f" 'rlbhpc[{extra}]', or send the work to a cluster with --cluster NAME"
+                f"engine {engine} needs {needed[engine]}, which is not installed here: in a"
+                f" checkout, pip install '.[{extra}]'; or send the work to a cluster with"
+                " --cluster NAME"
             )
 
 

@@ -181,7 +181,7 @@ def _fetch_hub(source: Source, folder: Path, revision: str | None, kind: str) ->
     except ImportError:
         raise UserError(
             "fetching from the hub needs the package huggingface_hub: "
-            "pip install 'rlbhpc[stage]', or run this where it is installed"
+            "in a checkout, pip install '.[stage]'; or run this where it is installed"
         ) from None
     try:
         info = HfApi().repo_info(

@@ -99,7 +99,7 @@ class Copy:
 
     def __init__(self, layout: Layout, board: str) -> None:
         if importlib.util.find_spec(board) is None:
-            raise UserError(f"{board} is not installed; pip install 'rlbhpc[boards]'")
+            raise UserError(f"{board} is not here; in a checkout: pip install '.[boards]'")
         self.folder = layout.boards / board
         self._layout = layout
         self._make = BOARDS[board]

@@ -104,7 +104,7 @@ def test_a_machine_without_torch_says_so_before_it_begins(
     """A launch of jobs that cannot start took two minutes to say less."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     file = write_study(draft("models/base", "models/rl", None, "local"))
-    with pytest.raises(UserError, match=r"engine hf needs torch, .* pip install 'rlbhpc.train.'"):
+    with pytest.raises(UserError, match=r"engine hf needs torch, .*'\.\[train\]'"):
         make_results(file, print)
     assert not (folder / "runs").exists()
 

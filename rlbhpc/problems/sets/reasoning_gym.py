@@ -45,7 +45,7 @@ class ReasoningGym(ProblemSet):
         if importlib.util.find_spec(PACKAGE) is None:
             raise UserError(
                 f"problem set {name!r} needs the package reasoning-gym;"
-                " run `pip install 'rlbhpc[gym]'`"
+                " run `pip install '.[gym]'` in a checkout"
             )
         half, _, task = (selection.subset or "").rpartition("/")
         if selection.path is not None or not task or half not in ("", "train", "test"):
