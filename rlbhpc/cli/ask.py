@@ -12,11 +12,10 @@ from rlbhpc.cli.init import pair_options
 from rlbhpc.cli.report import exit_code
 from rlbhpc.cli.table import screen, tell
 from rlbhpc.debug_log import keep
-from rlbhpc.launch.ask import draft, fetch, make_results
+from rlbhpc.launch.ask import draft, fetch, find_study, make_results
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import PAGE
 from rlbhpc.report.terminal import print_answer, print_sentences
-from rlbhpc.study.draft import write_study
 from rlbhpc.study.load import load_study
 
 
@@ -37,7 +36,7 @@ def ask(base: str, trained: str, sets: str | None, cluster: str | None, output: 
 
     pair = draft(base, trained, sets, cluster)
     fetch(pair, say)
-    file = write_study(pair, output, go_on=True)
+    file = find_study(pair, output)
     study = load_study(file)
     samples = sum(block.size for block in study.blocks())
     say(f"study {file}: {samples:,} samples in all, sizes {pair.size.words}")

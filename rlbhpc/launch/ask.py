@@ -9,15 +9,18 @@ import importlib.util
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
+from rlbhpc.files import put
 from rlbhpc.launch import slurm
 from rlbhpc.launch.api import written
 from rlbhpc.launch.cluster import HERE, choose, folders
 from rlbhpc.launch.launches import launches
 from rlbhpc.launch.lock import at_work
+from rlbhpc.launch.predict import measured
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.launch.status import Status, status
 from rlbhpc.problems.problemset import FileSet
@@ -31,16 +34,21 @@ from rlbhpc.study.draft import (
     Draft,
     ModelSource,
     read_sets,
+    unedited_draft,
+    write_study,
 )
-from rlbhpc.study.layout import Layout
+from rlbhpc.study.layout import Layout, entries
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.plan import Plan
 
 Say = Callable[[str], None]
 # Seconds between two looks at the queue, or at the jobs of this machine.
 LOOK: Final = 60.0
 LOOK_HERE: Final = 1.0
+# Response tokens per second of a model of 7B on one GPU, where nothing was measured yet.
+ORDINARY_RATE: Final = 2500.0
 
 
 def draft(base: str, trained: str, sets: str | None, cluster: str | None) -> Draft:
@@ -87,6 +95,44 @@ def fetch(study: Draft, say: Say) -> None:
             say(f"fetched {name}, {problems:,} problems")
 
 
+def find_study(study: Draft, target: Path | None) -> Path:
+    """Write the study file, or take the one that the same words have written.
+
+    A file that other words wrote, and nobody edited, gives way where nothing is lost by it: while
+    nothing was drawn or sent, or where the new words only add problem sets.
+    """
+    file = target or Path(f"{study.name}.yaml")
+    if not file.is_file():
+        if study.cluster is None:
+            _usual_cluster()  # where Slurm is away, no file is to stand in the way of other words
+        return write_study(study, target)
+    command = file.read_text().partition("\n")[0]
+    if command == study.command:
+        return file
+    earlier = unedited_draft(file)
+    if earlier is not None:
+        layout = load_study(file).layout
+        is_begun = any(launch.tried for launch in launches(layout)) or _has_samples(layout)
+        adds_sets = earlier == replace(study, problem_sets=earlier.problem_sets)
+        adds_sets = adds_sets and set(earlier.problem_sets) <= set(study.problem_sets)
+        if adds_sets or not is_begun:
+            if not adds_sets:
+                # What was planned of the other study is not missing in this one.
+                for group in layout.groups():
+                    layout.grid(*group).unlink(missing_ok=True)
+            put(file, study.text(file.absolute().parent).encode())
+            return file
+    raise UserError(
+        f"{file} is there, of other words; its samples are in use. To go on with it: rlbhpc launch "
+        f"{file}. To change it, edit its `problem_sets` or `cluster` first. Written by: {command}"
+    )
+
+
+def _has_samples(layout: Layout) -> bool:
+    folders = [f(*group) for group in layout.groups() for f in (layout.journals, layout.parts)]
+    return any(map(entries, folders))
+
+
 def make_results(file: Path, say: Say) -> Layout:
     """Launch what is missing of a study until nothing is, and give the run's place."""
     study = load_study(file)
@@ -105,7 +151,7 @@ def make_results(file: Path, say: Say) -> Layout:
         if prepared.jobs:
             launch = written(prepared)
             where = "this machine" if is_here else f"cluster {prepared.draft.cluster_name}"
-            samples = f"{prepared.plan.samples:,} samples"
+            samples = f"{prepared.plan.samples:,} samples, {_cost(study, prepared.plan)}"
             jobs = ", ".join(job.name for job in prepared.jobs)
             say(f"launch {launch.folder.name} on {where}: {samples}; jobs {jobs}")
             launch.submit(say=lambda line: None)
@@ -121,6 +167,17 @@ def make_results(file: Path, say: Say) -> Layout:
         if remaining == before and any(remaining):
             raise _stuck(study.layout, now)
         before = remaining
+
+
+def _cost(study: Study, plan: Plan) -> str:
+    """What a plan takes: tokens, and hours of GPUs at the measured or an ordinary rate."""
+    rates = measured(study.layout)
+    if rates is None and not devices() and shutil.which("sbatch") is None:
+        return f"about {plan.tokens:,} tokens"
+    rate = ORDINARY_RATE if rates is None else rates.tokens
+    hours = plan.tokens / rate * study.file.engine.tensor_parallel / 3600
+    basis = "assumed" if rates is None else "measured here"
+    return f"about {plan.tokens:,} tokens: {hours:,.1f} GPU-hours at {rate:,.0f} tokens/s, {basis}"
 
 
 def _reject_lacking(study: Study) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -227,17 +228,26 @@ def read_sets(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def write_study(draft: Draft, target: Path | None = None, *, go_on: bool = False) -> Path:
-    """Write the study file; a file that somebody has edited is never overwritten.
-
-    With ``go_on`` a file that the same command has written before is taken as it is now.
-    """
+def write_study(draft: Draft, target: Path | None = None) -> Path:
+    """Write the study file; one that is there is never overwritten."""
     file = target or Path(f"{draft.name}.yaml")
-    text = draft.text(file.absolute().parent)
-    if go_on and file.is_file() and file.read_text().partition("\n")[0] == draft.command:
-        return file
-    write_new(file, text)
+    write_new(file, draft.text(file.absolute().parent))
     return file
+
+
+def unedited_draft(file: Path) -> Draft | None:
+    """The draft that a study file was written from; None for a file that was changed since."""
+    text = file.read_text()
+    words = shlex.split(text.partition("\n")[0])[3:]
+    options = dict(zip(words[::2], words[1::2], strict=False))
+    with suppress(UserError, KeyError):
+        models = [ModelSource.read(name, options[name]) for name in ("--base", "--trained")]
+        for size in (ON_GPUS, ON_CPUS):
+            sets = read_sets(options["--on"])
+            draft = Draft(models[0], models[1], sets, options.get("--cluster"), size)
+            if draft.text(file.absolute().parent) == text:
+                return draft
+    return None
 
 
 def write_new(file: Path, text: str) -> None:

@@ -13,9 +13,14 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
-from rlbhpc.launch.ask import draft, make_results
+from rlbhpc.launch.ask import draft, find_study, make_results
+from rlbhpc.store.grid import Grid
+from rlbhpc.store.sample import Sample
+from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.draft import write_study
+from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
+from rlbhpc.sweep.remember import remember
 from tests.problems import shapes
 from tests.study.folder import write_model
 
@@ -30,8 +35,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("base", "rl"):
         write_model(tmp_path / "models" / name)
         (tmp_path / "models" / name / "tokenizer.json").write_text('{"content": "<|im_start|>"}')
-    (tmp_path / "data/math500").mkdir(parents=True)
-    shapes.jsonl(shapes.SHAPES["math500"][0], tmp_path / "data/math500")
+    for name in ("math500", "aime24"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        shapes.jsonl(shapes.SHAPES[name][0], tmp_path / "data" / name)
     return tmp_path
 
 
@@ -87,15 +93,65 @@ def test_a_file_of_a_cluster_is_no_name_for_a_study(folder: Path) -> None:
         draft("models/base", "models/rl", None, "my/site.yaml")
 
 
-def test_ask_goes_on_with_its_own_study_alone(folder: Path) -> None:
-    first = draft("models/base", "models/rl", "math500", "local")
-    file = write_study(first, go_on=True)
+def ask_for(sets: str, cluster: str | None) -> Path:
+    return find_study(draft("models/base", "models/rl", sets, cluster), None)
+
+
+def test_ask_goes_on_with_an_edited_study_and_leaves_it_as_it_is(folder: Path) -> None:
+    file = ask_for("math500", "local")
     edited = file.read_text().replace("temperature: 0.6", "temperature: 1.0")
     file.write_text(edited)
-    assert write_study(first, go_on=True) == file
+    assert ask_for("math500", "local") == file
+    with pytest.raises(UserError, match="rlbhpc launch"):
+        ask_for("math500,countdown", "local")
     assert file.read_text() == edited
-    with pytest.raises(UserError, match="exists"):
-        write_study(draft("models/base", "models/rl", "countdown", "local"), go_on=True)
+
+
+def test_a_slurm_that_is_away_leaves_no_file_in_the_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch is here, and sinfo answers nobody: the advice that is given then works."""
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+        patch.setattr("rlbhpc.launch.slurm.ask", lambda *words, **more: None)
+        with pytest.raises(UserError, match="--cluster local"):
+            ask_for("math500", None)
+    assert not list(folder.glob("*.yaml"))
+    assert load_study(ask_for("math500", "local")).file.cluster == "local"
+
+
+def test_words_that_were_planned_and_never_sent_give_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What sbatch refused was planned at the sizes of a cluster."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("rlbhpc.launch.slurm.ask", lambda *words, **more: "up")
+    file = ask_for("math500", None)
+    planned = load_study(file)
+    remember(planned)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert ask_for("math500", "local") == file
+    study = load_study(file)
+    assert study.n("base", "math500") < planned.n("base", "math500")
+    remember(study)
+    grid = Grid.load(study.layout.grid("base", "math500"))
+    assert grid is not None and grid.n == study.n("base", "math500")
+
+
+def test_sets_are_added_where_samples_are_and_nothing_else_is_changed(folder: Path) -> None:
+    study = load_study(ask_for("math500", "local"))
+    remember(study)
+    block = study.block("base", "math500", 0)
+    with JournalWriter(study.layout.journals("base", "math500"), "attempt") as writer:
+        key = SampleKey("base", 0, block.problems[0], 0)
+        writer.append(Sample(key, int(block.fingerprints[0]), 1, 1, 0, 3, -1.5, 2.5, "2"))
+    file = ask_for("math500,aime24", "local")
+    grown = load_study(file)
+    assert set(grown.problem_sets) == {"math500", "aime24"}
+    assert grown.block("base", "math500", 0).fingerprints.tolist() == block.fingerprints.tolist()
+    with pytest.raises(UserError, match=f"edit .*{file}|rlbhpc launch {file}"):
+        ask_for("aime24", "local")
+    assert set(load_study(file).problem_sets) == {"math500", "aime24"}
 
 
 def test_a_machine_without_torch_says_so_before_it_begins(
