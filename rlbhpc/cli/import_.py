@@ -61,16 +61,20 @@ def import_(
     done = import_files(layout, files, target, metric, judge)
     keep(layout.logs, "import", layout.attempts)
     if as_json:
-        print_json({"samples": done.samples, "known": done.known, "counts": done.counts})
+        numbers = ("samples", "failed", "known", "counts", "shortfalls")
+        print_json({name: getattr(done, name) for name in numbers})
     else:
         parts = [
             f"{done.samples:,} samples" if done.samples else "",
+            f"{done.failed:,} of them failed, neither right nor wrong" if done.failed else "",
             f"counts of {done.counts:,} problems" if done.counts else "",
             f"{done.known:,} known already" if done.known else "",
         ]
         click.echo(f"{arm}/{problem_set}: {', '.join(filter(None, parts)) or 'nothing'}.")
         if done.samples:
             click.echo(impossible_checks(done.absent))
+    for line in done.shortfalls:
+        tell(line)
     if done.error:
         tell(f"Some samples are neither right nor wrong: {done.error}")
     for line in done.unread:

@@ -13,6 +13,7 @@ from rlbhpc.cli.table import print_json, print_table, tell, visible
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.report.browse import Browser, Choice, ProblemRow, SampleRow
+from rlbhpc.store.questions import Question
 from rlbhpc.store.samples import Found
 from rlbhpc.verify.verdict import Status
 
@@ -42,15 +43,15 @@ def show(
     """Look at problems, samples and responses of the run in the folder RUN.
 
     Without --problem: every problem with its samples and how many are right. With --problem: its
-    samples. With --problem and --sample: the response itself, with its verdict, tokens, seed and
-    the file it stands in. Text of models is shown, never executed: control characters appear as
-    pictures.
+    samples. With --problem and --sample: the response itself, with the question, its reference
+    answer, verdict, tokens, seed and the file it stands in. Text of models is shown, never
+    executed: control characters appear as pictures.
     """
     if sample is not None and problem is None:
         raise UserError("--sample needs --problem: say whose sample")
     browser = Browser(run, Choice(arm, step, problem, sample, thin, wrong))
     if sample is not None:
-        return _show_responses(browser.responses(), as_json)
+        return _show_responses(browser, as_json)
     if problem is not None or wrong:
         return _show_rows("Samples", SampleRow._fields, browser.samples(), as_json)
     return _show_rows("Problems", ProblemRow._fields, browser.problems(), as_json)
@@ -78,27 +79,31 @@ def _show_rows(
     return DONE if matches else NOTHING_TO_DO
 
 
-def _show_responses(matches: list[Found], as_json: bool) -> int:
+def _show_responses(browser: Browser, as_json: bool) -> int:
+    matches = [(found, browser.question(found.sample.key)) for found in browser.responses()]
     if as_json:
-        print_json([_values(match) for match in matches], ascii_only=True)
+        print_json([_values(*match) for match in matches], ascii_only=True)
         return DONE if matches else NOTHING_TO_DO
     for match in matches:
-        values = _values(match)
-        text = values.pop("text")
+        values = _values(*match)
+        texts = [values.pop("question"), values.pop("text")]
+        if texts[0] is None:
+            texts[0] = "(The question isn't stored in this run.)"
         for name, value in values.items():
             if value != "" and value is not None:
                 label = f"{name.replace('_', ' ')}:"
                 click.echo(f"{label:<14}{visible(str(value), lines=False)}")
-        click.echo()
-        click.echo(visible(text))
+        for text in texts:
+            click.echo()
+            click.echo(visible(text))
         click.echo()
     if not matches:
         tell("No such sample.")
     return DONE if matches else NOTHING_TO_DO
 
 
-def _values(match: Found) -> dict[str, Any]:
-    sample, origin = match
+def _values(found: Found, question: Question | None) -> dict[str, Any]:
+    sample, origin = found
     key = sample.key
     tokens = sample.n_tokens
     has_logprobs = tokens > 0 and sample.logprob_sum == sample.logprob_sum
@@ -110,6 +115,7 @@ def _values(match: Found) -> dict[str, Any]:
         "verdict": Status(sample.verdict).name.lower(),
         "rule": sample.rule,
         "answer": sample.answer,
+        "reference": question and question.reference,
         "error": sample.error,
         "finish": finish_name(sample.finish),
         "n_tokens": tokens,
@@ -119,5 +125,6 @@ def _values(match: Found) -> dict[str, Any]:
         "fingerprint": sample.fingerprint,
         "grader": sample.grader,
         "origin": origin,
+        "question": question and question.question,
         "text": sample.text,
     }

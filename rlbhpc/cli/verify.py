@@ -13,7 +13,7 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table, visible
 from rlbhpc.debug_log import keep
-from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
 from rlbhpc.study.layout import Layout
@@ -147,7 +147,7 @@ def _thin(stored: Stored, at_most: int, as_json: bool) -> int:
 def _again(
     stored: Stored, grader: str | None, into: Path | None, workers: int, as_json: bool
 ) -> int:
-    kind = partial(_kind, grader, stored.study.file.verification)
+    kind = partial(_kind, grader, stored.verification)
     comparisons = grade_again(stored, kind, None if into is None else Layout(into), workers)
     by_name = {f"{group}": comparison for group, comparison in comparisons.items()}
     _print(by_name, "stored", grader or "today", as_json)
@@ -162,8 +162,13 @@ def _again(
 def _kind(grader: str | None, verification: Verification, problem: Problem) -> str:
     """The grader that was asked for, on problems of its kind; on others that of the study."""
     own = kind_of(problem, verification)
+    if not own and grader is None:
+        raise UserError(
+            f"{problem.id} was imported, and no study says what judges it; name a grader, such as "
+            "--grader math"
+        )
     # `math-paper` reads what `math` reads, and nothing of a program.
-    if grader and grader.split("-")[0] == own.split("-")[0]:
+    if grader and own.split("-")[0] in ("", grader.split("-")[0]):
         return grader
     return own
 

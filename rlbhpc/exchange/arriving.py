@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import Imported, ImportedCounts
 from rlbhpc.store import body
+from rlbhpc.store.questions import Question
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.fields import NAME_ALLOWED, NAME_PATTERN
 from rlbhpc.study.keys import SampleKey, fingerprint
@@ -85,8 +86,10 @@ class ArrivingSamples:
 
     ``stored`` and ``failed``: samples of the arm, and those among them on which a verifier failed.
     ``rejudged``: who judged the same files before and who does now, where that is another.
-    ``new`` and ``known`` count them, ``errors`` the new ones on which a verifier failed;
-    ``lengths`` has the samples that each problem needs room for.
+    ``new`` and ``known`` count them, ``errors`` the new ones on which a verifier failed and
+    ``failed`` those of which no response came;
+    ``lengths`` has the samples that each problem needs room for, ``questions`` what the files say
+    of each.
     """
 
     def __init__(
@@ -99,16 +102,18 @@ class ArrivingSamples:
     ) -> None:
         self.target = target
         self.new = 0
+        self.failed = 0
         self.known = 0
         self.errors = 0
         self.lengths: Counter[tuple[int, str]] = Counter()
+        self.questions: dict[str, Question] = {}
         self._digests = stored
         self._failed = failed
         self._scratch = scratch
         self._rejudged = rejudged
         self._numbers: Counter[tuple[int, str]] = Counter()
         # Of each problem, a hash of its question, or of its reference answer where files have none.
-        self._questions: dict[tuple[str, bool], int] = {}
+        self._hashes: dict[tuple[str, bool], int] = {}
         self._features: set[str] = set()
 
     def take(self, path: Path, responses: Sequence[Imported]) -> None:
@@ -119,7 +124,7 @@ class ArrivingSamples:
         """
         for response in responses:
             cell = (response.step, self.target.problem(response.problem))
-            self._check_question(path, cell[1], response)
+            self._take_question(path, cell[1], response)
             number = self._numbers[cell] if response.sample is None else response.sample
             self._numbers[cell] += 1
             if not 0 <= number < _MAX_SAMPLE:
@@ -129,13 +134,17 @@ class ArrivingSamples:
                 )
             self._keep(path, cell, number, response)
 
-    def _check_question(self, path: Path, problem: str, response: Imported) -> None:
+    def _take_question(self, path: Path, problem: str, response: Imported) -> None:
+        if response.question or response.gold is not None:
+            known = self.questions.get(problem, Question("", None))
+            gold = response.gold if known.gold is None else known.gold
+            self.questions[problem] = Question(known.question or response.question, gold)
         text = response.question or response.gold or ""
         with suppress(ValueError):
             text = str(float(text))
         question = hash(" ".join(text.split()))
         place = problem, bool(response.question)
-        if text and self._questions.setdefault(place, question) != question:
+        if text and self._hashes.setdefault(place, question) != question:
             raise UserError(
                 f"{path}: {problem} is another question than before; if these files are of "
                 "several tasks, give each a problem set of its own (--set)"
@@ -165,6 +174,7 @@ class ArrivingSamples:
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
             self.errors += failed
+            self.failed += response.verdict is Status.FAILED
             numbers = (response.seed, response.n_tokens, response.finish)
             features = (response.text, *(value != -1 for value in numbers))
             self._features.update(itertools.compress(_CHECKS, features))

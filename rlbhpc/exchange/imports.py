@@ -9,6 +9,7 @@ import os
 import platform
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,13 +21,14 @@ from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingSamples, Counts, Digests, Target, take_counts
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
-from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts
+from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, LogState
 from rlbhpc.exchange.formats.json_stream import ending, json_lines, opened
 from rlbhpc.exchange.formats.rows import fields
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural
+from rlbhpc.store.questions import put_questions, stored_questions
 from rlbhpc.store.sources import Group
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey
@@ -45,14 +47,18 @@ _NAMES: Final = "; ".join(form.name for form in FORMATS)
 class Importing:
     """What an import did: new samples, new counts of a problem, and of both what was known.
 
+    ``failed``: new samples of which no response came. ``shortfalls``: of each file whose run did
+    not draw all that it was to draw, what is lacking.
     ``absent`` names what none of the new samples tells, ``twins`` arms with samples of the same
     files on this problem set. ``error``: why some samples have no verdict. ``unread``: what
     was passed over in each folder.
     """
 
     samples: int
+    failed: int
     known: int
     counts: int
+    shortfalls: tuple[str, ...]
     absent: tuple[str, ...]
     twins: tuple[str, ...]
     error: str
@@ -87,17 +93,23 @@ def import_files(
     origins = _origins(forms, judged_by)
     rejudged = _rejudged(layout, target, origins, judged_by)
     counts: Counts = {}
+    shortfalls: list[str] = []
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
         stored, failed = _stored(layout, target)
         samples = ArrivingSamples(target, stored, failed, scratch, rejudged)
         for path, form in forms.items():
             rows = _rows(path, form, metric)
+            drawn: Counter[bool] = Counter()
             while batch := list(itertools.islice(rows, _BATCH)):
                 for row in batch:
                     if isinstance(row, ImportedCounts):
                         take_counts(counts, target, path, row)
                 responses = [row for row in batch if isinstance(row, Imported)]
+                drawn.update(response.verdict is Status.FAILED for response in responses)
                 samples.take(path, _judged(path, form, responses, target, verifier))
+            if shortfall := _shortfall(form.state(path), drawn.total(), drawn[True]):
+                origins[path]["shortfall"] = shortfall
+                shortfalls.append(f"{path}: {shortfall}")
         arm, problem_set, model = target.arm, target.problem_set, target.model
         if stored and (counts or tables.counts_file(layout, arm, problem_set).exists()):
             raise UserError(
@@ -105,8 +117,12 @@ def import_files(
                 "arm of its own (--arm)"
             )
         new_counts = tables.put_counts(layout, arm, problem_set, model, counts)
-        # A plan that was lost is written again: without it the cube stays as it is.
-        if samples.new or (samples.known and _plan(layout, target) is None):
+        stored_texts = stored_questions(layout, arm, problem_set)
+        has_more_texts = bool(samples.questions.keys() - stored_texts.keys())
+        # A plan that was lost is written again: without it the cube stays as it is. One of an
+        # older version gets the questions.
+        is_unplanned = _plan(layout, target) is None
+        if samples.new or (samples.known and (is_unplanned or has_more_texts)):
             _reject_copies(origins)
             _store(layout, samples, origins)
     already = samples.known + len(counts) - new_counts
@@ -115,7 +131,29 @@ def import_files(
         error = f"{judge} failed on them; the last time: {verifier.tally.last_error}"
     twins = _twins(layout, target)
     absent = samples.absent()
-    return Importing(samples.new, already, new_counts, absent, twins, error, tuple(unread))
+    return Importing(
+        samples.new,
+        samples.failed,
+        already,
+        new_counts,
+        tuple(shortfalls),
+        absent,
+        twins,
+        error,
+        tuple(unread),
+    )
+
+
+def _shortfall(state: LogState | None, drawn: int, failed: int) -> str:
+    """What a file lacks of its run: ``log status: error; 100 of 160 failed``; empty if nothing."""
+    causes = []
+    if state is not None and state.status:
+        causes.append(f"log status: {state.status}")
+    if state is not None and drawn < state.planned:
+        causes.append(f"{drawn:,} of {state.planned:,} samples are in it")
+    if failed:
+        causes.append(f"{failed:,} of {drawn:,} failed")
+    return "; ".join(causes)
 
 
 def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
@@ -316,7 +354,9 @@ def _store(layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[st
         Cell(target.arm, step, problem, target.request): length
         for (step, problem), length in samples.lengths.items()
     }
-    grid.ask(layout, target.arm, target.problem_set, target.model, cells, {"imported": imported})
+    questions = put_questions(layout, target.arm, target.problem_set, samples.questions)
+    provenance = {"imported": imported, **questions}
+    grid.ask(layout, target.arm, target.problem_set, target.model, cells, provenance)
 
 
 def _plan(layout: Layout, target: Target) -> Grid | None:

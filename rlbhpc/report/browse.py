@@ -14,21 +14,24 @@ import xarray as xr
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.store import samples
+from rlbhpc.store.questions import Question, read_questions
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.samples import Found
 from rlbhpc.store.sources import Group
+from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 
 
 class ProblemRow(NamedTuple):
-    """One problem at one step."""
+    """One problem at one step; what failed is neither right nor wrong, and not in ``n``."""
 
     arm: str
     step: int
     problem: str
     n: int
     right: int
+    failed: int
 
 
 class SampleRow(NamedTuple):
@@ -72,6 +75,7 @@ class Browser:
     def __init__(self, folder: Path, choice: Choice) -> None:
         self._layout = Layout(folder)
         self._choice = choice
+        self._questions: dict[tuple[str, str], dict[str, Question]] = {}
         tree = open_cube(folder)
         groups = [
             node.to_dataset()
@@ -99,17 +103,19 @@ class Browser:
     def _cells(self, group: xr.Dataset) -> Iterator[tuple[int, list[tuple[int, ProblemRow]]]]:
         """Chosen problems of each step, with their positions; the step's position beside them."""
         counts = group.rlb.counts()
-        n, c = counts["n"].values, counts["c"].values
+        n, right = counts["n"].values, counts["c"].values
+        failed = np.zeros_like(n)
+        if "verdict" in group:
+            is_failed = group["verdict"].isin([Status.FAILED, Status.ERROR])
+            failed = is_failed.sum("sample").transpose("problem", "step").values
         problems = group["problem"].values.tolist()
         for j, step in enumerate(group["step"].values.tolist()):
-            yield (
-                j,
-                [
-                    (i, ProblemRow(_arm(group), step, problems[i], int(n[i, j]), int(c[i, j])))
-                    for i in np.flatnonzero(n[:, j]).tolist()
-                    if not (self._choice.thin and c[i, j] > THIN)
-                ],
-            )
+            rows = []
+            for i in np.flatnonzero(n[:, j] + failed[:, j]).tolist():
+                numbers = [int(array[i, j]) for array in (n, right, failed)]
+                if not (self._choice.thin and right[i, j] > THIN):
+                    rows.append((i, ProblemRow(_arm(group), step, problems[i], *numbers)))
+            yield j, rows
 
     def _of_problems(
         self, group: xr.Dataset, step: int, rows: list[tuple[int, ProblemRow]]
@@ -133,6 +139,14 @@ class Browser:
                 int(tokens[i, sample]),
                 int(seed[i, sample]),
             )
+
+    def question(self, key: SampleKey) -> Question | None:
+        """What the problem of a sample asks; None where it isn't stored."""
+        set_name = key.problem.partition("/")[0]
+        place = (key.arm, set_name)
+        if place not in self._questions:
+            self._questions[place] = read_questions(self._layout, *place)
+        return self._questions[place].get(key.problem)
 
     def responses(self) -> list[Found]:
         """Whole samples of the chosen problem with the chosen number."""

@@ -52,6 +52,19 @@ def same_files(
             )
 
 
+def shortfalls(provenance: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """What imported logs lack of their runs, by the group that they went into."""
+    lacking = {
+        group: [
+            f"{name}: {origin['shortfall']}"
+            for name, origin in stored.get("imported", {}).items()
+            if "shortfall" in origin
+        ]
+        for group, stored in provenance.items()
+    }
+    return {group: ", ".join(causes) for group, causes in lacking.items() if causes}
+
+
 def other_verdicts(
     study: Study, layout: Layout, provenance: dict[str, dict[str, Any]]
 ) -> Iterator[str]:
@@ -128,7 +141,9 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     lines = _lines(answered, _pairs(names, study, pairs), notes)
     final = [compare(line.base, line.steps[-1], settings) for line in lines]
     notes[:0] = same_files(provenance, [(p.base.group, p.trained.group) for p in final])
-    notes += [note for pair in final for note in _comparison_notes(pair)]
+    lacking = shortfalls(provenance)
+    notes[:0] = [f"{group}, imported from {causes}." for group, causes in lacking.items()]
+    notes += [note for pair in final for note in _comparison_notes(pair, lacking)]
     return Report(
         study.name if study else folder.resolve().name,
         (study.file.question or "") if study else "",
@@ -270,11 +285,13 @@ def _notes(arm: Measured) -> Iterator[str]:
         )
 
 
-def _comparison_notes(pair: Comparison) -> Iterator[str]:
+def _comparison_notes(pair: Comparison, lacking: Mapping[str, str]) -> Iterator[str]:
     if pair.left_out:
+        causes = [lacking[arm.group] for arm in (pair.base, pair.trained) if arm.group in lacking]
+        because = f" ({', '.join(causes)})" if causes else ""
         yield (
             f"{pair.title}: left out {several(len(pair.left_out), 'problem')} that one of the two "
-            "has no samples of, or fewer than 98 % of the others have."
+            f"has no samples of, or fewer than 98 % of the others have{because}."
         )
     depth = min(pair.base.depth, pair.trained.depth)
     if pair.reach < depth:

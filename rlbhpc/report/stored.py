@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import Any, Final
 
@@ -13,14 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rlbhpc.errors import UserError
-from rlbhpc.problems.problem import Problem
 from rlbhpc.report.aspect import Report, once
 from rlbhpc.report.measured import Measured, at_step, rows_at, take_rows
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import study_of
 
 #: Response tokens of one arm that a report reads at most: about a second.
 TOKENS: Final = 20_000_000
@@ -38,18 +34,6 @@ def cells(
             step, rows = steps.index(arm.step), rows_at(arm.problems, problems)
             arrays = (take_rows(at_step(group, name, step), rows) for name in names)
             yield arm, [values[:, : arm.width] for values in arrays]
-
-
-@once
-def problems_of(report: Report) -> dict[str, list[Problem]]:
-    """Problems by set; none where a set is not where the study found it."""
-    study = study_of(Layout(report.folder))
-    problems: dict[str, list[Problem]] = {name: [] for name in report.problem_sets}
-    for set_name in problems:
-        if study is not None and set_name in study.problem_sets:
-            with suppress(UserError, OSError):
-                problems[set_name] = study.problems(set_name)
-    return problems
 
 
 @once

@@ -58,6 +58,8 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     """Create the group of one arm and problem set, coordinates filled in, samples not."""
     provenance = dict(grid.provenance)
     strata = provenance.pop(cube_schema.STRATA_KEY, {})
+    # Texts are no part of the cube, so neither is the name of their file.
+    provenance.pop(cube_schema.QUESTIONS, None)
     group = create_group(root, f"{arm}/{problem_set}", "samples", provenance)
     variables = (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES)
     _create_axes(group, arm, problem_set, grid, variables)

@@ -85,6 +85,8 @@ COORDINATES: Final = (
     GUESSABLE,
 )
 
+#: Key of a grid's provenance: the file with the questions of its problems.
+QUESTIONS: Final = "questions"
 #: Key of a grid's provenance: by name of a stratum the word of each problem that has one.
 STRATA_KEY: Final = "strata"
 #: Coordinates of a group whose problem set says how hard its problems are, or what they are about.

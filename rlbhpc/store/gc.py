@@ -107,6 +107,7 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
         layout.attempts,
         layout.root,
         layout.contents("").parent,
+        *layout.root.glob("questions/*/"),
         *layout.root.glob("training/*/"),
         *layout.root.glob("models/*/step-*[0-9]/"),
     )

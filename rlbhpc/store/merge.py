@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +32,7 @@ from rlbhpc.store import marks, parts, snapshot
 from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
+from rlbhpc.store.questions import put_questions, stored_questions
 from rlbhpc.store.snapshot import Snapshot
 from rlbhpc.store.view import View
 from rlbhpc.study.keys import Cell
@@ -273,5 +274,8 @@ def _plan(pair: _Pair, into: Layout, source: Layout) -> None:
     path = into.grid(pair.arm, pair.set_name)
     ours = Grid.load(path)
     grid = ours.grown(theirs.cells(pair.arm)) if ours else theirs
+    texts = stored_questions(source, pair.arm, pair.set_name)
+    provenance = {**grid.provenance, **put_questions(into, pair.arm, pair.set_name, texts)}
+    grid = replace(grid, provenance=provenance)
     if grid != ours:
         grid.save(path)

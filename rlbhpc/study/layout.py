@@ -123,6 +123,10 @@ class Layout:
         """Find what was asked of one arm on one problem set, in the order it was asked."""
         return self.root / "grids" / arm / f"{set_name}.json"
 
+    def questions(self, set_name: str, digest: str) -> Path:
+        """Find what some problems of a set ask, and their reference answers, by content."""
+        return self.root / "questions" / set_name / f"{digest}.json"
+
     def bitmap(self, arm: str, set_name: str) -> Path:
         """Find which samples there are, a bit each, merged over all files; can be deleted."""
         return self.root / "presence" / arm / f"{set_name}.bits"

@@ -20,11 +20,14 @@ from rlbhpc.files import put
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import left_out
 from rlbhpc.store.left_out import Note
+from rlbhpc.store.questions import stored_questions
 from rlbhpc.store.reader import purged
 from rlbhpc.store.rewrite import cells, rewrite
 from rlbhpc.store.sources import Group, Sources, of_run
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import stored_study
+from rlbhpc.study.load import stored_study, study_of
+from rlbhpc.study.requests import Verification
+from rlbhpc.study.schema import Storage
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import deciding
 from rlbhpc.verify.audit.second_look import Comparison, Record, Regrader
@@ -92,7 +95,15 @@ class Stored:
         def verdicts(table: pa.Table) -> list[Verdict]:
             return judge(self._records(group, table))
 
-        return rewrite(self.layout, into, group, verdicts, self.study.file.storage.tokens)
+        study = study_of(self.layout)
+        tokens = Storage().tokens if study is None else study.file.storage.tokens
+        return rewrite(self.layout, into, group, verdicts, tokens)
+
+    @cached_property
+    def verification(self) -> Verification:
+        """How the study wants answers to be judged; of imported samples nobody said."""
+        study = study_of(self.layout)
+        return Verification() if study is None else study.file.verification
 
     @cached_property
     def study(self) -> Study:
@@ -106,14 +117,30 @@ class Stored:
             ) from None
 
     @cached_property
-    def _problems(self) -> dict[str, dict[str, Problem]]:
+    def _problems(self) -> dict[Group, dict[str, Problem]]:
         return {}
 
+    def _read_problems(self, group: Group) -> dict[str, Problem]:
+        """The problems of a group: the study's, or what was stored of those of imported samples."""
+        study = study_of(self.layout)
+        if study is not None and group.arm in study.arms:
+            return {problem.id: problem for problem in study.problems(group.problem_set)}
+        stored = stored_questions(self.layout, group.arm, group.problem_set)
+        return {
+            name: Problem(name, {"question": question.question}, question.gold, "")
+            for name, question in stored.items()
+            if question.gold is not None
+        }
+
     def _records(self, group: Group, table: pa.Table) -> list[Record]:
-        if group.problem_set not in self._problems:
-            loaded = self.study.problems(group.problem_set)
-            self._problems[group.problem_set] = {problem.id: problem for problem in loaded}
-        problems = self._problems[group.problem_set]
+        if group not in self._problems:
+            self._problems[group] = self._read_problems(group)
+        problems = self._problems[group]
+        if lacking := set(table["problem"].to_pylist()) - problems.keys():
+            raise UserError(
+                f"{group}: no reference answer of {min(lacking)} is stored, so its samples "
+                "can't be judged; import files that have the answers"
+            )
         columns = (table[name].to_pylist() for name in _COLUMNS[1:2] + _COLUMNS[4:])
         return [
             Record(
@@ -134,7 +161,7 @@ def grade_again(
         _begin(stored, into)
     comparisons = {}
     for group in stored.groups():
-        regrader = Regrader(kind, workers, stored.study.file.verification.timeout)
+        regrader = Regrader(kind, workers, stored.verification.timeout)
         if into is None:
             for _, records in stored.records(group):
                 regrader.judge(records)
@@ -159,20 +186,21 @@ def _begin(stored: Stored, into: Layout) -> None:
     """
     if stored.arm is not None or stored.step is not None:
         raise UserError("--into writes a whole run; leave --arm and --step out")
-    study_text = stored.study.to_json()
+    study = study_of(stored.layout)
     if into.root.exists() and any(into.root.iterdir()):
         if not into.regraded.is_file() or into.regraded.read_text() != _note(stored, done=False):
             raise UserError(f"--into {into.root}: holds something already; give a new folder")
         shutil.rmtree(into.root / "parts", ignore_errors=True)
     into.root.mkdir(parents=True, exist_ok=True)
     _mark(stored, into, done=False)
-    for name in ("grids", "studies", "tables", "looks.json"):
+    for name in ("grids", "studies", "questions", "tables", "looks.json"):
         source = stored.layout.root / name
         if source.is_dir():
             shutil.copytree(source, into.root / name, dirs_exist_ok=True)
         elif source.is_file():
             shutil.copyfile(source, into.root / name)
-    into.study.write_text(study_text)
+    if study is not None:
+        into.study.write_text(study.to_json())
 
 
 def _mark(stored: Stored, into: Layout, *, done: bool) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 from rlbhpc import __version__, files, plugins
 from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
 from rlbhpc.store import grid
-from rlbhpc.store.cube_schema import LOOKS, STOP_AFTER, STRATA_KEY
+from rlbhpc.store.cube_schema import LOOKS, QUESTIONS, STOP_AFTER, STRATA_KEY
 from rlbhpc.store.guessing import NO_THINK
+from rlbhpc.store.questions import put_questions, questions_of
 from rlbhpc.study.difference import judged_otherwise
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
@@ -53,7 +55,9 @@ def remember(study: Study) -> list[str]:
 def _plan_grids(study: Study) -> None:
     layout = study.layout
     records = looks.read(layout)
-    strata = {set_name: _strata(study, set_name) for set_name in study.problem_sets}
+    readable = {set_name: _problems(study, set_name) for set_name in study.problem_sets}
+    strata = {set_name: _strata(problems) for set_name, problems in readable.items()}
+    questions = {set_name: questions_of(problems) for set_name, problems in readable.items()}
     for arm in study.arms.values():
         for set_name in study.sets(arm.name):
             blocks = [study.block(arm.name, set_name, step) for step in arm.steps]
@@ -79,17 +83,25 @@ def _plan_grids(study: Study) -> None:
                 provenance[STOP_AFTER.name] = stop_after
             if strata[set_name]:
                 provenance[STRATA_KEY] = strata[set_name]
+            provenance |= put_questions(layout, arm.name, set_name, questions[set_name])
             # Where the problem set cannot be read now, its words stay what they were.
-            grid.ask(layout, arm.name, set_name, arm.model, cells, provenance, keep=[STRATA_KEY])
+            kept = [STRATA_KEY, QUESTIONS]
+            grid.ask(layout, arm.name, set_name, arm.model, cells, provenance, keep=kept)
 
 
-def _strata(study: Study, set_name: str) -> dict[str, dict[str, str]]:
-    """Words that a problem set has for its problems, by stratum; none where it cannot be read."""
-    strata: dict[str, dict[str, str]] = {}
+def _problems(study: Study, set_name: str) -> list[Problem]:
+    """The problems of a set; none where it cannot be read now."""
     with suppress(UserError, OSError):
-        for problem in study.problems(set_name):
-            for name, word in problem.strata.items():
-                strata.setdefault(name, {})[problem.id] = word
+        return study.problems(set_name)
+    return []
+
+
+def _strata(problems: Sequence[Problem]) -> dict[str, dict[str, str]]:
+    """Words that a problem set has for its problems, by stratum."""
+    strata: dict[str, dict[str, str]] = {}
+    for problem in problems:
+        for name, word in problem.strata.items():
+            strata.setdefault(name, {})[problem.id] = word
     return strata
 
 

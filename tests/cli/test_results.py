@@ -33,11 +33,11 @@ REFUSED_FILES = Path(__file__).with_name("refused_files.yaml")
 
 PROBLEMS = """\
 Problems (4)
-arm   step  problem  n  right
-base     0  math/0   1      1
-base     0  math/1   3      1
-base     5  math/0   3      0
-base     5  math/1   3      2
+arm   step  problem  n  right  failed
+base     0  math/0   1      1       3
+base     0  math/1   3      1       1
+base     5  math/0   3      0       1
+base     5  math/1   3      2       1
 """
 SAMPLES = """\
 Samples (4)
@@ -61,6 +61,7 @@ mean entropy: 0.0546875
 seed:         5636208263378595217
 fingerprint:  7
 origin:       journals/base/math/first.journal
+(The question isn't stored in this run.)
 Problem 1, try 1.
 The answer is 0.
 """

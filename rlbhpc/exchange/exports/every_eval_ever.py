@@ -22,11 +22,10 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 
 from rlbhpc import __version__
-from rlbhpc.errors import UserError
 from rlbhpc.exchange.exports.samples import whole_rows
 from rlbhpc.files import sha256_of
-from rlbhpc.problems.problem import Problem
 from rlbhpc.stats.interval import PROB
+from rlbhpc.store.questions import Question, read_questions
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
@@ -148,7 +147,7 @@ def write_every_eval_ever(layout: Layout, folder: Path) -> int:
         path = f"data/{benchmark}/{developer or 'unknown'}/{own_name}/{uuid.uuid4()}"
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         subjects[name] = _Subject(path, model, f"{benchmark}/{name}/{now}")
-    rows = _write_samples(layout, folder, study, subjects)
+    rows = _write_samples(layout, folder, subjects)
     for name, parts in of_arm.items():
         subject = subjects[name]
         record = {
@@ -234,11 +233,9 @@ def _uncertainty(score: Score, problems: int) -> dict[str, Any]:
     }
 
 
-def _write_samples(
-    layout: Layout, folder: Path, study: Study | None, subjects: dict[str, _Subject]
-) -> dict[str, int]:
+def _write_samples(layout: Layout, folder: Path, subjects: dict[str, _Subject]) -> dict[str, int]:
     """Write the samples of every arm and step into a file of its own; how many each has."""
-    problems = _problems(study) if study else {}
+    questions = {group: read_questions(layout, *group) for group in layout.groups()}
     streams: dict[str, IO[str]] = {}
     rows: dict[str, int] = defaultdict(int)
     with contextlib.ExitStack() as stack:
@@ -251,25 +248,18 @@ def _write_samples(
                 if name not in streams:
                     file = (folder / f"{subject.path}_samples.jsonl").open("w", encoding="utf-8")
                     streams[name] = stack.enter_context(file)
-                record = _sample(row, problems.get(row["problem"]), subject)
+                problem = row["problem"]
+                group = (row["arm"], problem.partition("/")[0])
+                record = _sample(row, questions[group].get(problem), subject)
                 streams[name].write(json.dumps(record) + "\n")
                 rows[name] += 1
     return dict(rows)
 
 
-def _problems(study: Study) -> dict[str, Problem]:
-    """The problems of the study, as far as their files are where they were."""
-    problems: dict[str, Problem] = {}
-    for name in study.problem_sets:
-        with contextlib.suppress(UserError, OSError):
-            problems |= {problem.id: problem for problem in study.problems(name)}
-    return problems
-
-
-def _sample(row: dict[str, Any], problem: Problem | None, subject: _Subject) -> dict[str, Any]:
+def _sample(row: dict[str, Any], asked: Question | None, subject: _Subject) -> dict[str, Any]:
     is_right = row["verdict"] == Status.RIGHT
-    question = problem.fields["question"] if problem else ""
-    reference = [problem.gold] if problem and problem.gold else []
+    question = asked.question if asked else ""
+    reference = [asked.gold] if asked and asked.gold else []
     seen = hashlib.sha256((question + "".join(reference)).encode(errors="replace"))
     return {
         "schema_version": f"instance_level_eval_{_VERSION}",
@@ -277,7 +267,7 @@ def _sample(row: dict[str, Any], problem: Problem | None, subject: _Subject) -> 
         "model_id": subject.model,
         "evaluation_name": row["problem"].partition("/")[0],
         "sample_id": row["problem"],
-        "sample_hash": seen.hexdigest() if problem else None,
+        "sample_hash": seen.hexdigest() if asked else None,
         "interaction_type": "single_turn",
         "input": {"raw": question, "reference": reference},
         "output": {"raw": [row["text"]]},

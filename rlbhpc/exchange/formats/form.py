@@ -43,6 +43,17 @@ class Imported:
 
 
 @dataclass(frozen=True)
+class LogState:
+    """How the run that wrote a file ended, in its tool's word, and the samples that it was to draw.
+
+    ``status`` is empty where the run ended well.
+    """
+
+    status: str
+    planned: int
+
+
+@dataclass(frozen=True)
 class ImportedCounts:
     """Right ones among the responses to a problem, where the responses are not known."""
 
@@ -69,6 +80,10 @@ class Form:
     def records(self, path: Path) -> Iterator[tuple[str, Any]]:
         """What a file holds, one by one, each with its place for messages."""
         return json_lines(path)
+
+    def state(self, path: Path) -> LogState | None:
+        """How the run that wrote a file ended; None where the format does not tell."""
+        return None
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterable[Imported]:
         """The responses of a record; an error of a missing field gets the record's place."""

@@ -6,6 +6,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,15 +17,20 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import (
     Form,
     Imported,
+    LogState,
     as_verdict,
     choose_score,
+    row_of,
     single_reference,
 )
-from rlbhpc.exchange.formats.json_stream import ending, entries, first_value
+from rlbhpc.exchange.formats.json_stream import ending, entries, first_value, top_values
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it
 _LOCAL_HEADER: Final = 30
+_SUCCESS: Final = "success"
+# What a log holds from its beginning; the header is written at its end.
+_BEGUN: Final = "_journal/start.json"
 _FINISH: Final = {
     "stop": Finish.EOS,
     "max_tokens": Finish.LENGTH,
@@ -48,6 +54,23 @@ class InspectLog(Form):
                 yield f"{path}: sample {number}", row
         else:
             yield from _unpacked(path)
+
+    def state(self, path: Path) -> LogState:
+        """Status and planned samples; a run that was killed left a log that says it has begun."""
+        if ending(path) == ".json":
+            header = top_values(path, {"status", "eval"})
+        else:
+            with _archive(path) as archive:
+                name = "header.json" if "header.json" in archive.namelist() else _BEGUN
+                entry = archive.getinfo(name)
+                header = {"status": "started"} | json.loads(_extract(path, archive, entry))
+        with row_of(self.name, str(path)):
+            evaluation = header.get("eval") or {}
+            # Not `samples` beside it, which are those of the data set before `--limit`.
+            problems = (evaluation.get("dataset") or {}).get("sample_ids") or []
+            epochs = (evaluation.get("config") or {}).get("epochs") or 1
+            status = str(header.get("status", _SUCCESS))
+            return LogState("" if status == _SUCCESS else status, len(problems) * int(epochs))
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
         """The response of a sample; ``metric`` names the scorer."""
@@ -91,12 +114,18 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 
 
 def _unpacked(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with _archive(path) as archive:
+        for entry in archive.infolist():
+            if entry.filename.startswith("samples/") and entry.filename.endswith(".json"):
+                place = f"{path}: {entry.filename}"
+                yield place, json.loads(_extract(path, archive, entry))
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                if entry.filename.startswith("samples/") and entry.filename.endswith(".json"):
-                    place = f"{path}: {entry.filename}"
-                    yield place, json.loads(_extract(path, archive, entry))
+            yield archive
     # RuntimeError: it says that it is encrypted, or in a way of packing that nobody has.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError) as error:
         raise UserError(f"{path}: not a whole .eval file ({error or 'it ends early'})") from error

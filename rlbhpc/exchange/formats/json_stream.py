@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
@@ -92,6 +92,21 @@ def first_value(path: Path, within: str | None = None) -> Any:
     if ending(path) != ".json":
         return None
     return next((value for _, value in entries(path, within)), None)
+
+
+def top_values(path: Path, names: Collection[str]) -> dict[str, Any]:
+    """Values of some names in a file's object; what follows the last of them is not read."""
+    values: dict[str, Any] = {}
+    with _open(path) as text:
+        text.next()
+        for name in text.names():
+            if name in names:
+                values[name] = text.value()
+            else:
+                text.skip()
+            if len(values) == len(names):
+                break
+    return values
 
 
 def first_names(path: Path) -> list[str]:

@@ -20,9 +20,10 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import several
-from rlbhpc.report.stored import has_samples, problems_of
+from rlbhpc.report.stored import has_samples
 from rlbhpc.stats.coverage_table import rarest_first
 from rlbhpc.store import samples
+from rlbhpc.store.questions import read_questions
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -108,14 +109,13 @@ def evidence(report: Report) -> list[Evidence]:
     parts: list[Evidence] = []
     number = 0
     for side in sides:
-        questions = {
-            p.id: p.fields["question"] for p in problems_of(report)[side.solver.problem_set]
-        }
+        solver = side.solver
+        questions = read_questions(Layout(report.folder), solver.arm, solver.problem_set)
         cases = tuple(
             Case(
                 number + place,
                 problem,
-                questions.get(problem, "")[:CHARACTERS],
+                questions[problem].question[:CHARACTERS] if problem in questions else "",
                 int(side.solver.counts.c[row]),
                 int(side.solver.counts.n[row]),
                 tuple(texts[id(side.solver), problem, Status.RIGHT][:RESPONSES]),
