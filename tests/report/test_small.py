@@ -31,7 +31,7 @@ from rlbhpc.report.aspects.votes import votes
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
-from rlbhpc.report.stored import problems_of, some_problems
+from rlbhpc.report.stored import some_problems
 from rlbhpc.report.terminal import Printer
 from rlbhpc.stats import Counts
 from rlbhpc.store import checked, tables
@@ -238,7 +238,6 @@ def test_two_samples_of_two_problems_choose_a_checkpoint(
     report = gather(tmp_path)
     assert bool(chosen(report)) == (problems == n == 2)
     assert sharpenings(report) == []
-    assert problems_of(report) == {SET: [], "other": []}
     base = next(arm for arm in report.measured if arm.group == f"base/{SET}")
     plain = report.arms["base"]
     arms = {"base": plain, "twin": replace(plain, prompt="boxed")}
