@@ -8,7 +8,6 @@ from typing import Final
 from rlbhpc.report.apart import answer_of
 from rlbhpc.report.aspect import Errand, Helper, Report
 from rlbhpc.report.aspects import aspects_of
-from rlbhpc.report.aspects.beyond import FORECASTS
 
 _ANSWERS: Final = Errand(
     answer_of, lambda report: [(pair.sides, report.settings) for pair in report.final]
@@ -28,12 +27,10 @@ def work_ahead(report: Report, pool: Executor | None) -> None:
     aspects = aspects_of(report)
     first = [a.errand for a in aspects if a.errand is not None and a.comparison is not None]
     later = [a.errand for a in aspects if a.errand is not None and a.comparison is None]
-    for errand in (_ANSWERS, *first):
+    for errand in (_ANSWERS, *first, *later):
         errand.send(report, helper)
     for aspect in aspects:
         if not aspect.waits and aspect.errand is None:
             aspect.frames(report)
     for pair, (answer, crossing) in zip(report.final, _ANSWERS.results(report), strict=True):
         vars(pair).update(answer=answer, crossing=crossing)
-    for errand in (FORECASTS, *later):
-        errand.send(report, helper)

@@ -17,14 +17,8 @@ from rlbhpc.stats.decision import MARGIN, decide
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.finding import Finding
-from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES, carries_rates
-from rlbhpc.stats.sequential import Forecast, forecast
+from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES
 
-#: Sizes of a forecast as multiples of what is there, and simulated studies of each size: as many
-#: as a report has time for, since each costs a tenth of a second with 500 problems.
-SIZES: Final = (2, 4)
-STUDIES: Final = (5, 20)
-_STUDIES_IN_ALL: Final = 60
 # Samples of which a tenth can tell a distribution of rates.
 _LEAST_SAMPLES: Final = FACTOR * LEAST_SAMPLES
 
@@ -80,34 +74,6 @@ def answer_of(sides: Sides, settings: Settings) -> tuple[Answer, Crossing]:
     curve = difference_curve(sides.base, sides.trained, weights, prob=settings.prob)
     answer = decide(curve, settings.margin, comparisons=sides.comparisons, looked=sides.looked)
     return answer, curve.crossing
-
-
-def may_be_forecast(sides: Sides, answer: Answer) -> bool:
-    """Whether a comparison is undecided, and more samples of each problem can be simulated."""
-    both = (sides.base, sides.trained)
-    early = any(side.stop_after.any() for side in both)
-    return answer.word.open and all(map(carries_rates, both)) and not early
-
-
-def forecasts_of(sides: Sides, settings: Settings, studies: int) -> list[Forecast]:
-    """Simulate an undecided comparison at larger sizes."""
-    have = int(max(sides.base.n.max(), sides.trained.n.max()))
-    return forecast(
-        sides.base,
-        sides.trained,
-        settings.weights(sides.problems),
-        [times * have for times in SIZES],
-        np.random.default_rng(settings.seed),
-        studies,
-        settings.margin,
-        sides.comparisons,
-    )
-
-
-def studies_of_each(undecided: int) -> int:
-    """Simulated studies of each size, fewer where many comparisons are undecided."""
-    least, most = STUDIES
-    return min(most, max(least, _STUDIES_IN_ALL // (len(SIZES) * max(undecided, 1))))
 
 
 def prediction(counts: Counts, settings: Settings) -> tuple[Extrapolation, HeldOut | None] | None:

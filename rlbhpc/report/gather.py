@@ -121,8 +121,8 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         notes.append(
             "Where samples end at the r-th right one, what needs equally many of each problem "
             "(votes, G-Pass@k, repeats, entropy, lengths, the choice of a checkpoint) takes the "
-            "first r, which all have; for more, raise `stop_after`. Chains of thought and "
-            "forecasts have no value there."
+            "first r, which all have; for more, raise `stop_after`. Chains of thought have no "
+            "value there."
         )
     if study is None and not pairs and len(names) > 1:
         notes.append(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rlbhpc.stats.joint import Contrast
 
 _OTHER: Final = {"lost": "the trained model", "gained": "the base"}
-# More times the data than anybody would buy.
-_MANY: Final = 30.0
 
 
 def answer_sentences(answer: Answer) -> tuple[str, ...]:
@@ -64,7 +62,7 @@ def _trainings(answer: Answer) -> tuple[str, ...]:
 
 
 def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
-    """Say what the joint model says of one side, and what would decide it."""
+    """Say what the joint model says of one side."""
     high, margin = f"{100 * side.high:.1f}", f"{100 * answer.margin:g}"
     if side.verdict == "yes":
         few = f", fewer than the margin of {margin} %" if side.high < answer.margin else ""
@@ -78,16 +76,9 @@ def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
     if side.verdict == "no":
         return (f"Truly {verb}: at most {high} % of problems, below the margin of {margin} %.",)
     slower = "slower" if verb == "lost" else "quicker"
-    sentence = (
-        f"It is undecided whether problems were truly {verb} or it is only {slower}: between 0 "
-        f"and {high} % of them."
-    )
-    if side.more > _MANY:
-        return (sentence,)
-    problems, samples = side.more * side.problems, side.more * answer.k
     return (
-        f"{sentence} About {_round(problems)} problems, or {_round(samples)} samples of each, "
-        "would decide it.",
+        f"It is undecided whether problems were truly {verb} or it is only {slower}: between 0 "
+        f"and {high} % of them.",
     )
 
 
@@ -142,12 +133,6 @@ def _left_out(answer: Answer) -> tuple[str, ...]:
 
 def _several(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _round(value: float) -> str:
-    """Two digits of a large number."""
-    digits = max(0, math.floor(math.log10(value)) - 1)
-    return f"{math.ceil(value / 10**digits) * 10**digits:,}"
 
 
 def points(interval: Interval, form: str = "+.1f") -> str:

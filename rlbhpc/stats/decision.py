@@ -159,7 +159,6 @@ def decide(
     left_out: tuple[int, ...] = (),
     comparisons: int = 1,
     looked: tuple[Finding, Finding] | None = None,
-    bounds: bool = True,
 ) -> Answer:
     """Give the answer of a difference curve whose last k all its problems support.
 
@@ -167,8 +166,7 @@ def decide(
     positions of problems that are not in the curve, to be told. ``comparisons``: how many share the
     error: each is decided at its share of it, while intervals keep theirs. ``looked``: what looks
     at more samples say of lost and gained (:mod:`rlbhpc.stats.sequential`): a second decision
-    beside theirs would have an error of its own. ``bounds``: False leaves out what the word needs
-    not, for simulations: it takes half as long.
+    beside theirs would have an error of its own.
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
@@ -182,7 +180,7 @@ def decide(
         gained = replace(looked[1], count=round(trained_only))
     else:
         lost, gained = (
-            finding(joint, best, group, curve.seeds, cells, margin, error, bounds=bounds)
+            finding(joint, best, group, curve.seeds, cells, margin, error)
             for group, cells in ((joint.lost, base_only), (joint.gained, trained_only))
         )
     net = curve.pointwise[len(curve.k) - 1]
@@ -209,8 +207,8 @@ def decide(
         gained,
         at_one if k == 1 else net,
         at_one,
-        contrasts(joint, best, base, trained, k, net) if bounds else (),
-        _last_crossing(curve) if bounds else None,
+        contrasts(joint, best, base, trained, k, net),
+        _last_crossing(curve),
         left_out,
         margin,
         p_mcnemar,

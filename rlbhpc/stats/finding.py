@@ -16,8 +16,6 @@ from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.joint import Fit, Joint
 from rlbhpc.stats.seeds import seed_variance
 
-# Of the forecast how much more data decides.
-_POWER: Final = 0.8
 # Fewer trainings than these, if more than one, give a share no interval.
 _SEEDS: Final = 5
 # Of the root of a deviance, at a bound.
@@ -40,8 +38,7 @@ class Finding:
     ``estimate, low, high``: share of problems, about problems like these; NaN where no sound
     interval exists. ``count``: problems that only this side solved within k samples: exact where
     both arms have k samples of every problem, else the nearest whole number to its unbiased
-    estimate. ``problems``: out of how many. ``more``: where undecided: how many times the problems,
-    or the samples of each, decide in about 80 % of studies.
+    estimate. ``problems``: out of how many.
     """
 
     verdict: Verdict
@@ -50,7 +47,6 @@ class Finding:
     high: float
     count: int
     problems: int
-    more: float = math.nan
 
 
 def finding(
@@ -62,7 +58,6 @@ def finding(
     margin: float,
     error: float,
     prob: float = PROB,
-    bounds: bool = True,
 ) -> Finding:
     """Decide by the likelihood ratio of "none", and put an interval around the share.
 
@@ -71,9 +66,7 @@ def finding(
 
     With several trainings of one recipe the rows of the joint model are seeds × problems. None is
     lost on average only if none is lost in any of them, so that the test needs no spread between
-    seeds; but the rows of one problem are alike, and count as fewer. Without ``bounds`` the
-    verdict alone is worked out: that the bound lies below the margin takes one fit, where it lies
-    takes several.
+    seeds; but the rows of one problem are alike, and count as fewer.
     """
     problems = len(joint.row) // seeds
     count_of_seed = round(count / seeds)
@@ -89,23 +82,12 @@ def finding(
 
     evidence = math.sqrt(2 * max(best.log_likelihood - none.log_likelihood, 0.0) / alike)
     threshold = float(special.ndtri(1 - error / 4))
-    if not bounds:
-        below = estimate < margin and root_deviance(margin) > cut
-        verdict = Verdict.NO if below else Verdict.UNDECIDED
-        if evidence > threshold:
-            verdict = Verdict.YES
-        return Finding(verdict, estimate, math.nan, math.nan, count_of_seed, problems)
     if evidence > threshold:
         low, high = _shares(chances, estimate, prob)
         return Finding(Verdict.YES, estimate, low, high, count_of_seed, problems)
     high = 1.0 if estimate > 1 - 1e-6 else _bound(root_deviance, cut, estimate, 1.0)
-    if high < margin:
-        return Finding(Verdict.NO, estimate, 0.0, high, count_of_seed, problems)
-    needed = threshold + float(special.ndtri(_POWER))
-    more = high / margin
-    if evidence > 0:
-        more = min(more, (needed / evidence) ** 2)
-    return Finding(Verdict.UNDECIDED, estimate, 0.0, high, count_of_seed, problems, more)
+    verdict = Verdict.NO if high < margin else Verdict.UNDECIDED
+    return Finding(verdict, estimate, 0.0, high, count_of_seed, problems)
 
 
 def _alike(values: NDArray[np.float64]) -> float:

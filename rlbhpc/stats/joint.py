@@ -133,17 +133,6 @@ class Joint:
         fail = (1 - self.rates) ** k
         return float((mass.sum(axis=1) - mass.sum(axis=0)) @ fail)
 
-    def draw(
-        self, fit: Fit, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw the two rates of every problem from what its counts leave open."""
-        density = self.cells @ fit.mass
-        below = np.cumsum(self.cells.toarray() * fit.mass / density[:, None], axis=1)
-        uniform = rng.random(len(self.row))
-        cell = [int(np.searchsorted(below[i], u)) for i, u in zip(self.row, uniform, strict=True)]
-        at_base, at_trained = np.divmod(np.minimum(cell, below.shape[1] - 1), len(self.rates))
-        return self.rates[at_base], self.rates[at_trained]
-
     def chances(self, fit: Fit, group: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Chance of every distinct pair of counts to be of a problem of this group."""
         density = self.cells @ fit.mass

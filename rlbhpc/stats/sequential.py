@@ -14,21 +14,17 @@ Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
-from rlbhpc.stats.decision import MARGIN, Word, decide
-from rlbhpc.stats.difference import difference_curve
+from rlbhpc.stats.decision import MARGIN
 from rlbhpc.stats.finding import Finding, finding
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.joint import Joint
-from rlbhpc.stats.weights import ProblemWeights
 
 #: A problem is worth more samples while its chance of being lost, or gained, lies between these.
 OPEN: Final = (0.02, 0.98)
@@ -90,66 +86,3 @@ def look(
         findings.append(result)
         chances.append(joint.chances(fit, group)[joint.row])
     return Look(findings[0], findings[1], share, np.stack(chances))
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Chance that a study of a given size is decided.
-
-    ``decided``: share of simulated studies of this size whose word leaves nothing open at large k.
-    ``words``: share of each word.
-    """
-
-    n: int
-    decided: float
-    words: dict[Word, float]
-
-
-def forecast(
-    base: Counts,
-    trained: Counts,
-    weights: ProblemWeights,
-    sizes: Sequence[int],
-    rng: np.random.Generator,
-    studies: int = 50,
-    margin: float = MARGIN,
-    comparisons: int = 1,
-) -> list[Forecast]:
-    """Simulate how a study would come out with more samples of the same problems.
-
-    The two rates of each problem are drawn from what its counts leave open, further samples from
-    the rates, and the grown data are answered again.
-
-    ``base, trained``: counts so far; sampling must not have stopped at successes. ``sizes``:
-    samples per problem to forecast, none below what exists. ``studies``: simulated studies per
-    size. ``margin``: what counts as the same. ``comparisons``: how many share the error.
-    """
-    check_paired(base, trained)
-    have = int(max(base.n.max(), trained.n.max()))
-    if not sizes or min(sizes) < have:
-        raise UserError(f"forecast for {list(sizes)} samples, but {have} exist; ask for more")
-    for arm in (base, trained):
-        arm.refuse_stopped("a forecast")
-    joint = Joint(base, trained, min(base.reach, trained.reach))
-    best = joint.fit()
-    result = []
-    for size in sizes:
-        drawn: list[Word] = []
-        for _ in range(studies):
-            rates = joint.draw(best, rng)
-            grown = [
-                Counts.of(size, arm.c + rng.binomial(size - arm.n, rate))
-                for arm, rate in zip((base, trained), rates, strict=True)
-            ]
-            curve = difference_curve(grown[0], grown[1], weights)
-            drawn.append(decide(curve, margin, comparisons=comparisons, bounds=False).word)
-        shares = {word: drawn.count(word) / studies for word in Word if word in drawn}
-        decided = sum(not word.open for word in drawn) / studies
-        result.append(Forecast(size, decided, shares))
-    return result
-
-
-def samples_until_decided(forecasts: Sequence[Forecast], chance: float = 0.8) -> int | None:
-    """Give the least forecast n that is decided with a given chance; None where none is."""
-    enough = [f.n for f in forecasts if f.decided >= chance]
-    return min(enough) if enough else None

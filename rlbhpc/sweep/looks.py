@@ -155,6 +155,7 @@ def _finding(row: dict[str, Any]) -> Finding:
         key: float("nan") if value is None else value for key, value in row.items()
     }
     values["verdict"] = Verdict(row["verdict"])
+    values.pop("more", None)  # a forecast that earlier versions kept
     return Finding(**values)
 
 

@@ -17,7 +17,6 @@ from rich.console import Console
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.beyond import more
 from rlbhpc.report.aspects.budget import HOURS, TOKENS, budgets, speeds
 from rlbhpc.report.aspects.checkpoints import chosen
 from rlbhpc.report.aspects.positions import positions
@@ -197,7 +196,6 @@ def test_a_terminal_shows_the_sections_of_the_page(rich: Report, width: int) -> 
         "reliability", "without guessable problems", "Algorithms",
     ):  # fmt: skip
         assert part in text, part
-    assert ("What would decide" in text) == bool(more(rich))
 
 
 @pytest.mark.slow

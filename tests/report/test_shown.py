@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.beyond import beyond, more
+from rlbhpc.report.aspects.beyond import beyond
 from rlbhpc.report.aspects.budget import TOKENS, amount, budgets
 from rlbhpc.report.aspects.chains import reviewed
 from rlbhpc.report.aspects.conclusions import comparison, conditions
@@ -152,14 +152,6 @@ def test_beyond_n_is_predicted_to_ten_times_n_and_checked(rich: Report) -> None:
     assert [one.of for one in found] == rich.compared
     for one in found:
         assert one.prediction.k[-1] == 320 and one.check is not None and one.check.n == 3
-
-
-def test_undecided_comparisons_are_forecast(rich: Report) -> None:
-    found = more(rich)
-    open_ = [one for one in rich.final if one.answer.word.open]
-    assert [one.of for one in found] == open_ and open_
-    for one in found:
-        assert [f.n for f in one.forecasts] == [64, 128]
 
 
 def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:

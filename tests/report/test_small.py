@@ -16,7 +16,7 @@ from rich.console import Console
 
 from rlbhpc import report as room
 from rlbhpc.errors import UserError
-from rlbhpc.report.apart import Sides, answer_of, may_be_forecast, prediction
+from rlbhpc.report.apart import prediction
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of, coverage
 from rlbhpc.report.aspects.audit import read_audit
@@ -243,24 +243,6 @@ def test_two_samples_of_two_problems_choose_a_checkpoint(
     arms = {"base": plain, "twin": replace(plain, prompt="boxed")}
     two = replace(report, measured=[base, replace(base, arm="twin")], arms=arms)
     assert bool(prompts(two)) == (problems == 2)
-
-
-@pytest.mark.parametrize(("base", "trained"), [(0, 0), (2, 0), (0, 2)])
-def test_what_ends_early_on_either_side_has_no_forecast(
-    report: Report, base: int, trained: int
-) -> None:
-    whole = Counts.of(4, [0, 1, 2, 2])
-    answer, _ = answer_of(Sides(whole, whole, ("a", "b", "c", "d"), 1), report.settings)
-    counts = (Counts.of(4, whole.c, stop, 4) for stop in (base, trained))
-    assert may_be_forecast(Sides(*counts, ("a", "b", "c", "d"), 1), answer) == (base == trained)
-
-
-def test_single_samples_have_no_forecast(report: Report) -> None:
-    """They tell a mean alone, and so nothing of what more of each problem would show."""
-    single = Sides(Counts.of(1, [0] * 9), Counts.of(1, [1] * 9), tuple("abcdefghi"), 1)
-    answer, _ = answer_of(single, report.settings)
-    assert answer.word.open
-    assert not may_be_forecast(single, answer)
 
 
 @pytest.mark.parametrize(

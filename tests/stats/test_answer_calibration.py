@@ -237,10 +237,8 @@ def called_shares(base: Counts, trained: list[Counts]) -> dict[str, Finding]:
     best = joint.fit()
     called = {}
     for which, group in (("lost", joint.lost), ("gained", joint.gained)):
-        arguments = joint, best, group, len(trained), 0.0, MARGIN, 1 - PROB
-        verdict = finding(*arguments, bounds=False).verdict
-        side = finding(*arguments) if verdict is Verdict.YES else None
-        if side is not None and not np.isnan(side.low):
+        side = finding(joint, best, group, len(trained), 0.0, MARGIN, 1 - PROB)
+        if side.verdict is Verdict.YES and not np.isnan(side.low):
             called[which] = side
     return called
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,14 @@ def test_nothing_solved_has_its_own_sentence() -> None:
     assert found.word is Word.NOTHING_SOLVED
     assert found.sentences()[0].startswith("Neither model solves any of the 40 problems")
     assert not any("ahead" in sentence for sentence in found.sentences())
+
+
+def test_no_size_is_promised_but_that_of_the_study() -> None:
+    base, trained, _ = drawn("nothing moved, hard")
+    found = answer(base, trained)
+    assert found.lost.verdict is found.gained.verdict is Verdict.UNDECIDED
+    sizes = re.findall(r"([\d,]+) (problems|samples)", " ".join(found.sentences()))
+    assert set(sizes) <= {(str(len(base)), "problems"), (str(found.k), "samples")}
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:

@@ -99,9 +99,6 @@ def test_a_joint_fit_is_a_distribution_with_its_likelihood() -> None:
     for i, j in zip(*np.divmod(np.flatnonzero(joint.lost), len(joint.rates)), strict=True):
         ours, theirs = -np.log1p(-joint.rates[[i, j]].clip(0, 1 - 1e-15))
         assert ours > 2 / 32 and theirs < ours / 10
-    draws = [joint.draw(best, np.random.default_rng(i)) for i in range(20)]
-    assert np.mean([pair[1][3] for pair in draws]) > 0.9
-    assert np.mean([pair[0][2] for pair in draws]) == pytest.approx(30 / 32, abs=0.05)
 
 
 @pytest.mark.parametrize(("estimate", "edge"), [(0.1, 1.0), (0.6, 0.0)])

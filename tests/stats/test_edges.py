@@ -41,7 +41,6 @@ from rlbhpc.stats.priors import fit_prior, posterior_above
 from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.reliability import mg_pass_at_k
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
-from rlbhpc.stats.sequential import forecast
 from rlbhpc.stats.temperature import envelope, envelope_difference, matched_temperature
 from rlbhpc.stats.verifier_floor import verifier_floor
 
@@ -263,11 +262,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: verifier_floor(1.1, 1), "a false-positive rate is a share from 0 to 1"),
     (lambda: verifier_floor(-0.1, 1), "a false-positive rate is a share from 0 to 1"),
     (lambda: smallest_loss(8, 0, ONE_RNG), "a study of 8 problems with 0 samples"),
-    (lambda: forecast(EIGHT, EIGHT, ONE, [], ONE_RNG), "forecast for [] samples, but 8 exist"),
-    (
-        lambda: forecast(Counts.of(8, [1], 2), EIGHT, ONE, [8], ONE_RNG),
-        "a forecast needs a fixed number of samples",
-    ),
     (
         lambda: xr.pass_curve(xarray.Dataset({"n": 4}), ONE),
         "counts need a variable 'n' over 'problem'",

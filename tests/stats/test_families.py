@@ -14,7 +14,6 @@ from rlbhpc.stats.binomial import clopper_pearson
 from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.stats.coverage_table import coverage, coverage_of, rarest_first
 from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.decision import Word
 from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.stats.entropy import (
     answer_entropy,
@@ -34,7 +33,6 @@ from rlbhpc.stats.perplexities import (
 from rlbhpc.stats.priors import carries_rates, fit_prior, flip_probability, posterior_above
 from rlbhpc.stats.prompts import prompt_spread
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
-from rlbhpc.stats.sequential import forecast, samples_until_decided
 from rlbhpc.stats.sharpening import sharpened
 from rlbhpc.stats.temperature import (
     envelope,
@@ -43,7 +41,6 @@ from rlbhpc.stats.temperature import (
     matched_temperature,
 )
 from rlbhpc.stats.verifier_floor import verifier_floor
-from tests.stats.truths import two_models
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -65,21 +62,6 @@ def test_halves_leave_out_what_has_no_verdict() -> None:
     even, odd = even_odd([[1, 2, 3, 4, 5, -1, 0, 1]])
     assert (even.n.tolist(), even.c.tolist()) == ([3], [1])
     assert (odd.n.tolist(), odd.c.tolist()) == ([2], [1])
-
-
-def test_a_forecast_grows_more_certain_with_samples() -> None:
-    base, trained = two_models("shrinks", 150, rng(4))
-    arms = [Counts.of(64, rng(5).binomial(64, p)) for p in (base, trained)]
-    weights = ProblemWeights.draw(150, rng(), 200)
-    sizes = [64, 1024]
-    found = forecast(arms[0], arms[1], weights, sizes, rng(6), studies=10)
-    assert [f.n for f in found] == sizes
-    assert found[0].decided < found[1].decided
-    assert found[1].words.get(Word.BEHIND, 0) > 0.5
-    assert samples_until_decided(found, 0.5) == 1024
-    assert samples_until_decided(found[:1], 0.99) is None
-    with pytest.raises(UserError, match="ask for more"):
-        forecast(arms[0], arms[1], weights, [32], rng())
 
 
 def test_a_single_success_may_well_not_come_again() -> None:

@@ -32,7 +32,6 @@ from rlbhpc.stats.paired import carriers, paired_interval
 from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.seeds import seeds_curve, spread
-from rlbhpc.stats.sequential import Forecast, samples_until_decided
 
 Floats = NDArray[np.float64]
 
@@ -291,12 +290,6 @@ def test_points_have_bounds_where_there_are_any() -> None:
     found = Interval(np.asarray(0.0234), np.asarray(-0.0166), np.asarray(0.0642), Target.FIXED, "")
     assert points(found) == "+2.3 [-1.7, +6.4]"
     assert points(replace(found, lower=np.asarray(np.nan))) == "+2.3"
-
-
-def test_the_least_forecast_that_is_decided_often_enough() -> None:
-    forecasts = [Forecast(n, chance, {}) for n, chance in ((64, 0.79), (256, 0.8), (1024, 0.9))]
-    assert samples_until_decided(forecasts) == 256
-    assert samples_until_decided(forecasts, 0.95) is None
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from rlbhpc.stats.prompts import best_prompt, prompt_spread
 from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.reliability import avg_at_k
 from rlbhpc.stats.seeds import seeds_curve
-from rlbhpc.stats.sequential import Look, forecast, look
+from rlbhpc.stats.sequential import Look, look
 from rlbhpc.stats.support import support_intervals
 from rlbhpc.stats.temperature import envelope, envelope_difference
 from tests.golden import differences, listed
@@ -90,12 +90,10 @@ def answered(base: Counts, *trained: Counts, **options: Any) -> list[Any]:
     return [found, *found.sentences()]
 
 
-def decided(
-    comparisons: int, bounds: bool, seen: Look | None = None, trained: Counts = TRAINED
-) -> Any:
+def decided(comparisons: int, seen: Look | None = None, trained: Counts = TRAINED) -> Any:
     curve = difference_curve(BASE, trained, weights(), k_grid(16))
     looked = None if seen is None else (seen.lost, seen.gained)
-    return decide(curve, comparisons=comparisons, bounds=bounds, looked=looked)
+    return decide(curve, comparisons=comparisons, looked=looked)
 
 
 def shifted(*shifts: int) -> list[Counts]:
@@ -289,16 +287,13 @@ CASES: dict[str, Callable[[], Any]] = {
     "answer, five seeds": lambda: answered(
         grown(BASE, 3), *(grown(a, 3) for a in shifted(*range(5)))
     ),
-    "decision without bounds": lambda: [
-        *(decided(n, False) for n in (1, 5)),
-        decided(1, False, trained=BASE),
-        decided(1, False, trained=Counts.of(16, np.where(BASE.c > 11, 0, BASE.c))),
+    "decision": lambda: [
+        *(decided(n) for n in (1, 5)),
+        decided(1, trained=BASE),
+        decided(1, trained=Counts.of(16, np.where(BASE.c > 11, 0, BASE.c))),
     ],
-    "decision after looks": lambda: decided(1, True, look(BASE, TRAINED, 16, 2)),
+    "decision after looks": lambda: decided(1, look(BASE, TRAINED, 16, 2)),
     "looks": lambda: [looked(1), looked(3), looked(1, one_lost())],
-    "forecast": lambda: forecast(
-        BASE, TRAINED, weights(), [16, 64], rng(), studies=3, margin=0.1, comparisons=2
-    ),
     "power": lambda: [
         smallest_loss(200, 16, rng(), comparisons=3),
         smallest_loss(500, 8, rng(1), rates=np.array([0.2, 0.5])),

@@ -28,7 +28,7 @@ from rlbhpc.stats.docs import metrics_page
 from rlbhpc.stats.metrics import METRICS, metric
 from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
 from rlbhpc.stats.power import smallest_loss
-from rlbhpc.stats.sequential import forecast, look
+from rlbhpc.stats.sequential import look
 from rlbhpc.stats.xr import draw_weights
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
@@ -111,7 +111,6 @@ def test_the_room_loads_nothing_heavy_for_counts() -> None:
     [
         (answer, {"k": None, "margin": 0.02, "seed": 0}),
         (look, {"margin": 0.02, "comparisons": 1}),
-        (forecast, {"studies": 50, "margin": 0.02, "comparisons": 1}),
         (smallest_loss, {"comparisons": 1, "rates": None, "stop_after": (0, 0)}),
         (perplexity_over_steps, {"responses": 32}),
         (perplexity_by_position, {"window": 32}),

@@ -243,6 +243,18 @@ def test_a_second_look_at_the_same_data_costs_nothing_and_none_is_forgotten(case
     assert case.plan(LOST)["number"] == 2
 
 
+def test_a_look_that_holds_a_forecast_is_still_read(case: Case) -> None:
+    case.draw()
+    case.plan(LOST)
+    layout = case.study.layout
+    taken = looks.read(layout)
+    rows = [looks.as_row(record) for record in taken]
+    for row in rows:
+        row["lost"]["more"] = row["gained"]["more"] = 3.2  # as versions before 0.1.0 wrote
+    checked.write(layout.looks, {"looks": rows})
+    assert [repr(record) for record in looks.read(layout)] == [repr(record) for record in taken]
+
+
 def test_a_look_is_kept_before_anybody_sees_it(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.draw()
     # Killed right after the look was written: the next call finds it.

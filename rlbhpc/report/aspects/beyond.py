@@ -1,4 +1,4 @@
-"""What lies beyond the samples: pass@k for k above n, and how many samples would decide."""
+"""What lies beyond the samples: pass@k for k above n."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.apart import (
-    forecasts_of,
-    may_be_forecast,
-    prediction,
-    studies_of_each,
-)
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once
-from rlbhpc.report.compare import Comparison
+from rlbhpc.report.apart import prediction
+from rlbhpc.report.aspect import Aspect, Errand, Part, Report, charts_by_set, once, tables_of
 from rlbhpc.report.draw.axes import k_axis, percent_axis
 from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, percent, several, stacked
+from rlbhpc.report.phrases import bounded, bounds, percent, stacked
 from rlbhpc.stats.extrapolation import Extrapolation, HeldOut
-from rlbhpc.stats.sequential import Forecast, samples_until_decided
 
 
 @dataclass(frozen=True)
@@ -36,40 +29,9 @@ class Beyond:
     check: HeldOut | None
 
 
-@dataclass(frozen=True)
-class More:
-    """What more samples would do for a comparison that is undecided.
-
-    ``forecasts``: chance of a decision at several sizes. ``until``: the least of these sizes that
-    decides with a chance of 80 %; None where none does. ``studies``: simulated studies of each
-    size.
-    """
-
-    of: Comparison
-    forecasts: tuple[Forecast, ...]
-    until: int | None
-    studies: int
-
-
 _PREDICTIONS: Final = Errand(
     prediction,
     lambda report: [(arm.counts[arm.rows], report.settings) for arm in report.compared],
-)
-
-
-@once
-def _undecided(report: Report) -> list[Comparison]:
-    return [pair for pair in report.final if may_be_forecast(pair.sides, pair.answer)]
-
-
-def _studies(report: Report) -> int:
-    return studies_of_each(len(_undecided(report)))
-
-
-#: Sent to the other process when the answers are there.
-FORECASTS: Final = Errand(
-    forecasts_of,
-    lambda report: [(pair.sides, report.settings, _studies(report)) for pair in _undecided(report)],
 )
 
 
@@ -80,35 +42,6 @@ def beyond(report: Report) -> list[Beyond]:
     return [
         Beyond(arm, *both) for arm, both in zip(report.compared, predicted, strict=True) if both
     ]
-
-
-@once
-def more(report: Report) -> list[More]:
-    """Forecast every undecided comparison at twice and four times its samples."""
-    return [
-        More(pair, tuple(chances), samples_until_decided(chances), _studies(report))
-        for pair, chances in zip(_undecided(report), FORECASTS.results(report), strict=True)
-    ]
-
-
-def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
-    """Say what would decide a comparison that is undecided."""
-    plan = next((plan for plan in more(report) if plan.of is pair), None)
-    if plan is None:
-        return
-    chances = ", ".join(f"{percent(f.decided)} % with {f.n:,}" for f in plan.forecasts)
-    enough = (
-        f"{plan.until:,} samples of each problem would decide it with a chance of 80 % or more."
-        if plan.until
-        else "None of these sizes decides it with a chance of 80 %: more problems would."
-    )
-    yield el("h4", "What would decide")
-    yield el(
-        "p",
-        f"Chance of a decision with more samples of each problem: {chances}, in "
-        f"{several(plan.studies, 'simulation')} of each size from fitted rates. {enough} "
-        "`rlbhpc plan --until` draws them where they can decide, for far fewer in all.",
-    )
 
 
 def section(report: Report) -> Iterator[Node]:
@@ -181,32 +114,12 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
     return stacked(parts)
 
 
-def forecasts_frame(plans: Sequence[More]) -> pd.DataFrame:
-    """Chance of a decision by samples per problem, one row per undecided comparison and size."""
-    return pd.DataFrame(
-        {
-            **plan.of.key,
-            "n": size.n,
-            "decided": size.decided,
-            "simulations": plan.studies,
-            **{f"says_{headline}": share for headline, share in size.words.items()},
-        }
-        for plan in plans
-        for size in plan.forecasts
-    )
-
-
 charts = charts_by_set("extrapolation", beyond, extrapolation_chart)
 
 ASPECT = Aspect(
     Part.MORE,
     section,
-    comparison,
-    lambda report: {
-        "extrapolation": extrapolation_frame(beyond(report)),
-        "forecasts": forecasts_frame(more(report)),
-    },
+    tables=tables_of(beyond, extrapolation=extrapolation_frame),
     metrics=("power-law exponent",),
-    waits=True,
     errand=_PREDICTIONS,
 )
