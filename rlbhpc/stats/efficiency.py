@@ -94,8 +94,10 @@ def sign_at_one(curve: DifferenceCurve, error: float) -> int:
 
 def _p_first(curve: DifferenceCurve, error: float) -> float:
     """Sign-flip p-value of a difference at k = 1: exact where nothing moved, however few differ."""
-    first = (curve.trained.pass_at_k(1) - curve.base.pass_at_k(1))[:, 0]
-    first = first[first != 0]
+    differences = (curve.trained.pass_at_k(1) - curve.base.pass_at_k(1))[:, 0]
+    observed = abs(differences.sum())
+    # In an order of their own: neither that of the problems nor that of the arms may matter.
+    first = np.sort(np.abs(differences[differences != 0]))
     if not len(first):
         return 1.0
     rng, hits = np.random.default_rng(0), 0
@@ -104,7 +106,7 @@ def _p_first(curve: DifferenceCurve, error: float) -> float:
         bits = rng.bytes(_FLIPS * (len(first) // 8 + 1))
         flips = np.unpackbits(np.frombuffer(bits, np.uint8).reshape(_FLIPS, -1), axis=1)
         sums = first.sum() - 2 * flips[:, : len(first)] @ first
-        hits += int((np.abs(sums) >= abs(first.sum()) * (1 - 1e-9)).sum())
+        hits += int((np.abs(sums) >= observed * (1 - 1e-9)).sum())
     return (1 + hits) / (1 + blocks * _FLIPS)
 
 

@@ -54,6 +54,7 @@ _ROUNDS: Final = 400
 _ENOUGH: Final = 1e-3
 # Cells whose likelihood is this far below the best of their region are not stored.
 _NEGLIGIBLE: Final = 1e-9
+_TINY: Final = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,10 @@ def _held(
     """Scale masses so that they add up to 1, and those of the first part of them to ``share``."""
     if parts is None:
         return np.asarray(mass / mass.sum())
-    inside, outside = mass[parts[0]].sum(), mass[parts[1]].sum()
-    scale = np.full(len(mass), (1 - share) / outside if share < 1 else 0.0)
-    scale[parts[0]] = share / inside if share > 0 else 0.0
+    # Cells in which no count has any likelihood end at 0, and stay there.
+    inside, outside = (max(mass[part].sum(), _TINY) for part in parts)
+    scale = np.full(len(mass), (1 - share) / outside)
+    scale[parts[0]] = share / inside
     return np.asarray(mass * scale)
 
 

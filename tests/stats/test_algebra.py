@@ -26,6 +26,7 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.binomial import clopper_pearson
 from rlbhpc.stats.curve import pass_at_budget
+from rlbhpc.stats.efficiency import _p_first
 from rlbhpc.stats.multiple import holm
 from rlbhpc.stats.priors import fit_prior
 
@@ -98,6 +99,9 @@ def test_words_turn_around_with_the_models(drawn: Drawn) -> None:
     there, back = answer(base, trained), answer(trained, base)
     mirror = {
         "shrinks": "expands", "expands": "shrinks",
+        "lost, gains open": "gained, losses open", "gained, losses open": "lost, gains open",
+        "no loss, gains open": "no gain, losses open",
+        "no gain, losses open": "no loss, gains open",
         "only sharpens": "only blunts", "only blunts": "only sharpens",
         "ahead at large k": "behind at large k", "behind at large k": "ahead at large k",
         "ahead at k = 1": "behind at k = 1", "behind at k = 1": "ahead at k = 1",
@@ -115,6 +119,19 @@ def test_order_of_problems_does_not_matter(drawn: Drawn, random: object) -> None
     one = difference_curve(base, trained, weights).pointwise
     other = difference_curve(base[order], trained[order], weights).pointwise
     assert one.bounds == pytest.approx(other.bounds)
+
+
+def test_neither_order_of_problems_nor_of_arms_moves_the_test_at_k_1() -> None:
+    moved = np.r_[1:13, -4:0, 0, 0]
+    base, trained = Counts.of(64, [20] * 18), Counts.of(64, 20 + moved)
+    p_values = set()
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(18)
+        ours, theirs = base[order], trained[order]
+        weights = ProblemWeights.draw(18, np.random.default_rng(0), 2)
+        p_values.add(_p_first(difference_curve(ours, theirs, weights), 0.05))
+        p_values.add(_p_first(difference_curve(theirs, ours, weights), 0.05))
+    assert len(p_values) == 1
 
 
 def test_a_curve_does_not_cross_itself() -> None:
