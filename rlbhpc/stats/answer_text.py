@@ -33,8 +33,9 @@ def answer_sentences(answer: Answer) -> tuple[str, ...]:
         )
     p = "" if math.isnan(answer.p_mcnemar) else f" (McNemar p {p_value(answer.p_mcnemar)})"
     return (
-        f"In {_several(answer.k, 'sample')} it lost {answer.lost.count:,} of "
-        f"{_several(problems, 'problem')} and gained {answer.gained.count:,}{p}.",
+        f"In {_several(answer.k, 'sample')} of each of {_several(problems, 'problem')} the base "
+        f"alone solved {answer.lost.count:,} and the trained model alone "
+        f"{answer.gained.count:,}{p}.",
         *_finding("lost", answer.lost, answer),
         *_finding("gained", answer.gained, answer),
         f"At k = {answer.k:,} trained minus base is {points(answer.net)} points"
@@ -65,7 +66,11 @@ def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
     """Say what the joint model says of one side."""
     high, margin = f"{100 * side.high:.1f}", f"{100 * answer.margin:g}"
     if side.verdict == "yes":
-        few = f", fewer than the margin of {margin} %" if side.high < answer.margin else ""
+        few = ""
+        if side.high < answer.margin:
+            few = f", fewer than the margin of {margin} %"
+        elif side.estimate < answer.margin:
+            few = f"; whether as many as the margin of {margin} % is open"
         interval = f"[{100 * side.low:.1f}, {high}] % of problems{few}"
         if math.isnan(side.low):
             interval = f"% of problems; from {answer.seeds} seeds that share has no sound interval"

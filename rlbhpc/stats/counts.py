@@ -88,13 +88,14 @@ class Counts:
     def limit(self) -> NDArray[np.int64]:
         """Largest k that each problem supports: its n, or n_max where it stopped.
 
-        While some problems are still on their way to either end, those that stopped support no
-        more than these have: leaving out the slow ones would leave out the hard ones.
+        While some problems are still on their way to either end, none supports more than the least
+        of these has: leaving out the slow ones would leave out the hard ones, and leaving out
+        those that stopped the easy ones.
         """
         stopped = self.stopped
         on_the_way = (self.stop_after > 0) & ~stopped & (self.n > 0)
         least = self.n.min(where=on_the_way, initial=np.iinfo(np.int64).max)
-        return np.where(stopped, np.minimum(self.n_max, least), self.n)
+        return np.asarray(np.minimum(np.where(stopped, self.n_max, self.n), least))
 
     @property
     def reach(self) -> int:

@@ -22,7 +22,7 @@ class PassCurve:
     ``interval``: mean pass@k over problems with its population interval. ``support``: problems with
     at least k samples. Where it is less than all, pass@k is NaN. ``informative``: whether k ≤ n/4
     for every problem. Beyond, a problem's pass@k rests on fewer than four independent draws of k,
-    and the last octave is little more than one draw of coverage.
+    and at k = n it is 0 or 1.
     """
 
     k: NDArray[np.int64]

@@ -32,8 +32,12 @@ from rlbhpc.stats.weights import ProblemWeights
 
 #: Shares of problems, and differences of pass@k, below this count as the same.
 MARGIN: Final = 0.02
-#: Share of the problems that must support the k of an answer.
+#: Share of the problems, without stragglers, that must support the k of an answer.
 SUPPORT: Final = 0.98
+# A straggler has less than half of the samples that this share of the problems have.
+_NO_STRAGGLERS: Final = 0.9
+#: From here on K is called large.
+LARGE: Final = 64
 #: Share of the error that the test of the net may use up; the rest is always that of k = 1.
 NET: Final = 0.8
 # Of the curve that finds the crossing; its intervals do not depend on them.
@@ -46,6 +50,12 @@ class Word(StrEnum):
     TRADES = "trades"
     SHRINKS = "shrinks"
     EXPANDS = "expands"
+    LOST = "lost, gains open"
+    GAINED = "gained, losses open"
+    LOST_YET_AHEAD = "lost, yet ahead at large k"
+    GAINED_YET_BEHIND = "gained, yet behind at large k"
+    NO_LOSS = "no loss, gains open"
+    NO_GAIN = "no gain, losses open"
     BEHIND = "behind at large k"
     AHEAD = "ahead at large k"
     SLOWER = "behind at k = 1"
@@ -56,10 +66,13 @@ class Word(StrEnum):
     UNDECIDED = "undecided"
     NOTHING_SOLVED = "nothing solved"
 
-    @property
-    def open(self) -> bool:
-        """Whether it is left open what became of problems at large k."""
-        return self in (Word.UNDECIDED, Word.SLOWER, Word.QUICKER)
+
+_ONE_SIDE_OPEN: Final = {
+    (Verdict.YES, Verdict.UNDECIDED): Word.LOST,
+    (Verdict.UNDECIDED, Verdict.YES): Word.GAINED,
+    (Verdict.NO, Verdict.UNDECIDED): Word.NO_LOSS,
+    (Verdict.UNDECIDED, Verdict.NO): Word.NO_GAIN,
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,13 @@ class Answer:
     spread: Spread | None
     seeds: int
 
+    @property
+    def headline(self) -> str:
+        """The word, with K itself in place of a large k that it is not."""
+        if self.k < LARGE:
+            return self.word.replace("large k", f"k = {self.k}")
+        return str(self.word)
+
     def sentences(self) -> tuple[str, ...]:
         """Tell it in sentences: lost and gained, the net, k = 1, and what was left out."""
         return answer_sentences(self)
@@ -109,7 +129,8 @@ def answer(
 
     ``base, trained``: counts of the same problems in the same order; their n may differ. Several
     trained models are trainings of one recipe with other seeds, and count as one arm. ``k``:
-    samples to speak about; the largest k that 98 % of the problems support where not given.
+    samples to speak about; the largest k that 98 % of the problems support where not given,
+    not counting stragglers.
     ``margin``: share of problems, and difference of pass@k, that counts as the same.
 
     >>> from rlbhpc.stats.examples import pythia
@@ -132,14 +153,19 @@ def answer(
 
 
 def supporting(base: Counts, trained: Sequence[Counts], k: int | None = None) -> NDArray[np.bool_]:
-    """Find the problems that have k samples in all arms; ``SUPPORT`` of all have the default k."""
+    """Find the problems that have k samples in all arms.
+
+    ``SUPPORT`` of all but the stragglers have the default k. A straggler has less than half of the
+    samples that nine in ten problems have: what a crash or an outage left behind. A problem that
+    lacks a few samples is none, and lowers k a little instead of being left out.
+    """
     if not trained:
         raise UserError("no trained model is given; compare the base with one at least")
     for arm in trained:
         check_paired(base, arm)
     both = np.min([base.limit, *(arm.limit for arm in trained)], axis=0)
-    needed = int(np.ceil(SUPPORT * len(both) - 1e-9))
-    largest = int(np.sort(both)[::-1][needed - 1])
+    stragglers = 2 * both < _supported(both, _NO_STRAGGLERS)
+    largest = _supported(both[~stragglers], SUPPORT)
     if largest < 1:
         raise UserError(
             f"{int((both < 1).sum())} of {len(both)} problems have no samples in one of the arms; "
@@ -151,6 +177,12 @@ def supporting(base: Counts, trained: Sequence[Counts], k: int | None = None) ->
             f"arms, so allowed is 1 to {largest:,}"
         )
     return np.asarray(both >= (largest if k is None else k))
+
+
+def _supported(limits: NDArray[np.int64], share: float) -> int:
+    """Largest k that a share of the problems support."""
+    needed = int(np.ceil(share * len(limits) - 1e-9))
+    return int(np.sort(limits)[::-1][needed - 1])
 
 
 def decide(
@@ -193,8 +225,8 @@ def decide(
     spent = attained_level(lost.count + gained.count, of_net) if counted else of_net
     either = (base.solved | trained.solved).reshape(curve.seeds, -1).any(axis=0)
     word = _word(
-        lost,
-        gained,
+        _side(lost, margin),
+        _side(gained, margin),
         _net_sign(net, p_mcnemar, of_net, curve.seeds),
         lambda: sign_at_one(curve, error - spent),
         bool(either.any()),
@@ -257,20 +289,37 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     return None
 
 
+def _side(finding: Finding, margin: float) -> Verdict:
+    """What the word says of one side: what is lost must reach the margin, or stay below it."""
+    if finding.verdict is not Verdict.YES:
+        return finding.verdict
+    if finding.high < margin:
+        return Verdict.NO
+    return Verdict.YES if finding.estimate >= margin else Verdict.UNDECIDED
+
+
 def _word(
-    lost: Finding, gained: Finding, net: int, efficiency: Callable[[], int], solved: bool
+    lost: Verdict, gained: Verdict, net: int, efficiency: Callable[[], int], solved: bool
 ) -> Word:
-    """Say it in a word: lost and gained first, then the net, then the speed where it is asked."""
+    """Say it in a word: lost and gained first, then the net, then the speed where it is asked.
+
+    A word that speaks of both sides needs both decided.
+    """
     if not solved:
         return Word.NOTHING_SOLVED
-    fell = lost.verdict is Verdict.YES
-    rose = gained.verdict is Verdict.YES
+    fell, rose = lost is Verdict.YES, gained is Verdict.YES
+    if Verdict.UNDECIDED in (lost, gained):
+        if net and not (fell or rose):
+            return Word.AHEAD if net > 0 else Word.BEHIND
+        if fell and net > 0:
+            return Word.LOST_YET_AHEAD
+        if rose and net < 0:
+            return Word.GAINED_YET_BEHIND
+        if lost is not gained:
+            return _ONE_SIDE_OPEN[lost, gained]
+        return (Word.SLOWER, Word.UNDECIDED, Word.QUICKER)[efficiency() + 1]
     if (fell and (rose or net > 0)) or (rose and net < 0):
         return Word.TRADES
     if fell or rose:
         return Word.SHRINKS if fell else Word.EXPANDS
-    if lost.verdict is gained.verdict is Verdict.NO:
-        return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency() + 1]
-    if net:
-        return Word.AHEAD if net > 0 else Word.BEHIND
-    return (Word.SLOWER, Word.UNDECIDED, Word.QUICKER)[efficiency() + 1]
+    return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency() + 1]

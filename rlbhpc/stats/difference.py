@@ -149,7 +149,7 @@ def delta_se_interval(
     check_paired(base, trained)
     gap = paired_interval(base.pass_at_k(k) - trained.pass_at_k(1), weights, prob)[0]
     if 4 * k > base.reach:
-        far = f"pass@{k} of the base is taken from n = {base.reach}: little more than one draw"
+        far = f"pass@{k} of the base is taken from n = {base.reach}: fewer than four draws"
         gap = replace(gap, notes=(*gap.notes, far))
     return gap
 

@@ -100,6 +100,8 @@ def test_words_turn_around_with_the_models(drawn: Drawn) -> None:
     mirror = {
         "shrinks": "expands", "expands": "shrinks",
         "lost, gains open": "gained, losses open", "gained, losses open": "lost, gains open",
+        "lost, yet ahead at large k": "gained, yet behind at large k",
+        "gained, yet behind at large k": "lost, yet ahead at large k",
         "no loss, gains open": "no gain, losses open",
         "no gain, losses open": "no loss, gains open",
         "only sharpens": "only blunts", "only blunts": "only sharpens",

@@ -30,7 +30,7 @@ from rlbhpc.stats.finding import Finding, finding
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.joint import Joint
 from rlbhpc.stats.seeds import seeds_curve, stacked
-from tests.stats.answer_truths import TRUTHS, draw, population, truth
+from tests.stats.answer_truths import NEAR_THE_MARGIN, TRUTHS, draw, population, truth
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +44,9 @@ CLAIMS = {
     Word.BEHIND, Word.AHEAD, Word.SLOWER, Word.QUICKER, Word.ONLY_SHARPENS, Word.ONLY_BLUNTS,
 }  # fmt: skip
 # What says that coverage at K fell, and that it rose, by which McNemar's test is matched.
-FELL = {Word.SHRINKS, Word.BEHIND, Word.TRADES}
-ROSE = {Word.EXPANDS, Word.AHEAD, Word.TRADES}
+BOTH = {Word.TRADES, Word.LOST_YET_AHEAD, Word.GAINED_YET_BEHIND}
+FELL = {Word.SHRINKS, Word.LOST, Word.BEHIND} | BOTH
+ROSE = {Word.EXPANDS, Word.GAINED, Word.AHEAD} | BOTH
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,19 @@ def test_churn_is_called_on_both_sides(number: int) -> None:
     drawn = studies("churn", number)
     assert rate([s.found.word is Word.TRADES for s in drawn]) >= 0.8
     assert rate([s.mcnemar != 0 for s in drawn]) <= 0.2
+
+
+@pytest.mark.parametrize("name", NEAR_THE_MARGIN)
+def test_no_word_of_both_sides_near_the_margin(name: str, number: int) -> None:
+    drawn = [study.found for study in studies(name, number)]
+    of_both_sides = [a.word in (Word.TRADES, Word.SHRINKS, Word.EXPANDS) for a in drawn]
+    assert rate(of_both_sides) <= 0.05 + (0 if number == WHOLE else room(number))
+    for found in drawn:
+        below = [side.high < found.margin for side in (found.lost, found.gained)]
+        assert found.word is not Word.SHRINKS or not below[0]
+        assert found.word is not Word.EXPANDS or not below[1]
+        if found.word in (Word.TRADES, Word.SHRINKS, Word.EXPANDS):
+            assert Verdict.UNDECIDED not in (found.lost.verdict, found.gained.verdict)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import integrate, special, stats
 
 from rlbhpc.stats import Counts, Interval, ProblemWeights, Target, difference_curve
 from rlbhpc.stats.crossings import CrossingSet, crossing
-from rlbhpc.stats.decision import Word, _word
+from rlbhpc.stats.decision import Word, _side, _word
 from rlbhpc.stats.difference import DifferenceCurve
 from rlbhpc.stats.finding import Finding, Verdict, _bound
 from rlbhpc.stats.joint import Joint
@@ -101,6 +102,16 @@ def test_a_joint_fit_is_a_distribution_with_its_likelihood() -> None:
         assert ours > 2 / 32 and theirs < ours / 10
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_share_that_no_count_speaks_for_costs_its_likelihood() -> None:
+    base, trained = Counts.of(1024, [1024] * 30), Counts.of(1024, [0] * 30)
+    joint = Joint(base, trained, 1024)
+    best = joint.fit()
+    held = joint.fit(best.mass, joint.gained, 0.25)
+    lost = 30 * math.log(1 - 0.25)
+    assert held.log_likelihood - best.log_likelihood == pytest.approx(lost, abs=1e-2)
+
+
 @pytest.mark.parametrize(("estimate", "edge"), [(0.1, 1.0), (0.6, 0.0)])
 @pytest.mark.parametrize("power", [1.0, 0.5, 2.0])
 def test_a_bound_lies_where_the_deviance_passes_the_cut(
@@ -161,24 +172,43 @@ YES, NO, OPEN = Verdict.YES, Verdict.NO, Verdict.UNDECIDED
     ("lost", "gained", "net", "words"),
     [
         (YES, YES, 0, [Word.TRADES] * 3),
-        (YES, OPEN, 1, [Word.TRADES] * 3),
-        (YES, OPEN, 0, [Word.SHRINKS] * 3),
+        (YES, OPEN, 1, [Word.LOST_YET_AHEAD] * 3),
+        (YES, OPEN, 0, [Word.LOST] * 3),
         (YES, NO, -1, [Word.SHRINKS] * 3),
-        (OPEN, YES, -1, [Word.TRADES] * 3),
+        (YES, NO, 1, [Word.TRADES] * 3),
+        (OPEN, YES, -1, [Word.GAINED_YET_BEHIND] * 3),
         (NO, YES, 0, [Word.EXPANDS] * 3),
-        (OPEN, YES, 1, [Word.EXPANDS] * 3),
+        (NO, YES, -1, [Word.TRADES] * 3),
+        (OPEN, YES, 1, [Word.GAINED] * 3),
         (NO, NO, 0, [Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS]),
         (NO, NO, 1, [Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS]),
         (NO, OPEN, 1, [Word.AHEAD] * 3),
         (OPEN, NO, -1, [Word.BEHIND] * 3),
         (OPEN, OPEN, 0, [Word.SLOWER, Word.UNDECIDED, Word.QUICKER]),
-        (NO, OPEN, 0, [Word.SLOWER, Word.UNDECIDED, Word.QUICKER]),
+        (NO, OPEN, 0, [Word.NO_LOSS] * 3),
+        (OPEN, NO, 0, [Word.NO_GAIN] * 3),
     ],
 )
 def test_the_word_of_every_outcome(
     lost: Verdict, gained: Verdict, net: int, words: list[Word]
 ) -> None:
-    sides = [Finding(verdict, 0.0, 0.0, 0.0, 0, 9) for verdict in (lost, gained)]
     for efficiency, word in zip((-1, 0, 1), words, strict=True):
-        assert _word(*sides, net, lambda sign=efficiency: sign, True) is word
-        assert _word(*sides, net, lambda sign=efficiency: sign, False) is Word.NOTHING_SOLVED
+        assert _word(lost, gained, net, lambda sign=efficiency: sign, True) is word
+        assert _word(lost, gained, net, lambda sign=efficiency: sign, False) is Word.NOTHING_SOLVED
+
+
+@pytest.mark.parametrize(
+    ("verdict", "share", "word_says"),
+    [
+        (YES, (0.008, 0.004, 0.013), NO),
+        (YES, (0.015, 0.007, 0.029), OPEN),
+        (YES, (0.03, 0.015, 0.05), YES),
+        (YES, (0.03, np.nan, np.nan), YES),
+        (NO, (0.0, 0.0, 0.015), NO),
+        (OPEN, (0.03, 0.0, 0.08), OPEN),
+    ],
+)
+def test_the_margin_counts_for_the_word(
+    verdict: Verdict, share: tuple[float, float, float], word_says: Verdict
+) -> None:
+    assert _side(Finding(verdict, *share, 0, 9), 0.02) is word_says

@@ -23,6 +23,7 @@ from rlbhpc.stats import (
     pass_at_k,
 )
 from rlbhpc.stats.coverage_table import coverage_of
+from rlbhpc.stats.decision import supporting
 from rlbhpc.stats.priors import fit_prior
 
 RATES = np.array([0.001, 0.02, 0.1, 0.25, 0.5, 0.77, 0.95, 0.999])
@@ -188,10 +189,18 @@ def test_a_stopped_arm_and_a_full_one_compare_as_two_full_ones() -> None:
 
 def test_problems_on_their_way_hold_those_that_stopped_back() -> None:
     counts = Counts.of([20, 300, 64, 90], [16, 16, 3, 5], 16, 1024)
-    assert counts.limit.tolist() == [64, 64, 64, 90]
+    assert counts.limit.tolist() == [64, 64, 64, 64]
     assert counts.reach == 64
     assert np.isnan(counts.pass_at_k(65)[:3]).all()
     assert math.isclose(counts.pass_at_k(64)[0, 0], 1)
+
+
+def test_neither_slow_nor_easy_problems_are_stragglers_on_the_way() -> None:
+    # Three of sixty have stopped, and the others are on their way: the three are the easy ones.
+    n = np.r_[[20] * 3, np.arange(40, 97)]
+    counts = Counts.of(n, np.r_[[16] * 3, [5] * 57], 16, 1024)
+    assert supporting(counts, [counts]).all()
+    assert counts.reach == 40
 
 
 def test_what_needs_a_fixed_number_names_itself() -> None:
