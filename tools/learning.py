@@ -118,7 +118,8 @@ def countdown_table(tree: xr.DataTree, rows: Mapping[str, list[Row]]) -> str:
     base = tree["base/held-out"].dataset
     first, last = counts_of(base).pass_at_k([1, 256]).mean(0)
     lines = [
-        "| | seeds | pass@1, points | lost | gained | pass@256, points | entropy | in a word |",
+        "| | seeds | pass@1, points | only base | only trained | pass@256, points | entropy "
+        "| in a word |",
         "|---|---|---|---|---|---|---|---|",
         f"| **base** | | {100 * first:.1f} % | | | {100 * last:.1f} % | {entropy_of(base):.2f} | |",
     ]
@@ -129,7 +130,8 @@ def countdown_table(tree: xr.DataTree, rows: Mapping[str, list[Row]]) -> str:
             name = f"**`{row.recipe}`**" if row.clears else f"`{row.recipe}`"
             lines.append(
                 f"| {name} | {found.seeds} | {points(found.efficiency)} | {found.lost.count} | "
-                f"{found.gained.count} | {points(found.net)} | {row.entropy:.2f} | {found.word} |"
+                f"{found.gained.count} | {points(found.net)} | {row.entropy:.2f} | "
+                f"{found.headline} |"
             )
     return "\n".join(lines)
 
@@ -162,7 +164,7 @@ def solved_by_seed(tree: xr.DataTree, recipe: str, kind: str) -> list[float]:
 def programs_table(tree: xr.DataTree) -> str:
     """Absolute Zero and its control against their base, by type of task."""
     lines = [
-        "| | tasks | base | by seed | pass@1, points | lost | gained | in a word |",
+        "| | tasks | base | by seed | pass@1, points | only base | only trained | in a word |",
         "|---|---|---|---|---|---|---|---|",
     ]
     base = tree["base/program-tasks"].dataset
@@ -177,7 +179,7 @@ def programs_table(tree: xr.DataTree) -> str:
                 lines.append(
                     f"| `{recipe}` | {kind} | {first:.1f} % | {seeds} | "
                     f"{points(found.efficiency)} | {found.lost.count} | {found.gained.count} | "
-                    f"{found.word} |"
+                    f"{found.headline} |"
                 )
     return "\n".join(lines)
 

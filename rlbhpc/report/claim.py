@@ -189,7 +189,7 @@ def claim_schema() -> str:
 def _claim(report: Report, pair: Comparison) -> Claim:
     answer = pair.answer
     return Claim(
-        answer=str(answer.word),
+        answer=answer.headline,
         sentences=list(pair.words),
         problem_set=pair.base.problem_set,
         problems=len(pair.problems),

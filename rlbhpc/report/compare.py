@@ -189,7 +189,7 @@ class Paired(NamedTuple):
 def pair(base: Measured, trained: Measured) -> Paired:
     """Find the problems that both arms have enough samples of, in the order of the base.
 
-    Enough is what 98 % of the shared problems have: a straggler does not shorten the curve.
+    Enough is what 98 % of the shared problems have: stragglers do not shorten the curve.
     """
     shared = common_problems((base, trained))
     base_rows, trained_rows = base.rows_of(shared), trained.rows_of(shared)

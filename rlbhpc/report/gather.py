@@ -204,10 +204,10 @@ def _settings(study: Study | None) -> Settings:
 def _with_curve(arm: Measured, settings: Settings) -> Measured:
     if not len(arm.rows):
         return arm
-    counts = arm.counts[arm.rows]
+    counts = arm.counts[arm.curve_rows]
     own = [k for k in settings.k if k <= counts.reach]
     k = np.union1d(k_grid(counts.reach), np.array(own, np.int64))
-    weights = settings.weights(arm.sampled_problems)
+    weights = settings.weights([arm.problems[i] for i in arm.curve_rows])
     return replace(arm, curve=pass_curve(counts, weights, k, settings.prob))
 
 
@@ -277,6 +277,11 @@ def _notes(arm: Measured) -> Iterator[str]:
         yield (
             f"{name}: the samples of a problem end at {several(arm.stop_after, 'right one')}; "
             f"those of {int(arm.counts.stopped.sum()):,} of {several(problems, 'problem')} did."
+        )
+    if stragglers := len(arm.rows) - len(arm.curve_rows):
+        yield (
+            f"{name}: its curve leaves out {several(stragglers, 'problem')} with far fewer samples "
+            "than the others."
         )
     if arm.topped_up:
         yield (

@@ -36,7 +36,7 @@ def _pass_at_k(report: Report, set_name: str, set_arms: Sequence[Measured]) -> s
     reach = max(int(arm.curve.k[-1]) for arm in set_arms if arm.curve)
     sizes = report.k(reach)
     rows = [
-        [arm.label, str(len(arm.rows)), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
+        [arm.label, str(len(arm.curve_rows)), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
         for arm in set_arms
         if arm.curve
     ]
@@ -57,7 +57,7 @@ def _comparisons(report: Report) -> str:
         rows.append(
             [
                 pair.title,
-                str(pair.answer.word),
+                pair.answer.headline,
                 bounds(first, 0, sign=True),
                 bounds(last, sign=True),
                 str(pair.reach),

@@ -8,15 +8,21 @@ from typing import Final
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note
-from rlbhpc.report.phrases import UNSOUND, bounds, signed
+from rlbhpc.report.phrases import UNSOUND, bounds, several, signed
 from rlbhpc.stats import Word
 
 _KINDS: Final = {
     Word.TRADES: "both",
+    Word.LOST_YET_AHEAD: "both",
+    Word.GAINED_YET_BEHIND: "both",
     Word.SHRINKS: "lost",
+    Word.LOST: "lost",
     Word.BEHIND: "lost",
     Word.EXPANDS: "gained",
+    Word.GAINED: "gained",
     Word.AHEAD: "gained",
+    Word.NO_LOSS: "open",
+    Word.NO_GAIN: "open",
     Word.UNDECIDED: "open",
     Word.SLOWER: "open",
     Word.QUICKER: "open",
@@ -26,7 +32,7 @@ _SIGNS: Final = {"lost": "▼", "gained": "▲", "both": "⇅", "same": "=", "op
 
 def verdict(pair: Comparison) -> str:
     """The word of a comparison behind a sign that needs no colour."""
-    return f"{sign(pair)} {pair.answer.word}"
+    return f"{sign(pair)} {pair.answer.headline}"
 
 
 def sign(pair: Comparison) -> str:
@@ -39,9 +45,10 @@ def _kind(pair: Comparison) -> str:
 
 
 def counts(pair: Comparison) -> str:
-    """``lost 25, gained 9 of 128``: problems that only one of the two solves."""
+    """``only base 25, only trained 9 of 128``: problems that only one of the two solves."""
     lost, gained = pair.answer.lost, pair.answer.gained
-    return f"lost {lost.count}, gained {gained.count} of {lost.problems:,}"
+    left_out = f", {len(pair.left_out):,} left out" if pair.left_out else ""
+    return f"only base {lost.count}, only trained {gained.count} of {lost.problems:,}{left_out}"
 
 
 def net(pair: Comparison) -> str:
@@ -84,17 +91,23 @@ def matrix(report: Report) -> ET.Element:
     level = f"{100 * report.settings.prob:g} %"
     bases = ", ".join(dict.fromkeys(base for _, base in arms))
     doubt = f" {UNSOUND}" if any("?" in net(pair) for pair in report.final) else ""
+    if any(_kind(pair) == "open" and pair.net.sign for pair in report.final):
+        doubt += (
+            " Where an interval without 0 stands beside ?, the word needs more: words share one "
+            f"error over all questions of {several(len(report.final), 'comparison')}, and each "
+            "interval has its own."
+        )
     words = note(
         f"Against {bases}, in K = {sizes} samples of each problem. Counts: problems that only the "
-        "base, or only the trained arm, solves. Words: a problem is lost if it takes the trained "
-        "arm ten times the samples of the base, gained the other way round. Net: trained − base "
-        f"pass@K in points with its {level} interval.{doubt}"
+        "base, or only the trained arm, solves in them. Words ask more: a problem is lost if it "
+        "takes the trained arm ten times the samples of the base, gained the other way round. "
+        f"Net: trained − base pass@K in points with its {level} interval.{doubt}"
     )
     return el("div", body, words, class_="answer")
 
 
 def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
-    word = el("a", str(pair.answer.word), href=f"#comparison-{number + 1}", class_="word")
+    word = el("a", pair.answer.headline, href=f"#comparison-{number + 1}", class_="word")
     lines = [el("span", el("span", sign(pair), class_="sign"), " ", word, class_="line")]
     estimate, bracket, ends = net(pair).partition("[")
     interval = el("span", estimate, el("span", f"{bracket}{ends}", class_="whole"), class_="line")
@@ -106,6 +119,6 @@ def line(pair: Comparison) -> str:
     """One line of a comparison: for the heads of the folded parts, and for a terminal."""
     return (
         f"{sign(pair)} {pair.trained.arm} against {pair.base.arm} on {pair.problem_set}: "
-        f"{pair.answer.word}; {counts(pair)}; {net(pair)} at k = {pair.reach:,}, {quick(pair)} at "
-        "k = 1"
+        f"{pair.answer.headline}; {counts(pair)}; {net(pair)} at k = {pair.reach:,}, "
+        f"{quick(pair)} at k = 1"
     )

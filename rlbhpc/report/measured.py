@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.stats import Counts, Interval, PassCurve
+from rlbhpc.stats.decision import supporting
 from rlbhpc.store import band
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
@@ -95,6 +96,12 @@ class Measured:
     def rows(self) -> NDArray[np.int64]:
         """Positions of the problems that have a judged sample."""
         return np.flatnonzero(self.sampled)
+
+    @cached_property
+    def curve_rows(self) -> NDArray[np.int64]:
+        """Positions of the problems in its curve, without stragglers."""
+        counts = self.counts[self.rows]
+        return self.rows[supporting(counts, [counts])]
 
     @cached_property
     def sampled_problems(self) -> tuple[str, ...]:

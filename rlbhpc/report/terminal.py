@@ -203,7 +203,7 @@ def print_answer(report: Report, console: Console) -> None:
         printer.prose(f"No two arms can be compared{advice}; --terminal -v shows what was sampled.")
         return
     _matrix(printer, report)
-    heads = ["", "arm", "set", "lost", "gained", "of", "net at K, points", "K", "at k = 1"]
+    heads = ["", "arm", "set", "only base/trained", "net at K, points", "K", "at k = 1"]
     rows = [_row(report, pair) for pair in report.final]
     if printer.fits(heads, rows):
         printer.table(heads, rows, left_columns=3)
@@ -250,8 +250,9 @@ def _name(report: Report, pair: Comparison) -> str:
 def _row(report: Report, pair: Comparison) -> list[str]:
     lost, gained = pair.answer.lost.count, pair.answer.gained.count
     return [
-        verdict(pair), _name(report, pair), plain(pair.problem_set), str(lost), str(gained),
-        f"{len(pair.problems):,}", net(pair).removeprefix("net "), f"{pair.reach:,}", quick(pair),
+        verdict(pair), _name(report, pair), plain(pair.problem_set),
+        f"{lost}/{gained} of {len(pair.problems):,}", net(pair).removeprefix("net "),
+        f"{pair.reach:,}", quick(pair),
     ]  # fmt: skip
 
 
@@ -272,7 +273,7 @@ def _matrix(printer: Printer, report: Report) -> None:
 def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:
     printer.blank()
     printer.prose(plain(pair.title), style=_HEAD)
-    printer.prose(f"Answer: {pair.answer.word}.", style="bold")
+    printer.prose(f"Answer: {pair.answer.headline}.", style="bold")
     for text in block_curves(pair.curve.k, *pair.rates, printer.width):
         printer.line(text)
     printer.prose(f"pass@k over k.  {BASE} base   {TRAINED} trained   {BOTH} both", style="dim")

@@ -31,7 +31,7 @@ class Beyond:
 
 _PREDICTIONS: Final = Errand(
     prediction,
-    lambda report: [(arm.counts[arm.rows], report.settings) for arm in report.compared],
+    lambda report: [(arm.counts[arm.curve_rows], report.settings) for arm in report.compared],
 )
 
 

@@ -94,7 +94,7 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         "base_step": pair.base.step,
         "trained": pair.trained.arm,
         "step": pair.trained.step,
-        "answer": str(answer.word),
+        "answer": answer.headline,
         **found("lost", answer.lost),
         "lost_count": answer.lost.count,
         **found("gained", answer.gained),

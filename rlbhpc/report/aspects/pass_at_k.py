@@ -28,8 +28,9 @@ def curve_grid(report: Report) -> ET.Element:
     level = f"{100 * report.settings.prob:g} %"
     caption = (
         f"pass@k with {level} intervals for problems like these, of a line of checkpoints the "
-        "last one. Shaded: k above a quarter of the samples, where a value is little more than "
-        "one draw; an arm with fewer samples has a dot at its own quarter."
+        "last one. Shaded: k above a quarter of the samples, where one problem holds fewer than "
+        "four draws of k; means over problems go on to K. An arm with fewer samples has a dot at "
+        "its own quarter."
     )
     return figure(caption, chart)
 
@@ -101,7 +102,7 @@ def pass_at_k_table(report: Report, caption: str, arms: Sequence[Measured]) -> E
     reach = max(int(arm.curve.k[-1]) for arm in arms if arm.curve)
     sizes = thinned(report.k(reach))
     rows: list[list[Cell]] = [
-        [arm.label, len(arm.rows), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
+        [arm.label, len(arm.curve_rows), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
         for arm in arms
         if arm.curve
     ]

@@ -143,7 +143,7 @@ def answers(report: Report) -> list[Node]:
     """What stands below the matrix."""
     nodes: list[Node] = []
     for recipe in recipes(report):
-        head = el("strong", f"{recipe.title}: {recipe.answer.word}.")
+        head = el("strong", f"{recipe.title}: {recipe.answer.headline}.")
         nodes.append(el("p", head, f" {' '.join(recipe.words)}"))
     rows: list[list[Cell]] = [
         [mean.name, mean.trained, mean.base, len(mean.sets), mean.k,
@@ -159,8 +159,8 @@ def answers(report: Report) -> list[Node]:
 def lines(report: Report) -> list[str]:
     """One line each, for a terminal."""
     of_recipes = [
-        f"{recipe.title}: {recipe.answer.word}; lost {recipe.answer.lost.count}, gained "
-        f"{recipe.answer.gained.count} of {recipe.answer.lost.problems:,}; net "
+        f"{recipe.title}: {recipe.answer.headline}; only base {recipe.answer.lost.count}, only "
+        f"trained {recipe.answer.gained.count} of {recipe.answer.lost.problems:,}; net "
         f"{bounds(recipe.answer.net, sign=True)}"
         for recipe in recipes(report)
     ]
@@ -185,7 +185,7 @@ def _row(recipe: Recipe) -> dict[str, object]:
         "base": recipe.base,
         "recipe": recipe.name,
         "arms": " ".join(recipe.arms),
-        "answer": str(answer.word),
+        "answer": answer.headline,
         **found("lost", answer.lost),
         **found("gained", answer.gained),
         "k": answer.k,

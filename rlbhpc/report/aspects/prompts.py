@@ -114,7 +114,7 @@ def section(report: Report) -> Iterator[Node]:
         heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
         yield table(f"Prompts on {set_name}", heads, rows, wide=(2,))
         rows = [
-            [pair.trained.label, pair.base.label, prompt, str(pair.answer.word),
+            [pair.trained.label, pair.base.label, prompt, pair.answer.headline,
              bounds(pair.pointwise, 0, sign=True), pair.reach, bounds(pair.net, sign=True)]
             for prompt, pair in under_prompts(report)
             if pair.problem_set == set_name

@@ -209,12 +209,12 @@ def _graders(arms: Sequence[Regraded]) -> str:
 
 def _answer(own: Comparison, other: Comparison) -> str:
     """Say whether the answer hangs on the grader."""
-    first, second = own.answer.word, other.answer.word
+    first, second = own.answer.headline, other.answer.headline
     differences = (
         f"{bounds(own.net, sign=True)} points at k = {own.reach:,}, and "
         f"{bounds(other.net, sign=True)} at k = {other.reach:,} under the other grader"
     )
-    if first is second:
+    if first == second:
         return f"{own.title}: {first} under both graders; {differences}."
     return (
         f"{own.title}: the answer hangs on the grader. It is {first}, and "

@@ -182,7 +182,7 @@ class Panel:
         self.marks.append(Stroke(np.full(2, x), ends, colour, 0.8, dash))
 
     def doubt(self, reach: int) -> None:
-        """Shade k > n/4, where a value is little more than one draw."""
+        """Shade k > n/4, where one problem holds fewer than four draws of k."""
         if reach >= 4:
             ends = np.array([reach / 4, reach])
             low, high = np.full(2, self.y.low), np.full(2, self.y.high)
