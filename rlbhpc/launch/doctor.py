@@ -61,6 +61,9 @@ def of_slurm() -> Iterator[Finding]:
     for name in SETTINGS:
         if name in config:
             yield Finding(name, config[name])
+    if "jobs" in config.get("PrivateData", ""):
+        advice = "claims say which jobs of others are at work: docs/launch.md"
+        yield Finding("PrivateData", config["PrivateData"], "note", advice)
     if config.get("JobRequeue") == "0":
         advice = "jobs can still requeue themselves if the site allows it: doctor --rehearse"
         yield Finding("requeue", "off by default", "note", advice)

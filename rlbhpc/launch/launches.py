@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
@@ -210,15 +211,16 @@ def _reject_newer(launch: LaunchFolder, others: Sequence[LaunchFolder]) -> None:
         if script not in counted
         for number in numbers
     }
-    rows = live(other for other in others if other.ids & late)
+    sent_late = [other for other in others if other.ids & late]
+    rows = live(sent_late)
     newer = [row for row in rows or () if row.job in late]
-    if newer or rows is None:
+    if newer or rows is None or hidden(sent_late, rows):
         what = (
             f"job {newer[0].job} of {newer[0].user} is in the queue and was not"
             if newer
             else "Slurm does not say whether jobs are in the queue that were not"
         )
-        unknown = ", ".join(str(other.path) for other in others if other.ids & late)
+        unknown = ", ".join(str(other.path) for other in sent_late)
         gone = "" if newer else f"; if their cluster is gone, move these away: {unknown}"
         raise UserError(
             f"{what} when launch {launch.path.name} was written, so samples may be drawn twice;"
@@ -248,6 +250,17 @@ def live(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
     return None if None in answers else [row for rows in answers for row in rows or ()]
 
 
+def hidden(folders: Iterable[LaunchFolder], rows: Sequence[slurm.Row]) -> list[LaunchFolder]:
+    """Launches of others of which Slurm shows no job, and would show none if there were some."""
+    unseen = [
+        folder
+        for folder in folders
+        if folder.ids and folder.record["user"] != getpass.getuser() and not folder.own(rows)
+    ]
+    hiding = {clusters for clusters in {f.clusters for f in unseen} if slurm.hides_jobs(clusters)}
+    return [folder for folder in unseen if folder.clusters in hiding]
+
+
 @dataclass(frozen=True)
 class Cancelled:
     """What was cancelled: ``rows`` of the queue, None where Slurm does not answer.
@@ -269,10 +282,11 @@ def cancel(layout: Layout) -> Cancelled:
     folders = traced(layout)
     rows = live(folders)
     holder = at_work(layout)
+    unseen = hidden(folders, rows or ())
     for folder in folders:
         is_at_work = f" launch {folder.path.name} " in holder
         is_here = bool(holder) and folder.record["cluster"] == HERE
-        if rows is None or is_at_work or is_here or folder.own(rows):
+        if rows is None or is_at_work or is_here or folder.own(rows) or folder in unseen:
             # A launch of somebody else's may not be written to; scancel alone ends it as well.
             with suppress(PermissionError):
                 (folder.path / "cancelled").touch()

@@ -18,6 +18,7 @@ from rlbhpc.launch.host.claims import (
     create,
     generations,
     here,
+    is_held,
     newest,
     started,
 )
@@ -51,7 +52,7 @@ def claimed_here(layout: Layout) -> dict[str, str]:
             claim = (layout.claims / f"{name}.{generation}").read_text().strip()
         except (OSError, UnicodeDecodeError):  # given back meanwhile, or none of this machine's
             continue
-        if claim.startswith(f"local {here()} ") and alive(claim):
+        if claim.startswith(f"local {here()} ") and alive(claim, is_ours=False):
             pids[name] = claim.split()[2]
     return pids
 
@@ -92,15 +93,13 @@ def _beat(path: Path, ended: threading.Event) -> None:
 def _holder(folder: Path) -> tuple[int, str, bool]:
     """Newest generation of the lock; who holds it, in words; and whether it is this process."""
     generation, text = newest(folder, NAME)
-    is_silent = age(folder / f"{NAME}.{generation}") > SILENT
+    path = folder / f"{NAME}.{generation}"
     words = text.split(maxsplit=4)
     if len(words) < 5 or not words[1].isdigit():  # nobody, or a file that cannot be read
-        return generation, "" if is_silent else text, False
+        return generation, "" if age(path) > SILENT else text, False
     host, pid, start, user, what = words
-    # Not those elsewhere, and a host may hide the processes of others.
-    is_visible = (host, user) == (here(), getpass.getuser())
-    has_ended = started(pid) != start if is_visible else is_silent
-    holder = "" if has_ended else f"{user} {what} (process {pid} on {host})"
+    is_at_work = is_held(path, f"local {host} {pid} {start}", user == getpass.getuser())
+    holder = f"{user} {what} (process {pid} on {host})" if is_at_work else ""
     return generation, holder, text.startswith(f"{_this_process()} ")
 
 

@@ -19,7 +19,7 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, copies_per_task
 from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
-from rlbhpc.launch.launches import LaunchFolder, live, traced
+from rlbhpc.launch.launches import LaunchFolder, hidden, live, traced
 from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.options import gpus_in
 from rlbhpc.launch.script import Draft
@@ -82,6 +82,7 @@ def prepare(
         )
     folders = traced(resolved.layout)
     rows = live(folders)
+    rows = None if rows is None else [*rows, *_hidden(resolved, folders, rows)]
     running = [_Running(folder, own) for folder in folders if (own := folder.own(rows or ()))]
     retired = _retire(resolved, running) if retrain else []
     training = reject_what_jobs_would(resolved)
@@ -157,9 +158,11 @@ class _Running:
     def note(self) -> str:
         row = self.rows[0]
         owner = "" if self.is_ours else f" of {row.user}"
+        is_hidden = any(row.state == slurm.HIDDEN for row in self.rows)
+        place = "may be in the queue, which the site hides" if is_hidden else "is in the queue"
         return (
-            f"launch {self.folder.path.name}{owner} is in the queue: {len(self.rows)} jobs, the"
-            f" first is {row.job}"
+            f"launch {self.folder.path.name}{owner} {place}: {len(self.rows)} jobs, the first is"
+            f" {row.job}"
         )
 
     @property
@@ -213,6 +216,18 @@ def _shards(study: Study, launch: _Running) -> list[tuple[Shard, str]]:
     return [(plan.shards[number], state) for number, state in sorted(states.items())]
 
 
+def _hidden(
+    study: Study, folders: Sequence[LaunchFolder], rows: Sequence[slurm.Row]
+) -> list[slurm.Row]:
+    """Jobs of others that the site hides, and that may be making something."""
+    if not hidden(folders, rows):
+        return []
+    from rlbhpc.launch.status import Gaps, hidden_rows
+
+    gaps = Gaps(presence(study.layout, list(study.blocks())))
+    return hidden_rows(study, folders, rows, gaps)
+
+
 def _help(
     study: Study, present: Sequence[Presence], running: Sequence[_Running]
 ) -> tuple[Plan, list[Shard]] | None:
@@ -221,10 +236,20 @@ def _help(
 
     gaps = Gaps(present)
     for launch in running:
-        waiting = [shard for shard, state in _shards(study, launch) if state == "PENDING"]
-        waiting = [shard for shard in waiting if gaps.of(shard)]
+        plan = Plan.load(study.layout.plans / f"{launch.folder.plan}.json")
+        ours = {
+            shard.number
+            for other in running
+            if other.is_ours and other.folder.plan == launch.folder.plan
+            for shard, _ in _shards(study, other)
+        }
+        waiting = [
+            shard
+            for shard, state in _shards(study, launch)
+            if state in ("PENDING", slurm.HIDDEN) and shard.number not in ours and gaps.of(shard)
+        ]
         if waiting and not launch.is_ours:
-            return Plan.load(study.layout.plans / f"{launch.folder.plan}.json"), waiting
+            return plan, waiting
     return None
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from submitit.slurm.slurm import read_job_id
 
-from rlbhpc.launch.host.task import is_filter
+from rlbhpc.launch.host import task
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,8 @@ CLUSTERS = "SLURM_CLUSTERS"
 ABOUT_JOBS = r"(?m)^.*(?:load_jobs|Invalid job id|cluster|ontact|onnect|Socket).*$"
 # An array of which squeue does not name every task that waits.
 SOME = -2
+# The state of a job that Slurm hides: whether it is still in the queue cannot be seen.
+HIDDEN = "HIDDEN"
 
 
 class Row(NamedTuple):
@@ -49,7 +51,7 @@ def ask(*command: str, clusters: str = "") -> str | None:
     """
     if clusters:
         command = (command[0], f"--clusters={clusters}", *command[1:])
-    environment = {name: os.environ[name] for name in os.environ if not is_filter(name)}
+    environment = {name: os.environ[name] for name in os.environ if not task.is_filter(name)}
     # Without this, squeue cuts the tasks of an array off after 64 characters.
     environment["SLURM_BITSTR_LEN"] = "0"
     if command[0] == "squeue":
@@ -76,6 +78,11 @@ def queue(jobs: Iterable[int], clusters: str = "") -> list[Row] | None:
     """Those of some jobs that are in the queue, whoever owns them; None without an answer."""
     words = ("--all", "--noheader", "--format=%i|%T|%r|%u")
     return _rows(jobs, clusters, "squeue", *words)
+
+
+def hides_jobs(clusters: str = "") -> bool:
+    """Whether users do not see the jobs of others, as far as Slurm says."""
+    return task.hides_jobs(ask("scontrol", "show", "config", clusters=clusters) or "")
 
 
 def account(jobs: Iterable[int], since: str, clusters: str = "") -> list[Row] | None:

@@ -17,8 +17,9 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.efficiency import Efficiency, efficiency
 from rlbhpc.launch.host import UNRECORDED
+from rlbhpc.launch.host.claims import SILENT, age, generations
 from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, behind
-from rlbhpc.launch.launches import LaunchFolder, launches, live, traced
+from rlbhpc.launch.launches import LaunchFolder, hidden, launches, live, traced
 from rlbhpc.launch.lock import at_work, claimed_here
 from rlbhpc.launch.signs import ACTIONS, NO_ROOM, SIGNS
 from rlbhpc.study.layout import Layout
@@ -32,8 +33,10 @@ from rlbhpc.sweep.presence import Presence, presence
 TAIL_BYTES: Final = 64_000
 ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
 RUNS: Final = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "STOPPED", "SUSPENDED"})
+# What hides a job; a setting of slurm.conf.
+PRIVATE: Final = "PrivateData"
 # States of a shard, from the best to the worst.
-ORDER: Final = ("done", "running", "waiting", "begun", "stopped")
+ORDER: Final = ("done", "running", "waiting", "begun", "hidden", "stopped")
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ class Status:
     """How far a run is.
 
     ``launches`` are those whose shards are shown: all that have jobs in the queue, and the newest.
-    ``shards`` are counted by launch and state: ``done``, ``running``, ``waiting``, ``stopped`` and,
-    without an answer of Slurm, ``begun``: a worker took it and has not ended it. ``queue`` counts
+    ``shards`` are counted by launch and state: ``done``, ``running``, ``waiting``, ``stopped``,
+    ``hidden``: a job of somebody else may have it, which the site shows nobody; and, without an
+    answer of Slurm, ``begun``: a worker took it and has not ended it. ``queue`` counts
     Slurm's jobs by state and by the reason why they wait; None without an answer. ``rate`` is in
     response tokens per second of one worker, ``left`` in seconds until all these shards are done.
     ``behind`` is what follows the samples and is not up to date, once all samples are there.
@@ -88,12 +92,13 @@ def status(layout: Layout) -> Status:
     study = stored_study(layout.study)
     folders = traced(layout)
     rows = live(folders)
-    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
     holder = at_work(layout)
     claimed = claimed_here(layout)
     # After the question who works: whoever ended since has stored what it made.
     blocks = presence(layout, list(study.blocks()))
     measure = Gaps(blocks)
+    rows = None if rows is None else [*rows, *hidden_rows(study, folders, rows, measure)]
+    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
     attempts = read_attempts(layout)
     rate = _rate(attempts)
     shards: dict[str, dict[str, list[int]]] = {}
@@ -104,8 +109,9 @@ def status(layout: Layout) -> Status:
         begun = {a["shard"] for a in attempts if a["plan"] == folder.plan and "ended" not in a}
         running = {number for number in gaps if f"{folder.plan}-{number:05d}" in claimed}
         waiting: set[int] = set()
+        concealed: set[int] = set()
         for row, numbers in folder.worked(rows or ()):
-            waiting.update(numbers)
+            (concealed if row.state == slurm.HIDDEN else waiting).update(numbers)
             if row.state in RUNS:
                 # Of several shards a task may have begun some only.
                 running |= begun.intersection(numbers) if len(numbers) > 1 else set(numbers)
@@ -115,7 +121,11 @@ def status(layout: Layout) -> Status:
             running = begun
         if is_at_work or rows is None or not (folder.path / "submitted").exists():
             waiting = set(gaps)
-        states = _by_state(gaps, running, waiting, begun if rows is None else set())
+        if rows is not None:
+            begun = set()
+        states = _by_state(
+            gaps, {"running": running, "begun": begun, "waiting": waiting, "hidden": concealed}
+        )
         shards[folder.path.name] = states
         tokens += sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
     # A task works so many shards at once as its GPUs hold copies of the model.
@@ -162,20 +172,12 @@ class Gaps:
         return count
 
 
-def _by_state(
-    gaps: Mapping[int, int], running: set[int], waiting: set[int], begun: set[int]
-) -> dict[str, list[int]]:
+def _by_state(gaps: Mapping[int, int], seen: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
     """Shards by state. Whether one is done is read from the samples alone."""
     by_state: dict[str, list[int]] = {}
     for number, gap in gaps.items():
-        if not gap:
-            state = "done"
-        elif number in running:
-            state = "running"
-        elif number in begun:
-            state = "begun"
-        else:
-            state = "waiting" if number in waiting else "stopped"
+        states = [state for state, numbers in seen.items() if number in numbers]
+        state = "done" if not gap else [*states, "stopped"][0]
         by_state.setdefault(state, []).append(number)
     return {state: by_state[state] for state in ORDER if state in by_state}
 
@@ -190,7 +192,7 @@ def _rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
 def _in_words(row: slurm.Row) -> str:
     """A job's state, with the reason if it waits."""
     state = row.state.lower().replace("_", " ")
-    return f"{state} ({row.reason})" if row.state == "PENDING" else state
+    return f"{state} ({row.reason})" if row.state in ("PENDING", slurm.HIDDEN) else state
 
 
 def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
@@ -240,6 +242,37 @@ def _own_failures(
                     yield record["runs"][-1]["cause"], path.stem
 
 
+def hidden_rows(
+    study: Study, folders: Sequence[LaunchFolder], rows: Sequence[slurm.Row], measure: Gaps
+) -> list[slurm.Row]:
+    """Jobs of others that Slurm may hide, as long as something that they make is not there.
+
+    A claim with a sign of life says that its job runs. Of the others nobody can say whether they
+    wait or are gone, but those of a launch that was cancelled end as soon as they start.
+    """
+    unseen = hidden(folders, rows)
+    claims = study.layout.claims
+    fresh = {
+        name
+        for name, generation in (generations(claims).items() if unseen else ())
+        if age(claims / f"{name}.{generation}") < SILENT
+    }
+    jobs = []
+    for folder in unseen:
+        for name, numbers in folder.submitted.items():
+            tasks = folder.jobs[name]["tasks"]
+            for task, shards in enumerate(tasks) if tasks else [(-1, ())]:
+                job = slurm.Row(numbers[-1], task, slurm.HIDDEN, PRIVATE, folder.record["user"])
+                if _is_made(study, folder, job.name, measure):
+                    continue
+                names = [f"{folder.plan}-{shard:05d}" for shard in shards] or [f"job-{job.name}"]
+                if not fresh.isdisjoint(names):
+                    jobs.append(job._replace(state="RUNNING"))
+                elif not folder.is_cancelled and (tasks or name.startswith("train-")):
+                    jobs.append(job)
+    return jobs
+
+
 def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
     """Whether what a job was to make is there by now, whoever made it."""
     name, task = folder.place_of(job)
@@ -277,7 +310,7 @@ def _slurm_failures(
     folders: Iterable[LaunchFolder], rows: Iterable[slurm.Row], complete: bool
 ) -> Iterator[tuple[str, str]]:
     """How jobs ended that are no longer in the queue, where there is an accounting."""
-    queued = {(row.job, row.task) for row in rows}
+    queued = {(row.job, row.task) for row in rows if row.state != slurm.HIDDEN}
     for folder in folders:
         written = (folder.path / "launch.json").stat().st_mtime
         since = time.strftime("%Y-%m-%d", time.localtime(written))

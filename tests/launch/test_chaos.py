@@ -12,7 +12,6 @@ import os
 import random
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,8 +26,7 @@ from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from tests.launch.made import tiny
 from tests.launch.site import NODES, SECOND, STATE, USER, Site, opened
-from tests.launch.test_on_a_cluster import digest, local_cube, shard_tokens, study_at
-from tests.store import reading
+from tests.launch.test_on_a_cluster import digest, doubles, local_cube, shard_tokens, study_at
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(14_400)]
 
@@ -278,14 +276,6 @@ class Round:
                 return
         raise AssertionError(f"status says {queue}, squeue {rows}")
 
-    def doubles(self) -> int:
-        """Samples that were drawn more than once, by the journals themselves."""
-        drawn = Counter[tuple[object, ...]]()
-        for path in (self.run / "journals").rglob("*.journal"):
-            table = reading.read_journal(path, ["arm", "step", "problem", "sample"]).table
-            drawn.update(tuple(row.values()) for row in table.to_pylist())
-        return sum(count - 1 for count in drawn.values())
-
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
@@ -382,5 +372,5 @@ def disturbed(play: Round, disturbances: list[str], expected: dict[str, str]) ->
         assert not late, f"{task}, cancelled until {end}, came back: {late}"
     status = site.status(str(play.run))
     assert status["missing"] == 0, status
-    assert play.doubles() == 0, "samples were drawn twice"
+    assert doubles(play.run) == 0, "samples were drawn twice"
     assert digest(compact(Layout(play.run)).store) == expected

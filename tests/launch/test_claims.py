@@ -85,6 +85,35 @@ def test_the_claim_of_another_host_ends_when_nothing_is_heard_of_it(
     assert not list(folder.glob("*.partial"))
 
 
+# As Slurm 22.05 says it of a job that it has forgotten, and of one that it hides.
+UNSEEN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
+
+
+@pytest.mark.parametrize(
+    ("private", "silence", "worked"),
+    [("jobs,usage", 0.0, False), ("jobs,usage", 400.0, True), ("none", 0.0, True)],
+)
+def test_the_claim_of_a_hidden_job_ends_when_nothing_is_heard_of_it(
+    run: Run, private: str, silence: float, worked: bool
+) -> None:
+    code = run.folder / "host" / "claims.py"
+    code.write_text(code.read_text().replace("os.getuid()", "os.getuid() + 1"))
+    run.stubs.add("squeue", UNSEEN)
+    run.stubs.add("scontrol", f'echo "PrivateData             = {private}"')
+    claim = run.folder / "../../claims/abc-00001.0"
+    claim.parent.mkdir()
+    claim.write_text("slurm 5_1\n")
+    os.utime(claim, (time.time() - silence,) * 2)
+    assert work_on(run, "1")[0] == 0
+    assert (run.folder / "worked").exists() == worked
+
+
+def test_a_job_without_shards_shows_signs_of_life_and_takes_them_back(run: Run) -> None:
+    assert run.call("cat ../../claims/job-7_2.0 >seen")[0] == 0
+    assert (run.folder / "seen").read_text() == "slurm 7_2\n"
+    assert not claims(run)
+
+
 def test_a_process_of_another_pid_namespace_is_judged_by_its_silence() -> None:
     """It cannot be seen from there, and is alive."""
     code = "import sys; from rlbhpc.launch.host.claims import alive, here, started; "
@@ -92,12 +121,11 @@ def test_a_process_of_another_pid_namespace_is_judged_by_its_silence() -> None:
     if subprocess.run([*apart, "pass"], capture_output=True, check=False).returncode:
         pytest.skip("no other PID namespace can be made here")
     own = f"local {here()} {os.getpid()} {started(str(os.getpid()))}"
-    seen = "print(alive(sys.argv[1]), alive(sys.argv[1], 400.0), 'local', here(), 1, started('1'))"
+    seen = "print(alive(sys.argv[1], True), 'local', here(), 1, started('1'))"
     done = subprocess.run([*apart, code + seen, own], text=True, capture_output=True, check=True)
     words = done.stdout.strip().partition(" local ")
-    assert words[0] == "True False"
-    assert alive("local " + words[2])
-    assert not alive("local " + words[2], 400.0)
+    assert words[0] == "None"
+    assert alive("local " + words[2], is_ours=True) is None
 
 
 def test_a_job_keeps_its_claims_fresh(run: Run) -> None:

@@ -18,6 +18,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from tests.launch.made import tiny, tiny_trained
 from tests.launch.site import IMAGE, NODES, SECOND, USER, Site, site
+from tests.store import reading
 
 __all__ = ["site"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -66,6 +67,15 @@ def shard_tokens(study: Path, shards: int) -> str:
     loaded = load_study(study)
     total = sum(block.size for block in loaded.blocks())
     return str(round(total * loaded.arms["base"].sampling.max_tokens / shards))
+
+
+def doubles(run: Path) -> int:
+    """Samples that were drawn more than once, by the journals themselves."""
+    drawn = Counter[tuple[object, ...]]()
+    for path in (run / "journals").rglob("*.journal"):
+        table = reading.read_journal(path, ["arm", "step", "problem", "sample"]).table
+        drawn.update(tuple(row.values()) for row in table.to_pylist())
+    return sum(count - 1 for count in drawn.values())
 
 
 def ids(site: Site, run: Path) -> list[str]:

@@ -325,6 +325,36 @@ def test_somebody_else_helps_with_what_no_job_has_begun(run: Run, stubs: Stubs) 
     assert sorted(s for task in record["jobs"]["sample"]["tasks"] for s in task) == [0, 3]
 
 
+@pytest.mark.parametrize("private", ["none", "jobs,users"])
+def test_hidden_jobs_of_somebody_else_are_neither_gone_nor_drawn_anew(
+    run: Run, stubs: Stubs, private: str
+) -> None:
+    """A claim with a sign of life is at work; for the rest, both would claim the same shards."""
+    path, study = run
+    record = study.layout.launches / "0001" / "launch.json"
+    record.write_text(record.read_text().replace(f'"user": "{ME}"', '"user": "ann"'))
+    stubs.add("scontrol", f"echo 'PrivateData             = {private}'")
+    stubs.add("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    study.layout.claims.mkdir()
+    (study.layout.claims / f"{first_plan(study)}-00001.0").write_text("slurm 1_1\n")
+    make(study, [2])
+    is_hidden = private != "none"
+    expected = {"running": [1], "hidden": [0, 3]} if is_hidden else {"stopped": [0, 1, 3]}
+    assert shards_of(status(path)[1]) == {"done": [2], **expected}
+    code, result = call("launch", path, "--submit")
+    assert code == DONE
+    assert ("launch 0001 of ann" in result.stderr) == is_hidden
+    made = json.loads((study.layout.launches / "0002/launch.json").read_text())
+    assert (made["plan"] == first_plan(study)) == is_hidden
+    if is_hidden:
+        assert sorted(s for task in made["jobs"]["sample"]["tasks"] for s in task) == [0, 3]
+        # What one has taken over already is not taken over twice.
+        stubs.add("squeue", f"echo '4_[0-1]|PENDING|None|{ME}'")
+        assert call("launch", path)[0] == NOTHING_TO_DO
+    assert call("cancel", path)[0] in (DONE, NOTHING_TO_DO)
+    assert (study.layout.launches / "0001" / "cancelled").exists() == is_hidden
+
+
 def test_a_model_is_trained_by_one_launch(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s", TRAINED)
     assert call("launch", path, "--submit")[0] == DONE

@@ -73,11 +73,11 @@ def main(words: list[str]) -> int:
             return DONE
         command = [",".join(ours) if word == "{}" else word for word in command]
         options.progress += [f"../../journals/*/*/{options.plan}-{int(s):05d}-*" for s in ours]
+    elif task is not None:
+        # What works no shard shows signs of life, too: a training outlives its launcher.
+        claims.claim(f"job-{name}")
     if isinstance(task, SlurmTask):
         command = [word.replace("{head}", task.hostnames[0]) for word in command]
-    elif task is not None:
-        # A training, too, is seen at work once its launcher is gone.
-        claims.claim(f"local-{name}")
     before = sizes(options.progress)
     code, warned = run(options, command, claims)
     after = sizes(options.progress)

@@ -8,7 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from .task import call, say
+from .task import call, hides_jobs, say
 
 CLAIMS = Path("../../claims")
 # Seconds; a sign of life comes every minute at least.
@@ -47,7 +47,8 @@ class Claims:
             if holder == self.holder:
                 self.own.append(CLAIMS / f"{name}.{generation}")
                 return ""
-            if holder and alive(holder, age(CLAIMS / f"{name}.{generation}")):
+            before = CLAIMS / f"{name}.{generation}"
+            if holder and is_held(before, holder, is_own_file(before)):
                 return holder
             path = CLAIMS / f"{name}.{generation + 1}"
             try:
@@ -150,27 +151,44 @@ def age(path: Path) -> float:
     return silence
 
 
-def alive(holder: str, silence: float = 0.0) -> bool:
-    """Whether the holder of a claim may still work: `slurm 101_3`, or `local HOST PID START`.
+def is_own_file(path: Path) -> bool:
+    """Whether this user made a claim."""
+    try:
+        return path.stat().st_uid == os.getuid()
+    except OSError:  # given back meanwhile
+        return True
 
-    A process of another host is gone after some silence.
+
+def is_held(path: Path, holder: str, is_ours: bool) -> bool:
+    """Whether a claim counts; its last sign of life decides where nobody here sees its holder."""
+    lives = alive(holder, is_ours)
+    return age(path) < SILENT if lives is None else lives
+
+
+def alive(holder: str, is_ours: bool) -> bool | None:
+    """Whether a holder may still work: `slurm 101_3`, or `local HOST PID START`.
+
+    None where that cannot be seen from here: a process of another host, or of another user on a
+    host that hides it; a job of another user where Slurm hides those, or that Slurm says nothing
+    of.
     """
     kind, _, name = holder.partition(" ")
     if kind == "local":
         host, _, process = name.partition(" ")
         pid, _, start = process.partition(" ")
-        if host != here():
-            return silence < SILENT
-        now = started(pid) if pid else ""
-        # A claim of an older version has no start.
-        return now != "" and start in ("", now)
+        now = started(pid) if pid and host == here() else ""
+        if now:
+            # A claim of an older version has no start.
+            return start in ("", now)
+        return False if is_ours and host == here() else None
     if kind != "slurm":
         return True
     code, text = call("squeue", "--all", "--noheader", f"--jobs={name}", "--format=%T")
-    if code != 0:
-        # Without an answer it may well run; only what Slurm does not know is gone.
-        return "nvalid job id" not in text
-    return bool(text.strip())
+    if code != 0 and "nvalid job id" not in text:
+        return None
+    if code == 0 and text.strip():
+        return True
+    return None if not is_ours and hides_jobs(call("scontrol", "show", "config")[1]) else False
 
 
 def here() -> str:

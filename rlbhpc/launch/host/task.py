@@ -132,6 +132,15 @@ def fields_of(text: str) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in text.split())
 
 
+def hides_jobs(config: str) -> bool:
+    """Whether `scontrol show config` says that users do not see the jobs of others.
+
+    Slurm then says of them what it says of a job that it has forgotten: "Invalid job id".
+    """
+    private = re.search(r"(?m)^PrivateData\s*=(.*)$", config)
+    return private is None or "jobs" in private[1]
+
+
 def is_filter(name: str) -> bool:
     """Whether a variable of a shell leaves jobs out of what is asked of Slurm."""
     filters = name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))
