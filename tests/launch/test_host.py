@@ -172,6 +172,30 @@ def test_three_runs_without_anything_new_are_the_end(
     assert ends == [(last, cause)] * 3
 
 
+@pytest.mark.parametrize(
+    ("preempted", "ends"),
+    [
+        ("2026-11-24T08:07:14", False),
+        # In an earlier run: this one was warned by its own time limit.
+        ("2026-11-24T08:05:00", True),
+        ("None", True),
+    ],
+)
+def test_only_a_preemption_does_not_count_as_a_run_without_anything_new(
+    run: Run, preempted: str, ends: bool
+) -> None:
+    """As of a job that is warned while its model loads, and that still runs for Slurm."""
+    line = shown(PreemptTime=preempted)
+    run.stubs.add("scontrol", f'[ "$1" = requeue ] && kill -TERM $PPID; echo "{line}"')
+    script = "trap 'exit 75' TERM; " + READY + "while :; do sleep 0.1; done"
+    for restarts in range(4):
+        (run.folder / "ready").unlink(missing_ok=True)
+        run.start("--drain", "20", "--last", "20", "--", "bash", "-c", script, restarts=restarts)
+        run.once_ready(signal.SIGUSR1)
+        assert run.ended()[0] == 75
+    assert requeues(run) == (2 if ends else 4)
+
+
 def test_a_run_that_made_something_new_starts_the_count_anew(run: Run) -> None:
     words = ("--drain", "20", "--last", "20", "--progress", "../../made/*")
     script = 'mkdir -p ../../made; [ "$SLURM_RESTART_COUNT" = 2 ] && echo x >>../../made/x; exit 9'

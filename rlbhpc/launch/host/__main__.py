@@ -22,8 +22,8 @@ from .claims import Claims, here, started
 from .task import SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
 
-# Runs in a row that may end without anything new: a node with a broken GPU is left behind, and a
-# bug, or a limit shorter than the loading takes, does not go round for ever.
+# Runs in a row that may end without anything new, preempted ones apart: a node with a broken GPU
+# is left behind, and a bug, or a limit shorter than the loading takes, does not go round for ever.
 STALLS = 3
 REQUEUE_TRIES = 6
 
@@ -135,7 +135,8 @@ def outcome(
     if ended_by == "requeued":
         say("Slurm has requeued it")
         return TRY_AGAIN, True
-    if not failed and not progress:
+    # A preemption is no fault of the job: it comes back however often it is preempted.
+    if not failed and not progress and ended_by != "preempted":
         early = "warned before it had made anything new"
         record.add(code, early if warned else cause, progress)
     if code == USAGE or record.stalls >= STALLS or task is None:

@@ -37,19 +37,23 @@ class SlurmTask(SlurmJobEnvironment):
         """Why Slurm ends this job: cancelled, requeued, preempted, limit; empty if it does not.
 
         While the batch step lives, Slurm prints COMPLETING for every cause. A restart that is
-        counted already was Slurm's own; a preemption has its time beside it; the limit can be
-        calculated. What is left was somebody with scancel.
+        counted already was Slurm's own; a preemption has its time beside it, from its warning on,
+        while the job still runs; the limit can be calculated. What is left was somebody with
+        scancel.
         """
         code, text = call("scontrol", "--oneliner", "show", "job", self.job_id)
         fields = fields_of(text)
         state = fields.get("JobState", "")
+        preempted = fields.get("PreemptTime", "")
+        # Times of day begin with a digit; that of an earlier run is no cause of this end.
+        is_preempted = preempted[:1].isdigit() and preempted >= fields.get("StartTime", "")
         if code != 0 or state in ("RUNNING", "SUSPENDED", ""):
-            return ""
+            return "preempted" if is_preempted else ""
         if fields.get("Restarts", "").isdigit() and int(fields["Restarts"]) > self.restarts:
             return "requeued"
         if state == "PENDING":
             return "requeued"
-        if fields.get("PreemptTime", "None") not in ("None", "N/A", "Unknown"):
+        if is_preempted:
             return "preempted"
         if seconds(fields.get("RunTime", "")) >= seconds(fields.get("TimeLimit", "")):
             return "limit"
