@@ -46,7 +46,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
     that was written before, not submitted, and would have the same bytes now, is that launch.
     """
     image = image_of(draft)
-    draft = replace(draft, image=image.get("sha256", ""), last=jobs[-1].name)
+    draft = replace(draft, image=image, last=jobs[-1].name)
     before = _unsent(draft.study.layout)
     if before is not None:
         _refuse_edited(before)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rlbhpc import __version__
 from rlbhpc.engines.folder import VARIABLE as STAGE
@@ -62,8 +64,9 @@ exit $code"""
 class Draft:
     """What all scripts of one launch share.
 
-    ``options`` are the sbatch options of the command line; ``image`` is the SHA-256 of the image
-    that jobs run in; ``folder`` is where the scripts will lie; ``last`` is the job that sends mail.
+    ``options`` are the sbatch options of the command line; ``image`` has path, size, time and
+    SHA-256 of the image that jobs run in, where it is known here; ``folder`` is where the scripts
+    will lie; ``last`` is the job that sends mail.
     ``counted`` are the scripts of other launches whose jobs the plan has counted.
     """
 
@@ -73,7 +76,7 @@ class Draft:
     cluster_name: str
     options: dict[str, str]
     folder: Path = Path()
-    image: str = ""
+    image: Mapping[str, Any] = field(default_factory=dict)
     last: str = LAST
     counted: tuple[str, ...] = ()
 
@@ -192,7 +195,8 @@ def set_up(draft: Draft, job: Job) -> list[str]:
         names.append(STAGE)
     if cluster.container is not None:
         # Attempts record in which image they ran.
-        lines.append(f"export {IMAGE}={draft.image or 'unknown'}")
+        lines.append(f"export {IMAGE}={draft.image.get('sha256', 'unknown')}")
+        lines += _check_image(draft.image)
         # Endpoints find their keys in variables; the scripts themselves hold no secret.
         endpoints = [entry.endpoint for entry in draft.study.models.values() if entry.endpoint]
         names += [endpoint.key_env for endpoint in endpoints if endpoint.key_env]
@@ -224,6 +228,25 @@ def check_python(cluster: Cluster, before: str = "") -> list[str]:
         f'    echo "rlbhpc: {what}" \\',
         r"""        "under \`python\` in the cluster's file, then launch again" >&2""",
         f"    {before}exit 64",
+        "}",
+    ]
+
+
+def _check_image(image: Mapping[str, Any]) -> list[str]:
+    """Lines that end the job where another image lies in the place of the one that was launched.
+
+    Images have gigabytes: one of the same size and time is not read.
+    """
+    if "sha256" not in image:
+        return []
+    seconds_of_change = image["mtime_ns"] // 10**9
+    return [
+        f"image={shlex.quote(image['path'])}",
+        f"""[ "$(stat -Lc '%s %Y' "$image")" = "{image["size"]} {seconds_of_change}" ] ||""",
+        f"""    echo "${IMAGE}  $image" | sha256sum --check --status || {{""",
+        '    echo "rlbhpc: $image is not the image that this launch has recorded: cancel what waits'
+        ' and launch again" >&2',
+        "    exit 64",
         "}",
     ]
 

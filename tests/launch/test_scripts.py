@@ -190,6 +190,29 @@ def test_the_digest_of_the_image_goes_into_the_attempts(
         monkeypatch.setattr("rlbhpc.files.sha256_of", lambda path: pytest.fail("read again"))
 
 
+def test_a_job_refuses_an_image_that_is_not_the_recorded_one(tmp_path: Path, stubs: Stubs) -> None:
+    image = tmp_path / "one.sif"
+    image.write_bytes(b"image")
+    cluster = cluster_of(tmp_path, container={"image": str(image)})
+    stubs.add("rlbhpc")
+    launch = write_launch(*jobs_in(tmp_path / "s", cluster))
+
+    def worked() -> tuple[int, str, int]:
+        before = len(stubs.calls("rlbhpc"))
+        done = stubs.run("bash", "sample.sbatch", cwd=launch, **slurm_variables(launch, 0))
+        return done.returncode, done.stderr, len(stubs.calls("rlbhpc")) - before
+
+    # The same content at another time, as of a copy, is the same image.
+    os.utime(image, (7, 7))
+    code, _, calls = worked()
+    assert (code, calls) == (0, 1)
+    image.write_bytes(b"other image")
+    code, text, calls = worked()
+    assert (code, calls) == (64, 0)
+    (line,) = [line for line in text.splitlines() if line.startswith("rlbhpc: ")]
+    assert str(image) in line and "launch again" in line
+
+
 def test_a_rehearsal_without_the_sites_python_ends_at_once(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
