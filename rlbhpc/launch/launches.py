@@ -16,11 +16,16 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.task import launching_environment, submissions, submitted
+from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, SNAPSHOT, behind
 from rlbhpc.launch.lock import at_work, lock, sender
 from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import load_study
+from rlbhpc.study.lineage import there
+from rlbhpc.study.load import load_study, stored_study
+from rlbhpc.study.study import Study
+from rlbhpc.sweep.plan import Plan, Shard
+from rlbhpc.sweep.presence import Presence, presence
 
 RECORD = "launch.json"
 
@@ -102,6 +107,11 @@ class LaunchFolder:
                 " what is left"
             )
 
+    def has_made(self, job: str) -> bool:
+        """Whether what one of its jobs was to make is there, whoever made it."""
+        study = stored_study(self.path / SNAPSHOT)
+        return is_made(study, self, job, Gaps(presence(study.layout, list(study.blocks()))))
+
     @property
     def clusters(self) -> str:
         """Where a site has several: those that its jobs went to."""
@@ -131,7 +141,10 @@ class LaunchFolder:
     def executor(self, name: str) -> StudyExecutor:
         """The executor of one of its scripts."""
         calls = len(self.jobs[name]["tasks"])
-        return StudyExecutor(self.path, name, self.record["prefix"], calls, self.clusters)
+        user = self.record["user"]
+        return StudyExecutor(
+            self.path, name, self.record["prefix"], calls, self.clusters, user, self.has_made
+        )
 
     def submitted_jobs(self) -> dict[str, list[StudyJob]]:
         """What was submitted, as submitit's jobs, by name."""
@@ -183,6 +196,45 @@ def _among(folders: Iterable[LaunchFolder], folder: Path) -> LaunchFolder:
         if launch.path.samefile(folder):
             return launch
     raise UserError(f"{folder}: no launch in it, or one that was not written to its end ({RECORD})")
+
+
+class Gaps:
+    """How much of a shard is not there."""
+
+    def __init__(self, blocks: Iterable[Presence]) -> None:
+        self._blocks = {
+            (p.block.arm, p.block.set_name, p.block.step): (
+                p,
+                {name: i for i, name in enumerate(p.block.problems)},
+            )
+            for p in blocks
+        }
+
+    def of(self, shard: Shard) -> int:
+        """Samples of a shard that are not there; the study may ask for less by now."""
+        count = 0
+        for span in shard.spans:
+            present, row_of = self._blocks.get((span.arm, span.set_name, span.step), (None, {}))
+            if present is not None and span.problem in row_of:
+                count += present.lacking(row_of[span.problem], span.start, span.stop)
+        return count
+
+
+def is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
+    """Whether what a job was to make is there by now, whoever made it."""
+    name, task = folder.place_of(job)
+    tasks = folder.jobs.get(name, {}).get("tasks")
+    if tasks:
+        try:
+            shards = Plan.load(study.layout.plans / f"{folder.plan}.json").shards
+        except UserError:  # somebody has removed the plan of an older launch
+            return False
+        return not any(measure.of(shards[shard]) for shard in tasks[task])
+    if name.startswith("train-"):
+        model = name.removeprefix("train-")
+        return all(there(study, model, step) for step in study.models[model].steps or ())
+    name = COMPACT if name.startswith(SEAL) else name
+    return name in (COMPACT, LAST) and name not in behind(study.layout)
 
 
 @contextmanager

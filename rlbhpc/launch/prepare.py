@@ -19,7 +19,7 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, copies_per_task
 from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
-from rlbhpc.launch.launches import LaunchFolder, hidden, live, traced
+from rlbhpc.launch.launches import Gaps, LaunchFolder, hidden, live, traced
 from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.options import gpus_in
 from rlbhpc.launch.script import Draft
@@ -222,7 +222,7 @@ def _hidden(
     """Jobs of others that the site hides, and that may be making something."""
     if not hidden(folders, rows):
         return []
-    from rlbhpc.launch.status import Gaps, hidden_rows
+    from rlbhpc.launch.status import hidden_rows
 
     gaps = Gaps(presence(study.layout, list(study.blocks())))
     return hidden_rows(study, folders, rows, gaps)
@@ -232,8 +232,6 @@ def _help(
     study: Study, present: Sequence[Presence], running: Sequence[_Running]
 ) -> tuple[Plan, list[Shard]] | None:
     """Shards of somebody else's launch that no job has begun; ours would only wait twice."""
-    from rlbhpc.launch.status import Gaps
-
     gaps = Gaps(present)
     for launch in running:
         plan = Plan.load(study.layout.plans / f"{launch.folder.plan}.json")

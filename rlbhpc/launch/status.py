@@ -13,21 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rlbhpc.errors import UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.efficiency import Efficiency, efficiency
 from rlbhpc.launch.host import UNRECORDED
 from rlbhpc.launch.host.claims import SILENT, age, generations
-from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, behind
-from rlbhpc.launch.launches import LaunchFolder, hidden, launches, live, traced
+from rlbhpc.launch.jobs import behind
+from rlbhpc.launch.launches import Gaps, LaunchFolder, hidden, is_made, launches, live, traced
 from rlbhpc.launch.lock import at_work, claimed_here
 from rlbhpc.launch.signs import ACTIONS, NO_ROOM, SIGNS
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import there
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
-from rlbhpc.sweep.plan import Plan, Shard
+from rlbhpc.sweep.plan import Plan
 from rlbhpc.sweep.presence import Presence, presence
 
 TAIL_BYTES: Final = 64_000
@@ -150,28 +148,6 @@ def status(layout: Layout) -> Status:
     )
 
 
-class Gaps:
-    """How much of a shard is not there."""
-
-    def __init__(self, blocks: Iterable[Presence]) -> None:
-        self._blocks = {
-            (p.block.arm, p.block.set_name, p.block.step): (
-                p,
-                {name: i for i, name in enumerate(p.block.problems)},
-            )
-            for p in blocks
-        }
-
-    def of(self, shard: Shard) -> int:
-        """Samples of a shard that are not there; the study may ask for less by now."""
-        count = 0
-        for span in shard.spans:
-            present, row_of = self._blocks.get((span.arm, span.set_name, span.step), (None, {}))
-            if present is not None and span.problem in row_of:
-                count += present.lacking(row_of[span.problem], span.start, span.stop)
-        return count
-
-
 def _by_state(gaps: Mapping[int, int], seen: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
     """Shards by state. Whether one is done is read from the samples alone."""
     by_state: dict[str, list[int]] = {}
@@ -229,7 +205,7 @@ def _own_failures(
         names = (path.stem for path in folder.path.glob(f"{UNRECORDED}*"))
         for job in sorted({name.removeprefix(UNRECORDED) for name in names}):
             with suppress(LookupError):
-                if not _is_made(study, folder, job, measure):
+                if not is_made(study, folder, job, measure):
                     yield NO_ROOM, job
         paths: list[Path] = []
         with suppress(OSError):
@@ -238,7 +214,7 @@ def _own_failures(
             # One of somebody else's may be unreadable, or half written.
             with suppress(OSError, ValueError, LookupError):
                 record = json.loads(path.read_text())
-                if not record["recovered"] and not _is_made(study, folder, path.stem, measure):
+                if not record["recovered"] and not is_made(study, folder, path.stem, measure):
                     yield record["runs"][-1]["cause"], path.stem
 
 
@@ -263,7 +239,7 @@ def hidden_rows(
             tasks = folder.jobs[name]["tasks"]
             for task, shards in enumerate(tasks) if tasks else [(-1, ())]:
                 job = slurm.Row(numbers[-1], task, slurm.HIDDEN, PRIVATE, folder.record["user"])
-                if _is_made(study, folder, job.name, measure):
+                if is_made(study, folder, job.name, measure):
                     continue
                 names = [f"{folder.plan}-{shard:05d}" for shard in shards] or [f"job-{job.name}"]
                 if not fresh.isdisjoint(names):
@@ -271,23 +247,6 @@ def hidden_rows(
                 elif not folder.is_cancelled and (tasks or name.startswith("train-")):
                     jobs.append(job)
     return jobs
-
-
-def _is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
-    """Whether what a job was to make is there by now, whoever made it."""
-    name, task = folder.place_of(job)
-    tasks = folder.jobs.get(name, {}).get("tasks")
-    if tasks:
-        try:
-            shards = Plan.load(study.layout.plans / f"{folder.plan}.json").shards
-        except UserError:  # somebody has removed the plan of an older launch
-            return False
-        return not any(measure.of(shards[shard]) for shard in tasks[task])
-    if name.startswith("train-"):
-        model = name.removeprefix("train-")
-        return all(there(study, model, step) for step in study.models[model].steps or ())
-    name = COMPACT if name.startswith(SEAL) else name
-    return name in (COMPACT, LAST) and name not in behind(study.layout)
 
 
 def _action(cause: str, trains: bool) -> str:

@@ -6,9 +6,10 @@ from the samples. So a job is found again, in any session, from the folder and i
 
 from __future__ import annotations
 
+import getpass
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,13 @@ class StudyPaths(JobPaths):
 class QueueWatcher(SlurmInfoWatcher):
     """States of jobs from one squeue for all; from sacct, where it answers, once they are gone.
 
-    ``clusters`` has those of each job where the site has several.
+    ``clusters`` has those of each job where the site has several; ``users``, who launched it.
     """
 
     def __init__(self, delay_s: int = 60) -> None:
         super().__init__(delay_s)
         self.clusters: dict[str, str] = {}
+        self.users: dict[str, str] = {}
 
     def update(self) -> None:
         """Ask once for all jobs that are not known to have ended."""
@@ -78,9 +80,16 @@ class QueueWatcher(SlurmInfoWatcher):
         ended = {row.name: row.state for row in slurm.account(numbers, since, clusters) or ()}
         for name in names:
             states = ended if name in gone else queued
-            # Without accounting nobody knows how it ended, but that it ended is sure.
-            state = states.get(name) or states.get(name.split("_")[0], "ENDED")
-            self._info_dict[name] = {"State": state}
+            state = states.get(name) or states.get(name.split("_")[0])
+            self._info_dict[name] = {"State": state or self._unseen(name, clusters)}
+
+    def _unseen(self, name: str, clusters: str) -> str:
+        """State of a job of which neither the queue nor the accounting has a row.
+
+        One of this user's has ended, nobody knows how; one of another user's may be hidden.
+        """
+        is_ours = self.users.get(name, "") in ("", getpass.getuser())
+        return "ENDED" if is_ours or not slurm.hides_jobs(clusters) else "UNKNOWN"
 
 
 class StudyJob(SlurmJob[str]):
@@ -90,9 +99,12 @@ class StudyJob(SlurmJob[str]):
 
     def __init__(
         self, folder: Path | str, job_id: str, tasks: Sequence[int] = (0,), script: str = "",
-        prefix: str = "", clusters: str = "",
+        prefix: str = "", clusters: str = "", user: str = "",
+        has_made: Callable[[str], bool] | None = None,
     ) -> None:  # fmt: skip
         self.watcher.clusters[job_id] = clusters
+        self.watcher.users[job_id] = user
+        self._has_made = has_made
         super().__init__(folder, job_id, tasks)
         self._paths = StudyPaths(Path(folder), job_id, script, prefix)
 
@@ -104,9 +116,13 @@ class StudyJob(SlurmJob[str]):
             subprocess.run(["scancel", *where, self.job_id], check=check)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
-        """How it ended: its state, or the end of its log."""
+        """How it ended: its state, or the end of its log.
+
+        Where no accounting says how, what it was to make says whether it ended well.
+        """
         state = self.state
-        if state in ("COMPLETED", "ENDED"):
+        is_made = state == "ENDED" and self._has_made is not None and self._has_made(self.job_id)
+        if is_made or state == "COMPLETED":
             return "success", state
         lines = (self.stdout() or "no log").splitlines()[-LOG_LINES:]
         raise UncompletedJobError("\n".join([f"job {self.job_id} is {state}", *lines]))
@@ -118,9 +134,12 @@ class StudyExecutor(SlurmExecutor):
     job_class = StudyJob
 
     def __init__(
-        self, folder: Path, script: str, prefix: str, calls: int = 0, clusters: str = ""
-    ) -> None:
+        self, folder: Path, script: str, prefix: str, calls: int = 0, clusters: str = "",
+        user: str = "", has_made: Callable[[str], bool] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(folder)
+        self.user = user
+        self.has_made = has_made
         self.clusters = clusters
         self.script = script
         self.prefix = prefix
@@ -152,5 +171,5 @@ class StudyExecutor(SlurmExecutor):
     def jobs(self, number: str) -> list[StudyJob]:
         """The job of an id, or all tasks of the array."""
         names = [f"{number}_{task}" for task in range(self.calls)] or [number]
-        place = (self.script, self.prefix, self.clusters)
+        place = (self.script, self.prefix, self.clusters, self.user, self.has_made)
         return [StudyJob(self.folder, name, (0,), *place) for name in names]

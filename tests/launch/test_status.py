@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from submitit.core.utils import UncompletedJobError
 
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
 from rlbhpc.launch.api import find
 from rlbhpc.launch.efficiency import efficiency
+from rlbhpc.launch.study_executor import QueueWatcher, StudyJob
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
@@ -353,6 +355,34 @@ def test_hidden_jobs_of_somebody_else_are_neither_gone_nor_drawn_anew(
         assert call("launch", path)[0] == NOTHING_TO_DO
     assert call("cancel", path)[0] in (DONE, NOTHING_TO_DO)
     assert (study.layout.launches / "0001" / "cancelled").exists() == is_hidden
+
+
+@pytest.mark.parametrize("accounting", ["", "exit 1"])
+def test_a_job_that_nobody_knows_the_end_of_is_judged_by_what_it_made(
+    run: Run, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, accounting: str
+) -> None:
+    """As a task that was cancelled while it waited, of which the accounting has no row."""
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    path, study = run
+    make(study, [1])
+    stubs.add("sacct", accounting)
+    jobs = find(path).jobs()["sample"]
+    assert {job.state for job in jobs} == {"ENDED"}
+    assert [job.exception() is None for job in jobs] == [False, True, False, False]
+    with pytest.raises(UncompletedJobError, match="job 1_0 is ENDED"):
+        jobs[0].result()
+
+
+def test_a_hidden_job_has_not_ended(
+    run: Run, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    path, study = run
+    record = study.layout.launches / "0001" / "launch.json"
+    record.write_text(record.read_text().replace(f'"user": "{ME}"', '"user": "ann"'))
+    stubs.add("scontrol", "echo 'PrivateData = jobs'")
+    job, *_ = find(path).jobs()["sample"]
+    assert (job.state, job.done()) == ("UNKNOWN", False)
 
 
 def test_a_model_is_trained_by_one_launch(tmp_path: Path, stubs: Stubs) -> None:

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from tests.launch.made import tiny
-from tests.launch.site import IMAGE, NODES, SECOND, Site, site
+from tests.launch.site import IMAGE, NODES, SECOND, STATE, Site, site
 from tests.launch.test_on_a_cluster import doubles, ids, shard_tokens, study_at
 
 __all__ = ["site"]
@@ -100,3 +100,34 @@ exec {site.python} -m rlbhpc "$@"
     site.idle()
     status = site.status(str(run))
     assert (status["missing"], status["failures"]) == (0, [])
+
+
+# What a session in Python makes of tasks of which one was cancelled before it began.
+ASK_FOR_RESULTS = """
+import json, sys
+import rlbhpc
+
+jobs = rlbhpc.launch.find(sys.argv[1]).jobs()["sample"]
+ends = [job.exception() for job in jobs]
+print(json.dumps([[job.state, end and type(end).__name__] for job, end in zip(jobs, ends)]))
+"""
+
+
+def test_a_task_that_was_cancelled_before_it_began_is_no_success_in_python(site: Site) -> None:
+    study = study_at(site, tiny(2))
+    words = ("--cluster", str(site.cluster()), "--shard-tokens", shard_tokens(study, 3))
+    for node in NODES:
+        site.root("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    site.rlbhpc("launch", str(study), *words, "--only", "sample", "--submit")
+    run = site.folder / "runs" / "tiny"
+    site.run("scancel", f"{ids(site, run)[0]}_1")
+    for node in NODES:
+        site.root("scontrol", "update", f"nodename={node}", "state=resume")
+    site.idle()
+    for accounting in ("on", "off"):
+        if accounting == "off":
+            site.daemons(f"stop {STATE}/pid/slurmdbd.pid slurmdbd")
+        done = site.run(site.python, "-c", ASK_FOR_RESULTS, str(run))
+        assert done.returncode == 0, done.stderr
+        ends = json.loads(done.stdout.splitlines()[-1])
+        assert [end for _, end in ends] == [None, "UncompletedJobError", None], ends
