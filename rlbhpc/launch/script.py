@@ -216,7 +216,7 @@ def site_set_up(cluster: Cluster, folder: Path) -> list[str]:
     # What a site's lines source, such as conda's activation, reads variables that nobody has set.
     lines = [f"cd {shlex.quote(str(folder))} || exit 64", *cluster.setup, "set -u"]
     lines += [f"export {name}={shlex.quote(text)}" for name, text in variables]
-    return [*lines, f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-$$}}"']
+    return [*lines, f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-0}}-$$"']
 
 
 def check_python(cluster: Cluster, before: str = "") -> list[str]:

@@ -203,7 +203,7 @@ def test_training_on_two_nodes_is_warned_killed_and_goes_on(site: Site, place: s
     log = next((run / "launches" / "0001" / "logs").iterdir()).read_text()
     assert "Exited with exit code 75" in log.partition("restart 1")[0], "drained, and said so"
     assert site.restarts(job) == 2
-    assert not list(Path("/tmp").glob(f"rlbhpc-{job}")), "every node removes its folder"
+    assert not list(Path("/tmp").glob(f"rlbhpc-{job}-*")), "every node removes its folder"
     done = site.run(site.python, "-m", "rlbhpc", "train", str(study), "--set", "output=one-node")
     assert done.returncode == 0, done.stderr
     several, single = (

@@ -18,7 +18,7 @@ from typing import Any
 from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, LocalJobEnvironment
 
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UNRECORDED, USAGE
-from .claims import Claims, here, started
+from .claims import Claims, alive, here, is_own_file, started
 from .task import SlurmTask, call, say, this_task
 from .work import CAUGHT, LOOK, Work, mind, release
 
@@ -26,6 +26,8 @@ from .work import CAUGHT, LOOK, Work, mind, release
 # is left behind, and a bug, or a limit shorter than the loading takes, does not go round for ever.
 STALLS = 3
 REQUEUE_TRIES = 6
+# Says in a folder on the node whose it is.
+OWNER = ".owner"
 
 
 def arguments_of(words: list[str]) -> argparse.Namespace:
@@ -92,7 +94,10 @@ def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tupl
     """Run the work to its end; its exit code, and the signal that ended it if one did."""
     try:
         if options.scratch:
+            remove_abandoned(options.scratch.parent)
             options.scratch.mkdir(parents=True, exist_ok=True)
+            pid = str(os.getpid())
+            (options.scratch / OWNER).write_text(f"local {here()} {pid} {started(pid)}\n")
         work = Work(command)
     except OSError as error:
         say(f"{error.filename or command[0]}: {error.strerror}")
@@ -107,6 +112,19 @@ def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tupl
             call("srun", "--ntasks-per-node=1", "rm", "-rf", str(options.scratch))
         shutil.rmtree(options.scratch, ignore_errors=True)
     return work.process.returncode, warned
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what parents of this user left on this node that were killed, and no other folder.
+
+    The owner's process and its start are in a file, so one that lives or of which nothing is known
+    keeps its folder. No later run has the folder of an earlier one.
+    """
+    for owner in folder.glob(f"rlbhpc-*/{OWNER}"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if is_own_file(owner) and alive(owner.read_text().strip(), is_ours=True) is False:
+                say(f"{owner.parent} is of a job that was killed, and is removed")
+                shutil.rmtree(owner.parent, ignore_errors=True)
 
 
 def outcome(
