@@ -166,7 +166,7 @@ class StudyExecutor(SlurmExecutor):
         command = ["sbatch", "--parsable", *after, f"{self.script}.sbatch"]
         with launching_environment():
             answer = CommandFunction(command, verbose=False, cwd=self.folder)()
-        return self.jobs(id_in(answer))
+        return self.jobs(id_in(answer, f"{self.prefix}-{self.script}"))
 
     def jobs(self, number: str) -> list[StudyJob]:
         """The job of an id, or all tasks of the array."""

@@ -101,6 +101,22 @@ def test_noise_around_the_id_is_passed_over(launch: Path, stubs: Stubs) -> None:
     assert lines(launch)[0] == "train-rl 101"
 
 
+def test_a_number_that_a_wrapper_prints_is_no_id(launch: Path, stubs: Stubs) -> None:
+    """Slurm says which of the numbers is the job."""
+    prefix = json.loads((launch / "launch.json").read_text())["prefix"]
+    name = f'"$n {prefix}-$(basename "${{@: -1}}" .sbatch)"'
+    accept = ACCEPT.replace(";site", "")
+    stubs.add("sbatch", f'{accept}\necho {name} >>"$HOME/names"; echo 4242')
+    stubs.add(
+        "squeue",
+        'name=$(sed -n "s/^${2#--jobs=} //p" "$HOME/names"); [ ! "$name" ] || echo "$name"\n'
+        '[ "$name" ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }',
+    )
+    sending.send(launch)
+    assert lines(launch)[0] == "train-rl 101"
+    assert not [line for line in lines(launch) if "4242" in line]
+
+
 def test_a_time_out_is_waited_for_longer_and_longer(
     launch: Path, stubs: Stubs, pauses: list[float]
 ) -> None:

@@ -104,7 +104,7 @@ class SlurmTask(SlurmJobEnvironment):
         array = [] if task is None else [f"--array={task}"]
         with launching_environment():
             code, text = call("sbatch", "--parsable", *array, script.name)
-        number = id_in(text) if code == 0 else ""
+        number = id_in(text, label) if code == 0 else ""
         if not number:
             say(f"sbatch {script.name}: {text.strip() or code}")
             return ""
@@ -164,10 +164,17 @@ def launching_environment() -> Iterator[None]:
                 del os.environ[name]
 
 
-def id_in(answer: str) -> str:
-    """The id in an answer of ``sbatch --parsable``, whatever else a site prints with it."""
-    ids = [line.partition(";")[0] for line in answer.splitlines()]
-    return next((word for word in reversed(ids) if word.isdigit()), "")
+def id_in(answer: str, label: str) -> str:
+    """The id in an answer of ``sbatch --parsable``, whatever else a site prints with it.
+
+    Where several lines are numbers, Slurm knows one as a job of this name.
+    """
+    ids = [line.strip().partition(";")[0] for line in answer.splitlines()]
+    numbers = [word for word in ids if word.isdigit()]
+    if len(numbers) > 1:
+        names = {n: call("squeue", "--noheader", f"--jobs={n}", "--format=%j") for n in numbers}
+        numbers = [n for n, (code, text) in names.items() if code == 0 and label in text.split()]
+    return numbers[-1] if numbers else ""
 
 
 def dependency_of(number: int, without: str = "") -> str | None:
