@@ -22,7 +22,7 @@ from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
-from rlbhpc.study.load import load_study, stored_study
+from rlbhpc.study.load import load_study, stored_study, study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.presence import Presence, presence
@@ -163,7 +163,11 @@ class LaunchFolder:
 
 def layout_of(run: Path) -> Layout:
     """The results folder of a study file, or the folder itself."""
-    layout = load_study(run).layout if run.is_file() else Layout(run)
+    layout = Layout(run)
+    if run.is_file():
+        study = load_study(run)
+        layout = study.layout
+        reject_namesake(study)
     if not layout.study.is_file():
         if layout.attempts.is_dir() or layout.tables(COUNTS).is_dir():
             raise UserError(
@@ -172,6 +176,20 @@ def layout_of(run: Path) -> Layout:
             )
         raise UserError(f"{layout.root}: no run in it; give a study file or the folder of a run")
     return layout
+
+
+def reject_namesake(study: Study) -> None:
+    """Refuse a study whose folder has the results of another one of the same name."""
+    try:
+        stored = study_of(study.layout)
+    except UserError:  # it is damaged, which whoever needs it says
+        return
+    if stored is not None and not stored.arms.keys() & study.arms.keys():
+        raise UserError(
+            f"{study.layout.root}: found the results of another study named {study.name}, with the"
+            f" arms {', '.join(stored.arms)}, none of them of this one; give this study a `name` or"
+            f" an `output` of its own, or name the folder to look at that one"
+        )
 
 
 def launches(layout: Layout) -> list[LaunchFolder]:

@@ -19,7 +19,7 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, copies_per_task
 from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
-from rlbhpc.launch.launches import Gaps, LaunchFolder, hidden, live, traced
+from rlbhpc.launch.launches import Gaps, LaunchFolder, hidden, live, reject_namesake, traced
 from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.options import gpus_in
 from rlbhpc.launch.script import Draft
@@ -68,6 +68,7 @@ def prepare(
 ) -> Prepared:
     """Plan a launch; writes the plan and the study's snapshot, and no script."""
     resolved = load_study(study, overrides)
+    reject_namesake(resolved)
     keep(resolved.layout.logs, "launch")
     name, entry = choose(cluster or resolved.file.cluster)
     if throttle is not None:

@@ -385,6 +385,18 @@ def test_a_hidden_job_has_not_ended(
     assert (job.state, job.done()) == ("UNKNOWN", False)
 
 
+@pytest.mark.parametrize("verb", ["status", "doctor", "cancel", "launch"])
+def test_a_study_does_not_get_the_results_of_another_one_of_its_name(run: Run, verb: str) -> None:
+    path, study = run
+    other = path.with_name("other.yaml")
+    other.write_text(path.read_text().replace("base: {model: base,", "fresh: {model: base,"))
+    assert set(load_study(other).arms) == {"fresh"}
+    with pytest.raises(UserError) as refused:
+        call(verb, other)
+    assert all(word in str(refused.value) for word in (str(study.layout.root), "base", "`name`"))
+    assert call("status", study.layout.root)[0] == INCOMPLETE
+
+
 def test_a_model_is_trained_by_one_launch(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s", TRAINED)
     assert call("launch", path, "--submit")[0] == DONE
