@@ -15,6 +15,7 @@ from typing import Any
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
+from rlbhpc.launch.host.claims import SILENT, age, generations
 from rlbhpc.launch.host.task import launching_environment, submissions, submitted
 from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, SNAPSHOT, behind
 from rlbhpc.launch.lock import at_work, lock, sender
@@ -140,11 +141,10 @@ class LaunchFolder:
 
     def executor(self, name: str) -> StudyExecutor:
         """The executor of one of its scripts."""
-        calls = len(self.jobs[name]["tasks"])
-        user = self.record["user"]
         return StudyExecutor(
-            self.path, name, self.record["prefix"], calls, self.clusters, user, self.has_made
-        )
+            self.path, name, self.record["prefix"], len(self.jobs[name]["tasks"]), self.clusters,
+            self.record["user"], self.has_made,
+        )  # fmt: skip
 
     def submitted_jobs(self) -> dict[str, list[StudyJob]]:
         """What was submitted, as submitit's jobs, by name."""
@@ -329,6 +329,41 @@ def hidden(folders: Iterable[LaunchFolder], rows: Sequence[slurm.Row]) -> list[L
     ]
     hiding = {clusters for clusters in {f.clusters for f in unseen} if slurm.hides_jobs(clusters)}
     return [folder for folder in unseen if folder.clusters in hiding]
+
+
+def in_queue(study: Study, folders: Sequence[LaunchFolder]) -> list[slurm.Row] | None:
+    """Jobs of a study's launches that are in the queue, or may be; None if Slurm does not answer.
+
+    Jobs that Slurm may hide count as long as something that they make is not there. A claim with a
+    sign of life says that its job runs. Of the others nobody can say whether they wait or are gone,
+    but those of a launch that was cancelled end as soon as they start.
+    """
+    rows = live(folders)
+    unseen = hidden(folders, rows or ())
+    if rows is None or not unseen:
+        return rows
+    measure = Gaps(presence(study.layout, list(study.blocks())))
+    claims = study.layout.claims
+    fresh = {
+        name
+        for name, generation in generations(claims).items()
+        if age(claims / f"{name}.{generation}") < SILENT
+    }
+    for folder in unseen:
+        for name, numbers in folder.submitted.items():
+            tasks = folder.jobs[name]["tasks"]
+            for task, shards in enumerate(tasks) if tasks else [(-1, ())]:
+                job = slurm.Row(
+                    numbers[-1], task, slurm.HIDDEN, "PrivateData", folder.record["user"]
+                )
+                names = [f"{folder.plan}-{shard:05d}" for shard in shards] or [f"job-{job.name}"]
+                if is_made(study, folder, job.name, measure):
+                    continue
+                if not fresh.isdisjoint(names):
+                    rows.append(job._replace(state="RUNNING"))
+                elif (tasks or name.startswith("train-")) and not folder.is_cancelled:
+                    rows.append(job)
+    return rows
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, copies_per_task
 from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
-from rlbhpc.launch.launches import Gaps, LaunchFolder, hidden, live, reject_namesake, traced
+from rlbhpc.launch.launches import Gaps, LaunchFolder, in_queue, reject_namesake, traced
 from rlbhpc.launch.lock import at_work
 from rlbhpc.launch.options import gpus_in
 from rlbhpc.launch.script import Draft
@@ -82,8 +82,7 @@ def prepare(
             f"{holder}; wait for its end, or look: rlbhpc status {resolved.layout.root}", TRY_AGAIN
         )
     folders = traced(resolved.layout)
-    rows = live(folders)
-    rows = None if rows is None else [*rows, *_hidden(resolved, folders, rows)]
+    rows = in_queue(resolved, folders)
     running = [_Running(folder, own) for folder in folders if (own := folder.own(rows or ()))]
     retired = _retire(resolved, running) if retrain else []
     training = reject_what_jobs_would(resolved)
@@ -215,18 +214,6 @@ def _shards(study: Study, launch: _Running) -> list[tuple[Shard, str]]:
         for number in numbers:
             states.setdefault(number, row.state)
     return [(plan.shards[number], state) for number, state in sorted(states.items())]
-
-
-def _hidden(
-    study: Study, folders: Sequence[LaunchFolder], rows: Sequence[slurm.Row]
-) -> list[slurm.Row]:
-    """Jobs of others that the site hides, and that may be making something."""
-    if not hidden(folders, rows):
-        return []
-    from rlbhpc.launch.status import hidden_rows
-
-    gaps = Gaps(presence(study.layout, list(study.blocks())))
-    return hidden_rows(study, folders, rows, gaps)
 
 
 def _help(

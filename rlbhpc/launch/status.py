@@ -16,9 +16,8 @@ from typing import Any, Final
 from rlbhpc.launch import slurm
 from rlbhpc.launch.efficiency import Efficiency, efficiency
 from rlbhpc.launch.host import UNRECORDED
-from rlbhpc.launch.host.claims import SILENT, age, generations
 from rlbhpc.launch.jobs import behind
-from rlbhpc.launch.launches import Gaps, LaunchFolder, hidden, is_made, launches, live, traced
+from rlbhpc.launch.launches import Gaps, LaunchFolder, in_queue, is_made, launches, traced
 from rlbhpc.launch.lock import at_work, claimed_here
 from rlbhpc.launch.signs import ACTIONS, NO_ROOM, SIGNS
 from rlbhpc.study.layout import Layout
@@ -31,8 +30,6 @@ from rlbhpc.sweep.presence import Presence, presence
 TAIL_BYTES: Final = 64_000
 ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
 RUNS: Final = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "STOPPED", "SUSPENDED"})
-# What hides a job; a setting of slurm.conf.
-PRIVATE: Final = "PrivateData"
 # States of a shard, from the best to the worst.
 ORDER: Final = ("done", "running", "waiting", "begun", "hidden", "stopped")
 
@@ -89,14 +86,13 @@ def status(layout: Layout) -> Status:
     """Look at everything once; asks Slurm two questions at most."""
     study = stored_study(layout.study)
     folders = traced(layout)
-    rows = live(folders)
+    rows = in_queue(study, folders)
+    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
     holder = at_work(layout)
     claimed = claimed_here(layout)
     # After the question who works: whoever ended since has stored what it made.
     blocks = presence(layout, list(study.blocks()))
     measure = Gaps(blocks)
-    rows = None if rows is None else [*rows, *hidden_rows(study, folders, rows, measure)]
-    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
     attempts = read_attempts(layout)
     rate = _rate(attempts)
     shards: dict[str, dict[str, list[int]]] = {}
@@ -216,37 +212,6 @@ def _own_failures(
                 record = json.loads(path.read_text())
                 if not record["recovered"] and not is_made(study, folder, path.stem, measure):
                     yield record["runs"][-1]["cause"], path.stem
-
-
-def hidden_rows(
-    study: Study, folders: Sequence[LaunchFolder], rows: Sequence[slurm.Row], measure: Gaps
-) -> list[slurm.Row]:
-    """Jobs of others that Slurm may hide, as long as something that they make is not there.
-
-    A claim with a sign of life says that its job runs. Of the others nobody can say whether they
-    wait or are gone, but those of a launch that was cancelled end as soon as they start.
-    """
-    unseen = hidden(folders, rows)
-    claims = study.layout.claims
-    fresh = {
-        name
-        for name, generation in (generations(claims).items() if unseen else ())
-        if age(claims / f"{name}.{generation}") < SILENT
-    }
-    jobs = []
-    for folder in unseen:
-        for name, numbers in folder.submitted.items():
-            tasks = folder.jobs[name]["tasks"]
-            for task, shards in enumerate(tasks) if tasks else [(-1, ())]:
-                job = slurm.Row(numbers[-1], task, slurm.HIDDEN, PRIVATE, folder.record["user"])
-                if is_made(study, folder, job.name, measure):
-                    continue
-                names = [f"{folder.plan}-{shard:05d}" for shard in shards] or [f"job-{job.name}"]
-                if not fresh.isdisjoint(names):
-                    jobs.append(job._replace(state="RUNNING"))
-                elif not folder.is_cancelled and (tasks or name.startswith("train-")):
-                    jobs.append(job)
-    return jobs
 
 
 def _action(cause: str, trains: bool) -> str:
