@@ -172,8 +172,8 @@ def id_in(answer: str, label: str) -> str:
     ids = [line.strip().partition(";")[0] for line in answer.splitlines()]
     numbers = [word for word in ids if word.isdigit()]
     if len(numbers) > 1:
-        names = {n: call("squeue", "--noheader", f"--jobs={n}", "--format=%j") for n in numbers}
-        numbers = [n for n, (code, text) in names.items() if code == 0 and label in text.split()]
+        names = {n: call("squeue", "--noheader", f"--jobs={n}", "--format=%j")[1] for n in numbers}
+        numbers = [n for n in numbers if label in names[n].split()]
     return numbers[-1] if numbers else ""
 
 
