@@ -72,6 +72,12 @@ def encode(sample: Sample) -> bytes:
     return b"".join((_FIXED.pack(*_numbers(sample), *map(len, blobs)), *blobs))
 
 
+def listed(body: bytes) -> bytes:
+    """The beginning of canonical bytes: all that a list of samples shows, without the texts."""
+    lengths = _FIXED.unpack_from(body)[-len(_BLOBS) :]
+    return body[: _FIXED.size + sum(lengths[: _STRINGS.index("answer") + 1])]
+
+
 def table(
     bodies: Sequence[bytes], digests: NDArray[np.int64], columns: Sequence[str] | None = None
 ) -> pa.Table:

@@ -4,7 +4,8 @@ A journal is a file header followed by frames, and is only ever appended to.
 
 ::
 
-    file header   magic "rlbhpcJ3", salt u32 three times, crc32 of these 20 bytes
+    file header   magic "rlbhpcJ3", salt u32 three times, crc32 of these 20 bytes; the index blocks
+                  of "rlbhpcJ2" have another layout, so that all of its samples are read instead
     frame         salt u32, kind u32, stored u32, raw u32, check u64, crc32 of these 24 bytes;
                   then ``stored`` bytes of body
     SMPL body     LZ4 block of a sample's canonical bytes (:mod:`rlbhpc.store.body`);
@@ -27,7 +28,8 @@ SQLite needs locks. ``tests/benchmarks/bench_store_write.py`` measures them side
 The salt is random and new in every journal. It starts each frame and enters each header's
 checksum, so neither text that a model wrote nor a stale disk block can pass for a frame, and a
 reader that lost its place finds the next frame by searching for it. It stands three times in the
-file header because everything hangs on it: two equal copies outvote a damaged third.
+file header because everything hangs on it: two equal copies outvote a damaged third. Where all
+are lost, the headers of the frames still have it, if all that are intact name the same.
 
 An INDX frame says nothing that the SMPL frames do not say, but it lists a thousand samples in one
 read. It has all that a cube is made of, so that neither counting nor compaction decodes a text,
@@ -41,6 +43,7 @@ import json
 import struct
 import zlib
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final, NamedTuple, Self
@@ -56,6 +59,8 @@ from rlbhpc.study.keys import Cell
 # Changes of the layout here, beside those of a sample's values.
 _LAYOUT: Final = 1
 MAGIC: Final = f"rlbhpcJ{SCHEMA_VERSION + _LAYOUT:x}".encode()
+#: Formats that are read: those whose samples are stored as today's.
+FORMATS: Final = {MAGIC, b"rlbhpcJ2"}
 SAMPLE: Final = int.from_bytes(b"SMPL", "little")
 INDEX: Final = int.from_bytes(b"INDX", "little")
 INDEX_END: Final = int.from_bytes(b"XEND", "little")
@@ -214,22 +219,50 @@ def file_header(salt: int) -> bytes:
     return _sealed(_FILE_HEADER, MAGIC, salt, salt, salt)
 
 
-def read_file_header(data: bytes) -> tuple[int, bool]:
-    """Salt of a journal, and whether the header is intact.
+class FileHeader(NamedTuple):
+    """What a journal's first bytes say.
 
-    Raises :class:`DamagedError` when no two copies of the salt agree, or another version of this
-    program wrote it.
+    ``salt``: 0 where no two copies of it agree. ``intact``: whether every bit is as it was written.
+    ``has_index``: whether index blocks have the layout that is read here.
+    """
+
+    salt: int
+    intact: bool
+    has_index: bool
+
+
+def read_file_header(data: bytes) -> FileHeader:
+    """Read a journal's first bytes.
+
+    Raises :class:`DamagedError` when they are too few, or of a format that nobody reads any more.
     """
     if len(data) < FILE_HEADER_SIZE:
         raise DamagedError(f"{len(data)} bytes, shorter than a journal's header")
     magic, *salts, crc = _FILE_HEADER.unpack(data[:FILE_HEADER_SIZE])
     salt = max(salts, key=salts.count)
-    if salts.count(salt) < 2 or salt == 0:
-        raise DamagedError("not a journal, or its header is destroyed")
     intact = crc == zlib.crc32(data[: FILE_HEADER_SIZE - 4])
-    if intact and magic != MAGIC:
-        raise DamagedError(f"a journal in format {magic!r}; this program knows {MAGIC!r}")
-    return salt, intact
+    if intact and magic not in FORMATS:
+        formats = " and ".join(sorted(known.decode() for known in FORMATS))
+        raise DamagedError(
+            f"a journal in format {magic.decode(errors='replace')}, and this program reads "
+            f"{formats}; seal it with the version that wrote it"
+        )
+    return FileHeader(salt if salts.count(salt) > 1 else 0, intact, magic == MAGIC)
+
+
+def salts(data: bytes) -> set[int]:
+    """Salts of the SMPL frames whose intact headers stand in some bytes."""
+    found = set()
+    mark = SAMPLE.to_bytes(4, "little")
+    kind = data.find(mark, 4)
+    while kind >= 0:
+        header = data[kind - 4 : kind - 4 + HEADER_SIZE]
+        salt = int.from_bytes(header[:4], "little")
+        with suppress(DamagedError):
+            read_header(header, salt)
+            found.add(salt)
+        kind = data.find(mark, kind + 1)
+    return found
 
 
 def _frame(salt: int, kind: int, body: bytes, raw: int, check: int) -> bytes:
@@ -283,13 +316,18 @@ def trailer_mark(salt: int) -> bytes:
     return struct.pack("<II", salt, INDEX_END)
 
 
+def check_index(header: Header, body: memoryview) -> None:
+    """Raise :class:`DamagedError` when the body of an INDX frame fails its checksum."""
+    if header.kind != INDEX or zlib.crc32(body) != header.check:
+        raise DamagedError("an index block fails its checksum")
+
+
 def read_index(header: Header, body: memoryview) -> IndexBlock:
     """Decode the body of an INDX frame.
 
     Raises :class:`DamagedError` when it fails its checksum.
     """
-    if header.kind != INDEX or zlib.crc32(body) != header.check:
-        raise DamagedError("an index block fails its checksum")
+    check_index(header, body)
     previous, _, closed, check, *lengths = _INDEX.unpack_from(body)
     names, stops, answers, records = accumulate([_INDEX.size, *lengths])
     return IndexBlock(

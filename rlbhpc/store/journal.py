@@ -6,6 +6,7 @@ writer appends.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -141,16 +142,38 @@ def rows(journal: Index, columns: Sequence[str], which: NDArray[np.intp] | None 
     return pa.table(arrays, schema=schema.select(columns))
 
 
+class TooLargeError(Exception):
+    """Samples that have more bytes together than may be held at once.
+
+    ``rows``: how many of them were read by then.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
 def whole_rows(
-    journal: Index, which: NDArray[np.intp], columns: Sequence[str], skipped: list[Skipped]
+    journal: Index,
+    which: NDArray[np.intp],
+    columns: Sequence[str],
+    skipped: list[Skipped],
+    most: float = math.inf,
 ) -> tuple[NDArray[np.intp], pa.Table]:
     """Rows with any columns, for ascending positions of an index: which could be read, and they.
 
-    ``skipped`` tells of the others.
+    ``skipped`` tells of the others. Raises :class:`TooLargeError` where they have more than
+    ``most`` bytes.
     """
+    good: list[tuple[int, bytes]] = []
+    size = 0
     with files.reading(journal.path) as fd:
         source = _JournalFile(fd, journal.path, journal.salt)
-        good = list(_bodies(source, journal.records[which]))
+        for position, canonical in _bodies(source, journal.records[which]):
+            good.append((position, canonical))
+            size += len(canonical)
+            if size > most:
+                raise TooLargeError(len(good))
     positions = np.array([i for i, _ in good], np.intp)
     digests = journal.records["digest"][which][positions]
     skipped.extend(source.skipped)
@@ -161,7 +184,7 @@ def _collect(source: _JournalFile) -> Index:
     """List samples by the index blocks and the tail behind the last one."""
     if not _begin(source):
         return Index(source.path, source.size, 0, [], np.empty(0, frames.RECORD), False)
-    last = _last_index(source)
+    last = _last_index(source) if source.has_index else 0
     blocks: list[frames.IndexBlock] = []
     # Where each block stands and ends.
     bounds: list[tuple[int, int]] = []
@@ -216,7 +239,7 @@ def _tail(source: _JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[
     offsets, bodies, digests = [], [], []
     for offset, canonical in _walk(source, start):
         offsets.append(offset)
-        bodies.append(canonical)
+        bodies.append(body.listed(canonical))
         digests.append(body.digest(canonical))
     table = body.table(bodies, np.array(digests, np.int64), INDEXED)
     records = np.zeros(len(offsets), frames.RECORD)
@@ -245,6 +268,8 @@ def _sum(fd: int, span: Span) -> int:
 
 class _JournalFile:
     """An open journal, read through a window so that hopping over small frames is cheap."""
+
+    has_index = True
 
     def __init__(self, fd: int, path: Path, salt: int = 0) -> None:
         self.path = path
@@ -286,13 +311,32 @@ def _begin(source: _JournalFile) -> bool:
         source.skip(0, 0, "empty file", left_out.TORN)
         return False
     try:
-        source.salt, intact = frames.read_file_header(source.read(0, frames.FILE_HEADER_SIZE))
+        header = frames.read_file_header(source.read(0, frames.FILE_HEADER_SIZE))
     except DamagedError as error:
         source.skip(0, source.size, str(error))
         return False
-    if not intact:
-        source.skip(0, frames.FILE_HEADER_SIZE, "damaged header; its copies agree on what matters")
-    return True
+    source.has_index = header.has_index
+    source.salt = header.salt or _salt_of_frames(source)
+    if not source.salt:
+        source.skip(0, source.size, "not a journal, or its header is destroyed")
+    elif not header.intact:
+        source.skip(
+            0,
+            frames.FILE_HEADER_SIZE,
+            "damaged header; other bytes say what it said",
+        )
+    return bool(source.salt)
+
+
+def _salt_of_frames(source: _JournalFile) -> int:
+    """The salt that all intact frames have; 0 if there are none, or they differ.
+
+    Of two, one is that of a stale block or of a text that a model wrote, and nothing says which.
+    """
+    salts: set[int] = set()
+    for start in range(0, source.size, _WINDOW):
+        salts |= frames.salts(source.read(start, _WINDOW + frames.HEADER_SIZE))
+    return salts.pop() if len(salts) == 1 else 0
 
 
 def _last_index(source: _JournalFile) -> int:
@@ -333,7 +377,7 @@ def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, bytes]]:
             if header.kind == frames.SAMPLE:
                 yield offset, frames.read_sample(header, source.body(offset, header))
             else:
-                frames.read_index(header, source.body(offset, header))
+                frames.check_index(header, source.body(offset, header))
         except DamagedError as error:
             source.skip(offset, offset + header.size, str(error))
         offset += header.size
