@@ -35,12 +35,15 @@ _TRIES: Final = 4
 _PIECE: Final = 4 << 20
 
 
+def cause(error: OSError) -> str:
+    """What a file system says, in words and by its code."""
+    if error.errno is None:
+        return str(error)
+    return f"{os.strerror(error.errno)} ({errno.errorcode.get(error.errno, '?')})"
+
+
 def explain(error: OSError, path: Path, after: str = "") -> UserError:
     """One clear line for what a file system refuses, and an exit code: come again, or change it."""
-    if error.errno is None:
-        cause = str(error)
-    else:
-        cause = f"{os.strerror(error.errno)} ({errno.errorcode.get(error.errno, '?')})"
     code = TRY_AGAIN
     if error.errno in _FULL:
         do = "free space or raise the quota, then give the same command again"
@@ -54,7 +57,7 @@ def explain(error: OSError, path: Path, after: str = "") -> UserError:
         code = USAGE
     else:
         do = "when the file system is well, give the same command again"
-    return UserError(f"{path}: {cause}{after}; {do}", code)
+    return UserError(f"{path}: {cause(error)}{after}; {do}", code)
 
 
 def create(path: Path) -> int:

@@ -91,7 +91,7 @@ def status(layout: Layout) -> Status:
     holder = at_work(layout)
     claimed = claimed_here(layout)
     # After the question who works: whoever ended since has stored what it made.
-    blocks = presence(layout, list(study.blocks()))
+    blocks = presence(layout, list(study.blocks()), strict=False)
     measure = Gaps(blocks)
     attempts = read_attempts(layout)
     rate = _rate(attempts)

@@ -59,9 +59,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     judged = [(journal, _reason(journal, needed, oldest)) for journal in now.journals]
     old = [(journal.path, journal.size) for journal, reason in judged if not reason]
     old.extend(_debris(layout, arm, set_name, oldest))
-    # Merged bits stand for journals that go now; whoever asks next merges those that stay.
-    derived = layout.bitmap(arm, set_name)
-    for path in (derived, *(path for path, _ in old)):
+    for path, _ in old:
         try:
             if path.is_dir():
                 shutil.rmtree(path)
@@ -103,7 +101,6 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
         layout.parts(arm, set_name),
         layout.journals(arm, set_name),
         layout.grid(arm, set_name).parent,
-        layout.bitmap(arm, set_name).parent,
         layout.attempts,
         layout.root,
         layout.contents("").parent,

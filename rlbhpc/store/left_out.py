@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rlbhpc import files
 from rlbhpc.errors import LeftOutWarning
 
 DAMAGED: Final = "damaged"
+#: The file may be whole; the file system does not give it.
+UNREADABLE: Final = "unreadable"
 FOREIGN: Final = "foreign"
 CONFLICTING: Final = "conflicting"
 PURGED: Final = "purged"
 #: What a kill leaves behind: a sample that nobody had acknowledged. Nothing is missing for it.
 TORN: Final = "torn"
 
-KINDS: Final = (DAMAGED, FOREIGN, CONFLICTING, PURGED, TORN)
+KINDS: Final = (DAMAGED, UNREADABLE, FOREIGN, CONFLICTING, PURGED, TORN)
 #: Attribute of a tree: how many samples or places of each kind were left out, as JSON.
 ATTRIBUTE: Final = "left_out"
 
@@ -56,6 +60,22 @@ class Skipped:
     def __str__(self) -> str:
         where = f"bytes {self.start} to {self.stop}: " if self.start < self.stop else ""
         return f"{self.path}: skipped {where}{self.reason}"
+
+
+@contextmanager
+def unreadable(path: Path, skipped: list[Skipped], *, strict: bool) -> Iterator[None]:
+    """Leave out a file that the file system does not give; ``strict``: raise instead.
+
+    A file that vanished is raised: the store has changed, and whoever reads it begins anew.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if strict:
+            raise
+        skipped.append(Skipped(path, files.cause(error), UNREADABLE))
 
 
 def counts(notes: Iterable[Note]) -> dict[str, int]:

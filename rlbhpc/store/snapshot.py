@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -56,36 +56,70 @@ class Sealed(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Journals and parts of one arm and problem set; ``skipped`` says what could not be listed."""
+    """Journals and parts of one arm and problem set; ``skipped`` says what could not be listed.
+
+    ``strict``: whether a file that cannot be read is an error; else it is left out.
+    """
 
     journals: tuple[Index, ...]
     parts: tuple[Sealed, ...]
     skipped: tuple[Skipped, ...]
+    strict: bool = True
 
 
-def take(layout: Layout, arm: str, set_name: str, *, verify: bool = False) -> Snapshot:
-    """List what is there.
-
-    Journals come first: a journal is removed only when its samples are in a part, so whoever
-    misses the journal finds the part afterwards. With ``verify`` every sample is read, and a
-    damaged one is left out.
-    """
+def take(
+    layout: Layout, arm: str, set_name: str, *, verify: bool = False, strict: bool = True
+) -> Snapshot:
+    """List what is there; see :func:`listed`."""
 
     def attempt() -> Snapshot:
-        folder = layout.journals(arm, set_name)
-        journals = [
-            own(journal.index(folder / name, verify=verify), arm, set_name)
-            for name in files.names(folder, writer.ENDING)
-        ]
-        skipped = [skipped for index in journals for skipped in index.skipped]
-        folder = layout.parts(arm, set_name)
-        sealed = [
-            part_of(folder / name, arm, set_name, skipped, verify=verify)
-            for name in files.names(folder, parts.ENDING)
-        ]
-        return Snapshot(tuple(journals), tuple(filter(None, sealed)), tuple(skipped))
+        skipped: list[Skipped] = []
+        now = [*listed(layout, arm, set_name, skipped, verify=verify, strict=strict)]
+        journals = tuple(file for file in now if isinstance(file, Index))
+        sealed = tuple(file for file in now if isinstance(file, Sealed))
+        return Snapshot(journals, sealed, tuple(skipped), strict)
 
     return steady(attempt)
+
+
+def listed(
+    layout: Layout,
+    arm: str,
+    set_name: str,
+    skipped: list[Skipped],
+    *,
+    verify: bool = False,
+    strict: bool = True,
+    passed_over: Callable[[str], bool] | None = None,
+) -> Iterator[Index | Sealed]:
+    """List the journals and then the parts of a group, one by one.
+
+    Journals come first: a journal is removed only when its samples are in a part, so whoever
+    misses the journal finds the part afterwards.
+
+    ``skipped`` takes what cannot be used. ``verify``: read every sample, and leave out those that
+    are damaged. ``strict``: raise what keeps a file from being read; else it is left out.
+    ``passed_over``: says of a journal's name that none of its samples matter: it is not opened.
+    """
+    folder = layout.journals(arm, set_name)
+    names = files.names(folder, "")
+    noted = set(names)
+    for name in names:
+        if not name.endswith(writer.ENDING) or (passed_over and passed_over(name)):
+            continue
+        with left_out.unreadable(folder / name, skipped, strict=strict):
+            index = journal.index(
+                folder / name, verify=verify, noted=f"{name}{marks.ENDING}" in noted
+            )
+            index = own(index, arm, set_name)
+            skipped.extend(index.skipped)
+            yield index
+    folder = layout.parts(arm, set_name)
+    for name in files.names(folder, parts.ENDING):
+        with left_out.unreadable(folder / name, skipped, strict=strict):
+            part = part_of(folder / name, arm, set_name, skipped, verify=verify)
+            if part is not None:
+                yield part
 
 
 def part_of(

@@ -127,10 +127,6 @@ class Layout:
         """Find what some problems of a set ask, and their reference answers, by content."""
         return self.root / "questions" / set_name / f"{digest}.json"
 
-    def bitmap(self, arm: str, set_name: str) -> Path:
-        """Find which samples there are, a bit each, merged over all files; can be deleted."""
-        return self.root / "presence" / arm / f"{set_name}.bits"
-
     def tables(self, kind: str) -> Path:
         """Small tables by kind: imported counts, scored texts."""
         return self.root / "tables" / kind

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.stats.counts import Counts
 from rlbhpc.store import inventory, left_out
-from rlbhpc.store.bitmap import Holding
+from rlbhpc.store.inventory import Holding
 from rlbhpc.store.left_out import Note
 from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
@@ -137,22 +137,20 @@ def presence(
     layout: Layout,
     blocks: list[Block],
     *,
-    partly: bool = False,
+    strict: bool = True,
     passed_over: Callable[[str], bool] | None = None,
 ) -> list[Presence]:
     """Compare blocks with what is stored; each arm and problem set is read once.
 
-    ``partly``: read no more than concerns the problems of these blocks. ``passed_over``: says of a
-    journal's name that it holds nothing of these blocks.
+    ``strict``: raise what keeps a file from being read; else it is left out, and told.
+    ``passed_over``: says of a journal's name that it holds nothing of these blocks.
     """
     comparisons: dict[int, Presence] = {}
     notes: list[Note] = []
     requests = requested(layout, blocks)
     for group in dict.fromkeys((b.arm, b.set_name) for b in blocks):
         of_group = [i for i, b in enumerate(blocks) if (b.arm, b.set_name) == group]
-        cells = {(blocks[i].step, problem) for i in of_group for problem in blocks[i].problems}
-        only = (lambda step, problem, cells=cells: (step, problem) in cells) if partly else None
-        stock = inventory.take(layout, *group, wanted=only, passed_over=passed_over)
+        stock = inventory.take(layout, *group, strict=strict, passed_over=passed_over)
         notes += stock.notes
         for i in of_group:
             block = blocks[i]

@@ -73,7 +73,7 @@ def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Line]:
         return journal.startswith(f"{plan.name}-") and not journal.startswith(own)
 
     lines: list[Line] = []
-    present = presence(study.layout, blocks, partly=True, passed_over=passed_over)
+    present = presence(study.layout, blocks, passed_over=passed_over)
     for cell, problems in zip(present, spans.values(), strict=True):
         held = cell.retrying() if shard.retries else cell
         spans_left: dict[int, list[Span]] = {}

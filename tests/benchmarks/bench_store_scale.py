@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rlbhpc.store import bitmap, seal
-from rlbhpc.store.bitmap import Bitmap
+from rlbhpc.store import seal
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.inventory import Bitmap
+from rlbhpc.study.keys import Block, Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -34,23 +35,15 @@ from rlbhpc.store.compact import compact
 work = lambda: compact(layout, rebuild=True)
 """
 PLAN = """
+from rlbhpc.store import inventory
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
+from tests.benchmarks.bench_store_scale import stock
 study = Study.from_json(layout.study.read_text())
+stocks = {(b.arm, b.set_name): stock(b, {n}) for b in study.blocks()}
+inventory.take = lambda layout, arm, set_name, **options: stocks[arm, set_name]
 work = lambda: make_plan(study, presence(layout, list(study.blocks())), 1 << 34)
-"""
-TASK = """
-from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import make_plan
-from rlbhpc.sweep.presence import presence
-from rlbhpc.sweep.worker import still_missing
-study = Study.from_json(layout.study.read_text())
-present = presence(layout, list(study.blocks()))
-whole = make_plan(study, present, 1 << 62)
-plan = make_plan(study, present, whole.tokens // {shards})
-del present
-work = lambda: still_missing(study, plan, plan.shards[0])
 """
 # Not ru_maxrss: that keeps the peak of the process that this one was forked from.
 MEASURE = """
@@ -91,20 +84,14 @@ def at_most(what: str, value: float, unit: str, most: float, note: str = "") -> 
     return Row(what, value, unit, f"<= {most:g}", value <= most, note)
 
 
-def first_look(layout: Layout) -> float:
-    """Seconds to find out what is missing where nothing was merged before."""
-    layout.bitmap(journals.ARM, journals.SET).unlink(missing_ok=True)
-    return measured(layout, MISSING)[0]
-
-
 def looks(folder: Path) -> Iterator[Row]:
     """A million samples, in journals and sealed."""
     layout, grid = filled(folder, problems=500, n=2000, steps=1, attempts=100)
-    yield at_most("10^6 in 100 journals, first look", first_look(layout), "s", 0.4)
+    yield at_most("10^6 in 100 journals, first look", measured(layout, MISSING)[0], "s", 0.4)
     seal.seal(layout, journals.ARM, journals.SET, grid, "sampled")
     for path in layout.journals(journals.ARM, journals.SET).iterdir():
         path.unlink()
-    yield at_most("10^6 sealed, first look", first_look(layout), "s", 0.2)
+    yield at_most("10^6 sealed, first look", measured(layout, MISSING)[0], "s", 0.2)
     measured(layout, COMPACT)
     files = sum(path.is_file() for path in layout.cube.resolve().rglob("*"))
     yield at_most("files of the cube of 500 x 2,000", files, "", 50)
@@ -113,7 +100,7 @@ def looks(folder: Path) -> Iterator[Row]:
 def ten_millions(folder: Path) -> Iterator[Row]:
     """Ten million samples in 100 journals, each with samples from everywhere."""
     layout, _ = filled(folder, problems=500, n=2000, steps=10, attempts=100)
-    yield at_most("10^7 in 100 journals, first look", first_look(layout), "s", 2)
+    yield at_most("10^7 in 100 journals, first look", measured(layout, MISSING)[0], "s", 2)
     seconds, peak = measured(layout, COMPACT)
     yield at_most("compact of 10^7 from 100 journals", seconds, "s", 60)
     yield at_most("  peak memory", peak, "MB", 1500)
@@ -122,7 +109,7 @@ def ten_millions(folder: Path) -> Iterator[Row]:
 def many_journals(folder: Path) -> Iterator[Row]:
     """What ten thousand tasks left."""
     layout, _ = filled(folder, problems=500, n=200, steps=1, attempts=10_000, texts=80)
-    yield at_most("10,000 journals, first look", first_look(layout), "s", 1.5)
+    yield at_most("10,000 journals, first look", measured(layout, MISSING)[0], "s", 1.5)
 
 
 def filled(
@@ -135,37 +122,34 @@ def filled(
 
 
 def plans(folder: Path) -> Iterator[Row]:
-    """Plans of 10⁶ and 10⁹ samples, and what a task reads of the second."""
-    million = merged(folder / "million", 500, 500)
-    seconds, peak = measured(million.layout, PLAN)
+    """Plans of 10⁶ and 10⁹ samples."""
+    million = study_of_arms(folder / "million", 500, 500)
+    seconds, peak = measured(million.layout, PLAN.format(n=500))
     yield Row("plan of 10^6 samples", seconds, "s")
     yield at_most("  peak memory", peak, "MB", 800)
-    billion = merged(folder / "billion", 1000, 250_000)
-    seconds, peak = measured(billion.layout, PLAN)
+    billion = study_of_arms(folder / "billion", 1000, 250_000)
+    seconds, peak = measured(billion.layout, PLAN.format(n=250_000))
     yield at_most("plan of 10^9 samples", seconds, "s", 20)
     yield at_most("  peak memory", peak, "MB", 1000)
-    for shards in (10, 100, 1000):
-        seconds, _ = measured(billion.layout, TASK.format(shards=shards))
-        yield Row(f"  what one of {shards} tasks reads first", seconds, "s")
 
 
-def merged(folder: Path, problems: int, n: int) -> Study:
-    """A study of four arms with the bits of its samples written directly; one in ten is missing."""
+def study_of_arms(folder: Path, problems: int, n: int) -> Study:
+    """A study of four arms."""
     study = load_study(write_arms(folder, problems, n, ARMS, TOKENS))
     remember(study)
-    for block in study.blocks():
-        count = len(block.problems)
-        cells = np.zeros(count, bitmap.CELL)
-        cells["problem"] = np.arange(count)
-        cells["fingerprint"] = block.fingerprints
-        bits = np.full((count, -(-n // 64) * 8), 255, np.uint8)
-        bits[:, : bits.shape[1] // 10] = 0
-        numbers = {problem: i for i, problem in enumerate(block.problems)}
-        path = study.layout.bitmap(block.arm, block.set_name)
-        cells["tokens"] = TOKENS * np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
-        right_bits = bits & np.uint8(0b01010101)
-        Bitmap(problems=numbers, cells=cells, bits=bits, right_bits=right_bits).save(path)
     return study
+
+
+def stock(block: Block, n: int) -> Bitmap:
+    """Stock of a block of which one sample in ten is missing."""
+    count = len(block.problems)
+    bits = np.full((count, -(-n // 64) * 8), 255, np.uint8)
+    bits[:, : bits.shape[1] // 10] = 0
+    fingerprints = zip(block.problems, block.fingerprints.tolist(), strict=True)
+    cells = [Cell(block.arm, block.step, *problem) for problem in fingerprints]
+    tokens = TOKENS * np.bitwise_count(bits).sum(axis=1, dtype=np.float64)
+    rows = dict(zip(cells, range(count), strict=True))
+    return Bitmap(block.arm, bits, bits & np.uint8(0b01010101), tokens, _rows=rows)
 
 
 if __name__ == "__main__":

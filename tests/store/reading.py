@@ -12,9 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.store import inventory, journal, parts, schema, snapshot
-from rlbhpc.store.bitmap import Bitmap
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.inventory import Bitmap
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.view import Conflict, View
 from rlbhpc.study.layout import Layout
@@ -48,7 +48,7 @@ def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = 
     With ``verify`` every sample is read whole.
     """
     if verify:
-        bitmap = Bitmap()
+        bitmap = Bitmap(arm)
         now = snapshot.steady(lambda: snapshot.take(layout, arm, set_name, verify=True))
         for file in (*now.parts, *now.journals):
             bitmap.add(file)

@@ -1,4 +1,4 @@
-"""Taking stock: the merged bits say what the samples say, whatever happened to the files."""
+"""Taking stock: the bits say what the samples say, whatever happened to the files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.store import bitmap, gc, inventory, marks, seal, snapshot
-from rlbhpc.store.bitmap import Bitmap
+from rlbhpc.store import gc, inventory, marks, seal
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
@@ -27,8 +26,7 @@ ASKED = np.full(P, 7)
 
 
 @pytest.fixture
-def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    monkeypatch.setattr(inventory, "_WORTH_KEEPING", 1)
+def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
@@ -47,9 +45,9 @@ def key(drawn: Sample) -> tuple[int, int, int]:
 def agrees(layout: Layout) -> None:
     """Compare with the rows themselves, each read and sorted."""
     rows = reading.rows(layout, ARM, SET).table.to_pylist()
-    merged = inventory.take(layout, ARM, SET)
+    stock = inventory.take(layout, ARM, SET)
     for step in (0, 4):
-        held = merged.of(step, PROBLEMS, ASKED)
+        held = stock.of(step, PROBLEMS, ASKED)
         at_step = [row for row in rows if row["step"] == step]
         ours = [row for row in at_step if row["fingerprint"] == 7]
         stored = {(PROBLEMS.index(row["problem"]), row["sample"]) for row in ours}
@@ -76,7 +74,7 @@ def test_the_bits_say_what_the_rows_say_through_a_whole_life(
 ) -> None:
     lot = random.Random(seed)
     if seed % 2:  # as in a run of thousands of files
-        monkeypatch.setattr(bitmap, "_TOGETHER", 50)
+        monkeypatch.setattr(inventory, "_TOGETHER", 50)
     asked = grid(P, N, (0, 4))
     asked.save(layout.grid(ARM, SET))
     growing = JournalWriter(layout.journals(ARM, SET), "growing")
@@ -84,7 +82,6 @@ def test_the_bits_say_what_the_rows_say_through_a_whole_life(
         journal(layout, [anything(lot) for _ in range(60)], f"a{attempt}")
         growing.append(anything(lot))
         agrees(layout)
-    assert layout.bitmap(ARM, SET).is_file()
     rows = [sample(p, i, s) for s in (0, 4) for p in range(P) for i in range(N)]
     journal(layout, rows, "rest")
     agrees(layout)
@@ -117,7 +114,7 @@ def test_a_file_that_was_cut_short_makes_its_samples_missing(layout: Layout) -> 
     assert reading.scan(layout, ARM, SET, grid(1, N)).missing.any()
 
 
-def test_a_sample_that_proved_damaged_is_missing_though_it_was_merged(layout: Layout) -> None:
+def test_a_sample_that_proved_damaged_is_missing(layout: Layout) -> None:
     journal(layout, [sample(0, i) for i in range(N)], "a")
     grid(1, N).save(layout.grid(ARM, SET))
     agrees(layout)
@@ -154,10 +151,10 @@ def test_two_journals_of_another_arm_do_not_count_either(layout: Layout) -> None
             for p in range(P):
                 drawn = sample(p, start)
                 writer.append(replace(drawn, key=drawn.key._replace(arm="rl")))
-    merged = inventory.take(layout, "rl", SET)
-    held = merged.of(0, PROBLEMS, ASKED)
+    stock = inventory.take(layout, "rl", SET)
+    held = stock.of(0, PROBLEMS, ASKED)
     assert np.bitwise_count(held.bits).sum(axis=1).tolist() == [3] * P
-    assert [note.text for note in merged.notes] == [
+    assert [note.text for note in stock.notes] == [
         f"{theirs / name}: skipped 25 samples of another arm or problem set (base, math/0) than "
         "its folder's; move the file to the folder that it belongs to"
         for name in ("b.journal", "d.journal")
@@ -169,9 +166,9 @@ def test_a_part_of_another_arm_does_not_count_either(layout: Layout) -> None:
     (part,) = seal.seal(layout, ARM, SET, grid(1, N), "none").made
     copy = layout.parts("rl", SET) / part.name
     shutil.copytree(part.parent, copy.parent)
-    merged = inventory.take(layout, "rl", SET)
-    assert not merged.of(0, PROBLEMS, ASKED).bits.any()
-    (note,) = merged.notes
+    stock = inventory.take(layout, "rl", SET)
+    assert not stock.of(0, PROBLEMS, ASKED).bits.any()
+    (note,) = stock.notes
     assert note.text.startswith(f"{copy}: skipped {N} samples of another arm or problem set (base,")
 
 
@@ -181,91 +178,8 @@ def test_bits_stand_beyond_the_first_word(layout: Layout) -> None:
         agrees(layout)
 
 
-def test_files_without_samples_are_merged(layout: Layout) -> None:
+def test_files_without_samples_hold_nothing(layout: Layout) -> None:
     layout.journals(ARM, SET).mkdir(parents=True)
     for attempt in range(3):
         (layout.journals(ARM, SET) / f"{attempt}.journal").touch()
         agrees(layout)
-
-
-def test_any_flipped_bit_of_the_merge_is_noticed(layout: Layout) -> None:
-    lot = random.Random(0)
-    journal(layout, [anything(lot) for _ in range(100)], "a")
-    agrees(layout)
-    path = layout.bitmap(ARM, SET)
-    assert Bitmap.load(path).sources
-    whole = path.read_bytes()
-    for _ in range(200):
-        data = bytearray(whole)
-        data[lot.randrange(len(data))] ^= 1 << lot.randrange(8)
-        path.write_bytes(data)
-        read = Bitmap.load(path)
-        assert not read.sources
-    for size in range(0, len(whole), 37):
-        path.write_bytes(whole[:size])
-        agrees(layout)
-        path.write_bytes(whole)
-
-
-def test_only_the_rows_that_matter_are_read(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal(layout, [sample(p, i) for p in range(P) for i in range(N)], "a")
-    inventory.take(layout, ARM, SET)
-    sizes: list[int] = []
-    real = bitmap.files.read_at
-
-    def counting(fd: int, size: int, offset: int) -> bytes:
-        data = real(fd, size, offset)
-        sizes.append(len(data))
-        return data
-
-    monkeypatch.setattr(bitmap.files, "read_at", counting)
-    held = Bitmap.load(layout.bitmap(ARM, SET), lambda step, name: name == problem(3))
-    assert held.bits.shape == (1, 8)
-    # Eight bytes of its samples and eight of the right ones among them.
-    assert sizes[3:] == [16]
-    assert np.bitwise_count(held.of(0, [problem(3)], np.array([7])).bits).sum() == N
-    none = Bitmap.load(layout.bitmap(ARM, SET), lambda step, name: False)
-    assert none.sources and none.bits.shape == (0, 8)
-    sizes.clear()
-    some = (problem(0), problem(3), problem(4))
-    held = Bitmap.load(layout.bitmap(ARM, SET), lambda step, name: name in some)
-    assert sizes[3:] == [16, 32]
-    assert held.of(0, some, np.full(3, 7)).measured.sum() == sum(
-        sample(p, i).verdict not in FAILED for p in (0, 3, 4) for i in range(N)
-    )
-
-
-def test_what_was_merged_is_not_opened_again(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A shard reads the bits of its problems and no journal of ten thousand."""
-    for attempt in range(3):
-        journal(layout, [sample(p, i) for p in range(P) for i in range(N)], f"a{attempt}")
-    growing = JournalWriter(layout.journals(ARM, SET), "growing")
-    growing.append(sample(0, 0))
-    inventory.take(layout, ARM, SET)
-
-    def refuse(path: Path, **options: bool) -> None:
-        raise AssertionError(f"{path} was opened")
-
-    monkeypatch.setattr(snapshot.journal, "index", refuse)
-    merged = inventory.take(layout, ARM, SET, wanted=lambda step, name: name == problem(3))
-    assert merged.bits.shape == (1, 8)
-    assert merged.of(0, [problem(3)], np.array([7])).measured.sum() > 0
-
-
-def test_what_some_asked_for_is_not_kept_as_all(layout: Layout) -> None:
-    journal(layout, [sample(0, i) for i in range(N)], "a")
-    journal(layout, [sample(1, i) for i in range(N)], "b")
-    inventory.take(layout, ARM, SET, passed_over=lambda name: name == "a.journal")
-    inventory.take(layout, ARM, SET, wanted=lambda step, name: name == problem(1))
-    assert not layout.bitmap(ARM, SET).exists()
-    agrees(layout)
-
-
-def test_a_folder_that_nobody_may_write_is_still_read(layout: Layout) -> None:
-    journal(layout, [sample(0, i) for i in range(N)], "a")
-    layout.bitmap(ARM, SET).parent.parent.write_text("in the way")
-    agrees(layout)

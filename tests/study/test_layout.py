@@ -33,7 +33,6 @@ PATHS = {
     "cubes": HERE.cubes,
     "grids/a/s.json": HERE.grid("a", "s"),
     "questions/s/d.json": HERE.questions("s", "d"),
-    "presence/a/s.bits": HERE.bitmap("a", "s"),
     "tables/k": HERE.tables("k"),
     "verdicts": HERE.verdict_cache,
     "regraded.json": HERE.regraded,

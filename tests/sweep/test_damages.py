@@ -61,14 +61,12 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     group = Group("base", "countdown")
     samples = list(schema.to_samples(reading.rows(layout, *group).table))
     shutil.rmtree(layout.parts(*group))
-    # As many journals as are worth a list of what is in them, see presence/.
     for number, sample in enumerate(samples):
         with JournalWriter(layout.journals(*group), f"attempt-{number}") as writer:
             writer.append(sample)
     assert called("score", str(study))[0] == DONE
     assert called("compact", str(layout.root))[0] == DONE
     assert called("plan", str(study))[0] == NOTHING_TO_DO
-    assert layout.bitmap(*group).exists()
     return study.parent
 
 

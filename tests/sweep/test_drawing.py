@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rlbhpc import sweep as room
-from rlbhpc.store.bitmap import Holding
+from rlbhpc.store.inventory import Holding
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Block, SampleKey
 from rlbhpc.sweep import presence as presence_module
